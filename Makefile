@@ -1,0 +1,59 @@
+# Needs make, a POSIX shell and Python 3.11+; everything else is fetched into .venv and .tools. `make help` lists the targets.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help venv servers try-servers lint format test test-unit test-integration test-system demo pins clean
+
+# Every command runs with the pinned tools and the same surroundings.
+WITH := . tools/environment.sh &&
+READY := .venv/.ready
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' Makefile | expand -t 18
+
+venv: $(READY) ## make .venv from the pins
+
+$(READY): requirements/dev.txt pyproject.toml tools/bootstrap.sh
+	@PYTHON="$(PYTHON)" tools/bootstrap.sh
+	@touch $@
+
+servers: venv ## fetch the Kinesis server, and Java if there is none
+	@tools/servers.sh
+
+# A test run goes on without the servers and skips by name what needs them, except where CI=true.
+try-servers: venv
+	@tools/servers.sh || [ "$$CI" != true ]
+
+lint: venv ## ruff, mypy strict and the layer contracts
+	@$(WITH) ruff check .
+	@$(WITH) ruff format --check .
+	@$(WITH) mypy
+	@$(WITH) lint-imports --no-cache
+
+format: venv ## let ruff format and mend what it can
+	@$(WITH) ruff format . && ruff check --fix .
+
+test-unit: venv ## the tests that need no server, in under two minutes
+	@$(WITH) python -m pytest -m "not integration and not system"
+
+test-integration: try-servers ## the tests that talk to real services
+	@$(WITH) python -m pytest -m "integration and not system"
+
+test-system: try-servers ## the tests that run Airflow and Spark whole
+	@$(WITH) python -m pytest -m system
+
+test: lint test-unit test-integration test-system ## everything
+
+demo: servers ## a stream to Parquet, with a split and a crash on the way (FAST=1: a tenth of the data)
+	@$(WITH) FAST="$(FAST)" python -m demo.run
+
+pins: venv ## compile requirements/*.in to *.txt
+	@for name in base dev; do \
+	    .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-header --no-annotate \
+	        --no-emit-index-url --no-emit-find-links requirements/$$name.in --output-file requirements/$$name.txt && \
+	    sed -i "1i # Made by \`make pins\` from $$name.in: do not edit." requirements/$$name.txt || exit 1; \
+	done
+
+clean: ## remove everything that was fetched or built
+	@rm -rf .venv .tools .demo dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse metastore_db derby.log
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,67 @@
+"""What every test finds: an Airflow home of its own, nobody's AWS account, and the servers it asks for."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def _isolate_airflow() -> None:
+    """Airflow reads its environment at its import, so this comes before any, and imports nothing itself."""
+    for name in [name for name in os.environ if name.startswith(("AIRFLOW_", "AIRFLOW__"))]:
+        del os.environ[name]
+    home = tempfile.mkdtemp(prefix="coordination-airflow-")
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    os.environ.update(
+        {
+            "AIRFLOW_HOME": home,
+            "AIRFLOW__CORE__UNIT_TEST_MODE": "True",
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__DAGS_FOLDER": str(REPOSITORY / "dags"),
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        }
+    )
+
+
+def _isolate_aws() -> None:
+    """No test may reach a real account by way of whatever the machine's user is logged in to."""
+    for name in (
+        "ACCESS_KEY_ID",
+        "SECRET_ACCESS_KEY",
+        "SESSION_TOKEN",
+        "PROFILE",
+        "REGION",
+        "DEFAULT_REGION",
+        "ENDPOINT_URL",
+    ):
+        os.environ.pop(f"AWS_{name}", None)
+    os.environ.update(
+        {
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+    )
+
+
+_isolate_airflow()
+_isolate_aws()
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+os.environ.setdefault("TZ", "UTC")
+
+pytest_plugins = ["tests.support.servers"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The folder decides the marker: a test cannot be in tests/integration or tests/system without it."""
+    for item in items:
+        for marker in ("integration", "system"):
+            if item.path.is_relative_to(REPOSITORY / "tests" / marker):
+                item.add_marker(marker)

