@@ -1,0 +1,39 @@
+"""Every error this package raises on purpose, under one base class.
+
+Losing a lease is an expected event and has its own class; so has a store that cannot be reached, which is
+something else than a row that is not there.
+"""
+
+from __future__ import annotations
+
+
+class CoordinationError(Exception):
+    """The base of every error of this package."""
+
+
+class ConfigurationError(CoordinationError):
+    """A setting is wrong, and only a person can put it right: trying again changes nothing."""
+
+
+class SourceError(CoordinationError):
+    """A source cannot be read."""
+
+
+class StoreUnavailableError(CoordinationError):
+    """The store did not answer, so nothing is known about what it holds."""
+
+
+class UninitializedCoordinatorError(CoordinationError):
+    """A coordinator was used before `initialize()`."""
+
+
+class PartitionNotFoundError(CoordinationError):
+    """The store answered that it has no such partition."""
+
+
+class PartitionNotOwnedError(CoordinationError):
+    """The partition's lease is not, or no longer, held by this owner."""
+
+
+class PartitionUpdateError(CoordinationError):
+    """A conditional write was refused: the stored partition is not the version that was read."""

@@ -1,0 +1,125 @@
+"""The seam between coordination and the places where partitions are kept.
+
+A store is dumb on purpose: it writes what it is told if the version still matches, and finds partitions in order.
+Acquisition is the one decision it takes part in, because each store has its own best way to make it atomic.
+One contract suite (`tests/stores/test_store_contract.py`) holds for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from airflow_provider_coordination.coordination.errors import PartitionUpdateError
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acquisition:
+    """What an owner asks a store for.
+
+    :param source_identifier: the item family to take from.
+    :param owner: who asks.
+    :param limit: at most so many partitions.
+    :param ownership_timeout: until when the leases run (aware, UTC).
+    :param available_by: take only what is available at this instant: UNASSIGNED queued, or CLOSED due, by then.
+    :param expired_by: take only ASSIGNED partitions whose lease had ended by this instant.
+    """
+
+    source_identifier: str
+    owner: str
+    limit: int
+    ownership_timeout: datetime
+    available_by: datetime
+    expired_by: datetime
+
+
+class CoordinationStore(Protocol):
+    """Where partitions are kept. Every method may raise `StoreUnavailableError`."""
+
+    def initialize(self) -> None:
+        """Make the store ready to use; harmless when it already is, and when several processes do it at once."""
+        ...
+
+    def close(self) -> None:
+        """Release connections; the store is not used afterwards."""
+        ...
+
+    def create(self, partitions: Sequence[Partition]) -> list[str]:
+        """Write each partition whose key is absent; return the keys that were written."""
+        ...
+
+    def get(self, source_identifier: str, partition_key: str) -> Partition | None:
+        """Return the partition as it is now, or None if there is none."""
+        ...
+
+    def acquire(self, request: Acquisition) -> list[Partition]:
+        """Lease up to `limit` partitions to the owner, each atomically, and return them as written.
+
+        In order: ASSIGNED whose lease expired, then CLOSED that are due, then UNASSIGNED; oldest first in each.
+        """
+        ...
+
+    def transact(
+        self,
+        *,
+        update: Sequence[Partition] = (),
+        create: Sequence[Partition] = (),
+        unchanged: Sequence[Partition] = (),
+    ) -> list[Partition]:
+        """Do all of it or nothing; return the updated partitions as written, one version on.
+
+        :param update: written if the stored version is the one that each carries.
+        :param create: written if absent, left as it is if present.
+        :param unchanged: only checked: the stored version must be the one that each carries.
+        :raises PartitionUpdateError: if a version did not match; nothing was written.
+        """
+        ...
+
+    def delete(self, partition: Partition) -> None:
+        """Delete it if the stored version is the one it carries.
+
+        :raises PartitionUpdateError: if it is not.
+        """
+        ...
+
+    def query(
+        self,
+        source_identifier: str,
+        status: PartitionStatus,
+        *,
+        after: Partition | None = None,
+        limit: int = 500,
+    ) -> list[Partition]:
+        """Return a page of partitions of a status in order of priority, then key.
+
+        :param after: the last partition of the page before; None for the first page.
+        :param limit: at most so many; fewer means that the page is the last.
+        """
+        ...
+
+    def count_by_status(self, source_identifier: str) -> dict[PartitionStatus, int]:
+        """Return how many partitions each status has, zeros included."""
+        ...
+
+
+def acquisition_order(request: Acquisition) -> list[tuple[PartitionStatus, datetime]]:
+    """Return the statuses to take from, in order, each with the latest priority it may have.
+
+    The order is Data Prepper's documented one; its newer code asks UNASSIGNED before CLOSED, so that a queue
+    that never empties starves whatever was put aside.
+    """
+    return [
+        (PartitionStatus.ASSIGNED, request.expired_by),
+        (PartitionStatus.CLOSED, request.available_by),
+        (PartitionStatus.UNASSIGNED, request.available_by),
+    ]
+
+
+def version_refused(partition: Partition) -> PartitionUpdateError:
+    """Return the error for a write whose version did not match."""
+    return PartitionUpdateError(
+        f"partition {partition.partition_key!r}: the store no longer holds version {partition.version}"
+    )

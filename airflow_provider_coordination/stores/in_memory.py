@@ -1,0 +1,124 @@
+"""Partitions in the memory of one process: for tests and for trying things out.
+
+Unlike Data Prepper's store of the same name it isolates sources, recovers expired leases, keeps completed partitions
+and refuses stale writes: it passes the same contract suite as the others.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.store import Acquisition, acquisition_order, version_refused
+
+
+class InMemoryStore:
+    """A store that one process keeps in memory, for all its threads; gone when the process ends."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[tuple[str, str], Partition] = {}
+        self._lock = threading.Lock()
+
+    def initialize(self) -> None:
+        """Do nothing: there is nothing to make ready."""
+
+    def close(self) -> None:
+        """Do nothing: the memory goes with the object."""
+
+    def create(self, partitions: Sequence[Partition]) -> list[str]:
+        """See `CoordinationStore.create`."""
+        with self._lock:
+            return [p.partition_key for p in partitions if self._create(p)]
+
+    def get(self, source_identifier: str, partition_key: str) -> Partition | None:
+        """See `CoordinationStore.get`."""
+        with self._lock:
+            return copy.deepcopy(self._partitions.get((source_identifier, partition_key)))
+
+    def acquire(self, request: Acquisition) -> list[Partition]:
+        """See `CoordinationStore.acquire`."""
+        with self._lock:
+            chosen: list[Partition] = []
+            for status, latest in acquisition_order(request):
+                queue = (p for p in self._queue(request.source_identifier, status) if p.priority <= latest)
+                chosen += [p for p, _ in zip(queue, range(request.limit - len(chosen)), strict=False)]
+            written = [p.acquired(request.owner, request.ownership_timeout).written() for p in chosen]
+            for partition in written:
+                self._put(partition)
+            return copy.deepcopy(written)
+
+    def transact(
+        self,
+        *,
+        update: Sequence[Partition] = (),
+        create: Sequence[Partition] = (),
+        unchanged: Sequence[Partition] = (),
+    ) -> list[Partition]:
+        """See `CoordinationStore.transact`."""
+        with self._lock:
+            for partition in (*update, *unchanged):
+                self._require_version(partition)
+            written = [p.written() for p in update]
+            for partition in written:
+                self._put(partition)
+            for partition in create:
+                self._create(partition)
+            return copy.deepcopy(written)
+
+    def delete(self, partition: Partition) -> None:
+        """See `CoordinationStore.delete`."""
+        with self._lock:
+            self._require_version(partition)
+            del self._partitions[_key(partition)]
+
+    def query(
+        self,
+        source_identifier: str,
+        status: PartitionStatus,
+        *,
+        after: Partition | None = None,
+        limit: int = 500,
+    ) -> list[Partition]:
+        """See `CoordinationStore.query`."""
+        with self._lock:
+            queue = [p for p in self._queue(source_identifier, status) if after is None or _order(p) > _order(after)]
+            return copy.deepcopy(queue[:limit])
+
+    def count_by_status(self, source_identifier: str) -> dict[PartitionStatus, int]:
+        """See `CoordinationStore.count_by_status`."""
+        with self._lock:
+            counts = dict.fromkeys(PartitionStatus, 0)
+            for partition in self._of(source_identifier):
+                counts[partition.status] += 1
+            return counts
+
+    def _create(self, partition: Partition) -> bool:
+        if _key(partition) in self._partitions:
+            return False
+        self._put(partition)
+        return True
+
+    def _put(self, partition: Partition) -> None:
+        self._partitions[_key(partition)] = copy.deepcopy(partition)
+
+    def _require_version(self, partition: Partition) -> None:
+        stored = self._partitions.get(_key(partition))
+        if stored is None or stored.version != partition.version:
+            raise version_refused(partition)
+
+    def _of(self, source_identifier: str) -> Iterator[Partition]:
+        return (p for p in self._partitions.values() if p.source_identifier == source_identifier)
+
+    def _queue(self, source_identifier: str, status: PartitionStatus) -> list[Partition]:
+        return sorted((p for p in self._of(source_identifier) if p.status is status), key=_order)
+
+
+def _key(partition: Partition) -> tuple[str, str]:
+    return (partition.source_identifier, partition.partition_key)
+
+
+def _order(partition: Partition) -> tuple[datetime, str]:
+    return (partition.priority, partition.partition_key)

@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import (
+    ConfigurationError,
+    PartitionNotFoundError,
+    PartitionNotOwnedError,
+    PartitionUpdateError,
+    StoreUnavailableError,
+    UninitializedCoordinatorError,
+)
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.clock import ManualClock
+
+TIMEOUT, MARGIN = 60, 5
+
+
+class Fleet:
+    """Owners that share a store, each with its own clock."""
+
+    def __init__(self, store: InMemoryStore | None = None) -> None:
+        self.store = store or InMemoryStore()
+        self.clock = ManualClock()
+
+    def owner(self, name: str, clock: ManualClock | None = None) -> SourceCoordinator:
+        coordinator = SourceCoordinator(self.store, "clicks", name, prefix="test", clock=clock or self.clock)
+        coordinator.initialize()
+        return coordinator
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+def keys(partitions: Sequence[Partition]) -> list[str]:
+    return [p.partition_key for p in partitions]
+
+
+def test_the_item_family_is_prefix_source_and_kind(fleet: Fleet) -> None:
+    assert fleet.owner("a").source_identifier == "test|clicks|PARTITION"
+    assert SourceCoordinator(fleet.store, "clicks", "a").source_identifier == "clicks|PARTITION"
+
+
+@pytest.mark.parametrize(("source", "prefix"), [("", None), ("a|b", None), ("clicks", ""), ("clicks", "a|b")])
+def test_names_that_would_break_the_item_family_are_refused(source: str, prefix: str | None) -> None:
+    with pytest.raises(ConfigurationError, match="is not usable: give a name that is not empty and has no"):
+        SourceCoordinator(InMemoryStore(), source, "owner", prefix=prefix)
+
+
+@pytest.mark.parametrize(("timeout", "margin"), [(0, 0), (-1, 0), (60, -1), (60, 16)])
+def test_a_timeout_without_room_for_its_margin_is_refused(timeout: int, margin: int) -> None:
+    with pytest.raises(ConfigurationError, match="at least four times the margin"):
+        SourceCoordinator(
+            InMemoryStore(),
+            "clicks",
+            "owner",
+            ownership_timeout=timedelta(seconds=timeout),
+            safety_margin=timedelta(seconds=margin),
+        )
+
+
+def test_nothing_works_before_initialize() -> None:
+    coordinator = SourceCoordinator(InMemoryStore(), "clicks", "owner")
+    for call in (
+        lambda: coordinator.acquire(1),
+        lambda: coordinator.create_partitions({"a": {}}),
+        lambda: coordinator.get("a"),
+    ):
+        with pytest.raises(UninitializedCoordinatorError, match="call initialize"):
+            call()
+
+
+def test_partitions_are_created_once(fleet: Fleet) -> None:
+    assert fleet.owner("a").create_partitions({"x": {"n": 1}, "y": {}}) == ["x", "y"]
+    assert fleet.owner("b").create_partitions({"x": {"n": 2}, "z": {}}) == ["z"]
+    stored = fleet.owner("c").get("x")
+    assert stored is not None and stored.progress == {"n": 1}
+
+
+def test_an_acquired_partition_is_held_and_owned(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.create_partitions({"x": {}})
+    assert keys(a.acquire(5)) == ["x"]
+    assert list(a.held) == ["x"]
+    assert a.owns("x") and a.fencing_token("x") == 1
+    assert fleet.owner("b").acquire(5) == []
+
+
+def test_saving_progress_renews_and_keeps_the_fencing_token(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.create_partitions({"x": {}})
+    a.acquire(1)
+    fleet.clock.advance(50)
+    saved = a.save_progress("x", {"checkpoint": "7"})
+    assert saved.ownership_timeout == fleet.clock.now() + timedelta(seconds=TIMEOUT)
+    assert (saved.version, a.fencing_token("x")) == (2, 1)
+    fleet.clock.advance(50)
+    assert a.owns("x")
+
+
+def test_the_owner_stops_trusting_a_lease_before_others_may_take_it(fleet: Fleet) -> None:
+    a, b = fleet.owner("a"), fleet.owner("b")
+    a.create_partitions({"x": {}})
+    a.acquire(1)
+    fleet.clock.advance(TIMEOUT - MARGIN - 1)
+    assert a.owns("x")
+    fleet.clock.advance(1)
+    assert not a.owns("x") and b.acquire(1) == []
+    fleet.clock.advance(MARGIN + MARGIN - 1)
+    assert b.acquire(1) == []
+    fleet.clock.advance(1)
+    assert keys(b.acquire(1)) == ["x"]
+
+
+def test_work_on_a_lease_that_ran_out_is_refused_although_nobody_took_it(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.create_partitions({"x": {}})
+    a.acquire(1)
+    fleet.clock.advance(TIMEOUT)
+    for work in (
+        lambda: a.save_progress("x", {"lost": True}),
+        lambda: a.complete("x", {}),
+        lambda: a.close("x", timedelta(0)),
+    ):
+        with pytest.raises(PartitionNotOwnedError, match="ran out before it was renewed"):
+            work()
+    stored = a.get("x")
+    assert stored is not None and stored.version == 1
+
+
+def test_a_lease_that_ran_out_is_revived_by_renewal_while_nobody_took_it(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.create_partitions({"x": {}})
+    a.acquire(1)
+    fleet.clock.advance(TIMEOUT + 100)
+    a.renew("x")
+    assert a.owns("x") and a.fencing_token("x") == 1
+    a.save_progress("x", {"ok": True})
+
+
+def test_a_wall_clock_that_jumps_back_does_not_prolong_trust(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.create_partitions({"x": {}})
+    a.acquire(1)
+    fleet.clock.set_wall_clock_back(3600)
+    fleet.clock.advance(TIMEOUT)
+    assert not a.owns("x")
+
+
+def test_an_owner_that_lost_its_lease_can_write_nothing(fleet: Fleet) -> None:
+    frozen = ManualClock()  # its own clock stands still: it believes in its lease for ever
+    a, b = fleet.owner("a", frozen), fleet.owner("b")
+    a.create_partitions({"x": {}})
+    a.acquire(1)
+    fleet.clock.advance(TIMEOUT + MARGIN)
+    [taken] = b.acquire(1)
+    assert a.owns("x")
+    with pytest.raises(PartitionNotOwnedError, match="lease of a is lost; it is ASSIGNED now, owner b, version 2"):
+        a.save_progress("x", {"zombie": True})
+    assert a.held == {}
+    with pytest.raises(PartitionNotOwnedError, match="is not leased to a"):
+        a.complete("x", {})
+    assert b.get("x") == taken
+
+
+def test_a_new_owner_has_a_larger_fencing_token(fleet: Fleet) -> None:
+    a, b = fleet.owner("a"), fleet.owner("b")
+    a.create_partitions({"x": {}})
+    a.acquire(1)
+    a.renew("x")
+    older = a.fencing_token("x")
+    a.give_up("x")
+    b.acquire(1)
+    assert b.fencing_token("x") > older
+
+
+def test_renewal_never_shortens_a_lease(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.create_partitions({"x": {}})
+    [acquired] = a.acquire(1)
+    long = fleet.clock.now() + timedelta(hours=2)
+    fleet.store.transact(update=[acquired.renewed(long)])
+    assert a.renew("x").ownership_timeout == long
+    assert a.save_progress("x", {}).ownership_timeout == long
+
+
+def test_renew_due_leaves_fresh_leases_alone_and_forgets_lost_ones(fleet: Fleet) -> None:
+    a, b = fleet.owner("a"), fleet.owner("b")
+    a.create_partitions({"x": {}, "y": {}, "z": {}})
+    a.acquire(3)
+    fleet.clock.advance(25)
+    a.save_progress("x", {})
+    assert b.give_up_owner("nobody") == []
+    lost = a.held["z"]
+    fleet.store.transact(update=[lost.given_up(fleet.clock.now())])
+    a.renew_due()
+    assert {key: p.version for key, p in a.held.items()} == {"x": 2, "y": 2}
+
+
+def test_completing_disowns_and_keeps_the_progress(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.create_partitions({"x": {}})
+    a.acquire(1)
+    a.complete("x", {"checkpoint": "9"})
+    stored = a.get("x")
+    assert stored is not None
+    assert (stored.status, stored.owner, stored.progress) == (PartitionStatus.COMPLETED, None, {"checkpoint": "9"})
+    assert stored.priority == fleet.clock.now()
+    assert a.held == {}
+
+
+def test_completing_creates_what_follows_in_the_same_transaction(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.create_partitions({"parent": {}, "child": {"existing": True}})
+    a.acquire(1)
+    [key] = a.held
+    a.complete(key, {}, create={"child": {"existing": False}, "other": {"n": 1}})
+    child, other = a.get("child"), a.get("other")
+    assert child is not None and other is not None
+    assert other.progress == {"n": 1} and other.status is PartitionStatus.UNASSIGNED
+
+
+def test_completing_is_refused_when_the_decision_rests_on_something_that_changed(fleet: Fleet) -> None:
+    a, b = fleet.owner("a"), fleet.owner("b")
+    a.create_partitions({"left": {}, "right": {}})
+    a.acquire(1)
+    b.acquire(1)
+    [mine], [theirs] = a.held, b.held
+    seen = a.get(theirs)
+    assert seen is not None
+    b.complete(theirs, {})
+    with pytest.raises(PartitionUpdateError):
+        a.complete(mine, {}, unchanged=[seen])
+    assert a.owns(mine)
+    a.complete(mine, {})
+
+
+def test_a_closed_partition_comes_back_when_due_with_its_progress(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.create_partitions({"x": {}})
+    a.acquire(1)
+    a.save_progress("x", {"checkpoint": "3"})
+    a.close("x", timedelta(seconds=30))
+    assert a.acquire(1) == []
+    fleet.clock.advance(30)
+    [again] = a.acquire(1)
+    assert (again.progress, again.closed_count) == ({"checkpoint": "3"}, 1)
+
+
+def test_giving_up_makes_available_at_once_or_later(fleet: Fleet) -> None:
+    a, b = fleet.owner("a"), fleet.owner("b")
+    a.create_partitions({"x": {}})
+    a.acquire(1)
+    a.give_up("x")
+    b.acquire(1)
+    b.give_up("x", after=timedelta(seconds=10))
+    assert a.acquire(1) == []
+    fleet.clock.advance(10)
+    assert keys(a.acquire(1)) == ["x"]
+
+
+def test_giving_up_everything_passes_over_what_is_lost(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.create_partitions({"x": {}, "y": {}})
+    a.acquire(2)
+    fleet.store.transact(update=[a.held["x"].given_up(fleet.clock.now())])
+    fleet.clock.advance(1)
+    assert a.give_up_all() == ["y"]
+    assert a.held == {}
+
+
+def test_another_owners_leases_are_given_up_at_once_and_its_writes_refused(fleet: Fleet) -> None:
+    dead, other, operator = fleet.owner("dead"), fleet.owner("other"), fleet.owner("operator")
+    dead.create_partitions({"x": {}, "y": {}, "z": {}})
+    dead.acquire(2)
+    other.acquire(1)
+    assert sorted(operator.give_up_owner("dead")) == ["x", "y"]
+    assert sorted(keys(operator.acquire(5))) == ["x", "y"]
+    with pytest.raises(PartitionNotOwnedError):
+        dead.save_progress("x", {"zombie": True})
+    assert other.owns("z")
+
+
+def test_a_partition_that_vanished_is_told_apart_from_one_that_was_taken(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.create_partitions({"x": {}})
+    a.acquire(1)
+    fleet.store.delete(a.held["x"])
+    with pytest.raises(PartitionNotFoundError, match="'x' of source 'clicks' is gone"):
+        a.save_progress("x", {})
+
+
+class LosesAnswers(InMemoryStore):
+    """Writes what it is told, but the next answer gets lost on the way."""
+
+    lose_next = False
+
+    def transact(self, **changes: Any) -> list[Partition]:
+        written = super().transact(**changes)
+        if self.lose_next:
+            self.lose_next = False
+            raise StoreUnavailableError("connection reset")
+        return written
+
+
+def test_a_write_whose_answer_was_lost_does_not_lose_the_lease() -> None:
+    store = LosesAnswers()
+    a = Fleet(store).owner("a")
+    a.create_partitions({"x": {}})
+    a.acquire(1)
+    store.lose_next = True
+    with pytest.raises(StoreUnavailableError):
+        a.save_progress("x", {"n": 1})
+    assert a.save_progress("x", {"n": 2}).version == 3
+    assert a.owns("x")
+
+
+def test_repeating_a_completion_whose_answer_was_lost_finds_it_done() -> None:
+    store = LosesAnswers()
+    a = Fleet(store).owner("a")
+    a.create_partitions({"x": {}})
+    a.acquire(1)
+    store.lose_next = True
+    with pytest.raises(StoreUnavailableError):
+        a.complete("x", {"n": 1})
+    a.complete("x", {"n": 1})
+    stored = a.get("x")
+    assert stored is not None and stored.status is PartitionStatus.COMPLETED and stored.version == 2
+
+
+def test_the_fair_share_counts_live_owners_and_unfinished_partitions(fleet: Fleet) -> None:
+    a, b = fleet.owner("a"), fleet.owner("b")
+    a.create_partitions({f"p{n}": {} for n in range(5)})
+    assert a.fair_share() == 5
+    assert a.fair_share(expected_workers=2) == 3
+    b.acquire(1)
+    assert a.fair_share() == 3
+    fleet.clock.advance(TIMEOUT + MARGIN + 1)
+    assert a.fair_share() == 5
+    a.acquire(1)
+    a.complete(*a.held, {})
+    assert a.fair_share() == 4

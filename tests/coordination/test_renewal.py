@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import StoreUnavailableError
+from airflow_provider_coordination.coordination.renewal import LeaseRenewer
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+
+
+def a_coordinator() -> SourceCoordinator:
+    coordinator = SourceCoordinator(
+        InMemoryStore(),
+        "clicks",
+        "owner",
+        ownership_timeout=timedelta(seconds=0.24),
+        safety_margin=timedelta(seconds=0.02),
+    )
+    coordinator.initialize()
+    coordinator.create_partitions({"x": {}})
+    coordinator.acquire(1)
+    return coordinator
+
+
+def test_leases_outlive_their_timeout_while_the_renewer_runs() -> None:
+    coordinator = a_coordinator()
+    with LeaseRenewer(coordinator):
+        wait_until(lambda: coordinator.held["x"].version >= 6)
+        assert coordinator.owns("x")
+
+
+def test_a_store_that_fails_for_a_while_does_not_end_renewal() -> None:
+    coordinator = a_coordinator()
+    renew, failures = coordinator.renew_due, iter([StoreUnavailableError("away"), RuntimeError("surprise")])
+
+    def fail_twice() -> None:
+        for failure in failures:
+            raise failure
+        renew()
+
+    coordinator.renew_due = fail_twice  # type: ignore[method-assign]
+    with LeaseRenewer(coordinator):
+        wait_until(lambda: coordinator.held["x"].version >= 2)
+
+
+def test_leaving_the_block_ends_the_thread() -> None:
+    with LeaseRenewer(a_coordinator()):
+        assert any(thread.name == "lease-renewal" for thread in threading.enumerate())
+    assert not any(thread.name == "lease-renewal" for thread in threading.enumerate())
+
+
+def wait_until(condition: object) -> None:
+    assert callable(condition)
+    done = threading.Event()
+    for _ in range(500):
+        if condition():
+            return
+        done.wait(0.01)
+    raise AssertionError("it did not happen within 5 s")

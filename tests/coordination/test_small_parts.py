@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, AcknowledgmentState
+from airflow_provider_coordination.coordination.balance import fair_share
+from airflow_provider_coordination.coordination.clock import SystemClock
+from airflow_provider_coordination.coordination.owner import new_owner
+from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
+
+instants = st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(9999, 1, 1), timezones=st.just(UTC))
+
+
+@given(instants, instants)
+def test_the_order_of_instants_is_the_order_of_their_texts(one: datetime, other: datetime) -> None:
+    assert (one < other) == (format_instant(one) < format_instant(other))
+    assert parse_instant(format_instant(one)) == one
+
+
+def test_an_instant_of_another_zone_is_stored_in_utc() -> None:
+    assert format_instant(datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))) == "2026-01-01T00:00:00.000000Z"
+
+
+def test_an_instant_without_a_zone_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no time zone"):
+        format_instant(datetime(2026, 1, 1))
+
+
+def test_the_system_clock_is_aware_and_never_goes_back() -> None:
+    clock = SystemClock()
+    assert clock.now().tzinfo is UTC
+    assert clock.monotonic() <= clock.monotonic()
+
+
+def test_two_owners_of_the_same_task_try_differ() -> None:
+    one, other = (new_owner("dag", "run", "task", 3, 1) for _ in range(2))
+    assert one != other
+    assert ":dag:run:task:3:1:" in one
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "live", "expected", "share"),
+    [(4, 1, 1, 4), (4, 2, 1, 2), (4, 1, 2, 2), (5, 2, 1, 3), (1, 3, 1, 1), (0, 1, 1, 0), (4, 0, 0, 4)],
+)
+def test_the_fair_share_is_an_even_part_rounded_up(unfinished: int, live: int, expected: int, share: int) -> None:
+    assert fair_share(unfinished, live, expected) == share
+
+
+def test_a_set_is_acknowledged_when_every_sink_released_positively() -> None:
+    owed = AcknowledgmentSet("batch", ["main", "copy"])
+    assert owed.release("main", positive=True) is AcknowledgmentState.PENDING
+    assert owed.release("main", positive=True) is AcknowledgmentState.PENDING
+    assert owed.release("copy", positive=True) is AcknowledgmentState.ACKNOWLEDGED
+
+
+def test_one_negative_release_rejects_and_later_ones_change_nothing() -> None:
+    owed = AcknowledgmentSet("batch", ["main", "copy"])
+    assert owed.release("main", positive=False) is AcknowledgmentState.REJECTED
+    assert owed.release("copy", positive=True) is AcknowledgmentState.REJECTED
+
+
+def test_a_set_that_owes_nothing_is_acknowledged() -> None:
+    assert AcknowledgmentSet("batch", []).state is AcknowledgmentState.ACKNOWLEDGED

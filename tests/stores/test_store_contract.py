@@ -1,0 +1,222 @@
+"""What every store promises. The same sentences hold for all of them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import PartitionUpdateError
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.store import Acquisition, CoordinationStore
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SOURCE = "test|clicks|PARTITION"
+
+
+def a_partition(key: str, *, source: str = SOURCE, age_seconds: float = 0, **progress: object) -> Partition:
+    return Partition(
+        source_identifier=source,
+        partition_key=key,
+        status=PartitionStatus.UNASSIGNED,
+        priority=NOW - timedelta(seconds=age_seconds),
+        progress=progress,
+    )
+
+
+def acquisition(limit: int = 10, *, owner: str = "me", source: str = SOURCE, at: datetime = NOW) -> Acquisition:
+    return Acquisition(
+        source_identifier=source,
+        owner=owner,
+        limit=limit,
+        ownership_timeout=at + timedelta(seconds=60),
+        available_by=at,
+        expired_by=at - timedelta(seconds=5),
+    )
+
+
+def keys(partitions: list[Partition]) -> list[str]:
+    return [p.partition_key for p in partitions]
+
+
+def test_initializing_again_keeps_what_is_there(store: CoordinationStore) -> None:
+    store.create([a_partition("a")])
+    store.initialize()
+    assert store.get(SOURCE, "a") == a_partition("a")
+
+
+def test_a_partition_reads_back_as_it_was_written(store: CoordinationStore) -> None:
+    written = a_partition("a", checkpoint="49", children=["x", "ü", None, 1.5], nested={"deep": [True]})
+    assert store.create([written]) == ["a"]
+    assert store.get(SOURCE, "a") == written
+
+
+def test_creating_leaves_an_existing_partition_alone(store: CoordinationStore) -> None:
+    store.create([a_partition("a", first=True)])
+    assert store.create([a_partition("a", first=False), a_partition("b")]) == ["b"]
+    assert store.get(SOURCE, "a") == a_partition("a", first=True)
+
+
+def test_many_partitions_are_created_at_once(store: CoordinationStore) -> None:
+    many = [a_partition(f"p{n:04}") for n in range(1, 1001)]
+    assert len(store.create(many)) == 1000
+    assert store.count_by_status(SOURCE)[PartitionStatus.UNASSIGNED] == 1000
+
+
+def test_an_absent_partition_is_none(store: CoordinationStore) -> None:
+    assert store.get(SOURCE, "nowhere") is None
+
+
+def test_acquiring_writes_owner_timeout_and_one_version_more(store: CoordinationStore) -> None:
+    store.create([a_partition("a", checkpoint="7")])
+    [acquired] = store.acquire(acquisition())
+    assert acquired == store.get(SOURCE, "a")
+    assert acquired.status is PartitionStatus.ASSIGNED
+    assert (acquired.owner, acquired.version) == ("me", 1)
+    assert acquired.ownership_timeout == acquired.priority == NOW + timedelta(seconds=60)
+    assert acquired.progress == {"checkpoint": "7"}
+
+
+def test_acquiring_takes_no_more_than_the_limit_oldest_first(store: CoordinationStore) -> None:
+    store.create(
+        [a_partition("young", age_seconds=1), a_partition("old", age_seconds=9), a_partition("mid", age_seconds=5)]
+    )
+    assert keys(store.acquire(acquisition(2))) == ["old", "mid"]
+    assert keys(store.acquire(acquisition(2))) == ["young"]
+    assert store.acquire(acquisition(2)) == []
+
+
+def test_expired_leases_come_before_due_closed_ones_before_unassigned(store: CoordinationStore) -> None:
+    store.create([a_partition("unassigned", age_seconds=9000), a_partition("closed"), a_partition("expired")])
+    closed, expired = store.get(SOURCE, "closed"), store.get(SOURCE, "expired")
+    assert closed is not None and expired is not None
+    store.transact(
+        update=[
+            closed.closed(NOW - timedelta(seconds=1)),
+            expired.acquired("dead", NOW - timedelta(seconds=6)),
+        ]
+    )
+    acquired = store.acquire(acquisition(3))
+    assert keys(acquired) == ["expired", "closed", "unassigned"]
+    assert all(p.owner == "me" and p.reopen_at is None for p in acquired)
+
+
+def test_what_is_not_due_is_not_acquired(store: CoordinationStore) -> None:
+    store.create(
+        [a_partition("live"), a_partition("within-margin"), a_partition("closed"), a_partition("later", age_seconds=-1)]
+    )
+    live, margin, closed = (store.get(SOURCE, key) for key in ("live", "within-margin", "closed"))
+    assert live and margin and closed
+    store.transact(
+        update=[
+            live.acquired("other", NOW + timedelta(seconds=1)),
+            margin.acquired("other", NOW - timedelta(seconds=4)),
+            closed.closed(NOW + timedelta(seconds=1)),
+        ]
+    )
+    assert store.acquire(acquisition()) == []
+
+
+def test_a_given_up_partition_queues_by_when_it_was_given_up(store: CoordinationStore) -> None:
+    store.create([a_partition("a", age_seconds=9), a_partition("b", age_seconds=5)])
+    [first] = store.acquire(acquisition(1))
+    store.transact(update=[first.given_up(NOW)])
+    assert keys(store.acquire(acquisition(2))) == ["b", "a"]
+
+
+def test_sources_do_not_see_each_other(store: CoordinationStore) -> None:
+    store.create([a_partition("a"), a_partition("a", source="test|orders|PARTITION")])
+    assert keys(store.acquire(acquisition())) == ["a"]
+    assert store.acquire(acquisition()) == []
+    assert store.count_by_status("test|orders|PARTITION")[PartitionStatus.UNASSIGNED] == 1
+
+
+def test_an_update_of_an_old_version_is_refused_and_changes_nothing(store: CoordinationStore) -> None:
+    store.create([a_partition("a")])
+    [mine] = store.acquire(acquisition())
+    [newer] = store.transact(update=[mine.with_progress({"by": "me"})])
+    with pytest.raises(PartitionUpdateError, match=r"'a'.*version 1"):
+        store.transact(update=[mine.with_progress({"by": "a stale value"})])
+    assert store.get(SOURCE, "a") == newer
+
+
+def test_an_update_of_an_absent_partition_is_refused(store: CoordinationStore) -> None:
+    with pytest.raises(PartitionUpdateError):
+        store.transact(update=[a_partition("a")])
+
+
+def test_a_transaction_updates_and_creates_together(store: CoordinationStore) -> None:
+    store.create([a_partition("parent")])
+    [parent] = store.acquire(acquisition())
+    store.transact(update=[parent.completed(NOW)], create=[a_partition("child-1"), a_partition("child-2")])
+    assert store.count_by_status(SOURCE) == {
+        PartitionStatus.UNASSIGNED: 2,
+        PartitionStatus.ASSIGNED: 0,
+        PartitionStatus.CLOSED: 0,
+        PartitionStatus.COMPLETED: 1,
+    }
+
+
+def test_a_refused_transaction_writes_nothing_at_all(store: CoordinationStore) -> None:
+    store.create([a_partition("a"), a_partition("b")])
+    a, b = store.acquire(acquisition())
+    store.transact(update=[b.with_progress({"moved": True})])
+    with pytest.raises(PartitionUpdateError):
+        store.transact(update=[a.completed(NOW), b.completed(NOW)], create=[a_partition("child")])
+    assert store.get(SOURCE, "a") == a
+    assert store.get(SOURCE, "child") is None
+
+
+def test_a_transaction_is_refused_when_what_it_rests_on_has_changed(store: CoordinationStore) -> None:
+    store.create([a_partition("a"), a_partition("b")])
+    a, b = store.acquire(acquisition())
+    store.transact(update=[a.with_progress({"read": 1})], unchanged=[b])
+    [a] = [p for p in store.query(SOURCE, PartitionStatus.ASSIGNED) if p.partition_key == "a"]
+    store.transact(update=[b.completed(NOW)])
+    with pytest.raises(PartitionUpdateError):
+        store.transact(update=[a.completed(NOW)], unchanged=[b])
+    assert store.get(SOURCE, "a") == a
+
+
+def test_deleting_is_conditional_on_the_version(store: CoordinationStore) -> None:
+    store.create([a_partition("a")])
+    [mine] = store.acquire(acquisition())
+    with pytest.raises(PartitionUpdateError):
+        store.delete(a_partition("a"))
+    store.delete(mine)
+    assert store.get(SOURCE, "a") is None
+
+
+def test_a_query_pages_through_a_status_in_order(store: CoordinationStore) -> None:
+    store.create([a_partition(f"p{n}", age_seconds=n // 3) for n in range(10)])
+    pages, last = [], None
+    while page := store.query(SOURCE, PartitionStatus.UNASSIGNED, after=last, limit=4):
+        pages.append(keys(page))
+        last = page[-1]
+    assert [len(page) for page in pages] == [4, 4, 2]
+    assert [key for page in pages for key in page] == ["p9", "p6", "p7", "p8", "p3", "p4", "p5", "p0", "p1", "p2"]
+
+
+def test_what_a_store_returns_is_not_what_it_keeps(store: CoordinationStore) -> None:
+    progress = {"landed": ["x"]}
+    store.create([a_partition("a", **progress)])
+    progress["landed"].append("y")
+    read = store.get(SOURCE, "a")
+    assert read is not None
+    read.progress["landed"].append("z")  # type: ignore[attr-defined]
+    assert store.get(SOURCE, "a") == a_partition("a", landed=["x"])
+
+
+def test_threads_that_compete_own_each_partition_once(store: CoordinationStore) -> None:
+    store.create([a_partition(f"p{n:03}") for n in range(100)])
+
+    def compete(worker: int) -> list[str]:
+        mine: list[str] = []
+        while taken := store.acquire(acquisition(3, owner=f"worker-{worker}")):
+            mine += keys(taken)
+        return mine
+
+    with ThreadPoolExecutor(8) as pool:
+        taken = [key for mine in pool.map(compete, range(8)) for key in mine]
+    assert len(taken) == len(set(taken)) == 100
