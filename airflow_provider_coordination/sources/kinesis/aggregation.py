@@ -1,0 +1,208 @@
+"""Taking apart (and putting together) the records of the Kinesis Producer Library.
+
+An aggregate is one Kinesis record that carries many user records: a magic number, a protobuf message, and
+the MD5 digest of that message. Everything that is not exactly that passes through unchanged as the one
+record it is; nothing is ever dropped. Where the Kinesis Client Library keeps a part of an aggregate that
+turns out bad half-way, or emits nothing for one that holds no user record, this module passes the whole
+of it through.
+
+The message is parsed here, by hand, because this runs for every user record and needs no protobuf library
+for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+UserRecord = tuple[int, str, bytes]
+"""Sub-sequence number (0, 1, 2, … within its Kinesis record), partition key, data. A tuple for speed."""
+
+MAGIC = b"\xf3\x89\x9a\xc2"
+DIGEST_BYTES = 16
+
+# A tag of protobuf is the field's number times 8 plus its wire type: 0 a varint, 1 eight bytes, 2 length
+# and bytes, 5 four bytes.
+_PARTITION_KEY = 1 << 3 | 2
+_EXPLICIT_HASH_KEY = 2 << 3 | 2
+_RECORD = 3 << 3 | 2
+_RECORD_PARTITION_KEY_INDEX = 1 << 3 | 0
+_RECORD_EXPLICIT_HASH_KEY_INDEX = 2 << 3 | 0
+_RECORD_DATA = 3 << 3 | 2
+_SMALLEST_RECORD_BYTES = 4  # an index and empty data
+_LONGEST_IN_TWO_BYTES = (1 << 14) - 1
+_NOT_GIVEN = -1
+
+
+class _MalformedError(Exception):
+    """The message is not an AggregatedRecord."""
+
+
+def is_aggregated(data: bytes) -> bool:
+    """Return whether a Kinesis record has the form of an aggregate: magic number, a message, and its digest.
+
+    :param data: the record's data.
+    """
+    if not data.startswith(MAGIC) or len(data) <= len(MAGIC) + DIGEST_BYTES:
+        return False
+    return _digest(data[len(MAGIC) : -DIGEST_BYTES]) == data[-DIGEST_BYTES:]
+
+
+def expand(data: bytes, partition_key: str) -> list[UserRecord]:
+    """Return the user records of a Kinesis record, at least one.
+
+    :param data: the record's data.
+    :param partition_key: the record's own partition key, which a record that is no valid aggregate keeps.
+    """
+    if not is_aggregated(data):
+        return [(0, partition_key, data)]
+    try:
+        return _user_records(data[len(MAGIC) : -DIGEST_BYTES])
+    except (_MalformedError, IndexError, UnicodeDecodeError):
+        # IndexError: the message ends too early, or an index points beyond the table of keys.
+        return [(0, partition_key, data)]
+
+
+def aggregate(records: Sequence[tuple[str, bytes]]) -> bytes:
+    """Return the data of one Kinesis record that carries these user records.
+
+    How much fits into a Kinesis record (1 MiB, unless the stream allows more) is the caller's to watch.
+
+    :param records: partition key and data of each, at least one.
+    :raises ValueError: if there is none.
+    """
+    if not records:
+        raise ValueError("an aggregate needs at least one user record")
+    indices = {key: index for index, key in enumerate(dict.fromkeys(key for key, _ in records))}
+    message = bytearray()
+    for key in indices:
+        message += _field(_PARTITION_KEY, key.encode())
+    for key, payload in records:
+        index = bytes((_RECORD_PARTITION_KEY_INDEX,)) + _varint(indices[key])
+        message += _field(_RECORD, index + _field(_RECORD_DATA, payload))
+    return MAGIC + bytes(message) + _digest(message)
+
+
+def _digest(message: bytes | bytearray) -> bytes:
+    return hashlib.md5(message, usedforsecurity=False).digest()
+
+
+def _field(tag: int, content: bytes) -> bytes:
+    return bytes((tag,)) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def _user_records(message: bytes) -> list[UserRecord]:
+    """Parse an AggregatedRecord; its tables of keys may stand before or after the records that use them."""
+    keys: list[str] = []
+    hash_keys = 0
+    highest_hash_key_index = _NOT_GIVEN
+    key_indices: list[int] = []
+    payloads: list[bytes] = []
+    size = len(message)
+    position = 0
+    while position < size:
+        # What producers write: lengths of one or two bytes, and records of an index of one byte and data.
+        # These two branches run for every user record and are written out for speed; all else takes the
+        # general way below.
+        tag = message[position]
+        length = message[position + 1]
+        start = position + 2
+        if length > 0x7F:
+            length += (message[start] << 7) - 0x80
+            start += 1
+        end = start + length
+        if end > size or length > _LONGEST_IN_TWO_BYTES:
+            pass  # malformed, or what was read here is not a whole length
+        elif tag == _PARTITION_KEY:
+            keys.append(message[start:end].decode())
+            position = end
+            continue
+        elif tag == _RECORD and length >= _SMALLEST_RECORD_BYTES:
+            data_length = message[start + 3]
+            data_start = start + 4
+            if data_length > 0x7F and data_start < end:
+                data_length += (message[data_start] << 7) - 0x80
+                data_start += 1
+            if (
+                data_start + data_length == end
+                and message[start + 2] == _RECORD_DATA
+                and message[start] == _RECORD_PARTITION_KEY_INDEX
+                and message[start + 1] < 0x80
+            ):
+                key_indices.append(message[start + 1])
+                payloads.append(message[data_start:end])
+                position = end
+                continue
+        tag, start, position = _any_field(message, position, size)
+        if tag == _RECORD:
+            key_index, hash_key_index, payload = _record(message, start, position)
+            highest_hash_key_index = max(highest_hash_key_index, hash_key_index)
+            key_indices.append(key_index)
+            payloads.append(payload)
+        elif tag == _PARTITION_KEY:
+            keys.append(message[start:position].decode())
+        elif tag == _EXPLICIT_HASH_KEY:
+            hash_keys += 1
+    if highest_hash_key_index >= hash_keys or not payloads:
+        raise _MalformedError
+    return list(zip(range(len(payloads)), map(keys.__getitem__, key_indices), payloads, strict=True))
+
+
+def _record(message: bytes, position: int, end: int) -> tuple[int, int, bytes]:
+    """Parse a Record of any shape: partition key index, hash key index and data; the last of each counts."""
+    key_index = hash_key_index = _NOT_GIVEN
+    payload: bytes | None = None
+    while position < end:
+        tag, start, position = _any_field(message, position, end)
+        if tag == _RECORD_PARTITION_KEY_INDEX:
+            key_index, _ = _read_varint(message, start)
+        elif tag == _RECORD_EXPLICIT_HASH_KEY_INDEX:
+            hash_key_index, _ = _read_varint(message, start)
+        elif tag == _RECORD_DATA:
+            payload = message[start:position]
+    if key_index == _NOT_GIVEN or payload is None:
+        raise _MalformedError
+    return key_index, hash_key_index, payload
+
+
+def _any_field(message: bytes, position: int, end: int) -> tuple[int, int, int]:
+    """Return a field's tag, where its content starts, and where it ends, whatever the field is."""
+    tag, start = _read_varint(message, position)
+    wire_type = tag & 7
+    if wire_type == 0:
+        _, stop = _read_varint(message, start)
+    elif wire_type == 1:
+        stop = start + 8
+    elif wire_type == 2:
+        length, start = _read_varint(message, start)
+        stop = start + length
+    elif wire_type == 5:
+        stop = start + 4
+    else:
+        raise _MalformedError
+    if stop > end or tag < 8:
+        raise _MalformedError
+    return tag, start, stop
+
+
+def _read_varint(message: bytes, position: int) -> tuple[int, int]:
+    """Return the number at a position and where it ends; at most 64 bits."""
+    number = shift = 0
+    while True:
+        byte = message[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+        shift += 7
+        if shift > 63:
+            raise _MalformedError

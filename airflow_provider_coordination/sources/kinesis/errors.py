@@ -1,0 +1,173 @@
+"""What can go wrong with a stream, and the one place that knows botocore's errors.
+
+Everything a person must put right is a `ConfigurationError`; everything else is a `SourceError`, which
+concerns one stream or shard and never stops the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_coordination.coordination.errors import (
+    ConfigurationError,
+    CoordinationError,
+    SourceError,
+)
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
+
+
+class StreamNotFoundError(ConfigurationError):
+    """The stream does not exist, or is being deleted."""
+
+
+class MissingCredentialsError(ConfigurationError):
+    """No credentials for Kinesis were found, or they are incomplete."""
+
+
+class AccessDeniedError(ConfigurationError):
+    """The credentials are refused, or do not allow the call."""
+
+
+class StreamNotReadyError(SourceError):
+    """The stream is still being created."""
+
+
+class ShardNotFoundError(SourceError):
+    """The shard, or its stream, is gone."""
+
+
+class ExpiredIteratorError(SourceError):
+    """A shard iterator was not used in time; the reader asks for a new one."""
+
+
+class PositionRefusedError(SourceError):
+    """Kinesis does not accept the position that a shard should be read from."""
+
+
+class KinesisUnavailableError(SourceError):
+    """Kinesis did not answer, or went on refusing with an error that passes, beyond every retry."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What was being asked, so that an error can name it.
+
+    :param stream: the stream's name.
+    :param region: the region of the client.
+    :param endpoint_url: where the client sends its calls.
+    :param shard_id: the shard, where the call is about one.
+    """
+
+    stream: str
+    region: str
+    endpoint_url: str
+    shard_id: str | None = None
+
+    def __str__(self) -> str:
+        shard = f" shard '{self.shard_id}'" if self.shard_id else ""
+        return f"stream '{self.stream}'{shard} in region {self.region} at {self.endpoint_url}"
+
+
+@contextmanager
+def kinesis_errors(client: Any, stream: str, shard_id: str | None = None) -> Iterator[None]:
+    """Raise botocore's errors of the enclosed calls as errors of this package.
+
+    :param client: the Kinesis client that makes the calls.
+    :param stream: the stream they are about.
+    :param shard_id: the shard they are about, if one.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        call = Call(stream, client.meta.region_name, client.meta.endpoint_url, shard_id)
+        raise translated(error, call) from error
+
+
+def translated(error: Exception, call: Call) -> CoordinationError:
+    """Return this package's error for one of botocore's.
+
+    :param error: a `BotoCoreError` or `ClientError`.
+    :param call: what was being asked.
+    """
+    from botocore import exceptions
+
+    if isinstance(error, exceptions.ClientError):
+        return _refusal(error, call)
+    if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
+        return MissingCredentialsError(
+            f"{call}: {_sentence(error)}; give access_key_id and secret_access_key, or credentials where"
+            "  the AWS SDK looks for them (environment, shared file, instance role)"
+        )
+    if isinstance(error, (exceptions.CredentialRetrievalError, exceptions.TokenRetrievalError)):
+        return AccessDeniedError(f"{call}: credentials could not be fetched: {_sentence(error)}; check their provider")
+    if isinstance(error, exceptions.ParamValidationError):
+        return ConfigurationError(f"{call}: {_sentence(error)}; check the stream's name")
+    return KinesisUnavailableError(
+        f"{call}: no usable answer: {_sentence(error)}; check endpoint_url, region and the network"
+    )
+
+
+def _refusal(error: ClientError, call: Call) -> CoordinationError:
+    code = str(error.response.get("Error", {}).get("Code", ""))
+    said = _sentence(error)
+    if error.operation_name.startswith("AssumeRole"):
+        return AccessDeniedError(
+            f"{call}: the role cannot be assumed: {said}; check role_arn, external_id and its trust"
+        )
+    if code == "ResourceNotFoundException":
+        return _not_found(call, said)
+    if code in _ACCESS_CODES or (code.startswith("KMS") and code != "KMSThrottlingException"):
+        return AccessDeniedError(
+            f"{call}: access refused: {said}; check the credentials, their policy and the stream's key"
+        )
+    if code == "ExpiredIteratorException":
+        return ExpiredIteratorError(f"{call}: {said}")
+    if code == "ResourceInUseException":
+        return StreamNotReadyError(f"{call}: {said}; try again when the stream is ACTIVE")
+    if code in _BAD_REQUEST_CODES and call.shard_id is None:
+        return ConfigurationError(f"{call}: {said}; check the stream's name")
+    if code in _BAD_REQUEST_CODES:
+        return PositionRefusedError(f"{call}: {said}; was the position stored for another stream of this name?")
+    return KinesisUnavailableError(f"{call}: {said}; it went on failing after every retry")
+
+
+def _not_found(call: Call, said: str) -> CoordinationError:
+    if call.shard_id is None:
+        return StreamNotFoundError(
+            f"stream '{call.stream}' does not exist in region {call.region} at {call.endpoint_url}:"
+            " check its name, the region, the account of the credentials and endpoint_url, or create it"
+        )
+    return ShardNotFoundError(f"{call}: gone: {said}; was the stream deleted, or the shard trimmed?")
+
+
+def _sentence(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")
+
+
+_BAD_REQUEST_CODES = frozenset({"InvalidArgumentException", "ValidationException"})
+
+_ACCESS_CODES = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "IncompleteSignature",
+        "IncompleteSignatureException",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "MissingAuthenticationToken",
+        "MissingAuthenticationTokenException",
+        "NotAuthorized",
+        "OptInRequired",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    }
+)

@@ -1,0 +1,87 @@
+"""A worker that is stopped past its lease and continued can write nothing for a partition that somebody else took."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.stores import StoreSettings, open_store
+
+WORKER = """
+import sys, time
+from datetime import timedelta
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError
+from airflow_provider_coordination.coordination.renewal import LeaseRenewer
+from airflow_provider_coordination.stores import StoreSettings, open_store
+
+coordinator = SourceCoordinator(open_store(StoreSettings(url=sys.argv[1])), "clicks", "sleeper",
+    ownership_timeout=timedelta(seconds=1), safety_margin=timedelta(seconds=0.1))
+coordinator.initialize()
+coordinator.acquire(1)
+with LeaseRenewer(coordinator):
+    count = 0
+    while True:
+        try:
+            coordinator.save_progress("x", {"by": "sleeper", "count": count})
+        except PartitionNotOwnedError as error:
+            print("refused:", error, flush=True)
+            break
+        count += 1
+        print("working", flush=True)
+        time.sleep(0.01)
+    for write in (
+        lambda: coordinator.renew("x"),
+        lambda: coordinator.complete("x", {}),
+        lambda: coordinator.give_up("x"),
+        lambda: coordinator.close("x", timedelta(0)),
+        lambda: coordinator.save_progress("x", {"by": "zombie"}),
+    ):
+        try:
+            write()
+            print("WROTE", flush=True)
+        except PartitionNotOwnedError as error:
+            print("refused:", error, flush=True)
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/coordination.db"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+def test_a_stopped_worker_can_write_nothing_once_it_lost_its_lease(url: str) -> None:
+    other = SourceCoordinator(
+        open_store(StoreSettings(url=url)),
+        "clicks",
+        "other",
+        ownership_timeout=timedelta(seconds=30),
+        safety_margin=timedelta(seconds=0.1),
+    )
+    other.initialize()
+    other.create_partitions({"x": {}})
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, url], stdout=subprocess.PIPE, text=True)
+    assert worker.stdout is not None
+    for _ in range(3):
+        assert worker.stdout.readline() == "working\n"
+    os.kill(worker.pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 30
+    while not other.acquire(1):
+        assert time.monotonic() < deadline, "the lease of the stopped worker never ran out"
+        time.sleep(0.1)
+    taken = other.save_progress("x", {"by": "other"})
+    os.kill(worker.pid, signal.SIGCONT)
+    output, _ = worker.communicate(timeout=30)
+    lines = [line for line in output.splitlines() if line != "working"]
+    assert len(lines) == 6 and all(line.startswith("refused:") for line in lines), output
+    assert other.get("x") == taken

@@ -1,0 +1,159 @@
+"""What the Kinesis Producer Library packs is unpacked whole, and everything else passes through as it is."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_coordination.sources.kinesis.aggregation import MAGIC, aggregate, expand, is_aggregated
+
+KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200)
+# The sizes around 128 and 16384 are where protobuf's lengths take another byte.
+PAYLOADS = st.binary(max_size=200) | st.sampled_from([120, 125, 127, 128, 16_370, 16_384]).map(bytes)
+USER_RECORDS = st.lists(st.tuples(KEYS, PAYLOADS), min_size=1, max_size=20)
+
+
+def sealed(message: bytes) -> bytes:
+    """An aggregate of this message, whatever the message is."""
+    return MAGIC + message + hashlib.md5(message, usedforsecurity=False).digest()
+
+
+def record(content: bytes) -> bytes:
+    assert len(content) < 128
+    return b"\x1a" + bytes([len(content)]) + content
+
+
+KEY_A = b"\x0a\x01a"
+KEY_B = b"\x0a\x01b"
+HASH_KEY_7 = b"\x12\x017"
+RECORD_A = record(b"\x08\x00\x1a\x02hi")
+
+
+@given(USER_RECORDS)
+def test_what_is_aggregated_expands_to_the_same_records_in_order(records: list[tuple[str, bytes]]) -> None:
+    data = aggregate(records)
+
+    assert is_aggregated(data)
+    assert expand(data, "outer") == [(number, key, payload) for number, (key, payload) in enumerate(records)]
+
+
+def test_more_than_127_keys_expand() -> None:
+    records = [(f"key-{number}", b"x") for number in range(1000)]
+
+    assert [key for _, key, _ in expand(aggregate(records), "outer")] == [key for key, _ in records]
+
+
+def test_a_record_the_producer_library_wrote_by_the_book_expands() -> None:
+    # Three user records under two keys, as the format's public description lays them out.
+    message = KEY_A + KEY_B + RECORD_A + record(b"\x08\x01\x1a\x01x") + record(b"\x08\x00\x1a\x00")
+
+    assert expand(sealed(message), "outer") == [(0, "a", b"hi"), (1, "b", b"x"), (2, "a", b"")]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(RECORD_A + KEY_A, id="keys after records"),
+        pytest.param(KEY_A + record(b"\x1a\x02hi\x08\x00"), id="data before the index"),
+        pytest.param(KEY_A + HASH_KEY_7 + record(b"\x08\x00\x10\x00\x1a\x02hi"), id="explicit hash key"),
+        pytest.param(KEY_A + record(b"\x08\x00\x1a\x02hi\x22\x03\x0a\x01t"), id="a tag"),
+        pytest.param(KEY_A + record(b"\x08\x80\x00\x1a\x02hi"), id="an index in two bytes"),
+        pytest.param(KEY_A + record(b"\x08\x00\x1a\x82\x00hi"), id="a data length in two bytes"),
+        pytest.param(KEY_A + b"\x1a\x86\x00\x08\x00\x1a\x02hi", id="a record length in two bytes"),
+        pytest.param(KEY_A + b"\x1a\x86\x80\x00\x08\x00\x1a\x02hi", id="a record length in three bytes"),
+        pytest.param(KEY_A + record(b"\x08\x00\x1a\x03old\x1a\x02hi"), id="data twice, the last counts"),
+        pytest.param(
+            b"\x7a\x01?" + KEY_A + b"\x28\x05" + RECORD_A + b"\x31" + bytes(8) + b"\x35" + bytes(4),
+            id="unknown fields of every kind",
+        ),
+        pytest.param(KEY_A + record(b"\x08\x00\x1a\x02hi\x35abcd"), id="an unknown field in a record"),
+        pytest.param(b"\x8a\x00\x01a" + RECORD_A, id="a tag in two bytes"),
+    ],
+)
+def test_every_valid_way_to_write_a_record_is_read(message: bytes) -> None:
+    assert expand(sealed(message), "outer") == [(0, "a", b"hi")]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"a plain record", id="plain"),
+        pytest.param(MAGIC, id="the magic alone"),
+        pytest.param(MAGIC[:3], id="a part of the magic"),
+        pytest.param(MAGIC + b"0123456789abcdef", id="magic and sixteen bytes"),
+        pytest.param(sealed(b""), id="an empty message"),
+        pytest.param(MAGIC + b"garbage after the magic number", id="garbage after the magic"),
+        pytest.param(sealed(KEY_A + RECORD_A)[:-1], id="the last byte missing"),
+        pytest.param(sealed(KEY_A + RECORD_A)[:-20], id="truncated in the message"),
+        pytest.param(sealed(KEY_A + RECORD_A) + b"\n", id="a byte too many"),
+        pytest.param(sealed(KEY_A + RECORD_A)[:-1] + b"\x00", id="wrong digest"),
+        pytest.param(b"x" + sealed(KEY_A + RECORD_A), id="a byte before the magic"),
+        pytest.param(sealed(KEY_A + RECORD_A[:-1]), id="message ends in a record"),
+        pytest.param(sealed(KEY_A + b"\x1a"), id="message ends after a tag"),
+        pytest.param(sealed(KEY_A + b"\x1a\xff"), id="message ends in a varint"),
+        pytest.param(sealed(KEY_A + RECORD_A + b"\x0a\x05abc"), id="a key longer than the message"),
+        pytest.param(sealed(KEY_A + b"\x1a" + b"\xff" * 10 + b"\x01" + b"x"), id="a varint of eleven bytes"),
+        pytest.param(sealed(KEY_A + record(b"\x08\x01\x1a\x02hi")), id="an index beyond the keys"),
+        pytest.param(
+            sealed(KEY_A + RECORD_A + record(b"\x08\x01\x1a\x02hi")),
+            id="an index beyond the keys, second record",
+        ),
+        pytest.param(sealed(RECORD_A), id="no keys"),
+        pytest.param(sealed(KEY_A), id="no records"),
+        pytest.param(sealed(KEY_A + record(b"\x1a\x02hi")), id="a record without an index"),
+        pytest.param(sealed(KEY_A + record(b"\x08\x00")), id="a record without data"),
+        pytest.param(sealed(KEY_A + record(b"")), id="an empty record"),
+        pytest.param(sealed(KEY_A + record(b"\x08\x00\x1a\x09hi")), id="data longer than its record"),
+        pytest.param(sealed(KEY_A + record(b"\x08\x00\x1a\x03hi") + b"z"), id="data that reaches into the next"),
+        pytest.param(sealed(KEY_A + record(b"\x08\x00\x10\x00\x1a\x02hi")), id="a hash key index beyond the table"),
+        pytest.param(sealed(b"\x0a\x01\xff" + RECORD_A), id="a key that is no text"),
+        pytest.param(sealed(KEY_A + RECORD_A + b"\x00\x00"), id="field number zero"),
+        pytest.param(sealed(KEY_A + RECORD_A + b"\x0b\x0c"), id="a group"),
+    ],
+)
+def test_what_is_no_valid_aggregate_passes_through_unchanged(data: bytes) -> None:
+    assert expand(data, "outer") == [(0, "outer", data)]
+
+
+@given(USER_RECORDS, st.data())
+def test_damage_anywhere_leaves_the_record_whole(records: list[tuple[str, bytes]], draw: st.DataObject) -> None:
+    data = bytearray(aggregate(records))
+    place = draw.draw(st.integers(0, len(data) - 1))
+    data[place] ^= draw.draw(st.integers(1, 255))
+
+    assert expand(bytes(data), "outer") == [(0, "outer", bytes(data))]
+
+
+@given(USER_RECORDS, st.data())
+def test_a_message_damaged_before_it_was_sealed_never_raises_and_never_vanishes(
+    records: list[tuple[str, bytes]], draw: st.DataObject
+) -> None:
+    message = bytearray(aggregate(records)[len(MAGIC) : -16])
+    place = draw.draw(st.integers(0, len(message) - 1))
+    message[place] = draw.draw(st.integers(0, 255))
+    data = sealed(bytes(message))
+
+    expanded = expand(data, "outer")
+
+    assert [number for number, _, _ in expanded] == list(range(len(expanded)))
+    assert expanded
+
+
+@given(st.binary(max_size=60))
+def test_any_sealed_bytes_give_at_least_one_record(message: bytes) -> None:
+    assert expand(sealed(message), "outer")
+
+
+def test_an_aggregate_within_an_aggregate_is_expanded_once() -> None:
+    inner = aggregate([("a", b"hi")])
+
+    assert expand(aggregate([("b", inner)]), "outer") == [(0, "b", inner)]
+
+
+def test_nothing_cannot_be_aggregated() -> None:
+    with pytest.raises(ValueError, match="at least one user record"):
+        aggregate([])

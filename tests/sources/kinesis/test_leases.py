@@ -1,0 +1,180 @@
+"""Which shards get a lease: tables of cases, each with the decision."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.sources.kinesis.leases import (
+    ShardKey,
+    leases_to_create,
+    parse_partition_key,
+    partition_key,
+)
+from airflow_provider_coordination.sources.kinesis.shards import Shard
+
+UNASSIGNED, ASSIGNED, CLOSED, COMPLETED = PartitionStatus
+
+
+def shard(name: int, start: int, end: int | None, *parents: int) -> Shard:
+    return Shard(str(name), tuple(str(parent) for parent in parents), "0", "1", str(start), end and str(end))
+
+
+# The graphs of the Kinesis Client Library's own tests.
+GRAPH_A = [
+    *(shard(root, 11, 102) for root in range(4)),
+    shard(4, 11, None),
+    shard(5, 11, 205),
+    shard(6, 103, 205, 0, 1),
+    shard(7, 103, 205, 2, 3),
+    shard(8, 206, None, 6, 7),
+    shard(9, 206, None, 5),
+    shard(10, 206, None, 5),
+]
+GRAPH_B = [
+    shard(0, 11, 100),
+    shard(1, 11, 100),
+    shard(2, 101, 200, 0, 1),
+    shard(3, 201, 300, 2),
+    shard(4, 201, 300, 2),
+    shard(5, 301, 400, 3, 4),
+    shard(6, 401, 500, 5),
+    shard(7, 401, 500, 5),
+    shard(8, 501, 600, 6, 7),
+    shard(9, 601, None, 8),
+    shard(10, 601, None, 8),
+]
+
+
+def created(shards: list[Shard], existing: dict[int, PartitionStatus]) -> str:
+    leases = leases_to_create(shards, {str(name): status for name, status in existing.items()})
+    return " ".join(lease.shard_id for lease in leases)
+
+
+def all_in(status: PartitionStatus, *names: int) -> dict[int, PartitionStatus]:
+    return dict.fromkeys(names, status)
+
+
+@pytest.mark.parametrize(
+    ("existing", "expected"),
+    [
+        # An empty table: the roots.
+        ({}, "0 1 2 3 4 5"),
+        # As in the Kinesis Client Library at TRIM_HORIZON.
+        (all_in(ASSIGNED, 3, 4, 5), "0 1 2"),
+        (all_in(ASSIGNED, 2, 6), "3 4 5"),
+        (all_in(ASSIGNED, 4, 5, 6, 7), ""),
+        (all_in(ASSIGNED, *range(8)), ""),
+        (all_in(ASSIGNED, 0, 1, 4, 7, 9, 10), ""),
+        (all_in(ASSIGNED, 6, 7), "4 5"),
+        (all_in(ASSIGNED, 8), "4 5"),
+        (all_in(ASSIGNED, 0), "1 2 3 4 5"),
+        (all_in(ASSIGNED, 5), "0 1 2 3 4"),
+        (all_in(ASSIGNED, 0, 2, 4, 5), "1 3"),
+        # The library makes leases for 0 and 1 here. 7 is leased, so 2 and 3 are finished; 0 and 1 are not.
+        (all_in(ASSIGNED, 4, 5, 7), "0 1"),
+        # The library reads 5 once more although it is finished: 9 could only start after it. Ours starts 10.
+        (all_in(ASSIGNED, 9), "0 1 2 3 4 10"),
+        (all_in(ASSIGNED, 4, 8, 9), "10"),
+        (all_in(ASSIGNED, 4, 9, 10), "0 1 2 3"),
+        # The library fills the hole 0 only; 6 waits for it here as there, and so does 8 for 6.
+        (all_in(ASSIGNED, 1, 2, 3, 4, 5, 7, 9, 10), "0"),
+        # Children come when every parent is completed, and not before.
+        (all_in(COMPLETED, 0, 1) | all_in(ASSIGNED, 2, 3, 4, 5), "6"),
+        (all_in(COMPLETED, 0, 2) | all_in(ASSIGNED, 1, 3, 4, 5), ""),
+        (all_in(COMPLETED, 0, 1, 2, 3, 5, 6) | all_in(ASSIGNED, 4), "7 10 9"),
+        (all_in(COMPLETED, 0, 1, 2, 3, 5, 6) | all_in(ASSIGNED, 4, 7), "10 9"),
+        (all_in(COMPLETED, 0, 1, 2, 3, 5, 6, 7) | all_in(ASSIGNED, 4), "10 8 9"),
+        # A parent that was given up or closed is not finished, whatever its shard is.
+        (all_in(COMPLETED, 0) | all_in(UNASSIGNED, 1) | all_in(ASSIGNED, 2, 3, 4, 5), ""),
+        (all_in(COMPLETED, 0) | all_in(CLOSED, 1) | all_in(ASSIGNED, 2, 3, 4, 5), ""),
+        # Everything is worked off and stays so.
+        (all_in(COMPLETED, *range(11)), ""),
+        # Cleaned-up leases of finished parents do not come back.
+        (all_in(COMPLETED, 6, 7) | all_in(ASSIGNED, 4, 5, 8), ""),
+        # Leases of shards that are not listed any more say nothing about those that are.
+        (all_in(COMPLETED, 99), "0 1 2 3 4 5"),
+    ],
+)
+def test_graph_a(existing: dict[int, PartitionStatus], expected: str) -> None:
+    assert created(GRAPH_A, existing) == expected
+
+
+@pytest.mark.parametrize(
+    ("existing", "expected"),
+    [
+        ({}, "0 1"),
+        (all_in(ASSIGNED, 5), ""),
+        # The library would read 0 and 1 again, and says itself that 7 is what it wants.
+        (all_in(ASSIGNED, 6), "7"),
+        (all_in(ASSIGNED, 3), "4"),
+        (all_in(ASSIGNED, 9), "10"),
+        (all_in(COMPLETED, 6), "7"),
+        (all_in(COMPLETED, 6, 7), "8"),
+    ],
+)
+def test_graph_b(existing: dict[int, PartitionStatus], expected: str) -> None:
+    assert created(GRAPH_B, existing) == expected
+
+
+@pytest.mark.parametrize(
+    ("shards", "existing", "expected"),
+    [
+        pytest.param([], {}, "", id="nothing is listed"),
+        pytest.param([shard(6, 103, None, 0, 1)], {}, "6", id="its parents are trimmed"),
+        pytest.param(
+            [shard(1, 11, 102), shard(6, 103, None, 0, 1)],
+            {},
+            "1",
+            id="one of its parents is trimmed, one is not",
+        ),
+        pytest.param(
+            [shard(1, 11, 102), shard(6, 103, None, 0, 1)],
+            all_in(COMPLETED, 1),
+            "6",
+            id="the listed one is finished",
+        ),
+        pytest.param([shard(0, 11, None), shard(1, 50, None, 0)], {}, "0", id="the child of an open parent waits"),
+        pytest.param([shard(8, 9, None), shard(10, 9, None), shard(1, 10, None)], {}, "10 8 1", id="ties by name"),
+        pytest.param([shard(1, 1000, None), shard(2, 999, None)], {}, "2 1", id="numbers are no texts"),
+        pytest.param([shard(0, 1, None), shard(0, 1, None)], {}, "0", id="listed twice"),
+    ],
+)
+def test_other_listings(shards: list[Shard], existing: dict[int, PartitionStatus], expected: str) -> None:
+    assert created(shards, existing) == expected
+
+
+def test_the_order_of_the_listing_does_not_matter() -> None:
+    assert leases_to_create(GRAPH_A[::-1], {}) == leases_to_create(GRAPH_A, {})
+
+
+def test_a_stream_that_was_resharded_thousands_of_times_is_decided() -> None:
+    chain = [shard(name, name, name + 1, name - 1) for name in range(1, 5_000)]
+
+    assert leases_to_create(chain, {"4999": ASSIGNED}) == []
+
+
+def test_following_the_rule_to_the_end_leases_every_shard_once_and_parents_first() -> None:
+    statuses: dict[str, PartitionStatus] = {}
+    order: list[str] = []
+    while due := leases_to_create(GRAPH_A, statuses):
+        order += [lease.shard_id for lease in due]
+        statuses |= {lease.shard_id: COMPLETED for lease in due}
+
+    assert order == ["0", "1", "2", "3", "4", "5", "6", "7", "10", "9", "8"]
+
+
+def test_a_partition_key_names_stream_epoch_and_shard() -> None:
+    key = partition_key("clicks", 1_700_000_000, "shardId-000000000003")
+
+    assert key == "clicks:1700000000:shardId-000000000003"
+    assert parse_partition_key(key) == ShardKey("clicks", 1_700_000_000, "shardId-000000000003")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "clicks", "clicks:1", "clicks::s", ":1:s", "clicks:-1:s", "clicks:0:s", "c:x:s", "c:1:", "c:1:s:t"],
+)
+def test_what_is_no_partition_key_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not <stream>"):
+        parse_partition_key(text)

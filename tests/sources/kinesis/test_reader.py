@@ -1,0 +1,213 @@
+"""A shard is read from a position to its end, whatever happens to its iterators."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from itertools import islice
+from typing import Any
+
+import pytest
+from botocore.stub import Stubber
+
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient
+from airflow_provider_coordination.sources.kinesis.errors import (
+    KinesisUnavailableError,
+    PositionRefusedError,
+    ShardNotFoundError,
+)
+from airflow_provider_coordination.sources.kinesis.progress import ChildShard
+from airflow_provider_coordination.sources.kinesis.reader import (
+    RENEWALS_IN_A_ROW,
+    KinesisRecord,
+    ShardPage,
+    read_shard,
+)
+from tests.support.clock import ManualClock
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Shard:
+    """Tells the stub what the service will answer, and reads."""
+
+    def __init__(self, client: KinesisClient, answers: Stubber) -> None:
+        self.client = client
+        self.answers = answers
+        self.clock = ManualClock()
+        self.sleeps: list[float] = []
+
+    def gives_iterator(self, iterator: str, **position: str) -> None:
+        request = {"StreamName": "clicks", "ShardId": "shard-1"} | position
+        self.answers.add_response("get_shard_iterator", {"ShardIterator": iterator}, request)
+
+    def gives_page(self, iterator: str, *numbers: str, then: str | None = None, **more: Any) -> None:
+        page = {"Records": [record(number) for number in numbers]} | more
+        if then:
+            page["NextShardIterator"] = then
+        self.answers.add_response("get_records", page, {"ShardIterator": iterator, "Limit": 10_000})
+
+    def refuses_to_read(self, code: str) -> None:
+        self.answers.add_client_error("get_records", code)
+
+    def read(self, start: str, pages: int = 100) -> list[ShardPage]:
+        return list(islice(self.reading(start), pages))
+
+    def reading(self, start: str, **options: Any) -> Any:
+        return read_shard(self.client, "clicks", "shard-1", start, clock=self.clock, sleep=self.sleep, **options)
+
+    def sleep(self, seconds: float) -> None:
+        self.sleeps.append(round(seconds, 6))
+        self.clock.advance(seconds)
+
+
+def record(number: str) -> dict[str, Any]:
+    return {
+        "SequenceNumber": number,
+        "PartitionKey": f"key-{number}",
+        "ApproximateArrivalTimestamp": NOON.astimezone(timezone(timedelta(hours=-5))),
+        "Data": number.encode(),
+    }
+
+
+def numbers(pages: list[ShardPage]) -> list[list[str]]:
+    return [[record.sequence_number for record in page.records] for page in pages]
+
+
+@pytest.fixture
+def shard(client: KinesisClient, kinesis_answers: Stubber) -> Shard:
+    return Shard(client, kinesis_answers)
+
+
+def test_a_shard_is_read_from_its_earliest_record_page_by_page(shard: Shard) -> None:
+    shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
+    shard.gives_page("i1", "1", "2", then="i2", MillisBehindLatest=500)
+    shard.gives_page("i2", then="i3", MillisBehindLatest=0)
+
+    pages = shard.read("TRIM_HORIZON", pages=2)
+
+    assert numbers(pages) == [["1", "2"], []]
+    assert [page.millis_behind_latest for page in pages] == [500, 0]
+    assert not any(page.end_of_shard for page in pages)
+
+
+def test_a_record_has_its_arrival_in_utc(shard: Shard) -> None:
+    shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
+    shard.gives_page("i1", "1", then="i2")
+
+    [page] = shard.read("TRIM_HORIZON", pages=1)
+
+    assert page.records == [KinesisRecord("1", "key-1", NOON, b"1")]
+    assert page.records[0].approximate_arrival_timestamp.tzinfo is UTC
+
+
+def test_reading_goes_on_after_a_sequence_number(shard: Shard) -> None:
+    shard.gives_iterator("i1", ShardIteratorType="AFTER_SEQUENCE_NUMBER", StartingSequenceNumber="7")
+    shard.gives_page("i1", "8", then="i2")
+
+    assert numbers(shard.read("7", pages=1)) == [["8"]]
+
+
+def test_the_last_page_may_hold_records_and_names_the_children(shard: Shard) -> None:
+    child = {
+        "ShardId": "shard-2",
+        "ParentShards": ["shard-1", "shard-0"],
+        "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"},
+    }
+    shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
+    shard.gives_page("i1", "1", ChildShards=[child])
+
+    [page] = shard.read("TRIM_HORIZON")
+
+    assert page.end_of_shard
+    assert numbers([page]) == [["1"]]
+    assert page.children == (
+        ChildShard(
+            shard_id="shard-2",
+            parent_shard_ids=("shard-1", "shard-0"),
+            starting_hash_key="0",
+            ending_hash_key="9",
+        ),
+    )
+
+
+def test_an_expired_iterator_is_replaced_by_one_after_the_last_record(shard: Shard) -> None:
+    shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
+    shard.gives_page("i1", "1", "2", then="i2")
+    shard.gives_page("i2", then="i3")
+    shard.refuses_to_read("ExpiredIteratorException")
+    shard.gives_iterator("i4", ShardIteratorType="AFTER_SEQUENCE_NUMBER", StartingSequenceNumber="2")
+    shard.gives_page("i4", "3")
+
+    assert numbers(shard.read("TRIM_HORIZON")) == [["1", "2"], [], ["3"]]
+
+
+def test_an_iterator_that_expires_before_anything_was_read_starts_where_it_was_asked_to(shard: Shard) -> None:
+    shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
+    shard.refuses_to_read("ExpiredIteratorException")
+    shard.gives_iterator("i2", ShardIteratorType="TRIM_HORIZON")
+    shard.gives_page("i2", "1")
+
+    assert numbers(shard.read("TRIM_HORIZON")) == [["1"]]
+
+
+def test_iterators_that_expire_at_once_every_time_are_an_outage(shard: Shard) -> None:
+    for attempt in range(RENEWALS_IN_A_ROW + 1):
+        shard.gives_iterator(f"i{attempt}", ShardIteratorType="TRIM_HORIZON")
+        shard.refuses_to_read("ExpiredIteratorException")
+
+    with pytest.raises(KinesisUnavailableError, match="expired unused"):
+        shard.read("TRIM_HORIZON")
+
+
+def test_reads_are_kept_apart_by_what_is_left_of_the_interval(shard: Shard) -> None:
+    shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
+    for page in range(1, 5):
+        shard.gives_page(f"i{page}", then=f"i{page + 1}")
+    reading = shard.reading("TRIM_HORIZON", min_interval_seconds=0.25)
+
+    next(reading)
+    next(reading)
+    shard.clock.advance(0.15)
+    next(reading)
+    shard.clock.advance(60)
+    next(reading)
+
+    assert shard.sleeps == [0.25, 0.1]
+
+
+def test_a_page_says_when_it_was_asked_for(shard: Shard) -> None:
+    shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
+    shard.gives_page("i1", then="i2")
+    asked_at = shard.clock.now()
+
+    [page] = shard.read("TRIM_HORIZON", pages=1)
+
+    assert page.read_at == asked_at
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("ResourceNotFoundException", ShardNotFoundError),
+        ("ProvisionedThroughputExceededException", KinesisUnavailableError),
+        ("InternalFailure", KinesisUnavailableError),
+    ],
+)
+def test_what_cannot_be_read_is_an_error_that_names_the_shard(shard: Shard, code: str, error: type[Exception]) -> None:
+    shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
+    shard.refuses_to_read(code)
+
+    with pytest.raises(error, match="stream 'clicks' shard 'shard-1'"):
+        shard.read("TRIM_HORIZON")
+
+
+def test_a_position_the_service_does_not_know_is_named(shard: Shard) -> None:
+    shard.answers.add_client_error("get_shard_iterator", "InvalidArgumentException")
+
+    with pytest.raises(PositionRefusedError, match="shard 'shard-1'"):
+        shard.read("7")
+
+
+def test_what_is_no_position_is_refused_before_anything_is_asked(shard: Shard) -> None:
+    with pytest.raises(ValueError, match="neither TRIM_HORIZON nor a sequence number"):
+        shard.reading("LATEST")
