@@ -1,0 +1,1 @@
+"""What runs inside a Spark application: rounds, landing, delivery. Knows nothing of Airflow."""

@@ -1,0 +1,221 @@
+"""The application that spark-submit runs: settings in, exit code out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from airflow_provider_coordination.coordination.clock import SystemClock
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.sources.kinesis.client import kinesis_client
+from airflow_provider_coordination.sources.kinesis.shards import describe_stream
+from airflow_provider_coordination.spark.delivery import (
+    PublishLanded,
+    Sink,
+    TransformedParquet,
+    check_folders,
+    load_transform,
+)
+from airflow_provider_coordination.spark.ingestion import Ingestion, Observer, Summary
+from airflow_provider_coordination.spark.landing import JOB_GROUP
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.storage import delete_file, join, read_text, write_text
+from airflow_provider_coordination.stores import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+EXIT_SUCCESS = 0
+EXIT_FAILED = 1
+"""Something failed; what is landed stays, and the next job goes on from there."""
+EXIT_LOST_WORK = 75
+"""Leases were lost on the way (EX_TEMPFAIL): others go on with their partitions, and running again is right."""
+EXIT_CONFIGURATION = 78
+"""The settings are wrong (EX_CONFIG): running again changes nothing."""
+
+SUMMARY_MARK = "coordination-summary: "
+"""Starts the line that holds the job's summary as JSON."""
+
+SPARK_CONF = {
+    "spark.log.level": "WARN",  # from the start: Spark's own lines would bury the job's
+    "spark.sql.session.timeZone": "UTC",
+    "spark.speculation": "false",  # a second copy of a slot would read the same shards twice and be thrown away
+    "spark.python.unix.domain.socket.enabled": "true",  # saves about 40 ms a Python task
+    # Spark 4.2.0 hangs for ever on a Python UDF over Parquet otherwise (SPARK-58241, fixed in 4.2.1).
+    "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+}
+
+
+def main(arguments: Sequence[str] | None = None, observer: Observer = lambda phase: None) -> int:
+    """Run one ingestion job.
+
+    :param arguments: the path of the settings file; the command line's by default.
+    :param observer: told of passed phases; for tests.
+    :returns: the exit code: success, failed, lost work, or configuration.
+    """
+    logging.basicConfig(
+        stream=sys.stdout,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        force=True,
+    )
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger("botocore").setLevel(logging.WARNING)
+    paths = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if len(paths) != 1:
+            raise ConfigurationError(f"expected one argument, the path of the settings file; got {len(paths)}")
+        summary = ingest(IngestSettings.read(Path(paths[0]), SystemClock().now()), observer)
+    except ConfigurationError as error:
+        log.error("configuration error: %s", error)
+        return EXIT_CONFIGURATION
+    except CoordinationError as error:
+        log.error("the job failed: %s", error)
+        return EXIT_FAILED
+    sys.stdout.write(SUMMARY_MARK + json.dumps(summary.to_mapping()) + "\n")
+    sys.stdout.flush()
+    for partition, reason in summary.failed.items():
+        log.error("failed: partition=%s: %s", partition, reason)
+    if summary.failed:
+        return EXIT_FAILED
+    if summary.lost:
+        log.error("leases were lost, others go on with these partitions: %s", ", ".join(summary.lost))
+        return EXIT_LOST_WORK
+    return EXIT_SUCCESS
+
+
+def ingest(settings: IngestSettings, observer: Observer) -> Summary:
+    """Check everything that can be checked, cheapest first, then run the job.
+
+    :raises ConfigurationError: if a setting cannot work.
+    :raises CoordinationError: if a service cannot be reached.
+    """
+    log.info("job starts: source=%s stream=%s owner=%s", settings.source, settings.stream, settings.owner)
+    check_folders(settings.landing_root, settings.output)
+    coordinator = SourceCoordinator(
+        open_store(settings.store),
+        settings.source,
+        settings.owner,
+        prefix=settings.prefix,
+        ownership_timeout=timedelta(seconds=settings.ownership_timeout_seconds),
+        safety_margin=timedelta(seconds=settings.safety_margin_seconds),
+    )
+    coordinator.initialize()
+    if not any(coordinator.count_by_status().values()):
+        log.warning("source %s has no partitions yet: run a shard sync first", settings.source)
+    stream = describe_stream(kinesis_client(settings.kinesis), settings.stream)
+    spark = _session(settings)
+    stop = threading.Event()
+    _stop_on_signal(spark, stop)
+    try:
+        sink = _sink(spark, settings)
+        check_reachable(spark, settings.landing_root)
+        job = Ingestion(
+            settings,
+            spark,
+            coordinator,
+            sink,
+            creation_epoch=stream.creation_epoch,
+            stop=stop,
+            observer=observer,
+        )
+        return job.run()
+    finally:
+        coordinator.store.close()
+        _stop_session(spark)
+
+
+def check_reachable(spark: SparkSession, root: str) -> None:
+    """Check that every slot sees what the driver writes below a root, and the driver what the slots write.
+
+    :raises ConfigurationError: naming the root and what the workers said.
+    """
+    name, slots = secrets.token_hex(8), spark.sparkContext.defaultParallelism
+    written = join(root, f"_probe.{name}")
+    write_text(written, name)
+    try:
+        rows = spark.range(0, slots, 1, slots).mapInArrow(partial(_probe, root, name), "answer string").collect()
+        answers = {row.answer for row in rows}
+        seen = {answer for answer in answers if _seen(answer, name)}
+        for answer in seen:
+            delete_file(answer)
+        if answers != seen:
+            raise ConfigurationError(
+                f"path {root!r} is not shared by all workers: {'; '.join(sorted(answers - seen))}; "
+                "give a path or URI that the driver and every executor reach"
+            )
+    finally:
+        delete_file(written)
+
+
+def _probe(root: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        answers = []
+        for slot in batch.column(0).to_pylist():
+            answer = join(root, f"_probe.{name}.{slot}.{secrets.token_hex(4)}")
+            try:
+                if read_text(join(root, f"_probe.{name}")) != name:
+                    raise OSError("it holds something else")
+                write_text(answer, name)
+            except Exception as error:  # whatever it is, the driver shall hear of it
+                answer = f"{socket.gethostname()}: {error}"
+            answers.append(answer)
+        yield pa.RecordBatch.from_pydict({"answer": pa.array(answers, pa.string())})
+
+
+def _seen(answer: str, name: str) -> bool:
+    try:
+        return read_text(answer) == name
+    except (OSError, CoordinationError):
+        return False
+
+
+def _session(settings: IngestSettings) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(f"ingest {settings.source}")
+    for name, value in SPARK_CONF.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _stop_session(spark: SparkSession) -> None:
+    try:
+        spark.stop()
+    except Exception as error:  # the JVM may be gone already, killed from outside
+        log.warning("the Spark session could not be stopped: %s", error)
+
+
+def _sink(spark: SparkSession, settings: IngestSettings) -> Sink:
+    if settings.transform is None:
+        return PublishLanded(settings.output)
+    # Loaded with the session there already: a decorator such as udf("long") asks for it while its module is imported.
+    return TransformedParquet(spark, settings.output, load_transform(settings.transform))
+
+
+def _stop_on_signal(spark: SparkSession, stop: threading.Event) -> None:
+    """Let SIGTERM and SIGINT end the job: landing is abandoned, what is recorded is delivered, leases go back."""
+
+    def stopping(number: int, frame: object) -> None:
+        log.warning("%s received: the job ends after the step in hand", signal.Signals(number).name)
+        stop.set()
+        # From another thread: this one may be in the middle of a call to the JVM.
+        threading.Thread(target=lambda: spark.sparkContext.cancelJobGroup(JOB_GROUP), daemon=True).start()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stopping)

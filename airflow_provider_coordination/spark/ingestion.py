@@ -1,0 +1,392 @@
+"""The job: rounds of acquire, land, record, deliver, acknowledge, until a stop condition holds.
+
+Exactly-once follows from the order. A batch is *recorded* in its partition's progress, under the lease, before it is
+delivered; from then on whoever owns the partition delivers exactly that file; the sink takes a batch id once; and the
+checkpoint moves only when the batch is acknowledged. A crash between any two steps repeats at most a step that is
+idempotent.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, AcknowledgmentState
+from airflow_provider_coordination.coordination.clock import Clock, SystemClock
+from airflow_provider_coordination.coordination.coordinator import LOST, SourceCoordinator
+from airflow_provider_coordination.coordination.errors import CoordinationError, StoreUnavailableError
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.renewal import LeaseRenewer
+from airflow_provider_coordination.sources.kinesis.completion import complete_shard
+from airflow_provider_coordination.sources.kinesis.leases import parse_partition_key
+from airflow_provider_coordination.sources.kinesis.progress import LandedBatch, ShardProgress
+from airflow_provider_coordination.spark.delivery import SINK, Sink, sweep
+from airflow_provider_coordination.spark.landing import (
+    Landed,
+    LandingOptions,
+    ReadPlan,
+    land,
+    partition_folder,
+)
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.stopping import StopConditions
+from airflow_provider_coordination.spark.storage import delete_folder, join
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+DELIVERY_THREADS = 8
+UNREADABLE_ROUNDS = 5
+
+Observer = Callable[[str], None]
+"""Told when a phase is passed: `landed`, `recorded`, `delivering`, `delivered`. For fault injection."""
+
+
+@dataclass
+class Summary:
+    """What a job did.
+
+    :param rounds: how many rounds it made.
+    :param records_landed: user records read and landed.
+    :param records_delivered: user records of the batches that were delivered.
+    :param bytes_delivered: their payload bytes.
+    :param batches_delivered: how many batches.
+    :param completed: partitions it finished.
+    :param lost: partitions whose lease it lost; others go on with them.
+    :param failed: why, for each partition that it set aside.
+    :param seconds: how long it ran.
+    :param stopped_because: the condition that ended it.
+    """
+
+    rounds: int = 0
+    records_landed: int = 0
+    records_delivered: int = 0
+    bytes_delivered: int = 0
+    batches_delivered: int = 0
+    completed: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    stopped_because: str = ""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return asdict(self)
+
+
+class Ingestion:
+    """One job's work on one source.
+
+    :param settings: what to do.
+    :param spark: the session.
+    :param coordinator: of the source, initialized, for this job's owner.
+    :param sink: where batches go.
+    :param creation_epoch: when the stream was created, in whole seconds since 1970: shards of an earlier stream of the
+        same name are not read from this one.
+    :param stop: set from outside to end the job after the step in hand.
+    :param observer: told of passed phases.
+    :param clock: where the time comes from.
+    """
+
+    def __init__(
+        self,
+        settings: IngestSettings,
+        spark: SparkSession,
+        coordinator: SourceCoordinator,
+        sink: Sink,
+        *,
+        creation_epoch: int,
+        stop: threading.Event,
+        observer: Observer = lambda phase: None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        self._spark = spark
+        self._coordinator = coordinator
+        self._sink = sink
+        self._creation_epoch = creation_epoch
+        self._stop = stop
+        self._observer = observer
+        self._clock = clock or SystemClock()
+        self._landing = LandingOptions(
+            kinesis=settings.kinesis,
+            root=settings.landing_root,
+            seconds=settings.round_seconds,
+            max_bytes=settings.max_batch_bytes,
+            shards_per_slot=settings.shards_per_slot,
+        )
+        self._conditions = StopConditions(
+            until_caught_up=settings.until_caught_up,
+            max_duration_seconds=settings.max_duration_seconds,
+            max_idle_rounds=settings.max_idle_rounds,
+        )
+        self._mine: dict[str, datetime | None] = {}  # what is at work, and up to when it is read
+        self._unreadable: dict[str, int] = {}
+        self._renewal_interval = timedelta(seconds=settings.ownership_timeout_seconds / 3)
+        self._summary = Summary()
+
+    def run(self) -> Summary:
+        """Make rounds until a stop condition holds; then give every lease back.
+
+        :raises StoreUnavailableError: if the store stays away; the leases run out by themselves then.
+        """
+        started_at, started = self._clock.now(), self._clock.monotonic()
+        summary, idle_rounds = self._summary, 0
+        try:
+            with LeaseRenewer(self._coordinator):
+                while not summary.stopped_because:
+                    before, completed = summary.records_landed, len(summary.completed)
+                    acquired = self._round(self._clock.monotonic() - started)
+                    idle_rounds = idle_rounds + 1 if summary.records_landed == before else 0
+                    summary.seconds = self._clock.monotonic() - started
+                    summary.stopped_because = (
+                        "it was told to stop"
+                        if self._stop.is_set()
+                        else self._conditions.reason(
+                            started_at=started_at,
+                            running_seconds=summary.seconds,
+                            idle_rounds=idle_rounds,
+                            acquired=acquired or len(summary.completed) > completed,
+                            read_until=list(self._mine.values()),
+                        )
+                        or ""
+                    )
+                    if idle_rounds and not summary.stopped_because:
+                        self._stop.wait(self._settings.idle_seconds)
+        finally:
+            self._give_back()
+        log.info("job ends: %s", summary.stopped_because)
+        return summary
+
+    def _round(self, running_seconds: float) -> bool:
+        summary = self._summary
+        summary.rounds += 1
+        landed_before, delivered_before = summary.records_landed, summary.records_delivered
+        seconds: dict[str, float] = {}
+        with self._timed(seconds, "acquire"):
+            acquired = self._acquire(running_seconds)
+        with self._timed(seconds, "redeliver"):  # what a former owner recorded but did not deliver
+            self._deliver()
+        with self._timed(seconds, "land"):
+            rows = self._land()
+        self._observer("landed")
+        with self._timed(seconds, "record"):
+            self._record(rows)
+        self._observer("recorded")
+        with self._timed(seconds, "deliver"):
+            self._deliver()
+        self._notice_lost()
+        log.info(
+            "round %d: leases=%d landed=%d records %d bytes delivered=%d records lag_ms=[%s] seconds=[%s] "
+            "completed=%d failed=%d lost=%d",
+            summary.rounds, len(self._coordinator.held), summary.records_landed - landed_before,
+            sum(row.bytes for row in rows), summary.records_delivered - delivered_before,
+            " ".join(f"{_shard(row)}={row.millis_behind_latest}" for row in rows if not row.error),
+            " ".join(f"{phase}={spent:.1f}" for phase, spent in seconds.items()),
+            len(summary.completed), len(summary.failed), len(summary.lost),
+        )  # fmt: skip
+        return acquired
+
+    # Acquire
+
+    def _acquire(self, running_seconds: float) -> bool:
+        # At first the other expected workers may not have leases yet; later, who holds none is not there.
+        starting = running_seconds < self._settings.ownership_timeout_seconds
+        share = self._settings.max_leases or self._coordinator.fair_share(self._settings.workers if starting else 1)
+        acquired = self._coordinator.acquire(share - len(self._coordinator.held))
+        for partition in acquired:
+            self._mine[partition.partition_key] = None
+            if parse_partition_key(partition.partition_key).creation_epoch != self._creation_epoch:
+                self._set_aside(
+                    partition.partition_key,
+                    f"stream {self._settings.stream!r} was deleted and created anew since; what this shard still held "
+                    "is lost. Delete the partition once that is understood",
+                )
+            else:
+                self._sweep(partition)
+        return bool(acquired)
+
+    def _sweep(self, partition: Partition) -> None:
+        progress = ShardProgress.from_mapping(partition.progress)
+        keep = {batch.file for batch in progress.landed}
+        folder = partition_folder(partition.source_identifier, partition.partition_key)
+        swept = sweep(self._settings.landing_root, folder, keep=keep, fencing_token=partition.version)
+        self._sink.sweep(folder)
+        if swept or progress.landed:
+            log.info(
+                "partition taken over: partition=%s files swept=%d, batches landed and not delivered=%d",
+                partition.partition_key, swept, len(progress.landed),
+            )  # fmt: skip
+
+    # Land and record
+
+    def _land(self) -> list[Landed]:
+        plans = []
+        for key, progress in self._at_work():
+            if not progress.landed and not progress.end_of_shard:
+                plans.append(
+                    ReadPlan(
+                        source_identifier=self._coordinator.source_identifier,
+                        partition_key=key,
+                        fencing_token=self._coordinator.fencing_token(key),
+                        stream=progress.stream,
+                        shard_id=progress.shard_id,
+                        start=progress.checkpoint,
+                    )
+                )
+        if not plans or self._stop.is_set():
+            return []
+        try:
+            return land(self._spark, plans, self._landing)
+        except Exception:
+            if self._stop.is_set():  # the landing was cancelled; what it wrote is swept later
+                log.info("landing abandoned: the job was told to stop")
+                return []
+            raise
+
+    def _record(self, rows: list[Landed]) -> None:
+        for row in rows:
+            if row.error is not None:
+                self._cannot_read(row)
+                continue
+            self._unreadable.pop(row.partition_key, None)
+            if not row.is_batch:
+                self._mine[row.partition_key] = row.read_until
+            try:
+                if row.is_batch:
+                    self._record_batch(row)
+                elif row.read_until is not None:
+                    self._note_delivered_until(row.partition_key, row.read_until, after=self._renewal_interval)
+            except LOST as error:
+                log.warning("what was landed is dropped: %s", error)
+
+    def _record_batch(self, row: Landed) -> None:
+        key = row.partition_key
+        batch = LandedBatch(
+            batch_id=row.batch_id,
+            start=row.start,
+            end=row.end,
+            file=row.file,
+            records=row.records,
+            bytes=row.bytes,
+            end_of_shard=row.end_of_shard,
+            read_until=row.read_until,
+            fencing_token=self._coordinator.fencing_token(key),
+        )
+        self._coordinator.save_progress(key, self._progress(key).landing(batch, row.children).to_mapping())
+        self._summary.records_landed += row.records
+
+    def _cannot_read(self, row: Landed) -> None:
+        rounds = self._unreadable[row.partition_key] = self._unreadable.get(row.partition_key, 0) + 1
+        if row.passing and rounds < UNREADABLE_ROUNDS:
+            log.warning("partition %s cannot be read, trying again next round: %s", row.partition_key, row.error)
+        else:
+            self._set_aside(row.partition_key, str(row.error))
+
+    # Deliver and acknowledge
+
+    def _deliver(self) -> None:
+        while batches := [(key, progress.landed[0]) for key, progress in self._at_work() if progress.landed]:
+            with ThreadPoolExecutor(DELIVERY_THREADS, thread_name_prefix="delivery") as pool:
+                deliveries = {pool.submit(self._deliver_batch, key, batch): (key, batch) for key, batch in batches}
+                for delivery in as_completed(deliveries):
+                    key, batch = deliveries[delivery]
+                    try:
+                        owed = delivery.result()
+                        self._observer("delivered")
+                        if owed.state is AcknowledgmentState.ACKNOWLEDGED:
+                            self._checkpoint(key, batch)
+                    except LOST as error:
+                        log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, error)
+                    except StoreUnavailableError:
+                        raise
+                    except (CoordinationError, OSError) as error:
+                        self._set_aside(key, str(error))
+
+    def _deliver_batch(self, key: str, batch: LandedBatch) -> AcknowledgmentSet:
+        owed = AcknowledgmentSet(batch.batch_id, [SINK] if batch.file else [])
+        if batch.file:
+            folder = partition_folder(self._coordinator.source_identifier, key)
+            token = self._coordinator.fencing_token(key)
+            self._sink.prepare(folder, batch, token)
+            self._observer("delivering")
+            if not self._coordinator.owns(key):  # the last look before the batch becomes visible
+                self._coordinator.renew(key)
+            self._sink.publish(folder, batch, token)
+            owed.release(SINK, positive=True)
+        return owed
+
+    def _checkpoint(self, key: str, batch: LandedBatch) -> None:
+        progress = self._progress(key).delivered(batch.batch_id)
+        if progress.is_finished:
+            children = complete_shard(self._coordinator, key, progress)
+            self._summary.completed.append(key)
+            del self._mine[key]
+            delete_folder(join(self._settings.landing_root, partition_folder(self._coordinator.source_identifier, key)))
+            log.info("shard finished: partition=%s children=%s", key, ", ".join(children) or "none")
+        else:
+            self._coordinator.save_progress(key, progress.to_mapping())
+            self._mine[key] = batch.read_until
+        self._summary.batches_delivered += 1
+        self._summary.records_delivered += batch.records
+        self._summary.bytes_delivered += batch.bytes
+
+    # Leases
+
+    def _at_work(self) -> Iterator[tuple[str, ShardProgress]]:
+        """Yield the partitions to work on: held, and not set aside."""
+        for key, partition in self._coordinator.held.items():
+            if key in self._mine and self._coordinator.owns(key):
+                yield key, ShardProgress.from_mapping(partition.progress)
+
+    def _progress(self, key: str) -> ShardProgress:
+        return ShardProgress.from_mapping(self._coordinator.leased(key).progress)
+
+    def _set_aside(self, key: str, reason: str) -> None:
+        """Leave the partition alone until the job ends; its landed batches stay for the next one."""
+        log.error("partition %s is set aside until the job ends: %s", key, reason)
+        self._summary.failed[key] = reason
+        self._mine.pop(key, None)
+
+    def _notice_lost(self) -> None:
+        for key in self._mine.keys() - self._coordinator.held.keys():
+            self._summary.lost.append(key)
+            del self._mine[key]
+
+    def _give_back(self) -> None:
+        try:
+            for key, until in self._mine.items():
+                if until is not None and self._coordinator.owns(key):
+                    self._note_delivered_until(key, until, after=timedelta(0))
+            given_up = self._coordinator.give_up_all()
+            log.info("leases given back: %d", len(given_up))
+        except CoordinationError as error:
+            log.warning("leases could not be given back and will run out: %s", error)
+
+    def _note_delivered_until(self, key: str, until: datetime, *, after: timedelta) -> None:
+        """Write how far an idle shard is, if that is news by more than `after`.
+
+        Writing it renews the lease, so at the pace of renewals an idle shard costs no write more.
+        """
+        progress = self._progress(key)
+        known = progress.delivered_until or datetime.min.replace(tzinfo=UTC)
+        if not progress.landed and until > known + after:
+            self._coordinator.save_progress(key, replace(progress, delivered_until=until).to_mapping())
+
+    @contextmanager
+    def _timed(self, seconds: dict[str, float], phase: str) -> Iterator[None]:
+        start = self._clock.monotonic()
+        yield
+        seconds[phase] = self._clock.monotonic() - start
+
+
+def _shard(row: Landed) -> str:
+    return parse_partition_key(row.partition_key).shard_id

@@ -1,0 +1,48 @@
+"""When a job ends. Pure decisions over what the rounds saw."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopConditions:
+    """What ends a job; the first that holds does.
+
+    :param until_caught_up: everything that arrived before the start is delivered.
+    :param max_duration_seconds: this long after the start.
+    :param max_idle_rounds: so many rounds in a row without a record.
+    """
+
+    until_caught_up: bool
+    max_duration_seconds: float | None
+    max_idle_rounds: int | None
+
+    def reason(
+        self,
+        *,
+        started_at: datetime,
+        running_seconds: float,
+        idle_rounds: int,
+        acquired: bool,
+        read_until: Collection[datetime | None],
+    ) -> str | None:
+        """Return why the job should end now, or None.
+
+        :param started_at: when it started.
+        :param running_seconds: how long it runs.
+        :param idle_rounds: how many rounds in a row gave no record.
+        :param acquired: whether the last round acquired a partition, or created one by finishing its parent.
+        :param read_until: for each partition at work, up to when everything that arrived is delivered; None if unknown.
+        """
+        if self.max_duration_seconds is not None and running_seconds >= self.max_duration_seconds:
+            return f"it ran for {running_seconds:.0f} s"
+        if self.max_idle_rounds is not None and idle_rounds >= self.max_idle_rounds:
+            return f"{idle_rounds} rounds in a row had no record"
+        if self.until_caught_up and not acquired and not read_until:
+            return "no partition is available"
+        if self.until_caught_up and not acquired and all(until and until >= started_at for until in read_until):
+            return "everything that was there at the start is delivered"
+        return None

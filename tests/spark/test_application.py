@@ -1,0 +1,62 @@
+"""How a job that cannot start says so; jobs that run are in tests/system."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.sources.kinesis.client import KinesisSettings
+from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_FAILED, main
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.stores import StoreSettings
+from demo.local_kinesis import LocalKinesis
+
+
+def settings_file(tmp_path: Path, **changes: object) -> str:
+    path = tmp_path / "settings.json"
+    values = {
+        "source": "clicks",
+        "owner": "owner",
+        "stream": "clicks",
+        "output": str(tmp_path / "out"),
+        "expires_at": datetime.now(UTC) + timedelta(hours=1),
+        "store": StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db"),
+        **changes,
+    }
+    IngestSettings(**values).write(path)  # type: ignore[arg-type]
+    return str(path)
+
+
+def test_arguments_that_are_not_one_file_are_a_configuration_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == EXIT_CONFIGURATION
+    assert "configuration error: expected one argument" in capsys.readouterr().out
+
+
+def test_an_expired_settings_file_is_a_configuration_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([settings_file(tmp_path, expires_at=datetime(2020, 1, 1, tzinfo=UTC))]) == EXIT_CONFIGURATION
+    assert "expired at 2020-01-01T00:00:00Z" in capsys.readouterr().out
+
+
+def test_a_store_that_cannot_be_opened_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = settings_file(tmp_path, store=StoreSettings(url=f"sqlite:///{tmp_path}/no-folder/c.db"))
+    assert main([path]) == EXIT_FAILED
+    assert "the job failed: store sqlite" in capsys.readouterr().out
+
+
+def test_missing_credentials_are_a_configuration_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kinesis = KinesisSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:9")
+    assert main([settings_file(tmp_path, kinesis=kinesis)]) == EXIT_CONFIGURATION
+    assert "Unable to locate credentials" in capsys.readouterr().out
+
+
+@pytest.mark.integration
+def test_a_stream_that_does_not_exist_is_a_configuration_error(
+    tmp_path: Path, kinesis: LocalKinesis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = KinesisSettings(
+        region="us-east-1", endpoint_url=kinesis.endpoint_url, access_key_id="test", secret_access_key="test"
+    )
+    assert main([settings_file(tmp_path, stream="no-such-stream", kinesis=settings)]) == EXIT_CONFIGURATION
+    assert "stream 'no-such-stream' does not exist in region us-east-1" in capsys.readouterr().out

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.spark.stopping import StopConditions
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+BEFORE, AFTER = START - timedelta(seconds=1), START + timedelta(seconds=1)
+CAUGHT_UP = "everything that was there at the start is delivered"
+
+
+def reason(conditions: dict[str, Any], **seen: Any) -> str | None:
+    stop = StopConditions(
+        **{"until_caught_up": False, "max_duration_seconds": None, "max_idle_rounds": None, **conditions}
+    )
+    return stop.reason(
+        started_at=START,
+        **{"running_seconds": 5.0, "idle_rounds": 0, "acquired": False, "read_until": [AFTER], **seen},
+    )
+
+
+@pytest.mark.parametrize(
+    ("conditions", "seen", "expected"),
+    [
+        ({}, {"idle_rounds": 1000, "running_seconds": 1e6}, None),
+        ({"max_duration_seconds": 60}, {"running_seconds": 59.9}, None),
+        ({"max_duration_seconds": 60}, {"running_seconds": 60.0}, "it ran for 60 s"),
+        ({"max_idle_rounds": 3}, {"idle_rounds": 2}, None),
+        ({"max_idle_rounds": 3}, {"idle_rounds": 3}, "3 rounds in a row had no record"),
+        ({"until_caught_up": True}, {"read_until": [AFTER, START]}, CAUGHT_UP),
+        ({"until_caught_up": True}, {"read_until": [AFTER, BEFORE]}, None),
+        ({"until_caught_up": True}, {"read_until": [AFTER, None]}, None),
+        ({"until_caught_up": True}, {"acquired": True}, None),
+        ({"until_caught_up": True}, {"read_until": []}, "no partition is available"),
+        ({"until_caught_up": True}, {"read_until": [], "acquired": True}, None),
+    ],
+)
+def test_a_job_ends_when_a_condition_holds(
+    conditions: dict[str, Any], seen: dict[str, Any], expected: str | None
+) -> None:
+    assert reason(conditions, **seen) == expected

@@ -1,0 +1,231 @@
+"""A stream, a store and Spark jobs over them, each job a process of its own as spark-submit starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.dataset as ds
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
+from airflow_provider_coordination.sources.kinesis.client import KinesisSettings, kinesis_client
+from airflow_provider_coordination.sources.kinesis.sync import sync_shards
+from airflow_provider_coordination.spark.application import SUMMARY_MARK
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.stores import StoreSettings, open_store
+from demo.local_kinesis import LocalKinesis
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+APPLICATION = REPOSITORY / "spark_apps" / "kinesis_ingest.py"
+CRASHING = REPOSITORY / "tests" / "system" / "apps" / "crashing_ingest.py"
+
+
+@dataclass
+class Job:
+    """A Spark job that runs, or ran."""
+
+    settings: IngestSettings
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def wait(self, timeout_seconds: float = 240) -> int:
+        """Return its exit code; a job that hangs is killed and fails the test with its log."""
+        try:
+            return self.process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the job hangs; its log:\n{self.output}") from None
+
+    @property
+    def output(self) -> str:
+        """What it logged so far."""
+        return self.log.read_text(errors="replace")
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The summary it printed at its end."""
+        [line] = [line for line in self.output.splitlines() if line.startswith(SUMMARY_MARK)]
+        summary: dict[str, Any] = json.loads(line.removeprefix(SUMMARY_MARK))
+        return summary
+
+    def wait_for(self, text: str, timeout_seconds: float = 120) -> None:
+        """Return once the text is in the log."""
+        deadline = time.monotonic() + timeout_seconds
+        while text not in self.output:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"{text!r} is not in the log:\n{self.output}")
+            time.sleep(0.1)
+
+    def driver(self) -> psutil.Process:
+        """Return the Python process of the driver, a child of the JVM that spark-submit is."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        commands = ((p, p.as_dict(["cmdline"], ad_value=None)["cmdline"] or []) for p in children)
+        return next(p for p, command in commands if command[1:2] and command[1].endswith("_ingest.py"))
+
+    def kill(self) -> None:
+        """Kill the JVM and everything under it, as if the machine had died; nothing happens if it ended."""
+        if self.process.poll() is not None:
+            return
+        for process in [*psutil.Process(self.process.pid).children(recursive=True), psutil.Process(self.process.pid)]:
+            process.kill()
+        self.process.wait()
+
+
+@dataclass
+class Pipeline:
+    """One stream that is ingested into one dataset."""
+
+    kinesis: LocalKinesis
+    stream: str
+    folder: Path
+    url: str
+    sent: list[str] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.kinesis_settings = KinesisSettings(
+            region="us-east-1", endpoint_url=self.kinesis.endpoint_url, access_key_id="test", secret_access_key="test"
+        )
+        self.client: Any = kinesis_client(self.kinesis_settings)
+        self.output = self.folder / "dataset"
+
+    def send(self, records: int, events_each: int = 10) -> None:
+        """Send aggregated records spread over the shards."""
+        for _ in range(records):
+            ids = [uuid.uuid4().hex for _ in range(events_each)]
+            data = aggregate([(event, json.dumps({"id": event}).encode()) for event in ids])
+            self.client.put_record(StreamName=self.stream, PartitionKey=ids[0], Data=data)
+            self.sent += ids
+
+    def send_poison(self) -> None:
+        """Send one record that `tests.support.transforms:fragile` fails on."""
+        self.client.put_record(StreamName=self.stream, PartitionKey="poison", Data=b'{"id": "poison"}')
+        self.sent.append("poison")
+
+    def split_a_shard(self) -> str:
+        """Split the first open shard; return its name."""
+        shards = self.client.list_shards(StreamName=self.stream)["Shards"]
+        shard = next(s for s in shards if "EndingSequenceNumber" not in s["SequenceNumberRange"])
+        first, last = (int(shard["HashKeyRange"][key]) for key in ("StartingHashKey", "EndingHashKey"))
+        self.client.split_shard(
+            StreamName=self.stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=str((first + last) // 2)
+        )
+        self._wait_until_active()
+        return str(shard["ShardId"])
+
+    def merge_shards(self, shard: str, neighbour: str) -> None:
+        """Merge two adjacent shards."""
+        self.client.merge_shards(StreamName=self.stream, ShardToMerge=shard, AdjacentShardToMerge=neighbour)
+        self._wait_until_active()
+
+    def coordinator(self, owner: str = "test") -> SourceCoordinator:
+        """Return a coordinator as another process of the fleet has it."""
+        coordinator = SourceCoordinator(open_store(StoreSettings(url=self.url)), "clicks", owner)
+        coordinator.initialize()
+        return coordinator
+
+    def sync(self) -> None:
+        """Create the partitions that the stream calls for."""
+        sync_shards(self.client, self.coordinator(), self.stream)
+
+    def settings(self, **changes: Any) -> IngestSettings:
+        """Return the settings of a new job."""
+        settings = IngestSettings(
+            source="clicks",
+            owner=f"owner-{uuid.uuid4().hex[:8]}",
+            stream=self.stream,
+            output=str(self.output),
+            expires_at=datetime.now(UTC) + timedelta(hours=1),
+            store=StoreSettings(url=self.url),
+            kinesis=self.kinesis_settings,
+            round_seconds=5,
+            idle_seconds=0.2,
+        )
+        return replace(settings, **changes)
+
+    def start(self, application: Path = APPLICATION, *, env: dict[str, str] | None = None, **changes: Any) -> Job:
+        """Start a job."""
+        settings = self.settings(**changes)
+        path = self.folder / f"{settings.owner}.json"
+        settings.write(path)
+        log = self.folder / f"{settings.owner}.log"
+        command = [
+            str(Path(sys.executable).parent / "spark-submit"),
+            *("--master", "local[2]", "--driver-memory", "512m"),
+            *("--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=WARN"),
+            *("--driver-java-options", "-XX:TieredStopAtLevel=1"),
+            str(application),
+            str(path),
+        ]
+        surroundings = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYTHONPATH": str(REPOSITORY),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            **(env or {}),
+        }
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                command, stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, env=surroundings, start_new_session=True
+            )
+        self.jobs.append(Job(settings, process, log))
+        return self.jobs[-1]
+
+    def run(self, application: Path = APPLICATION, **changes: Any) -> Job:
+        """Run a job to its end."""
+        job = self.start(application, **changes)
+        job.wait()
+        return job
+
+    def crash(self, at: str, **changes: Any) -> Job:
+        """Run a job whose driver kills itself with SIGKILL when it passes a phase.
+
+        :param at: `phase:n`, the n-th time that the phase is passed.
+        """
+        job = self.start(CRASHING, env={"CRASH_AT": at}, **changes)
+        job.wait()
+        return job
+
+    def delivered(self) -> Counter[str]:
+        """Return how often each event is in the dataset."""
+        if not self.output.exists():
+            return Counter()
+        payloads = ds.dataset(self.output, format="parquet").to_table(columns=["data"])["data"].to_pylist()
+        return Counter(json.loads(payload)["id"] for payload in payloads)
+
+    def landed_files(self) -> list[Path]:
+        """Return the files that are landed and not published."""
+        return list((self.output / "_landing").rglob("*.parquet"))
+
+    def statuses(self) -> dict[PartitionStatus, int]:
+        """Return how many partitions have each status."""
+        return self.coordinator().count_by_status()
+
+    def assert_exactly_once(self) -> None:
+        """Check that every event that was sent is in the dataset, once."""
+        delivered = self.delivered()
+        lost = set(self.sent) - set(delivered)
+        doubled = {event for event, count in delivered.items() if count > 1}
+        assert (len(lost), len(doubled), len(delivered)) == (0, 0, len(self.sent))
+
+    def _wait_until_active(self) -> None:
+        waiter = self.kinesis.client().get_waiter("stream_exists")
+        waiter.wait(StreamName=self.stream, WaiterConfig={"Delay": 1, "MaxAttempts": 60})
+
+
+MakePipeline = Callable[[int], Pipeline]

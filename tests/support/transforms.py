@@ -1,0 +1,28 @@
+"""Transforms as users write them."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, functions
+
+
+def keep_data(records: DataFrame) -> DataFrame:
+    return records.select("shard_id", "data", functions.length("data").alias("length"))
+
+
+@functions.udf("long")
+def _fails_on_poison(data: bytes) -> int:
+    if b"poison" in bytes(data):
+        raise ValueError("this record is poison")
+    return len(data)
+
+
+def fragile(records: DataFrame) -> DataFrame:
+    return records.withColumn("length", _fails_on_poison("data"))
+
+
+def nothing(records: DataFrame) -> DataFrame:
+    return records.where("false")
+
+
+def not_a_dataframe(records: DataFrame) -> int:
+    return records.count()

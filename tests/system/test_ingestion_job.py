@@ -1,0 +1,106 @@
+"""Whole jobs, started by spark-submit: how they end, what they leave, and what bad input does to them."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from tests.support.spark_job import MakePipeline
+
+
+def test_a_job_told_to_stop_gives_its_leases_back(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(2)
+    pipeline.send(10)
+    pipeline.sync()
+    job = pipeline.start(until_caught_up=False)
+    job.wait_for("round 2:")
+    assert pipeline.statuses()[PartitionStatus.ASSIGNED] == 2
+    job.driver().send_signal(signal.SIGTERM)
+    assert job.wait() == 0, job.output
+    assert job.summary["stopped_because"] == "it was told to stop"
+    assert pipeline.statuses()[PartitionStatus.UNASSIGNED] == 2
+    pipeline.assert_exactly_once()
+
+
+def test_a_job_whose_jvm_is_killed_gives_its_leases_back(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(2)
+    pipeline.send(5)
+    pipeline.sync()
+    job = pipeline.start(until_caught_up=False)
+    job.wait_for("round 2:")
+    driver = job.driver()
+    job.process.kill()  # what Airflow does to spark-submit when a task is stopped
+    driver.wait(60)
+    assert pipeline.statuses()[PartitionStatus.UNASSIGNED] == 2
+    pipeline.send(5)
+    assert pipeline.run().process.returncode == 0
+    pipeline.assert_exactly_once()
+
+
+def test_two_jobs_share_a_source_through_splits_and_merges(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(4)
+    pipeline.send(20)
+    pipeline.sync()
+    jobs = [pipeline.start(workers=2, until_caught_up=False, max_idle_rounds=8) for _ in range(2)]
+    for job in jobs:
+        job.wait_for("round 1:")
+    split = pipeline.split_a_shard()
+    pipeline.send(20)
+    shards = sorted(shard["ShardId"] for shard in pipeline.client.list_shards(StreamName=pipeline.stream)["Shards"])
+    pipeline.merge_shards(shards[2], shards[3])
+    pipeline.send(20)
+    for job in jobs:
+        assert job.wait() == 0, job.output
+    pipeline.assert_exactly_once()
+    completed = [key for job in jobs for key in job.summary["completed"]]
+    assert sorted(key.rsplit(":")[-1] for key in completed) == sorted([split, shards[2], shards[3]])
+    assert pipeline.statuses()[PartitionStatus.UNASSIGNED] == 4
+    assert all(job.summary["records_delivered"] for job in jobs), "both had a share of the work"
+
+
+def test_a_record_that_the_transform_fails_on_holds_up_its_own_shard_alone(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(2)
+    pipeline.send(20)
+    pipeline.send_poison()
+    pipeline.sync()
+    bad = pipeline.run(transform="tests.support.transforms:fragile")
+    assert bad.process.returncode == 1, bad.output
+    [(partition, reason)] = bad.summary["failed"].items()
+    assert "the transform or its write failed" in reason and "this record is poison" in reason
+    assert f"failed: partition={partition}" in bad.output
+    assert 0 < len(pipeline.delivered()) < len(pipeline.sent), "the other shard went on"
+
+    good = pipeline.run(transform="tests.support.transforms:keep_data")
+    assert good.process.returncode == 0, good.output
+    pipeline.assert_exactly_once()
+
+
+def test_a_transform_may_drop_everything(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(1)
+    pipeline.send(3)
+    pipeline.sync()
+    job = pipeline.run(transform="tests.support.transforms:nothing")
+    assert job.process.returncode == 0, job.output
+    assert job.summary["records_delivered"] == 30
+    assert pipeline.landed_files() == []
+
+
+def test_a_transform_that_cannot_be_imported_is_a_configuration_error(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(1)
+    pipeline.sync()
+    job = pipeline.run(transform="no_such_module:clean")
+    assert job.process.returncode == 78, job.output
+    assert (
+        "configuration error: transform 'no_such_module:clean' cannot be imported: ModuleNotFoundError: "
+        "No module named 'no_such_module'; ship its module with 'py_files'" in job.output
+    )
+
+
+def test_a_place_that_cannot_be_written_is_a_configuration_error(make_pipeline: MakePipeline, tmp_path: Path) -> None:
+    pipeline = make_pipeline(1)
+    pipeline.sync()
+    (tmp_path / "a-file").write_text("in the way")
+    job = pipeline.run(output=str(tmp_path / "a-file" / "dataset"))
+    assert job.process.returncode == 78, job.output
+    assert "a-file/dataset" in job.output and "cannot be written" in job.output
