@@ -1,0 +1,106 @@
+"""What Airflow's provider registry is told: the connection type with its form, and where the classes are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_provider_coordination import __version__
+
+PACKAGE = "airflow-provider-coordination"
+INTEGRATION = "Coordinated ingestion"
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Return the provider's description, as `airflow/provider_info.schema.json` defines it."""
+    return {
+        "package-name": PACKAGE,
+        "name": INTEGRATION,
+        "description": "Coordinated ingestion with Spark: leased partitions, exactly-once delivery.",
+        "versions": [__version__],
+        "integrations": [
+            {
+                "integration-name": INTEGRATION,
+                "tags": ["service"],
+            }
+        ],
+        "operators": [
+            {
+                "integration-name": INTEGRATION,
+                "python-modules": [
+                    "airflow_provider_coordination.operators.kinesis",
+                    "airflow_provider_coordination.operators.spark_submit",
+                ],
+            }
+        ],
+        "sensors": [
+            {
+                "integration-name": INTEGRATION,
+                "python-modules": ["airflow_provider_coordination.sensors.partitions"],
+            }
+        ],
+        "hooks": [
+            {
+                "integration-name": INTEGRATION,
+                "python-modules": ["airflow_provider_coordination.hooks.coordination"],
+            }
+        ],
+        "connection-types": [
+            {
+                "connection-type": "coordination",
+                "hook-class-name": "airflow_provider_coordination.hooks.coordination.CoordinationHook",
+                "hook-name": "Coordination",
+                "ui-field-behaviour": {
+                    "hidden-fields": ["host", "port", "schema"],
+                    "relabeling": {"login": "Database login", "password": "Database password"},
+                    "placeholders": {
+                        "login": "goes into the URL; leave empty for SQLite",
+                        "password": "goes into the URL; leave empty for SQLite",
+                    },
+                },
+                "conn-fields": CONN_FIELDS,
+            }
+        ],
+    }
+
+
+# `in_memory` is not offered: no two tasks would see the same partitions.
+CONN_FIELDS: dict[str, dict[str, Any]] = {
+    "store": {
+        "label": "Store",
+        "description": "Where the partitions are kept.",
+        "schema": {"type": "string", "enum": ["sql"], "default": "sql"},
+    },
+    "url": {
+        "label": "URL",
+        "description": (
+            "SQLAlchemy URL, such as sqlite:////var/lib/coordination.db or postgresql://host/database. "
+            "Every Airflow worker and Spark driver must reach it. Leave the password to the field below."
+        ),
+        "schema": {"type": ["string", "null"], "default": None},
+    },
+    "table": {
+        "label": "Table",
+        "description": "Created if absent. Default: coordination_partition.",
+        "schema": {"type": ["string", "null"], "default": None},
+    },
+    "region": {
+        "label": "AWS region",
+        "description": "Used where neither the task nor its AWS connection names one.",
+        "schema": {"type": ["string", "null"], "default": None},
+    },
+    "prefix": {
+        "label": "Prefix",
+        "description": "Separates installations that share the store.",
+        "schema": {"type": ["string", "null"], "default": None},
+    },
+    "ownership_timeout": {
+        "label": "Ownership timeout (seconds)",
+        "description": "How long a lease runs without renewal; at least four safety margins. Default: 60.",
+        "schema": {"type": ["number", "null"], "default": None},
+    },
+    "safety_margin": {
+        "label": "Safety margin (seconds)",
+        "description": "By how much the clocks of the machines may differ. Default: 5.",
+        "schema": {"type": ["number", "null"], "default": None},
+    },
+}

@@ -1,0 +1,217 @@
+"""The connection type `coordination`: where the partitions are, and how long their leases run."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+from airflow.sdk import BaseHook, Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.log import mask_secret
+
+from airflow_provider_coordination.coordination.coordinator import (
+    DEFAULT_OWNERSHIP_TIMEOUT,
+    DEFAULT_SAFETY_MARGIN,
+    SourceCoordinator,
+    check_lease_times,
+)
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.stores import StoreSettings, open_store
+
+FIELDS = ("store", "url", "table", "region", "prefix", "ownership_timeout", "safety_margin")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionSettings:
+    """What a connection says, checked.
+
+    :param store: where the partitions are; its URL holds the login and the password.
+    :param region: the AWS region where nothing else names one.
+    :param prefix: separates installations that share the store.
+    :param ownership_timeout: how long a lease runs without renewal.
+    :param safety_margin: by how much the clocks of the machines may differ.
+    """
+
+    store: StoreSettings
+    region: str | None = None
+    prefix: str | None = None
+    ownership_timeout: timedelta = DEFAULT_OWNERSHIP_TIMEOUT
+    safety_margin: timedelta = DEFAULT_SAFETY_MARGIN
+
+    def coordinator(self, source: str, owner: str) -> SourceCoordinator:
+        """Open the store and return an initialized coordinator; close its `store` afterwards.
+
+        :param source: the source's name.
+        :param owner: who acts, as made by `new_owner`.
+        :raises ConfigurationError: if the settings or the source's name are not usable.
+        :raises StoreUnavailableError: if the store does not answer.
+        """
+        coordinator = SourceCoordinator(
+            open_store(self.store),
+            source,
+            owner,
+            prefix=self.prefix,
+            ownership_timeout=self.ownership_timeout,
+            safety_margin=self.safety_margin,
+        )
+        coordinator.initialize()
+        return coordinator
+
+
+class CoordinationHook(BaseHook):
+    """Reads a connection of type `coordination`.
+
+    Its fields are those of the form, kept in the connection's extra as a JSON object: `store`, `url`,
+    `table`, `region`, `prefix`, `ownership_timeout` and `safety_margin` (seconds). Login and password, where
+    given, go into the URL.
+
+    :param coordination_conn_id: the connection.
+    """
+
+    conn_name_attr = "coordination_conn_id"
+    default_conn_name = "coordination_default"
+    conn_type = "coordination"
+    hook_name = "Coordination"
+
+    def __init__(self, coordination_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.coordination_conn_id = coordination_conn_id
+
+    @cached_property
+    def settings(self) -> ConnectionSettings:
+        """What the connection says, checked.
+
+        :raises ConfigurationError: naming the connection, the field, the value and the remedy.
+        """
+        try:
+            connection = self.get_connection(self.coordination_conn_id)
+        except AirflowNotFoundException:
+            raise ConfigurationError(
+                f"connection {self.coordination_conn_id!r} is not defined; create it, of type 'coordination'"
+            ) from None
+        return connection_settings(connection)
+
+    def get_conn(self) -> Any:
+        """Open the store; close it afterwards."""
+        return open_store(self.settings.store)
+
+    def coordinator(self, source: str, owner: str) -> SourceCoordinator:
+        """Return an initialized coordinator; see `ConnectionSettings.coordinator`."""
+        return self.settings.coordinator(source, owner)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Open the store, make it ready and ask it a question; the answer never holds the password."""
+        try:
+            settings = self.settings
+            store = open_store(settings.store)
+            try:
+                store.initialize()
+                store.count_by_status("connection-test|PARTITION")
+            finally:
+                store.close()
+        except CoordinationError as error:
+            return False, str(error)
+        except Exception as error:
+            # The text of an error nobody foresaw may hold anything, the URL included.
+            return (
+                False,
+                f"connection {self.coordination_conn_id!r}: the store failed with {type(error).__name__}",
+            )
+        return True, f"The store answers; table {settings.store.table!r} is ready."
+
+
+def connection_settings(connection: Connection) -> ConnectionSettings:
+    """Return what a connection says, checked.
+
+    :raises ConfigurationError: naming the connection, the field, the value and the remedy.
+    """
+    name = f"connection {connection.conn_id!r}"
+    if connection.conn_type != CoordinationHook.conn_type:
+        raise ConfigurationError(
+            f"{name} is of type {connection.conn_type!r}; name one of type {CoordinationHook.conn_type!r}"
+        )
+    given = _given_fields(name, connection.extra)
+    store = _text(name, given, "store") or "sql"
+    if store == "in_memory":
+        raise ConfigurationError(f"{name}: field 'store' is 'in_memory', which tasks cannot share; use 'sql'")
+    table = _text(name, given, "table")
+    settings = ConnectionSettings(
+        store=StoreSettings(
+            store=store,
+            url=_with_login(name, _text(name, given, "url"), connection.login, connection.password),
+            **({"table": table} if table else {}),
+        ),
+        region=_text(name, given, "region"),
+        prefix=_text(name, given, "prefix"),
+        ownership_timeout=_seconds(name, given, "ownership_timeout", DEFAULT_OWNERSHIP_TIMEOUT),
+        safety_margin=_seconds(name, given, "safety_margin", DEFAULT_SAFETY_MARGIN),
+    )
+    try:
+        settings.store.check()
+        check_lease_times(settings.ownership_timeout, settings.safety_margin)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error}") from None
+    return settings
+
+
+def _given_fields(name: str, extra: str | None) -> Mapping[str, Any]:
+    try:
+        values = json.loads(extra) if extra else {}
+    except ValueError:
+        raise ConfigurationError(f"{name}: extra is not JSON; give an object with {', '.join(FIELDS)}") from None
+    if not isinstance(values, dict):
+        raise ConfigurationError(f"{name}: extra is not a JSON object; give one with {', '.join(FIELDS)}")
+    for field in values:
+        if field not in FIELDS:
+            raise ConfigurationError(f"{name}: unknown field {field!r}; known are {', '.join(FIELDS)}")
+    # A form that is saved sends its empty fields too.
+    return {field: value for field, value in values.items() if value is not None and value != ""}
+
+
+def _text(name: str, given: Mapping[str, Any], field: str) -> str | None:
+    value = given.get(field)
+    if value is not None and not isinstance(value, str):
+        raise ConfigurationError(f"{name}: field {field!r} must be text; got {value!r}")
+    return value
+
+
+def _seconds(name: str, given: Mapping[str, Any], field: str, default: timedelta) -> timedelta:
+    if field not in given:
+        return default
+    value = given[field]
+    try:
+        seconds = math.nan if isinstance(value, bool) else float(value)
+        if math.isfinite(seconds) and seconds >= 0:
+            return timedelta(seconds=seconds)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ConfigurationError(f"{name}: field {field!r} must be a number of seconds, such as 60; got {value!r}")
+
+
+def _with_login(name: str, url: str | None, login: str | None, password: str | None) -> str | None:
+    """Return the URL with the connection's login and password in it; those win over the URL's own."""
+    import sqlalchemy as sa
+
+    if url is None:
+        return None
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError:
+        raise ConfigurationError(
+            f"{name}: field 'url' is not an SQLAlchemy URL; "
+            "give for example sqlite:////var/lib/coordination.db or postgresql://host/database"
+        ) from None
+    if parsed.password:
+        mask_secret(parsed.password)
+    if not login and not password:
+        return url
+    if parsed.get_backend_name() == "sqlite":
+        raise ConfigurationError(f"{name}: SQLite has no users; leave login and password empty")
+    return parsed.set(username=login or parsed.username, password=password or parsed.password).render_as_string(
+        hide_password=False
+    )

@@ -1,0 +1,64 @@
+"""AWS connections as Kinesis settings: what a Spark driver needs to make the same client elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.kinesis.client import KinesisSettings
+
+
+def kinesis_settings(
+    aws_conn_id: str | None, region_name: str | None = None, *, default_region: str | None = None
+) -> KinesisSettings:
+    """Return how to reach Kinesis by an AWS connection.
+
+    Taken from it are its keys, `role_arn` with `assume_role_kwargs.ExternalId`, `region_name`, and
+    `endpoint_url` (that of `service_config.kinesis` first). Keys travel only if the connection holds them:
+    without, every process asks the AWS SDK's default chain on its own machine. A connection that is not
+    defined counts as empty, as in the Amazon provider.
+
+    :param aws_conn_id: the connection; None for the default chain everywhere.
+    :param region_name: wins over the connection's region.
+    :param default_region: where neither names one.
+    :raises ConfigurationError: if there is no region, or the connection holds what cannot travel.
+    """
+    from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
+
+    name = f"AWS connection {aws_conn_id!r}"
+    try:
+        hook: AwsGenericHook[Any] = AwsGenericHook(
+            aws_conn_id=aws_conn_id or None, region_name=region_name or None, client_type="kinesis"
+        )
+        connection = hook.conn_config
+        endpoint_url = connection.get_service_endpoint_url("kinesis")
+    except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{name}: {error}; check its extra") from None
+    if connection.profile_name:
+        raise ConfigurationError(
+            f"{name}: 'profile_name' {connection.profile_name!r} lies in files of one machine; remove it "
+            "and set AWS_PROFILE where tasks and Spark run, or give keys or a role_arn"
+        )
+    if connection.role_arn and connection.assume_role_method not in (None, "assume_role"):
+        raise ConfigurationError(
+            f"{name}: 'assume_role_method' {connection.assume_role_method!r} cannot travel; use 'assume_role'"
+        )
+    region = connection.region_name or default_region
+    if not region:
+        raise ConfigurationError(
+            f"{name}: no region is known; give the task region_name, 'region_name' in the extra of the "
+            "AWS connection, or 'region' in the coordination connection"
+        )
+    external_id = connection.assume_role_kwargs.get("ExternalId") if connection.role_arn else None
+    try:
+        return KinesisSettings(
+            region=region,
+            endpoint_url=endpoint_url or None,
+            role_arn=connection.role_arn or None,
+            external_id=external_id or None,
+            access_key_id=connection.aws_access_key_id or None,
+            secret_access_key=connection.aws_secret_access_key or None,
+            session_token=connection.aws_session_token or None,
+        )
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error}") from None

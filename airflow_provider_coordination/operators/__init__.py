@@ -1,0 +1,1 @@
+"""Airflow operators: thin tasks over the sources and the Spark application."""

@@ -1,0 +1,55 @@
+"""What a Spark job says in its output: its summary, its last error, and what its exit code means."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+log = logging.getLogger(__name__)
+
+OUR_ERROR = re.compile(r" ERROR (?:airflow_provider_coordination[\w.]*|__main__): (?P<message>.*)")
+
+
+class JobOutput:
+    """Watches the lines of a job go by, without holding any back."""
+
+    def __init__(self) -> None:
+        self.summary: dict[str, Any] = {}
+        self.last_error: str | None = None
+
+    def watched(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield the lines as they come, noting what is told here."""
+        for line in lines:
+            self._note(line)
+            yield line
+
+    def explained(self, exit_code: int | None) -> AirflowException | None:
+        """Return what an exit code means, or None where the provider's own error says all there is to say."""
+        from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_LOST_WORK
+
+        if exit_code == EXIT_CONFIGURATION:
+            return AirflowFailException(self.last_error or "the job's configuration is wrong; see its log")
+        if exit_code == EXIT_LOST_WORK:
+            return AirflowException(
+                f"{self.last_error or 'leases were lost'}; no data is lost, a retry continues from there"
+            )
+        return None
+
+    def _note(self, line: str) -> None:
+        from airflow_provider_coordination.spark.application import SUMMARY_MARK
+
+        error = OUR_ERROR.search(line)
+        if error:
+            self.last_error = error["message"].strip()
+        _, mark, text = line.partition(SUMMARY_MARK)
+        if mark:
+            try:
+                summary = json.loads(text)
+                self.summary = summary if isinstance(summary, dict) else {}
+            except ValueError:
+                log.warning("the job's summary is not JSON and is left out: %s", text.strip())

@@ -1,0 +1,125 @@
+"""What a Spark application needs beside its settings: the program, the package, an environment."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+import zipfile
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import airflow_provider_coordination
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+
+PACKAGE = Path(airflow_provider_coordination.__file__).parent
+EARLIEST_ZIP_DATE = (1980, 1, 1, 0, 0, 0)
+END_TIMEOUT_SECONDS = 2.0
+
+
+def packaged_application(name: str) -> str:
+    """Return the path of one of the applications that come with this package.
+
+    :param name: its file name, in `spark_apps`: inside the installed package, or beside it in the repository.
+    :raises ConfigurationError: if it is in neither place.
+    """
+    for folder in (PACKAGE, PACKAGE.parent):
+        path = folder / "spark_apps" / name
+        if path.is_file():
+            return str(path)
+    raise ConfigurationError(
+        f"application {name!r} is not installed beside {PACKAGE}; install it again, or give 'application'"
+    )
+
+
+def write_package_archive(folder: Path) -> Path:
+    """Zip this package's Python modules for `--py-files`; the same sources give the same bytes.
+
+    :param folder: where to put it.
+    :returns: the archive.
+    """
+    archive = folder / f"{PACKAGE.name}.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for module in sorted(PACKAGE.rglob("*.py")):
+            entry = zipfile.ZipInfo(str(module.relative_to(PACKAGE.parent)), EARLIEST_ZIP_DATE)
+            entry.external_attr = 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            file.writestr(entry, module.read_bytes())
+    return archive
+
+
+def local_environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a driver on this machine needs and that are not set yet.
+
+    Without them the `spark-submit` of a virtual environment is not found, or finds neither Spark's files nor
+    the Python that has pyarrow.
+
+    :param given: what is set already.
+    """
+    scripts = str(Path(sys.executable).parent)
+    wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    spark_home = _installed_spark()
+    if spark_home:
+        wanted["SPARK_HOME"] = spark_home
+    path = given.get("PATH", os.defpath)
+    return {name: value for name, value in wanted.items() if not given.get(name)} | {
+        "PATH": os.pathsep.join((scripts, path))
+    }
+
+
+def _installed_spark() -> str | None:
+    # Looked for, not imported. A pyspark-client alone has no spark-submit.
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or not spec.origin:
+        return None
+    home = Path(spec.origin).parent
+    return str(home) if (home / "bin" / "spark-submit").is_file() else None
+
+
+def job_processes(argument: str) -> list[Any]:
+    """Return the processes of this machine that were started with a certain argument, and all they started.
+
+    The Python process of a driver may outlive the `spark-submit` that was killed above it, and would lease
+    partitions again meanwhile.
+
+    :param argument: one that only the processes of one job have, such as the path of their settings file.
+    """
+    import psutil  # type: ignore[import-untyped]
+
+    found: dict[int, Any] = {}
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and argument in process.cmdline():
+                found |= {related.pid: related for related in (process, *process.children(recursive=True))}
+        except psutil.Error:  # gone already, or not ours to see
+            continue
+    return list(found.values())
+
+
+def end_processes(processes: Iterable[Any]) -> None:
+    """Kill processes, and wait a moment until they are gone.
+
+    :param processes: as `job_processes` found them; those that are gone already are passed over.
+    """
+    import psutil
+
+    processes = list(processes)
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
+    deadline = time.monotonic() + END_TIMEOUT_SECONDS
+    while any(_runs(process) for process in processes) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _runs(process: Any) -> bool:
+    # Not process.wait(): that would take the exit code away from the one who started it.
+    import psutil
+
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False

@@ -1,0 +1,69 @@
+"""Values of templated fields: a template gives text, where numbers and yes or no are wanted.
+
+Nothing, empty text and the text "None" (what a template makes of nothing) all mean "not given".
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+
+NOTHING = (None, "", "None")
+YES_OR_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def text_value(value: Any) -> str | None:
+    """Return the text, or None if it is not given."""
+    return None if value in NOTHING else str(value)
+
+
+def whole_value(field: str, value: Any) -> int | None:
+    """Return the whole number, or None if it is not given.
+
+    :raises ConfigurationError: if it is something else.
+    """
+    if value in NOTHING:
+        return None
+    try:
+        if not isinstance(value, (bool, float)):
+            return int(value)
+    except (TypeError, ValueError):
+        pass
+    raise ConfigurationError(f"field {field!r} must be a whole number; got {value!r}")
+
+
+def number_value(field: str, value: Any) -> float | None:
+    """Return the number, or None if it is not given.
+
+    :raises ConfigurationError: if it is something else.
+    """
+    if value in NOTHING:
+        return None
+    try:
+        if not isinstance(value, bool) and math.isfinite(number := float(value)):
+            return number
+    except (TypeError, ValueError):
+        pass
+    raise ConfigurationError(f"field {field!r} must be a number; got {value!r}")
+
+
+def yes_or_no_value(field: str, value: Any) -> bool:
+    """Return the boolean.
+
+    :raises ConfigurationError: if it is something else.
+    """
+    meant = YES_OR_NO.get(str(value).strip().lower())
+    if meant is None:
+        raise ConfigurationError(f"field {field!r} must be true or false; got {value!r}")
+    return meant
+
+
+def seconds_value(field: str, value: Any) -> float | None:
+    """Return the seconds of a duration, given as timedelta or number of seconds, or None if it is not given.
+
+    :raises ConfigurationError: if it is something else.
+    """
+    return value.total_seconds() if isinstance(value, timedelta) else number_value(field, value)

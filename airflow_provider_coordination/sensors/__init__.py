@@ -1,0 +1,1 @@
+"""Airflow sensors: tasks that wait for partitions."""

@@ -1,0 +1,131 @@
+"""Ingest a Kinesis stream into Parquet: sync shards -> N Spark jobs under leases -> wait -> summary.
+
+Runnable as it stands with three connections: `coordination_default` (type coordination), `aws_default` and
+`spark_default`. Trigger it with a stream and an output path; give it a schedule to make it regular. Runs may
+overlap: leases keep two runs of one source out of each other's way, and together they deliver each record
+once.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow.sdk import DAG, Param, task
+
+from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.sensors.partitions import PartitionsCompletedSensor
+
+WORKERS = 2
+"""How many Spark jobs share the stream in one run."""
+
+SOURCE = "{{ params.source or params.stream }}"
+
+log = logging.getLogger(__name__)
+
+with DAG(
+    dag_id="kinesis_ingestion",
+    description="A Kinesis stream lands in Parquet, exactly once",
+    schedule=None,
+    start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
+    catchup=False,
+    max_active_runs=4,
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
+    doc_md=__doc__,
+    tags=["coordination", "kinesis"],
+    params={
+        "stream": Param(type="string", minLength=1, description="Name of the Kinesis stream."),
+        "output_path": Param(
+            type="string", minLength=1, description="The dataset: a path or URI that every worker reaches."
+        ),
+        "source": Param(
+            None,
+            type=["null", "string"],
+            description="The source that leases and progress belong to; named as the stream by default.",
+        ),
+        "transform": Param(
+            None,
+            type=["null", "string"],
+            description="module:function, from DataFrame to DataFrame; the raw records by default.",
+        ),
+        "until_caught_up": Param(
+            True,
+            type="boolean",
+            description="Stop when everything that was in the stream at the start is delivered.",
+        ),
+        "max_idle_rounds": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            description="Stop a job after so many rounds without a record.",
+        ),
+        "max_duration_seconds": Param(
+            None,
+            type=["null", "number"],
+            exclusiveMinimum=0,
+            description="Start no round later. What is left fails the wait; the next run delivers it.",
+        ),
+        "round_seconds": Param(
+            None,
+            type=["null", "number"],
+            exclusiveMinimum=0,
+            description="How long a shard is read in one round; the application's default if empty.",
+        ),
+        "idle_seconds": Param(
+            None,
+            type=["null", "number"],
+            minimum=0,
+            description="Pause after a round without a record; the application's default if empty.",
+        ),
+    },
+) as dag:
+    sync = KinesisShardSyncOperator(task_id="sync_shards", stream_name="{{ params.stream }}", source=SOURCE)
+
+    jobs = CoordinatedSparkSubmitOperator.partial(
+        task_id="ingest",
+        stream_name="{{ params.stream }}",
+        source=SOURCE,
+        output_path="{{ params.output_path }}",
+        transform="{{ params.transform or '' }}",
+        workers=WORKERS,
+        until_caught_up="{{ params.until_caught_up }}",
+        max_idle_rounds="{{ params.max_idle_rounds or '' }}",
+        max_duration="{{ params.max_duration_seconds or '' }}",
+        round_seconds="{{ params.round_seconds }}",
+        idle_seconds="{{ params.idle_seconds }}",
+        map_index_template="{{ task.name }}",
+    ).expand(name=[f"kinesis-ingest-{number}" for number in range(WORKERS)])
+
+    # Another run's job may hold some of the shards: this run is done when they, too, are past its start.
+    wait = PartitionsCompletedSensor(
+        task_id="wait_for_partitions",
+        source=SOURCE,
+        delivered_until="{{ dag_run.start_date.isoformat() }}",
+        mode="reschedule",
+        poke_interval=10,
+        timeout=timedelta(minutes=15),
+    )
+
+    @task
+    def summarize(summaries: list[dict[str, Any]], source: str) -> dict[str, Any]:
+        """Log what the jobs did and where the partitions stand."""
+        from contextlib import closing
+
+        coordinator = CoordinationHook().coordinator(source, "summary")
+        with closing(coordinator.store):
+            counts = {str(status): count for status, count in coordinator.count_by_status().items()}
+        lines = [
+            f"{'partitions':<12} {'count':>8}",
+            *(f"{status:<12} {n:>8}" for status, n in counts.items()),
+        ]
+        # XComs of a mapped task come as one lazy sequence.
+        jobs = [dict(summary) for summary in summaries]
+        for job in jobs:
+            lines += ["", *(f"{key:<24} {value}" for key, value in job.items())]
+        log.info("source %s\n%s", source, "\n".join(lines))
+        return {"source": source, "partitions": counts, "jobs": jobs}
+
+    sync >> jobs >> wait >> summarize(jobs.output, SOURCE)

@@ -1,0 +1,154 @@
+"""Connections from the environment, a store on SQLite, and two faked edges: Kinesis and spark-submit."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.stores import StoreSettings, open_store
+
+SECRET = "wJalrXUtnFEMI-not-for-anyones-eyes"
+REPOSITORY = Path(__file__).resolve().parents[2]
+CREATION_EPOCH = 1_767_268_800
+
+
+@pytest.fixture
+def connect(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Define a connection, as an administrator does in the environment."""
+
+    def define(conn_id: str, conn_type: str, **fields: Any) -> None:
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps({"conn_type": conn_type, **fields}))
+
+    return define
+
+
+@pytest.fixture
+def store_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/coordination.db"
+
+
+@pytest.fixture
+def coordination(connect: Any, store_url: str) -> SourceCoordinator:
+    """Define `coordination_default`; return a coordinator of source `clicks` that looks at the same store."""
+    connect("coordination_default", "coordination", extra={"store": "sql", "url": store_url})
+    coordinator = SourceCoordinator(open_store(StoreSettings(url=store_url)), "clicks", "test")
+    coordinator.initialize()
+    return coordinator
+
+
+@pytest.fixture
+def context() -> dict[str, Any]:
+    return {
+        "ti": SimpleNamespace(dag_id="dag", run_id="run", task_id="task", map_index=3, try_number=2),
+        "task_state_store": None,
+    }
+
+
+@dataclass
+class FakeKinesis:
+    """What answers as Kinesis, and what it was asked."""
+
+    url: str = ""
+    streams: dict[str, list[str]] = field(default_factory=dict)
+    requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        self.requests.append((operation, request))
+        shards = self.streams.get(request["StreamName"])
+        if shards is None:
+            return 400, {"__type": "ResourceNotFoundException", "message": "no such stream"}
+        if operation == "DescribeStreamSummary":
+            return 200, {
+                "StreamDescriptionSummary": {
+                    "StreamName": request["StreamName"],
+                    "StreamARN": "arn:aws:kinesis:eu-west-1:123456789012:stream/clicks",
+                    "StreamStatus": "ACTIVE",
+                    "RetentionPeriodHours": 24,
+                    "StreamCreationTimestamp": CREATION_EPOCH,
+                    "EnhancedMonitoring": [],
+                    "OpenShardCount": len(shards),
+                }
+            }
+        return 200, {
+            "Shards": [
+                {
+                    "ShardId": shard,
+                    "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"},
+                    "SequenceNumberRange": {"StartingSequenceNumber": "1"},
+                }
+                for shard in shards
+            ]
+        }
+
+
+@pytest.fixture
+def kinesis() -> Iterator[FakeKinesis]:
+    fake = FakeKinesis()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            status, answer = fake.answer(self.headers["X-Amz-Target"].split(".")[1], json.loads(body))
+            data = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/x-amz-json-1.1")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        fake.url = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield fake
+        server.shutdown()
+
+
+@dataclass
+class StubSpark:
+    """A `spark-submit` that does what it is told, and notes how it was called."""
+
+    folder: Path
+    path: str
+
+    def will(self, **plan: Any) -> None:
+        """Tell it what to do: see `stub_spark_submit.py`."""
+        (self.folder / "plan.json").write_text(json.dumps(plan))
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        return [json.loads(file.read_text()) for file in sorted(self.folder.glob("call-*.json"))]
+
+    def wait_for_a_call(self) -> None:
+        deadline = time.monotonic() + 30
+        while not self.calls and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def spark(tmp_path: Path, connect: Any) -> StubSpark:
+    connect("spark_default", "spark", host="local[1]", extra={"deploy-mode": "client"})
+    folder = tmp_path / "stub"
+    folder.mkdir()
+    stub = folder / "spark-submit"
+    script = Path(__file__).with_name("stub_spark_submit.py")
+    command = shlex.join([sys.executable, str(script), str(folder)])
+    stub.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(REPOSITORY))} exec {command} "$@"\n')
+    stub.chmod(0o755)
+    spark = StubSpark(folder, f"{folder}:/usr/bin:/bin")
+    spark.will(exit=0)
+    return spark

@@ -1,0 +1,87 @@
+"""AWS connections become Kinesis settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.hooks.kinesis import kinesis_settings
+from airflow_provider_coordination.sources.kinesis.client import KinesisSettings
+from tests.airflow.conftest import SECRET
+
+
+def test_keys_region_and_endpoint_come_from_the_connection(connect: Any) -> None:
+    connect(
+        "a", "aws", login="AKIA", password=SECRET,
+        extra={"region_name": "eu-west-1", "endpoint_url": "http://here:1", "aws_session_token": "t"},
+    )  # fmt: skip
+    assert kinesis_settings("a") == KinesisSettings(
+        region="eu-west-1",
+        endpoint_url="http://here:1",
+        access_key_id="AKIA",
+        secret_access_key=SECRET,
+        session_token="t",
+    )
+
+
+def test_the_endpoint_of_kinesis_wins_over_the_general_one(connect: Any) -> None:
+    service = {"kinesis": {"endpoint_url": "http://kinesis:1"}}
+    connect("a", "aws", extra={"endpoint_url": "http://all:1", "service_config": service, "region_name": "r"})
+    assert kinesis_settings("a").endpoint_url == "http://kinesis:1"
+
+
+def test_a_role_travels_with_its_external_id(connect: Any) -> None:
+    role = "arn:aws:iam::123456789012:role/reader"
+    extra = {"role_arn": role, "assume_role_kwargs": {"ExternalId": "x"}, "region_name": "eu-west-1"}
+    connect("a", "aws", extra=extra)
+    assert kinesis_settings("a") == KinesisSettings(region="eu-west-1", role_arn=role, external_id="x")
+
+
+def test_without_keys_in_the_connection_none_travel(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    connect("a", "aws", extra={"region_name": "eu-west-1"})
+    assert kinesis_settings("a") == KinesisSettings(region="eu-west-1")
+    assert kinesis_settings(None, "eu-west-1") == KinesisSettings(region="eu-west-1")
+
+
+@pytest.mark.parametrize(
+    ("argument", "of_connection", "default", "expected"),
+    [("a-1", "b-1", "c-1", "a-1"), (None, "b-1", "c-1", "b-1"), (None, None, "c-1", "c-1")],
+)
+def test_the_region_is_the_arguments_then_the_connections_then_the_default(
+    connect: Any, argument: str | None, of_connection: str | None, default: str, expected: str
+) -> None:
+    connect("a", "aws", extra={"region_name": of_connection} if of_connection else {})
+    assert kinesis_settings("a", argument, default_region=default).region == expected
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({}, "AWS connection 'a': no region is known; give the task region_name"),
+        (
+            {"region_name": "r", "profile_name": "dev"},
+            "AWS connection 'a': 'profile_name' 'dev' lies in files",
+        ),
+        (
+            {
+                "region_name": "r",
+                "role_arn": "arn:aws:iam::1:role/r",
+                "assume_role_method": "assume_role_with_saml",
+            },
+            "AWS connection 'a': 'assume_role_method' 'assume_role_with_saml' cannot travel",
+        ),
+        (
+            {"region_name": "r", "endpoint_url": "here:1"},
+            "AWS connection 'a': Kinesis settings: field 'endpoint_url'",
+        ),
+    ],
+)
+def test_what_cannot_work_elsewhere_is_told(connect: Any, extra: dict[str, Any], message: str) -> None:
+    connect("a", "aws", extra=extra)
+    with pytest.raises(ConfigurationError) as error:
+        kinesis_settings("a")
+    assert str(error.value).startswith(message)

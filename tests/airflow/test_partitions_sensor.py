@@ -1,0 +1,119 @@
+"""The sensor waits for completion, or for delivery up to an instant."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant
+from airflow_provider_coordination.sensors.partitions import Look, PartitionsCompletedSensor, instant_of
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def poke(context: Any, **arguments: Any) -> Any:
+    return PartitionsCompletedSensor(task_id="wait", source="clicks", **arguments).poke(context)
+
+
+def complete(coordination: SourceCoordinator) -> None:
+    for partition in coordination.acquire(100):
+        coordination.complete(partition.partition_key, partition.progress)
+
+
+def test_a_source_without_partitions_is_waited_for(
+    coordination: SourceCoordinator, context: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not poke(context).is_done
+    assert not poke(context, delivered_until=NOON).is_done
+    assert "source clicks: no partitions yet; waiting for a shard sync" in capsys.readouterr().out
+
+
+def test_it_is_met_when_every_partition_is_completed(coordination: SourceCoordinator, context: Any) -> None:
+    coordination.create_partitions({"a": {}, "b": {}})
+    assert not poke(context).is_done
+    complete(coordination)
+    answer = poke(context)
+    assert answer.is_done
+    assert answer.xcom_value == {"UNASSIGNED": 0, "ASSIGNED": 0, "CLOSED": 0, "COMPLETED": 2}
+
+
+def test_a_closed_partition_is_waited_for(coordination: SourceCoordinator, context: Any) -> None:
+    coordination.create_partitions({"a": {}})
+    coordination.acquire(1)
+    coordination.close("a", timedelta(days=9))
+    assert not poke(context).is_done
+
+
+@pytest.mark.parametrize(
+    ("delivered", "met"),
+    [
+        (None, False),
+        (NOON - timedelta(microseconds=1), False),
+        (NOON, True),
+        (NOON + timedelta(hours=1), True),
+    ],
+)
+def test_an_open_partition_is_waited_for_until_it_has_delivered_up_to_the_instant(
+    coordination: SourceCoordinator, context: Any, delivered: datetime | None, met: bool
+) -> None:
+    progress = {"delivered_until": format_instant(delivered) if delivered else None}
+    coordination.create_partitions({"a": progress, "b": {"delivered_until": format_instant(NOON)}})
+    assert poke(context, delivered_until=NOON).is_done is met
+
+
+def test_a_completed_partition_needs_no_instant(coordination: SourceCoordinator, context: Any) -> None:
+    coordination.create_partitions({"a": {}})
+    complete(coordination)
+    assert poke(context, delivered_until=NOON).is_done
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        NOON,
+        NOON.replace(tzinfo=None),
+        "2026-01-31T12:00:00Z",
+        "2026-01-31 12:00:00+00:00",
+        "2026-01-31T13:00:00+01:00",
+        "2026-01-31T12:00:00",
+    ],
+)
+def test_an_instant_may_be_written_in_many_ways(value: Any) -> None:
+    assert instant_of(value) == NOON
+
+
+@pytest.mark.parametrize("value", ["soon", "2026-01-01/2026-02-01", 7])
+def test_what_is_no_instant_is_told(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="field 'delivered_until' must be an instant, such as"):
+        instant_of(value)
+
+
+def test_a_wrong_instant_fails_without_a_retry(coordination: SourceCoordinator, context: Any) -> None:
+    with pytest.raises(AirflowFailException, match="delivered_until"):
+        poke(context, delivered_until="soon")
+
+
+def test_a_bad_connection_fails_without_a_retry(connect: Any, context: Any) -> None:
+    connect("coordination_default", "coordination", extra={"url": "oracle://x/y"})
+    with pytest.raises(AirflowFailException, match="database 'oracle' is not supported"):
+        poke(context)
+
+
+def test_each_poke_says_in_one_line_what_it_waits_for(
+    coordination: SourceCoordinator, context: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    coordination.create_partitions({f"p{n}": {} for n in range(7)})
+    poke(context)
+    counts = "UNASSIGNED 7, ASSIGNED 0, CLOSED 0, COMPLETED 0"
+    assert f"source clicks: {counts}; waiting for 7: p0, p1, p2, p3, p4 and 2 more" in capsys.readouterr().out
+
+
+def test_a_look_that_missed_a_partition_on_the_move_is_not_trusted() -> None:
+    counts = dict.fromkeys(PartitionStatus, 1)
+    assert not Look(counts, [], is_complete=False).is_met
+    assert "looking again" in str(Look(counts, [], is_complete=False))

@@ -1,0 +1,421 @@
+"""The Spark job as a task, with a stub in place of spark-submit."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.operators.shipping import (
+    job_processes,
+    local_environment,
+    packaged_application,
+    write_package_archive,
+)
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_LOST_WORK, SUMMARY_MARK
+from airflow_provider_coordination.spark.settings import IngestSettings
+from tests.airflow.conftest import REPOSITORY, SECRET, StubSpark
+
+ERROR_LINE = "2026-01-31 12:00:00,000 ERROR airflow_provider_coordination.spark.application: {}"
+
+
+@pytest.fixture(autouse=True)
+def connections(connect: Any, coordination: SourceCoordinator) -> None:
+    extra = {"region_name": "eu-west-1", "endpoint_url": "http://127.0.0.1:4567"}
+    connect("aws_default", "aws", login="AKIAEXAMPLE", password=SECRET, extra=extra)
+    coordination.create_partitions({f"p{number}": {"n": number} for number in range(3)})
+
+
+@pytest.fixture
+def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSparkSubmitOperator]:
+    def make(**arguments: Any) -> CoordinatedSparkSubmitOperator:
+        defaults = {
+            "task_id": "ingest",
+            "stream_name": "clicks",
+            "output_path": str(tmp_path / "out"),
+            "env_vars": {"PATH": spark.path},
+        }
+        return CoordinatedSparkSubmitOperator(**defaults | arguments)
+
+    return make
+
+
+def owners(coordination: SourceCoordinator) -> dict[str, str | None]:
+    return {p.partition_key: p.owner for p in coordination.partitions()}
+
+
+# What the job is told
+
+
+def test_the_job_is_told_everything_in_a_private_file_that_is_gone_afterwards(
+    operator: Any, spark: StubSpark, context: Any, tmp_path: Path, store_url: str
+) -> None:
+    operator(
+        workers="2",
+        max_leases=5,
+        until_caught_up="False",
+        max_duration=timedelta(minutes=2),
+        max_idle_rounds="",
+        round_seconds="1.5",
+        idle_seconds="0",
+        landing_path="None",
+        transform="my.module:clean",
+    ).execute(context)
+    (call,) = spark.calls
+    assert (call["mode"], call["folder_mode"]) == ("0o600", "0o700")
+    assert not Path(call["settings_file"]).parent.exists()
+    settings = call["settings"]
+    host, *rest, _ = settings["owner"].split(":")
+    assert host
+    assert rest == ["dag", "run", "task", "3", "2"]
+    expected = {
+        "source": "clicks",
+        "stream": "clicks",
+        "output": str(tmp_path / "out"),
+        "store": {"store": "sql", "url": store_url, "table": "coordination_partition"},
+        "workers": 2,
+        "max_leases": 5,
+        "until_caught_up": False,
+        "max_duration_seconds": 120.0,
+        "max_idle_rounds": None,
+        "round_seconds": 1.5,
+        "idle_seconds": 0.0,
+        "max_batch_bytes": IngestSettings.max_batch_bytes,
+        "landing": None,
+        "transform": "my.module:clean",
+        "ownership_timeout_seconds": 60.0,
+    }
+    assert {name: settings[name] for name in expected} == expected
+    assert settings["kinesis"]["secret_access_key"] == SECRET
+    assert settings["kinesis"]["region"] == "eu-west-1"
+
+
+def test_the_application_can_read_the_file_for_an_hour_or_as_long_as_the_task_may_run(
+    operator: Any, spark: StubSpark, context: Any, tmp_path: Path
+) -> None:
+    for arguments, minutes in (({}, 60), ({"execution_timeout": timedelta(minutes=5)}, 5)):
+        operator(**arguments).execute(context)
+        path = tmp_path / "settings.json"
+        path.write_text(json.dumps(spark.calls[-1]["settings"]))
+        settings = IngestSettings.read(path, datetime.now(UTC))
+        assert timedelta(minutes=minutes - 1) < settings.expires_at - datetime.now(UTC) <= timedelta(minutes=minutes)
+
+
+def test_no_secret_is_on_the_command_line_in_the_environment_or_in_the_log(
+    operator: Any, spark: StubSpark, context: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spark.will(exit=1, lines=["working"])
+    with pytest.raises(AirflowException) as error:
+        operator().execute(context)
+    (call,) = spark.calls
+    assert call["arguments"][-1] == call["settings_file"]
+    added = {name: value for name, value in call["environment"].items() if os.environ.get(name) != value}
+    log = capsys.readouterr().out
+    assert "working" in log
+    for place in (call["arguments"], added, log, str(error.value)):
+        assert SECRET not in str(place)
+        assert "coordination.db" not in str(place)
+
+
+def test_the_package_travels_beside_the_users_own_files(operator: Any, spark: StubSpark, context: Any) -> None:
+    operator(py_files="mine.py").execute(context)
+    (call,) = spark.calls
+    given = call["arguments"][call["arguments"].index("--py-files") + 1]
+    assert given.startswith("mine.py,")
+    with zipfile.ZipFile(io.BytesIO(bytes.fromhex(call["archive"]))) as archive:
+        names = archive.namelist()
+    assert "airflow_provider_coordination/spark/application.py" in names
+    assert all(name.endswith(".py") for name in names)
+
+
+def test_the_same_sources_give_the_same_archive(tmp_path: Path) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+    first.mkdir()
+    second.mkdir()
+    assert write_package_archive(first).read_bytes() == write_package_archive(second).read_bytes()
+
+
+def test_the_packaged_application_runs_by_default(operator: Any, spark: StubSpark, context: Any) -> None:
+    operator().execute(context)
+    (call,) = spark.calls
+    assert call["arguments"][-2] == packaged_application("kinesis_ingest.py")
+    assert call["arguments"][-2] == str(REPOSITORY / "spark_apps" / "kinesis_ingest.py")
+
+
+def test_a_driver_on_this_machine_finds_spark_and_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyspark
+
+    added = local_environment({"PATH": "/usr/bin"})
+    assert added["SPARK_HOME"] == str(Path(pyspark.__file__).parent)
+    assert Path(added["PATH"].split(os.pathsep)[0], "spark-submit").exists()
+    assert added["PYSPARK_PYTHON"] == added["PYSPARK_DRIVER_PYTHON"]
+
+
+def test_what_the_user_set_is_left_alone(operator: Any, spark: StubSpark, context: Any) -> None:
+    assert "SPARK_HOME" not in local_environment({"SPARK_HOME": "/opt/spark", "PATH": ""})
+    operator(env_vars={"PATH": spark.path, "SPARK_HOME": "/opt/spark", "MINE": "1"}).execute(context)
+    (call,) = spark.calls
+    assert call["environment"]["SPARK_HOME"] == "/opt/spark"
+    assert call["environment"]["MINE"] == "1"
+    assert call["environment"]["PYSPARK_PYTHON"]
+
+
+def test_in_cluster_mode_the_file_travels_and_is_found_by_its_bare_name(
+    operator: Any, spark: StubSpark, context: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect("spark_default", "spark", host="yarn", extra={"deploy-mode": "cluster"})
+    monkeypatch.setenv("PATH", spark.path)
+    operator(files="mine.conf", env_vars=None).execute(context)
+    (call,) = spark.calls
+    given, name = call["arguments"][call["arguments"].index("--files") + 1], call["arguments"][-1]
+    assert given == f"mine.conf,{call['settings_file']}"
+    assert name == Path(call["settings_file"]).name
+    assert not any("PYSPARK_PYTHON" in argument for argument in call["arguments"])
+
+
+# What is wrong before Spark starts
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"workers": "two"}, "field 'workers' must be a whole number; got 'two'"),
+        ({"workers": -1}, "field 'workers' must be positive; got -1"),
+        ({"until_caught_up": "perhaps"}, "field 'until_caught_up' must be true or false; got 'perhaps'"),
+        ({"max_duration": "1h"}, "field 'max_duration' must be a number; got '1h'"),
+        ({"max_idle_rounds": 1.5}, "field 'max_idle_rounds' must be a whole number; got 1.5"),
+        ({"output_path": ""}, "field 'output' must not be empty"),
+        ({"transform": "clean"}, "transform 'clean' is not of the form 'module:function'"),
+        ({"coordination_conn_id": "absent"}, "connection 'absent' is not defined"),
+        ({"source": "a|b"}, "source 'a|b' is not usable"),
+    ],
+)
+def test_wrong_settings_fail_without_a_retry_and_before_spark_starts(
+    operator: Any, spark: StubSpark, context: Any, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(AirflowFailException) as error:
+        operator(**arguments).execute(context)
+    assert message in str(error.value)
+    assert spark.calls == []
+
+
+def test_durable_has_no_use_here(operator: Any) -> None:
+    with pytest.raises(ValueError, match="each try is a new owner"):
+        operator(durable=True)
+    assert operator(durable=False).durable is False
+
+
+# How the job ends
+
+
+def test_the_jobs_summary_is_the_tasks_result_and_every_line_is_in_the_log(
+    operator: Any, spark: StubSpark, context: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spark.will(lines=["round 1", SUMMARY_MARK + json.dumps({"records": 7}), "stopping"])
+    result = operator().execute(context)
+    log = capsys.readouterr().out
+    assert result == {"owner": spark.calls[0]["settings"]["owner"], "records": 7}
+    for line in ("round 1", "stopping", f"owner={result['owner']}"):
+        assert line in log
+
+
+def test_a_summary_that_is_damaged_is_left_out(operator: Any, spark: StubSpark, context: Any) -> None:
+    spark.will(lines=[SUMMARY_MARK + "{oops"])
+    assert list(operator().execute(context)) == ["owner"]
+
+
+def test_a_job_with_wrong_settings_fails_without_a_retry_in_its_own_words(
+    operator: Any, spark: StubSpark, context: Any
+) -> None:
+    said = "configuration error: stream 'clicks' does not exist"
+    spark.will(exit=EXIT_CONFIGURATION, lines=[ERROR_LINE.format(said), "INFO ShutdownHookManager: bye"])
+    with pytest.raises(AirflowFailException) as error:
+        operator().execute(context)
+    assert str(error.value) == said
+
+
+def test_a_job_that_lost_its_leases_may_be_retried(operator: Any, spark: StubSpark, context: Any) -> None:
+    spark.will(exit=EXIT_LOST_WORK, lines=[ERROR_LINE.format("leases were lost: p1")])
+    with pytest.raises(AirflowException, match="leases were lost: p1; no data is lost, a retry") as error:
+        operator().execute(context)
+    assert not isinstance(error.value, AirflowFailException)
+
+
+def test_any_other_failure_is_told_by_the_provider(operator: Any, spark: StubSpark, context: Any) -> None:
+    spark.will(exit=1, lines=["the last words"])
+    with pytest.raises(AirflowException, match=r"Error code is: 1\.[\s\S]*the last words"):
+        operator().execute(context)
+
+
+# What is given back
+
+
+@pytest.mark.parametrize("code", [1, EXIT_LOST_WORK, EXIT_CONFIGURATION])
+def test_a_failed_jobs_leases_are_given_back_at_once_with_their_progress(
+    operator: Any,
+    spark: StubSpark,
+    context: Any,
+    coordination: SourceCoordinator,
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    spark.will(exit=code, acquire=2)
+    with pytest.raises(AirflowException):
+        operator().execute(context)
+    assert "2 leases given back" in capsys.readouterr().out
+    assert [p.progress for p in sorted(coordination.partitions(), key=lambda p: p.partition_key)] == [
+        {"n": 0},
+        {"n": 1},
+        {"n": 2},
+    ]
+    assert coordination.count_by_status()[PartitionStatus.UNASSIGNED] == 3
+
+
+def test_leases_of_others_are_left_alone(
+    operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator
+) -> None:
+    held = coordination.acquire(1)[0].partition_key
+    spark.will(exit=1, acquire=2)
+    with pytest.raises(AirflowException):
+        operator().execute(context)
+    assert {key: owner for key, owner in owners(coordination).items() if owner} == {held: "test"}
+
+
+@pytest.fixture
+def killed_like_a_task(spark: StubSpark) -> Iterator[Callable[[CoordinatedSparkSubmitOperator], None]]:
+    """Arrange for what Airflow does: SIGTERM to the task process, whose handler calls `on_kill`."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def arrange(operator: CoordinatedSparkSubmitOperator) -> None:
+        signal.signal(signal.SIGTERM, lambda signum, frame: operator.on_kill())
+
+        def kill() -> None:
+            spark.wait_for_a_call()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        threading.Thread(target=kill, daemon=True).start()
+
+    yield arrange
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_killed_jobs_leases_are_given_back_and_none_of_its_processes_lives(
+    operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator, killed_like_a_task: Any
+) -> None:
+    spark.will(acquire=2, sleep=60, child=True)
+    op = operator()
+    killed_like_a_task(op)
+    started = time.monotonic()
+    with pytest.raises(AirflowException):
+        op.execute(context)
+    assert time.monotonic() - started < 30
+    assert set(owners(coordination).values()) == {None}
+    child = spark.calls[0]["child"]
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    assert not Path(spark.calls[0]["settings_file"]).exists()
+
+
+def test_leases_are_given_back_even_when_the_job_cannot_be_stopped(
+    operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator, killed_like_a_task: Any,
+    connect: Any, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    # The post-submit commands and the kill of the hook run on a process that is broken for this purpose.
+    spark.will(acquire=1, sleep=60)
+    op = operator()
+
+    class Unkillable:
+        returncode = None
+
+        def poll(self) -> None:
+            raise OSError("out of reach")
+
+    op_get_hook = op._get_hook
+
+    def get_hook() -> Any:
+        hook = op_get_hook()
+        on_kill = hook.on_kill
+
+        def broken() -> None:
+            process, hook._submit_sp = hook._submit_sp, Unkillable()
+            try:
+                on_kill()
+            finally:
+                hook._submit_sp = process
+
+        hook.on_kill = broken
+        return hook
+
+    op._get_hook = get_hook
+    killed_like_a_task(op)
+    with pytest.raises(AirflowException):
+        op.execute(context)
+    assert "the job may not have been stopped" in capsys.readouterr().out
+    assert set(owners(coordination).values()) == {None}
+
+
+def test_a_job_that_runs_out_of_time_is_stopped_before_its_leases_are_given_back(
+    operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator
+) -> None:
+    from airflow.sdk.execution_time.timeout import timeout
+
+    spark.will(acquire=2, sleep=60, child=True)
+    op = operator()
+
+    def ring() -> None:  # the timeout's alarm, as soon as the job runs
+        spark.wait_for_a_call()
+        os.kill(os.getpid(), signal.SIGALRM)
+
+    threading.Thread(target=ring, daemon=True).start()
+    with pytest.raises(AirflowTaskTimeout), timeout(60):
+        op.execute(context)
+    assert set(owners(coordination).values()) == {None}
+    assert job_processes(spark.calls[0]["settings_file"]) == []
+    op.on_kill()  # as Airflow does after a timeout
+
+
+def test_on_kill_before_the_job_began_does_nothing(operator: Any) -> None:
+    operator().on_kill()
+
+
+def test_when_the_store_is_gone_the_jobs_own_error_is_told(
+    operator: Any,
+    spark: StubSpark,
+    context: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spark.will(exit=1, lines=["the last words"], sleep=2)
+
+    def lose_the_store() -> None:
+        spark.wait_for_a_call()
+        for file in tmp_path.glob("coordination.db*"):
+            file.unlink()
+        (tmp_path / "coordination.db").mkdir()
+
+    threading.Thread(target=lose_the_store, daemon=True).start()
+    with pytest.raises(AirflowException, match="the last words"):
+        operator().execute(context)
+    assert "leases could not be given back, they run out within 60 seconds" in capsys.readouterr().out
+
+
+def test_every_try_is_a_new_owner(operator: Any, spark: StubSpark, context: Any) -> None:
+    op = operator()
+    assert op.execute(context)["owner"] != op.execute(context)["owner"]
+    assert all(call["arguments"].count("--py-files") == 1 for call in spark.calls)
+    assert "," not in spark.calls[1]["arguments"][spark.calls[1]["arguments"].index("--py-files") + 1]
