@@ -13,8 +13,8 @@ def kinesis_settings(
 ) -> KinesisSettings:
     """Return how to reach Kinesis by an AWS connection.
 
-    Taken from it are its keys, `role_arn` with `assume_role_kwargs.ExternalId`, `region_name`, and
-    `endpoint_url` (that of `service_config.kinesis` first). Keys travel only if the connection holds them:
+    Taken from it are its keys, `role_arn` with `assume_role_kwargs.ExternalId`, `region_name`, `endpoint_url` (that of
+    `service_config.kinesis` first), and how often a call is made, from `config_kwargs.retries`. Keys travel only if the connection holds them:
     without, every process asks the AWS SDK's default chain on its own machine. A connection that is not
     defined counts as empty, as in the Amazon provider.
 
@@ -59,6 +59,15 @@ def kinesis_settings(
             access_key_id=connection.aws_access_key_id or None,
             secret_access_key=connection.aws_secret_access_key or None,
             session_token=connection.aws_session_token or None,
+            **_attempts(connection.botocore_config),
         )
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
+
+
+def _attempts(config: Any) -> dict[str, int]:
+    """Return how often a call is made at most, if a botocore configuration says so."""
+    retries = (config.retries if config is not None else None) or {}
+    if "total_max_attempts" in retries:
+        return {"max_attempts": retries["total_max_attempts"]}
+    return {"max_attempts": retries["max_attempts"] + 1} if "max_attempts" in retries else {}

@@ -106,7 +106,7 @@ def ingest(settings: IngestSettings, observer: Observer) -> Summary:
     :raises CoordinationError: if a service cannot be reached.
     """
     log.info("job starts: source=%s stream=%s owner=%s", settings.source, settings.stream, settings.owner)
-    check_folders(settings.landing_root, settings.output)
+    check_folders(settings.landing_root, settings.output, renaming=settings.transform is None)
     coordinator = SourceCoordinator(
         open_store(settings.store),
         settings.source,

@@ -31,6 +31,9 @@ Transform = Callable[["DataFrame"], "DataFrame"]
 
 SINK = "main"
 
+SPARK_WROTE_ALL = "_SUCCESS"
+"""The file that Spark puts beside what it wrote, last."""
+
 
 class DeliveryError(CoordinationError):
     """A batch could not be delivered; it stays landed and is tried again by the next job."""
@@ -106,7 +109,8 @@ class TransformedParquet:
             if "_batch_id" not in result.columns:
                 result = result.withColumn("_batch_id", functions.lit(batch.batch_id))
             staging = self._staging(folder, batch, fencing_token)
-            result.coalesce(1).write.mode("overwrite").parquet(staging)
+            # One file a batch, whatever the session is set to: it is what a rename can publish whole.
+            result.coalesce(1).write.mode("overwrite").option("maxRecordsPerFile", 0).parquet(staging)
         except Exception as error:
             raise DeliveryError(
                 f"batch {batch.batch_id} ({batch.records} records after {batch.start} up to {batch.end}): "
@@ -115,11 +119,19 @@ class TransformedParquet:
 
     def publish(self, folder: str, batch: LandedBatch, fencing_token: int) -> None:
         """Rename the one file that was written to the batch's name in the dataset."""
+        target = dataset_file(self._output, batch)
         staging = self._staging(folder, batch, fencing_token)
-        for file in (f for f in files_below(staging) if f.endswith(".parquet")):
-            publish(file, dataset_file(self._output, batch))
+        if not exists(target):
+            if not exists(join(staging, SPARK_WROTE_ALL)):
+                raise DeliveryError(f"batch {batch.batch_id}: what was staged in {staging} is gone or not whole")
+            files = [file for file in files_below(staging) if file.endswith(".parquet")]
+            if len(files) > 1:
+                raise DeliveryError(
+                    f"batch {batch.batch_id}: expected one staged file, found {len(files)} in {staging}"
+                )
+            for file in files:  # none where the transform left no rows
+                publish(file, target)
         delete_folder(staging)
-        delete_file(batch.file)
 
     def sweep(self, folder: str) -> None:
         """Remove the partition's staging folder."""
@@ -151,22 +163,24 @@ def load_transform(name: str) -> Transform:
     return function  # type: ignore[no-any-return]
 
 
-def check_folders(*roots: str) -> None:
-    """Check that these folders can be written and that files can be renamed between them.
+def check_folders(landing: str, output: str, *, renaming: bool) -> None:
+    """Check that these folders can be written, and that files can be renamed from one to the other.
 
+    :param renaming: whether files will be.
     :raises ConfigurationError: naming the folder and the reason.
     """
     probes = []
-    for root in roots:
+    for root in (landing, output):
         try:
             make_folder(root)
             probes.append(join(root, "_probe." + file_name("check", 0)))
             write_text(probes[-1], "check")
         except OSError as error:
             raise ConfigurationError(f"path {root!r} cannot be written: {error}") from error
-    for probe in probes[:-1]:
-        publish(probe, probes[-1])
-    delete_file(probes[-1])
+    if renaming:
+        publish(*probes)
+    for probe in probes:
+        delete_file(probe)
 
 
 def sweep(root: str, folder: str, keep: set[str], fencing_token: int) -> int:
@@ -174,14 +188,14 @@ def sweep(root: str, folder: str, keep: set[str], fencing_token: int) -> int:
 
     :param root: the landing root.
     :param folder: the partition's folder below it.
-    :param keep: files that the partition's progress names.
+    :param keep: files that the partition's progress names, however their root is spelled there.
     :param fencing_token: of the present lease; only files of older leases go.
     :returns: how many files were deleted.
     """
-    deleted = 0
+    deleted, names = 0, {file.rsplit("/", 1)[-1] for file in keep}
     for uri in files_below(join(root, folder)):
         token = token_of(uri)
-        if uri not in keep and token is not None and token < fencing_token:
+        if uri.rsplit("/", 1)[-1] not in names and token is not None and token < fencing_token:
             delete_file(uri)
             deleted += 1
     return deleted

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, AcknowledgmentState
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.coordinator import LOST, SourceCoordinator
-from airflow_provider_coordination.coordination.errors import CoordinationError, StoreUnavailableError
+from airflow_provider_coordination.coordination.errors import CoordinationError, SourceError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.sources.kinesis.completion import complete_shard
@@ -36,7 +36,7 @@ from airflow_provider_coordination.spark.landing import (
 )
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.stopping import StopConditions
-from airflow_provider_coordination.spark.storage import delete_folder, join
+from airflow_provider_coordination.spark.storage import delete_file, delete_folder, join
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -204,20 +204,22 @@ class Ingestion:
         acquired = self._coordinator.acquire(share - len(self._coordinator.held))
         for partition in acquired:
             self._mine[partition.partition_key] = None
-            if parse_partition_key(partition.partition_key).creation_epoch != self._creation_epoch:
-                self._set_aside(
-                    partition.partition_key,
-                    f"stream {self._settings.stream!r} was deleted and created anew since; what this shard still held "
-                    "is lost. Delete the partition once that is understood",
-                )
-            else:
-                self._sweep(partition)
+            try:
+                self._take_over(partition)
+            except (SourceError, ValueError, OSError) as error:
+                self._set_aside(partition.partition_key, str(error))
         return bool(acquired)
 
-    def _sweep(self, partition: Partition) -> None:
+    def _take_over(self, partition: Partition) -> None:
+        """Check that the partition can be worked on, and remove what its former owners left unfinished."""
         progress = ShardProgress.from_mapping(partition.progress)
-        keep = {batch.file for batch in progress.landed}
+        if parse_partition_key(partition.partition_key).creation_epoch != self._creation_epoch:
+            raise SourceError(
+                f"stream {self._settings.stream!r} was deleted and created anew since; what this shard still held "
+                "is lost. Delete the partition once that is understood"
+            )
         folder = partition_folder(partition.source_identifier, partition.partition_key)
+        keep = {batch.file for batch in progress.landed}
         swept = sweep(self._settings.landing_root, folder, keep=keep, fencing_token=partition.version)
         self._sink.sweep(folder)
         if swept or progress.landed:
@@ -335,6 +337,8 @@ class Ingestion:
         else:
             self._coordinator.save_progress(key, progress.to_mapping())
             self._mine[key] = batch.read_until
+            if batch.file:  # not before the checkpoint: until then the batch may have to be delivered again
+                delete_file(batch.file)
         self._summary.batches_delivered += 1
         self._summary.records_delivered += batch.records
         self._summary.bytes_delivered += batch.bytes
@@ -365,7 +369,8 @@ class Ingestion:
         try:
             for key, until in self._mine.items():
                 if until is not None and self._coordinator.owns(key):
-                    self._note_delivered_until(key, until, after=timedelta(0))
+                    with suppress(*LOST):
+                        self._note_delivered_until(key, until, after=timedelta(0))
             given_up = self._coordinator.give_up_all()
             log.info("leases given back: %d", len(given_up))
         except CoordinationError as error:

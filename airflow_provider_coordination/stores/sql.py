@@ -236,6 +236,10 @@ class SqlStore:
                     raise StoreUnavailableError(f"store {self._name} cannot be used: {_reason(error)}") from error
                 log.debug("store %s: %s; trying again in %.2f s", self._name, _reason(error), pause)
                 time.sleep(pause)
+            except exc.DatabaseError as error:
+                if type(error) is exc.DatabaseError:  # the file is damaged, or no database at all
+                    raise StoreUnavailableError(f"store {self._name} cannot be used: {_reason(error)}") from error
+                raise
         raise StoreUnavailableError(f"store {self._name} cannot be used: it failed 100 times in a row")
 
 

@@ -32,6 +32,14 @@ def test_the_endpoint_of_kinesis_wins_over_the_general_one(connect: Any) -> None
     assert kinesis_settings("a").endpoint_url == "http://kinesis:1"
 
 
+@pytest.mark.parametrize(
+    ("retries", "attempts"), [({"max_attempts": 3}, 4), ({"total_max_attempts": 3, "mode": "standard"}, 3), ({}, 10)]
+)
+def test_how_often_a_call_is_made_comes_from_the_connection(connect: Any, retries: Any, attempts: int) -> None:
+    connect("a", "aws", extra={"config_kwargs": {"retries": retries}, "region_name": "eu-west-1"})
+    assert kinesis_settings("a").max_attempts == attempts
+
+
 def test_a_role_travels_with_its_external_id(connect: Any) -> None:
     role = "arn:aws:iam::123456789012:role/reader"
     extra = {"role_arn": role, "assume_role_kwargs": {"ExternalId": "x"}, "region_name": "eu-west-1"}

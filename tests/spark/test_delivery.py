@@ -92,20 +92,26 @@ def test_the_sweep_takes_what_older_leases_left_and_progress_does_not_name(tmp_p
     assert sorted(files_below(str(root))) == sorted([names["recorded"], names["own"], names["newer"]])
 
 
+def test_the_sweep_knows_a_recorded_file_however_its_root_is_spelled(tmp_path: Path) -> None:
+    name = str(tmp_path / FOLDER / file_name("5", 1))
+    write_table(pa.table({"n": [1]}), name)
+    assert sweep(f"file://{tmp_path}//", FOLDER, keep={name}, fencing_token=3) == 0
+
+
 def test_checking_folders_leaves_nothing_behind(tmp_path: Path) -> None:
-    check_folders(str(tmp_path / "landing"), str(tmp_path / "out"))
+    check_folders(str(tmp_path / "landing"), str(tmp_path / "out"), renaming=True)
     assert files_below(str(tmp_path)) == []
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="file/out' cannot be written"):
-        check_folders(str(tmp_path / "file" / "out"))
+        check_folders(str(tmp_path / "landing"), str(tmp_path / "file" / "out"), renaming=True)
 
 
 def test_a_path_that_is_no_path_is_named() -> None:
     with pytest.raises(ConfigurationError, match="'nope://x/y' is not a path that can be written"):
-        check_folders("nope://x/y")
+        check_folders("nope://x/y", "nope://x/y", renaming=False)
 
 
 @pytest.mark.parametrize(

@@ -321,6 +321,15 @@ def test_shards_of_an_earlier_stream_of_the_same_name_are_not_read(fleet: Fleet)
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
+def test_a_progress_that_cannot_be_read_sets_aside_its_own_partition_alone(fleet: Fleet) -> None:
+    strange = partition_key("s", EPOCH, "shard-9")
+    fleet.look.create_partitions({strange: {"written": "by hand"}})
+    fleet.stream.send(4)
+    summary = fleet.run()
+    assert list(summary.failed) == [strange] and "stored progress" in summary.failed[strange]
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
 def test_a_job_leaves_the_share_of_the_workers_that_are_expected(fleet: Fleet) -> None:
     fleet.stream.send(4)
     assert fleet.run(workers=2).records_delivered == 2

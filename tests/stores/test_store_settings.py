@@ -54,6 +54,12 @@ def test_a_database_file_that_cannot_be_opened_is_told_at_once(tmp_path: Path) -
         store.initialize()
 
 
+def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+    (tmp_path / "x.db").write_text("this is no database, and long enough to look at " * 30)
+    with pytest.raises(StoreUnavailableError, match="file is not a database"):
+        open_store(StoreSettings(url=f"sqlite:///{tmp_path}/x.db")).initialize()
+
+
 @pytest.mark.integration
 def test_a_server_that_is_not_there_is_told_without_its_password() -> None:
     from airflow_provider_coordination.stores.sql import SqlStore

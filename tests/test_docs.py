@@ -1,0 +1,185 @@
+"""The manual says what the code does: links, paths, names, defaults, messages and examples are compared with it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import airflow_provider_coordination
+from airflow_provider_coordination.coordination.coordinator import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
+from airflow_provider_coordination.get_provider_info import get_provider_info
+from airflow_provider_coordination.hooks.coordination import FIELDS
+from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.sensors.partitions import PartitionsCompletedSensor
+from airflow_provider_coordination.sources.kinesis.sync import ShardSyncSummary
+from airflow_provider_coordination.spark import application
+from airflow_provider_coordination.spark.ingestion import Summary
+from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.stores import StoreSettings
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PACKAGE = Path(airflow_provider_coordination.__file__).parent
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+MADE_BY_RUNS = (".venv", ".tools", ".demo")
+
+A_FILE_OR_FOLDER = re.compile(r"`((?:\.?[\w-][\w.-]*/)+(?:[\w-]+\.\w+)?|[\w-]+\.(?:py|md|toml|yaml))`")
+
+
+def page(name: str) -> str:
+    return (REPOSITORY / "docs" / name).read_text()
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def prose(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def cells(row: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
+
+
+def rows(text: str, first_heading: str, *, below: str = "") -> list[list[str]]:
+    """Return the cells of the first table, below a line, whose first column has this heading."""
+    lines = iter(text[text.index(below) :].splitlines())
+    for line in lines:
+        if line.startswith(f"| {first_heading} |"):
+            next(lines)
+            return [cells(row) for row in takewhile(lambda row: row.startswith("|"), lines)]
+    raise AssertionError(f"no table of {first_heading!r} below {below!r}")
+
+
+def code(cell: str) -> str:
+    return cell.strip("`").replace(r"\|", "|")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_relative_link_leads_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(path.read_text())):
+        if "://" not in target:
+            file, _, anchor = target.partition("#")
+            linked = path.parent / file if file else path
+            assert linked.exists(), target
+            headings = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE) if anchor else []
+            assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}, target
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_file_that_is_named_exists(path: Path) -> None:
+    for name in A_FILE_OR_FOLDER.findall(prose(path.read_text())):
+        if not name.startswith(("_", *MADE_BY_RUNS)):
+            assert any((root / name).exists() for root in (REPOSITORY, PACKAGE, REPOSITORY / "docs")), name
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_no_page_holds_a_path_of_one_machine(path: Path) -> None:
+    assert not re.search(r"/(?:work|home|root|Users)/", path.read_text())
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_python_block_compiles_and_every_json_block_parses(path: Path) -> None:
+    text = path.read_text()
+    for block in blocks(text, "python"):
+        compile(block, path.name, "exec")
+    for block in blocks(text, "json"):
+        json.loads(block)
+    for connection in re.findall(r"^export AIRFLOW_CONN_\w+='(.*?)'$", text, re.MULTILINE | re.DOTALL):
+        assert "conn_type" in json.loads(connection)
+
+
+def examples() -> Iterator[Any]:
+    for path in PAGES:
+        for number, block in enumerate(blocks(path.read_text(), "python")):
+            if "airflow_provider_coordination" in block:
+                yield pytest.param(block, id=f"{path.stem}-{number}")
+
+
+@pytest.mark.parametrize("block", examples())
+def test_every_example_of_ours_runs_as_a_dag_file_does(block: str) -> None:
+    exec(compile(block, "example.py", "exec"), {})
+
+
+@pytest.mark.parametrize(
+    "operator", [KinesisShardSyncOperator, CoordinatedSparkSubmitOperator, PartitionsCompletedSensor]
+)
+def test_every_parameter_is_documented_as_it_is(operator: type[Any]) -> None:
+    actual = {
+        p.name: (
+            "required" if p.default is p.empty else repr(p.default),
+            "yes" if p.name in operator.template_fields else "no",
+        )
+        for p in inspect.signature(operator.__init__).parameters.values()
+        if p.kind is p.KEYWORD_ONLY
+    }
+    table = rows(page("operators.md"), "parameter", below=f"\n## {operator.__name__}\n")
+    assert {code(name): (code(default), templated) for name, default, templated, _ in table} == actual
+
+
+@pytest.mark.parametrize("field", ["round_seconds", "idle_seconds", "max_batch_bytes"])
+def test_what_the_application_takes_by_default_is_documented(field: str) -> None:
+    table = {code(name): text for name, _, _, text in rows(page("operators.md"), "parameter", below="\n## Coordinated")}
+    assert re.search(rf"\b{int(getattr(IngestSettings, field))}\b.* if not given", table[field])
+
+
+def test_what_an_operator_returns_is_documented() -> None:
+    text = page("operators.md")
+    assert [code(key) for key, _ in rows(text, "key")] == ["owner", *(f.name for f in dataclasses.fields(Summary))]
+    for field in dataclasses.fields(ShardSyncSummary):
+        assert f"`{field.name}`" in text
+
+
+def test_the_exit_codes_are_documented() -> None:
+    documented = [int(code(number)) for number, _, _ in rows(page("operators.md"), "exit code")]
+    assert documented == [value for name, value in vars(application).items() if name.startswith("EXIT_")]
+
+
+def test_the_spark_settings_are_documented() -> None:
+    for name, value in application.SPARK_CONF.items():
+        assert f"`{name}={value}`" in page("operators.md")
+
+
+def test_every_field_of_the_connection_is_documented_as_it_is() -> None:
+    defaults = {code(name): code(default) for name, _, default, *_ in rows(page("connection.md"), "field")}
+    (connection,) = get_provider_info()["connection-types"]
+    assert tuple(defaults) == tuple(connection["conn-fields"]) == FIELDS
+    assert (defaults["store"], defaults["table"]) == (StoreSettings.store, StoreSettings.table)
+    assert float(defaults["ownership_timeout"]) == DEFAULT_OWNERSHIP_TIMEOUT.total_seconds()
+    assert float(defaults["safety_margin"]) == DEFAULT_SAFETY_MARGIN.total_seconds()
+
+
+def test_every_column_is_documented_with_its_type() -> None:
+    documented = [(code(name), code(kind)) for name, kind, *_ in rows(page("columns.md"), "column")]
+    assert documented == [(field.name, str(field.type)) for field in RECORD_SCHEMA]
+
+
+def texts_of_the_code() -> list[str]:
+    """Return every text of the package, with `…` where values go."""
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                found.append("".join(str(p.value) if isinstance(p, ast.Constant) else "…" for p in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(re.sub(r"%[sdg]", "…", node.value))
+    return found
+
+
+def test_every_message_of_the_manual_is_one_of_the_code() -> None:
+    lines = prose(page("troubleshooting.md")).splitlines()
+    messages = [code(cells(line)[0]) for line in lines if line.startswith("| `")]
+    texts = texts_of_the_code()
+    patterns = {message: ".*".join(map(re.escape, message.split("…"))) for message in messages}
+    assert [m for m, p in patterns.items() if not any(re.search(p, text, re.DOTALL) for text in texts)] == []
