@@ -13,10 +13,10 @@ def kinesis_settings(
 ) -> KinesisSettings:
     """Return how to reach Kinesis by an AWS connection.
 
-    Taken from it are its keys, `role_arn` with `assume_role_kwargs.ExternalId`, `region_name`, `endpoint_url` (that of
-    `service_config.kinesis` first), and how often a call is made, from `config_kwargs.retries`. Keys travel only if the connection holds them:
-    without, every process asks the AWS SDK's default chain on its own machine. A connection that is not
-    defined counts as empty, as in the Amazon provider.
+    Taken from it are its keys, `role_arn` with `assume_role_kwargs.ExternalId`, `region_name`, `endpoint_url` (that
+    of `service_config.kinesis` first), and how often a call is made, from `config_kwargs.retries`. Keys travel only
+    if the connection holds them: without, every process asks the AWS SDK's default chain on its own machine. A
+    connection that is not defined counts as empty, as in the Amazon provider.
 
     :param aws_conn_id: the connection; None for the default chain everywhere.
     :param region_name: wins over the connection's region.
