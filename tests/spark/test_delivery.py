@@ -8,7 +8,14 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.kinesis.progress import LandedBatch
-from airflow_provider_coordination.spark.delivery import PublishLanded, check_folders, load_transform, sweep
+from airflow_provider_coordination.spark.delivery import (
+    DeliveryError,
+    PublishLanded,
+    TransformedParquet,
+    check_folders,
+    load_transform,
+    sweep,
+)
 from airflow_provider_coordination.spark.landing import file_name
 from airflow_provider_coordination.spark.storage import (
     MissingFileError,
@@ -131,3 +138,57 @@ def test_safe_names_differ_where_their_texts_do() -> None:
     names = {safe_name(text) for text in ("a|b", "a:b", "a-b", "", "../x", "ä")}
     assert len(names) == 6
     assert all("/" not in name and ":" not in name and not name.startswith(".") for name in names)
+
+
+def staged(tmp_path: Path, *names: str) -> Path:
+    """What Spark left in the staging folder of the batch."""
+    folder = tmp_path / "out" / "_staging" / FOLDER / "shard-1-abc.1"
+    folder.mkdir(parents=True)
+    for name in names:
+        if name.endswith(".parquet"):
+            pq.write_table(pa.table({"n": [1]}), folder / name)
+        else:
+            (folder / name).touch()
+    return folder
+
+
+def transformed(tmp_path: Path) -> TransformedParquet:
+    return TransformedParquet(None, str(tmp_path / "out"), lambda records: records)  # type: ignore[arg-type]
+
+
+def test_a_transformed_batch_is_published_as_one_file(tmp_path: Path, landed: LandedBatch) -> None:
+    folder = staged(tmp_path, "part-0.parquet", "_SUCCESS")
+    transformed(tmp_path).publish(FOLDER, landed, 1)
+    assert (tmp_path / "out" / "shard-1-abc.parquet").exists() and not folder.exists()
+    assert Path(landed.file).exists(), "the landed file stays until the checkpoint"
+
+
+def test_a_transform_without_rows_publishes_nothing(tmp_path: Path, landed: LandedBatch) -> None:
+    staged(tmp_path, "_SUCCESS")
+    transformed(tmp_path).publish(FOLDER, landed, 1)
+    assert not (tmp_path / "out" / "shard-1-abc.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["part-0.parquet"], "is gone or not whole"),
+        ([], "is gone or not whole"),
+        (["part-0.parquet", "part-1.parquet", "_SUCCESS"], "expected one staged file, found 2"),
+    ],
+)
+def test_a_staged_batch_that_is_not_whole_is_never_published(
+    tmp_path: Path, landed: LandedBatch, names: list[str], message: str
+) -> None:
+    staged(tmp_path, *names)
+    with pytest.raises(DeliveryError, match=message):
+        transformed(tmp_path).publish(FOLDER, landed, 1)
+    assert not (tmp_path / "out" / "shard-1-abc.parquet").exists()
+    assert Path(landed.file).exists()
+
+
+def test_a_transformed_batch_that_was_published_is_not_published_again(tmp_path: Path, landed: LandedBatch) -> None:
+    staged(tmp_path, "part-0.parquet", "_SUCCESS")
+    transformed(tmp_path).publish(FOLDER, landed, 1)
+    transformed(tmp_path).publish(FOLDER, landed, 1)
+    assert [path.name for path in (tmp_path / "out").glob("*.parquet")] == ["shard-1-abc.parquet"]
