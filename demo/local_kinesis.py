@@ -85,7 +85,7 @@ class LocalKinesis:
 
         :param options: further arguments of ``boto3.client``, which win over the defaults.
         """
-        defaults = {
+        defaults: dict[str, Any] = {
             "endpoint_url": self.endpoint_url,
             "region_name": REGION,
             "aws_access_key_id": "test",

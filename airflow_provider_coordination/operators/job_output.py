@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import signal
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -38,6 +39,10 @@ class JobOutput:
             return AirflowException(
                 f"{self.last_error or 'leases were lost'}; no data is lost, a retry continues from there"
             )
+        if exit_code is not None and exit_code < 0:
+            return AirflowException(
+                f"the job was killed by {_signal_name(-exit_code)}; no data is lost, a retry continues from there"
+            )
         return None
 
     def _note(self, line: str) -> None:
@@ -53,3 +58,10 @@ class JobOutput:
                 self.summary = summary if isinstance(summary, dict) else {}
             except ValueError:
                 log.warning("the job's summary is not JSON and is left out: %s", text.strip())
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,189 @@
+"""A real Airflow for the demo: `airflow standalone` with a home, a database, ports and connections of its own.
+
+Nothing of an Airflow that the user has is read or written, and nothing is left running afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil  # type: ignore[import-untyped]
+
+from demo.local_kinesis import free_ports
+
+USER = "demo"
+STOP_SECONDS = 5.0
+NEEDED = ("metadatabase", "scheduler", "dag_processor")
+FINISHED = ("success", "failed")
+
+_LOOPBACK = "127.0.0.1"
+_NEVER_PROXIED = "127.0.0.1,localhost"
+
+
+class AirflowError(Exception):
+    """Airflow did not come up, or ended; the message says where its log is."""
+
+
+class Airflow:
+    """An Airflow in a process group of its own.
+
+    :param home: its folder, `AIRFLOW_HOME`; made by `start`.
+    :param dags: where its DAGs are.
+    :param connections: by connection id, each in Airflow's JSON form.
+    :param environment: further variables for everything it starts.
+    """
+
+    def __init__(
+        self, home: Path, dags: Path, connections: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str]
+    ) -> None:
+        self.home = home
+        self.password = secrets.token_urlsafe(9)
+        api, *log_ports = free_ports(3)
+        self.url = f"http://{_LOOPBACK}:{api}"
+        self.log = home / "standalone.log"
+        self._environment = _environment(home, dags, self.url, log_ports, connections) | dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._client = httpx.Client(base_url=self.url, timeout=20, trust_env=False)
+
+    def start(self) -> None:
+        """Start it; it takes half a minute until it is ready."""
+        self.home.mkdir(parents=True)
+        passwords = self.home / "passwords.json"
+        passwords.touch(0o600)
+        passwords.write_text(json.dumps({USER: self.password}))
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "AWS_"))}
+        with self.log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [str(Path(sys.executable).parent / "airflow"), "standalone"],
+                env=kept | self._environment,
+                cwd=self.home,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def is_ready(self, dag_id: str) -> bool:
+        """Whether it works and knows a DAG.
+
+        :raises AirflowError: if it has ended.
+        """
+        if self._process is None or self._process.poll() is not None:
+            raise AirflowError(f"airflow standalone ended; see {self.log}")
+        try:
+            health = self._client.get("/api/v2/monitor/health").json()
+            if any(health[part]["status"] != "healthy" for part in NEEDED):
+                return False
+            if "Authorization" not in self._client.headers:
+                token = self._client.post("/auth/token", json={"username": USER, "password": self.password})
+                self._client.headers["Authorization"] = f"Bearer {token.raise_for_status().json()['access_token']}"
+            return self._client.get(f"/api/v2/dags/{dag_id}").status_code == httpx.codes.OK
+        except (httpx.HTTPError, ValueError):
+            return False
+
+    def trigger(self, dag_id: str, conf: Mapping[str, Any]) -> str:
+        """Start a run of a DAG; return its id."""
+        answer = self._client.post(f"/api/v2/dags/{dag_id}/dagRuns", json={"logical_date": None, "conf": conf})
+        if answer.is_error:
+            raise AirflowError(f"Airflow refused to run {dag_id}: {answer.text}")
+        return str(answer.json()["dag_run_id"])
+
+    def state(self, dag_id: str, run_id: str) -> str:
+        """Return the state of a run: `queued`, `running`, `success` or `failed`."""
+        return str(self._get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")["state"])
+
+    def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        """Return the tasks of a run as the API shows them."""
+        answer = self._get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances")
+        return list(answer["task_instances"])
+
+    def stop(self) -> None:
+        """End it and everything it started. Harmless if it does not run."""
+        process, self._process = self._process, None
+        self._client.close()
+        if process is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            running = list(self._processes(process.pid))
+            for each in running:
+                with suppress(psutil.Error):
+                    each.send_signal(number)
+            psutil.wait_procs(running, STOP_SECONDS)
+        process.wait()
+
+    def _get(self, path: str) -> Any:
+        pauses = [0.2, 0.4, 0.8, 1.6]
+        while True:
+            try:
+                return self._client.get(path).raise_for_status().json()
+            except httpx.HTTPError as error:  # it is busy with much else on a small machine
+                if not pauses:
+                    raise AirflowError(f"Airflow does not answer {path}: {error}; see {self.log}") from error
+                time.sleep(pauses.pop(0))
+
+    def _processes(self, session: int) -> Iterator[psutil.Process]:
+        """Yield what was started here: by session, and what has left it by its environment."""
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                ours = os.getsid(process.pid) == session or process.environ().get("AIRFLOW_HOME") == str(self.home)
+                if ours and process.status() != psutil.STATUS_ZOMBIE:
+                    yield process
+
+
+def _environment(
+    home: Path, dags: Path, url: str, log_ports: list[int], connections: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    worker_logs, trigger_logs = log_ports
+    return {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__API__BASE_URL": url,
+        "AIRFLOW__API__HOST": _LOOPBACK,
+        "AIRFLOW__API__PORT": url.rpartition(":")[2],
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PARALLELISM": "4",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords.json"),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(trigger_logs),
+        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(worker_logs),
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "NO_PROXY": _NEVER_PROXIED,
+        "no_proxy": _NEVER_PROXIED,
+        **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(value) for name, value in connections.items()},
+    }
+
+
+def task_log(home: Path, task_instance: Mapping[str, Any], lines: int) -> str:
+    """Return the last lines of the log of a task's last try, as text."""
+    mapped = f"map_index={task_instance['map_index']}/" if task_instance["map_index"] >= 0 else ""
+    folder = home / "logs" / f"dag_id={task_instance['dag_id']}" / f"run_id={task_instance['dag_run_id']}"
+    file = folder / f"task_id={task_instance['task_id']}" / f"{mapped}attempt={task_instance['try_number']}.log"
+    if not file.is_file():
+        return f"(no log at {file})"
+    return "\n".join(_readable(line) for line in file.read_text(errors="replace").splitlines()[-lines:])
+
+
+def _readable(line: str) -> str:
+    try:
+        entry = json.loads(line)
+        return f"{entry.get('timestamp', '')} {entry.get('level', '')} {entry.get('event', '')}"
+    except (ValueError, AttributeError):
+        return line

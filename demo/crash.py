@@ -1,0 +1,109 @@
+"""The crash: one Spark job is killed with SIGKILL in the middle of a round, and another takes its work over.
+
+The middle is where it hurts: a batch is landed and recorded in the store, and not yet delivered. That moment is
+short, so the driver is halted first and the store looked at again; if the batch was delivered meanwhile the driver
+goes on unharmed, and the next round is waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.operators.shipping import end_processes, job_processes
+from demo.observation import Observation, progress_of
+
+APPLICATION = "kinesis_ingest.py"
+POLL_SECONDS = 0.002
+SETTLE_SECONDS = 0.01
+"""How long all threads of a halted process may take to stand still."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A running job: its owner's name, its settings file, and its Python process."""
+
+    owner: str
+    settings_file: str
+    python: psutil.Process
+
+
+@dataclass(frozen=True)
+class Crash:
+    """What was killed.
+
+    :param owner: whose job.
+    :param at: when, on the monotonic clock.
+    :param processes: how many processes it had.
+    :param partitions: what it had leased, by key.
+    :param batches: batches that were recorded and not yet delivered.
+    """
+
+    owner: str
+    at: float
+    processes: int
+    partitions: tuple[str, ...]
+    batches: tuple[str, ...]
+
+
+def drivers(scratch: Path) -> list[Driver]:
+    """Return the jobs whose settings file is below a folder."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError, ValueError):
+            command = process.cmdline()
+            # The driver's JVM has the same arguments after many of its own.
+            if len(command) < 3 or "python" not in Path(command[0]).name or Path(command[-2]).name != APPLICATION:
+                continue
+            settings = Path(command[-1])
+            if settings.is_relative_to(scratch):
+                found.append(Driver(json.loads(settings.read_text())["owner"], str(settings), process))
+    return found
+
+
+def kill_in_mid_round(observation: Observation, running: list[Driver], keep_on: Callable[[], None]) -> Crash:
+    """Wait until one of these jobs has a batch recorded and not delivered, and kill it then.
+
+    :param keep_on: called while waiting; raises to give up.
+    """
+    by_owner = {driver.owner: driver for driver in running}
+    while True:
+        keep_on()
+        for partition in observation.coordinator.partitions(PartitionStatus.ASSIGNED):
+            driver = by_owner.get(str(partition.owner))
+            if driver is not None and progress_of(partition).landed:
+                crash = _strike(observation, driver)
+                if crash is not None:
+                    return crash
+        time.sleep(POLL_SECONDS)
+
+
+def is_taken_over(partition: Partition | None, crash: Crash) -> bool:
+    """Tell whether a partition of the killed job is another's now, or finished."""
+    if partition is None:
+        return False
+    return partition.status is PartitionStatus.COMPLETED or partition.owner not in (None, crash.owner)
+
+
+def _strike(observation: Observation, driver: Driver) -> Crash | None:
+    driver.python.suspend()
+    try:
+        time.sleep(SETTLE_SECONDS)
+        held = observation.leases().get(driver.owner, [])
+        batches = tuple(batch.batch_id for partition in held for batch in progress_of(partition).landed)
+        if not batches:
+            return None
+        processes = job_processes(driver.settings_file)
+        at = time.monotonic()
+        end_processes(processes)
+        return Crash(driver.owner, at, len(processes), tuple(p.partition_key for p in held), batches)
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            driver.python.resume()

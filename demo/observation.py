@@ -1,0 +1,115 @@
+"""What can be seen of the ingestion from outside: the partitions in the store, and the files in the dataset."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyarrow.parquet as pq
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.kinesis.progress import TRIM_HORIZON, ShardProgress
+from airflow_provider_coordination.stores import StoreSettings, open_store
+
+PROGRESS_SECONDS = 5.0
+
+
+class Observation:
+    """Looks at a source that others work on.
+
+    :param store_url: of the SQL store.
+    :param source: the source's name.
+    :param dataset: the dataset's folder.
+    """
+
+    def __init__(self, store_url: str, source: str, dataset: Path) -> None:
+        self.coordinator = SourceCoordinator(open_store(StoreSettings(url=store_url)), source, "demo")
+        self.coordinator.initialize()
+        self._dataset = dataset
+        self._rows: dict[str, int] = {}
+
+    def partitions(self) -> list[Partition]:
+        """Return every partition, in the order of shards."""
+        return sorted(self.coordinator.partitions(), key=lambda partition: partition.partition_key)
+
+    def leases(self) -> dict[str, list[Partition]]:
+        """Return the leased partitions of each owner."""
+        owners: dict[str, list[Partition]] = {}
+        for partition in self.coordinator.partitions(PartitionStatus.ASSIGNED):
+            owners.setdefault(str(partition.owner), []).append(partition)
+        return owners
+
+    def delivering(self) -> list[str]:
+        """Return the owners that hold leases and have delivered something of theirs."""
+        return [owner for owner, held in self.leases().items() if any(map(_has_delivered, held))]
+
+    def delivered(self) -> int:
+        """Return how many events are in the dataset."""
+        for file in self._dataset.glob("*.parquet"):
+            if file.name not in self._rows:
+                self._rows[file.name] = pq.read_metadata(file).num_rows
+        return sum(self._rows.values())
+
+    def line(self) -> str:
+        """Return what is delivered, and how the partitions stand, as one line."""
+        counts: dict[str, int] = {}
+        for partition in self.partitions():
+            counts[partition.status] = counts.get(partition.status, 0) + 1
+        shown = " ".join(f"{status} {count}" for status, count in sorted(counts.items())) or "none yet"
+        leases = " ".join(f"{worker_name(owner)}={len(held)}" for owner, held in sorted(self.leases().items()))
+        return f"delivered {self.delivered():>7,}   partitions: {shown}{f'   leases: {leases}' if leases else ''}"
+
+
+class ProgressLines:
+    """Says how things stand every few seconds while the `with` block runs, on a thread of its own.
+
+    :param line: what to say.
+    :param say: where to say it.
+    """
+
+    def __init__(self, line: Callable[[], str], say: Callable[[str], None]) -> None:
+        self._line = line
+        self._say = say
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(PROGRESS_SECONDS):
+            try:
+                self._say(self._line())
+            except Exception as error:  # a look that fails is no reason to end the demo
+                self._say(f"(no progress to show: {error})")
+
+
+def worker_name(owner: str) -> str:
+    """Return a short name of a job: the number of its task and its try, such as `job-0/try-1`."""
+    *_, task_number, try_number, _ = owner.split(":")
+    return f"job-{task_number}/try-{try_number}"
+
+
+def shard_of(partition: Partition) -> str:
+    """Return the shard that a partition is about."""
+    return progress_of(partition).shard_id
+
+
+def progress_of(partition: Partition) -> ShardProgress:
+    """Return a partition's progress."""
+    return ShardProgress.from_mapping(partition.progress)
+
+
+def _has_delivered(partition: Partition) -> bool:
+    return progress_of(partition).checkpoint != TRIM_HORIZON

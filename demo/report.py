@@ -1,0 +1,165 @@
+"""The report: the figures of one run, what is wrong with them, and how they are shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from demo.check import Comparison
+from demo.crash import Crash
+from demo.observation import progress_of, shard_of, worker_name
+
+WIDTH = 100
+GOOD, BAD = "green", "bold red"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What one run of the demo showed.
+
+    :param events_sent: how many events the producer sent.
+    :param records_sent: how many Kinesis records they travelled in.
+    :param dataset: how the dataset compares with what was sent.
+    :param partitions: every partition at the end.
+    :param split_shard: the shard that was split.
+    :param crash: what was killed.
+    :param left_undelivered: batches that the killed job had recorded and nobody delivered.
+    :param takeover_seconds: from the kill until everything it had leased was another's.
+    :param lease_seconds: how long a takeover would have taken, at the most, had the leases had to run out.
+    :param dag_state: how the DAG run ended.
+    :param tries: how often each Spark task was tried, by its number.
+    :param phases: how long each phase took, in seconds.
+    """
+
+    events_sent: int
+    records_sent: int
+    dataset: Comparison
+    partitions: Sequence[Partition]
+    split_shard: str
+    crash: Crash
+    left_undelivered: Sequence[str]
+    takeover_seconds: float
+    lease_seconds: float
+    dag_state: str
+    tries: Mapping[int, int]
+    phases: Mapping[str, float]
+
+    @property
+    def events_per_second(self) -> float:
+        """How many events were ingested in a second, from the first landed to the last."""
+        return self.dataset.events / self.dataset.seconds if self.dataset.seconds else 0.0
+
+    def faults(self) -> list[str]:
+        """Return what is wrong, one sentence for each; nothing if all is well."""
+        data = self.dataset
+        parent = [p.status for p in self.partitions if shard_of(p) == self.split_shard]
+        children = [p for p in self.partitions if self.split_shard in progress_of(p).parent_shard_ids]
+        found = {
+            f"{data.lost:,} events are lost": data.lost,
+            f"{data.duplicates:,} events are duplicated": data.duplicates,
+            f"{data.mismatched:,} events differ from what was sent": data.mismatched,
+            f"{data.unknown:,} events were never sent": data.unknown,
+            f"the DAG run ended as {self.dag_state!r}, not as 'success'": self.dag_state != "success",
+            f"the split shard {self.split_shard} is not COMPLETED": parent != [PartitionStatus.COMPLETED],
+            f"{self.split_shard} has {len(children)} child partitions, not 2": len(children) != 2,
+            "the job was not in the middle of a round when it was killed": not self.crash.batches,
+            f"batches of the killed job are missing: {', '.join(self.left_undelivered)}": self.left_undelivered,
+            "Airflow did not retry the killed task": max(self.tries.values(), default=0) < 2,
+        }
+        return [fault for fault, is_so in found.items() if is_so]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the figures as a JSON object."""
+        return {
+            "events_sent": self.events_sent,
+            "records_sent": self.records_sent,
+            "dataset": asdict(self.dataset),
+            "partitions": [
+                {
+                    "partition_key": p.partition_key,
+                    "shard_id": shard_of(p),
+                    "status": p.status.value,
+                    "parents": list(progress_of(p).parent_shard_ids),
+                }
+                for p in self.partitions
+            ],
+            "split_shard": self.split_shard,
+            "killed": {
+                "owner": self.crash.owner,
+                "processes": self.crash.processes,
+                "partitions": list(self.crash.partitions),
+                "batches": list(self.crash.batches),
+            },
+            "takeover_seconds": round(self.takeover_seconds, 3),
+            "events_per_second": round(self.events_per_second),
+            "dag_state": self.dag_state,
+            "tries": {str(number): tries for number, tries in self.tries.items()},
+            "phases": {phase: round(seconds, 1) for phase, seconds in self.phases.items()},
+            "faults": self.faults(),
+        }
+
+    def write(self, file: Path) -> None:
+        """Write the figures to a file, as JSON."""
+        file.write_text(json.dumps(self.to_mapping(), indent=2) + "\n")
+
+    def show(self, console: Console) -> None:
+        """Print everything for a person to read."""
+        table = Table(title="Report", show_header=False, width=WIDTH)
+        table.add_column(no_wrap=True, style="cyan")
+        table.add_column()
+        for name, value, style in self._rows():
+            table.add_row(name, value, style=style)
+        console.print(table)
+        partitions = Table(title="Partitions", width=WIDTH)
+        for heading in ("shard", "status", "continues", "meaning"):
+            partitions.add_column(heading)
+        for p in self.partitions:
+            is_done = p.status is PartitionStatus.COMPLETED
+            meaning = "ingested to its end" if is_done else "open, up to date"
+            partitions.add_row(shard_of(p), p.status.value, ", ".join(progress_of(p).parent_shard_ids), meaning)
+        console.print(partitions)
+
+    def _rows(self) -> list[tuple[str, str, str | None]]:
+        data, crash = self.dataset, self.crash
+        tries = ", ".join(f"job-{number}: {tries}" for number, tries in sorted(self.tries.items()))
+        speed = f"{self.events_per_second:,.0f} events/s, {data.bytes / 1e6 / (data.seconds or 1):.1f} MB/s"
+        return [
+            ("events sent", f"{self.events_sent:,} in {self.records_sent:,} Kinesis records", None),
+            ("events in the dataset", f"{data.events:,} in {data.files:,} Parquet files", None),
+            ("distinct events", f"{data.distinct:,}", None),
+            _judged("duplicates", data.duplicates),
+            _judged("lost", data.lost),
+            _judged("different from what was sent", data.mismatched + data.unknown),
+            ("DAG run", self.dag_state, GOOD if self.dag_state == "success" else BAD),
+            ("tries of the Spark tasks", tries, None),
+            ("shard split", self.split_shard, None),
+            ("killed", f"{worker_name(crash.owner)} with its {crash.processes} processes", None),
+            (
+                "  in the middle of a round",
+                f"{len(crash.batches)} of its batches recorded and not delivered; its successor delivered them",
+                None,
+            ),
+            (
+                "takeover",
+                f"{self.takeover_seconds:.1f} s for its {len(crash.partitions)} partitions "
+                f"(up to {self.lease_seconds:.0f} s had the leases had to run out)",
+                None,
+            ),
+            ("throughput", f"{speed} over {data.seconds:.0f} s, as the events were sent", None),
+            *(
+                ("phases" if number == 0 else "", f"{seconds:5.1f} s  {phase}", None)
+                for number, (phase, seconds) in enumerate(self.phases.items())
+            ),
+            ("", f"{sum(self.phases.values()):5.1f} s  in all", None),
+        ]
+
+
+def _judged(name: str, count: int) -> tuple[str, str, str]:
+    return name, f"{count:,}", BAD if count else GOOD

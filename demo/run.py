@@ -1,0 +1,174 @@
+"""`make demo`: a Kinesis stream lands in Parquet, with a shard split and a crash on the way.
+
+Everything runs on this machine alone: a Kinesis server, Airflow on SQLite with the repository's own DAG, two Spark
+jobs, leases in SQLite. Afterwards nothing runs any more; the dataset, the logs and `report.json` stay in one folder.
+`story.py` tells what happens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from botocore.config import Config
+from rich.console import Console
+
+from airflow_provider_coordination.coordination.errors import CoordinationError
+from demo.airflow_home import USER, Airflow, AirflowError, task_log
+from demo.environment import connections, write_spark_conf
+from demo.events import FLIGHTS, flights
+from demo.local_kinesis import LocalKinesis, LocalKinesisError
+from demo.observation import Observation
+from demo.producer import Producer
+from demo.report import Report
+from demo.story import DAG, SHARDS, STREAM, DemoError, Story
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+LOG_LINES = 30
+LOCK = ".demo-lock"
+
+console = Console(highlight=False)
+started = time.monotonic()
+
+
+def main() -> int:
+    """Run the demo; return the exit code."""
+    parser = argparse.ArgumentParser(description="A Kinesis stream lands in Parquet, with a split and a crash.")
+    parser.add_argument("--folder", type=Path, default=REPOSITORY / ".demo", help="where the dataset and logs go")
+    folder = parser.parse_args().folder.resolve()
+    fast = os.environ.get("FAST", "") not in ("", "0")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda got, frame: sys.exit(128 + got))
+    try:
+        with own_folder(folder):
+            report = run(folder, FLIGHTS // 10 if fast else FLIGHTS)
+    except KeyboardInterrupt:
+        say("interrupted; everything is stopped")
+        return 128 + signal.SIGINT
+    except (AirflowError, CoordinationError, DemoError, LocalKinesisError, OSError) as error:
+        say(f"FAILED: {error}", style="bold red")
+        say(f"logs: {folder}")
+        return 1
+    report.write(folder / "report.json")
+    report.show(console)
+    say(f"dataset: {folder / 'dataset'}   logs: {folder / 'airflow'}   figures: {folder / 'report.json'}")
+    for fault in report.faults():
+        say(f"FAILED: {fault}", style="bold red")
+    if not report.faults():
+        say(f"{report.dataset.distinct:,} events, each exactly once.", style="bold green")
+    return 1 if report.faults() else 0
+
+
+def run(folder: Path, count: int) -> Report:
+    """Start everything, tell the story, stop everything.
+
+    :param folder: an empty folder.
+    :param count: how many events.
+    """
+    with ExitStack() as stack:
+        # Whatever a killed job leaves behind, and sockets, whose paths must be short.
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="demo-", ignore_cleanup_errors=True)))
+        say(f"{count:,} flights as events; everything goes to {folder}")
+        server = stack.enter_context(LocalKinesis())
+        store_url = f"sqlite:///{folder}/coordination.db"
+        airflow = Airflow(
+            folder / "airflow",
+            REPOSITORY / "dags",
+            connections(store_url, server.endpoint_url),
+            write_spark_conf(folder / "spark-conf", scratch),
+        )
+        stack.callback(airflow.stop)
+        airflow.start()
+        say(f"Airflow starts; have a look while it runs: {airflow.url} (user {USER}, password {airflow.password})")
+        # A request that is repeated after a time-out may send a record twice, so none is.
+        kinesis = server.client(config=Config(retries={"total_max_attempts": 1}, read_timeout=120))
+        create_stream(kinesis)
+        events = flights(count)
+        producer = Producer(kinesis, STREAM, events)
+        stack.callback(producer.stop)
+        observation = Observation(store_url, STREAM, folder / "dataset")
+        stack.enter_context(closing(observation.coordinator.store))
+        story = Story(
+            airflow=airflow,
+            kinesis=kinesis,
+            producer=producer,
+            events=events,
+            observation=observation,
+            dataset=folder / "dataset",
+            scratch=scratch,
+            say=say,
+        )
+        try:
+            return story.tell()
+        except Exception:
+            with suppress(Exception):
+                show_logs(airflow, story.run_id)
+            raise
+        finally:
+            stop_undisturbed()
+
+
+def create_stream(kinesis: Any) -> None:
+    """Create the stream, and wait until it is active."""
+    kinesis.create_stream(StreamName=STREAM, ShardCount=SHARDS)
+    kinesis.get_waiter("stream_exists").wait(StreamName=STREAM, WaiterConfig={"Delay": 1, "MaxAttempts": 60})
+
+
+def show_logs(airflow: Airflow, run_id: str | None) -> None:
+    """Print the ends of the logs that tell why the demo failed."""
+    if run_id is None:
+        console.print(
+            "\n".join(airflow.log.read_text(errors="replace").splitlines()[-LOG_LINES:]), markup=False, soft_wrap=True
+        )
+        return
+    for task in airflow.task_instances(DAG, run_id):
+        if task["state"] not in (None, "success", "upstream_failed"):
+            say(f"--- the end of the log of {task['task_id']} {task['map_index']}, try {task['try_number']}:")
+            console.print(task_log(airflow.home, task, LOG_LINES), markup=False, soft_wrap=True)
+
+
+@contextmanager
+def own_folder(folder: Path) -> Iterator[None]:
+    """Empty the folder of an earlier demo and keep other demos away from it meanwhile.
+
+    :raises DemoError: if it belongs to another demo, or holds something else.
+    """
+    lock = folder / LOCK
+    if folder.exists() and any(folder.iterdir()) and not lock.exists():
+        raise DemoError(f"{folder} is neither empty nor a demo's: give another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DemoError(f"another demo is running in {folder}: wait for it, or give another folder") from None
+        for name in ("airflow", "dataset", "spark-conf"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+        for file in (*folder.glob("coordination.db*"), folder / "report.json"):
+            file.unlink(missing_ok=True)
+        yield
+
+
+def stop_undisturbed() -> None:
+    """Let a second Ctrl-C not keep the demo from stopping what it started."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def say(line: str, *, style: str | None = None) -> None:
+    """Print a line, with the seconds since the start."""
+    console.print(f"{time.monotonic() - started:6.1f} s  {line}", style=style, markup=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""The story of the demo, from the first event to the last."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_coordination.sources.kinesis.shards import list_shards
+from demo.airflow_home import FINISHED, Airflow
+from demo.check import compare
+from demo.crash import Crash, drivers, is_taken_over, kill_in_mid_round
+from demo.environment import OWNERSHIP_TIMEOUT_SECONDS, SAFETY_MARGIN_SECONDS
+from demo.events import Event
+from demo.observation import Observation, ProgressLines, shard_of, worker_name
+from demo.producer import Producer
+from demo.report import Report
+
+DAG = "kinesis_ingestion"
+STREAM = "flights"
+SHARDS = 4
+WORKERS = 2
+
+POLL_SECONDS = 0.05
+AIRFLOW_POLL_SECONDS = 1.0
+PATIENCE_SECONDS = 240.0
+"""For any one thing that the demo waits for."""
+
+
+class DemoError(Exception):
+    """The demo did not come as far as it should; the message says what was waited for."""
+
+
+@dataclass(kw_only=True)
+class Story:
+    """One run.
+
+    :param airflow: started, perhaps not ready yet.
+    :param kinesis: a client of the Kinesis server.
+    :param producer: of the stream; not started.
+    :param events: what the producer sends.
+    :param observation: of the source.
+    :param dataset: the dataset's folder.
+    :param scratch: where the jobs have their temporary files.
+    :param say: takes lines for the user.
+    """
+
+    airflow: Airflow
+    kinesis: Any
+    producer: Producer
+    events: Sequence[Event]
+    observation: Observation
+    dataset: Path
+    scratch: Path
+    say: Callable[[str], None]
+    run_id: str | None = None
+    phases: dict[str, float] = field(default_factory=dict)
+    _asked_airflow_at: float = 0.0
+
+    def tell(self) -> Report:
+        """Let it happen, and return what came of it.
+
+        :raises DemoError: if something does not happen.
+        """
+        with ProgressLines(self._progress, self.say):
+            with self._phase("Airflow starts, a first part of the events is sent"):
+                self.producer.start()
+                self._until("the first part of the events is sent", self.producer.first_part_sent.is_set)
+                self._until("Airflow is ready", lambda: self.airflow.is_ready(DAG), AIRFLOW_POLL_SECONDS)
+            with self._phase("the DAG run starts two Spark jobs"):
+                self.run_id = self.airflow.trigger(DAG, self._conf())
+                self._until("both jobs hold leases", lambda: len(self.observation.leases()) >= WORKERS)
+                both_since = time.monotonic()
+                self.producer.flow()
+                self._until("both jobs deliver", lambda: len(self.observation.delivering()) >= WORKERS)
+            with self._phase("one shard is split"):
+                split_shard = self._split()
+            with self._phase("both jobs work on"):
+                # A job that starts leaves their share to the workers that are expected, whether they are there or not.
+                settled_at = both_since + OWNERSHIP_TIMEOUT_SECONDS
+                self._until("both jobs have settled", lambda: time.monotonic() > settled_at)
+            with self._phase("one job is killed in the middle of a round"):
+                crash = self._kill()
+            with self._phase("the other job takes over"):
+                takeover_seconds = self._take_over(crash)
+            with self._phase("the rest is sent and ingested, the DAG run ends"):
+                self.producer.release()
+                self._until("all events are sent", lambda: self.producer.is_done)
+                self._until("the DAG run ends", self._is_finished, AIRFLOW_POLL_SECONDS, run_may_end=True)
+        state, tries = self.airflow.state(DAG, self.run_id), self._tries()
+        with self._phase("everything is stopped, the dataset is checked"):
+            self.airflow.stop()
+            dataset = compare(self.dataset, self.events)
+        return Report(
+            events_sent=self.producer.events_sent,
+            records_sent=self.producer.records_sent,
+            dataset=dataset,
+            partitions=self.observation.partitions(),
+            split_shard=split_shard,
+            crash=crash,
+            left_undelivered=[b for b in crash.batches if not (self.dataset / f"{b}.parquet").exists()],
+            takeover_seconds=takeover_seconds,
+            lease_seconds=OWNERSHIP_TIMEOUT_SECONDS + SAFETY_MARGIN_SECONDS,
+            dag_state=state,
+            tries=tries,
+            phases=self.phases,
+        )
+
+    def _conf(self) -> dict[str, Any]:
+        return {
+            "stream": STREAM,
+            "output_path": str(self.dataset),
+            # Events keep coming: a job ends when none came for a while.
+            "until_caught_up": False,
+            "max_idle_rounds": 5,
+            "idle_seconds": 1,
+            "round_seconds": 3,
+        }
+
+    def _split(self) -> str:
+        shard = list_shards(self.kinesis, STREAM)[0]
+        start, end = int(shard.starting_hash_key), int(shard.ending_hash_key)
+        self.kinesis.split_shard(
+            StreamName=STREAM, ShardToSplit=shard.shard_id, NewStartingHashKey=str((start + end + 1) // 2)
+        )
+        self.say(f"SPLIT {shard.shard_id}: it is closed, two shards continue it")
+        self._until("the split shard is finished and its children have partitions", self._has_children)
+        children = " and ".join(shard_of(p) for p in self.observation.partitions()[SHARDS:])
+        self.say(f"{shard.shard_id} is ingested to its end; {children} can be leased")
+        return shard.shard_id
+
+    def _has_children(self) -> bool:
+        return len(self.observation.partitions()) >= SHARDS + 2
+
+    def _kill(self) -> Crash:
+        running = drivers(self.scratch)
+        if len(running) < WORKERS:
+            raise DemoError(f"{len(running)} Spark drivers are running, not {WORKERS}")
+        crash = kill_in_mid_round(self.observation, running, self._patience("a job is in the middle of a round"))
+        self.say(
+            f"KILLED {worker_name(crash.owner)} with SIGKILL, {crash.processes} processes; it held "
+            f"{len(crash.partitions)} partitions, with {len(crash.batches)} batches recorded and not delivered"
+        )
+        return crash
+
+    def _take_over(self, crash: Crash) -> float:
+        get = self.observation.coordinator.get
+        self._until(
+            "the killed job's partitions are taken over",
+            lambda: all(is_taken_over(get(key), crash) for key in crash.partitions),
+        )
+        seconds = time.monotonic() - crash.at
+        takers = {worker_name(p.owner) for key in crash.partitions if (p := get(key)) and p.owner}
+        self.say(f"TAKEN OVER after {seconds:.1f} s by {' and '.join(sorted(takers))}")
+        return seconds
+
+    def _tries(self) -> dict[int, int]:
+        assert self.run_id is not None
+        tasks = self.airflow.task_instances(DAG, self.run_id)
+        return {task["map_index"]: task["try_number"] for task in tasks if task["task_id"] == "ingest"}
+
+    # Waiting
+
+    def _is_finished(self) -> bool:
+        assert self.run_id is not None
+        return self.airflow.state(DAG, self.run_id) in FINISHED
+
+    def _until(
+        self, what: str, condition: Callable[[], bool], every: float = POLL_SECONDS, *, run_may_end: bool = False
+    ) -> None:
+        keep_on = self._patience(what, run_may_end=run_may_end)
+        while not condition():
+            keep_on()
+            time.sleep(every)
+
+    def _patience(self, what: str, *, run_may_end: bool = False) -> Callable[[], None]:
+        """Return what to call while waiting: it raises once waiting is in vain."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+
+        def keep_on() -> None:
+            now = time.monotonic()
+            if self.producer.error is not None:
+                raise DemoError(f"the producer failed: {self.producer.error}") from self.producer.error
+            if now > deadline:
+                raise DemoError(f"waited {PATIENCE_SECONDS:.0f} s in vain until {what}")
+            if self.run_id is None or run_may_end or now - self._asked_airflow_at < AIRFLOW_POLL_SECONDS:
+                return
+            self._asked_airflow_at = now
+            if self._is_finished():
+                raise DemoError(f"the DAG run ended while the demo waited until {what}")
+
+        return keep_on
+
+    def _progress(self) -> str:
+        return f"sent {self.producer.events_sent:>7,}   {self.observation.line()}"
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        self.say(f"--- {name}")
+        started = time.monotonic()
+        yield
+        self.phases[name] = time.monotonic() - started
