@@ -28,7 +28,6 @@ NEEDED = ("metadatabase", "scheduler", "dag_processor")
 FINISHED = ("success", "failed")
 
 _LOOPBACK = "127.0.0.1"
-_NEVER_PROXIED = "127.0.0.1,localhost"
 
 
 class AirflowError(Exception):
@@ -164,9 +163,9 @@ def _environment(
         "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(worker_logs),
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+        "AWS_CONFIG_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
-        "NO_PROXY": _NEVER_PROXIED,
-        "no_proxy": _NEVER_PROXIED,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(value) for name, value in connections.items()},
     }
 

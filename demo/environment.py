@@ -7,7 +7,7 @@ from typing import Any
 
 from demo.local_kinesis import REGION
 
-OWNERSHIP_TIMEOUT_SECONDS = 12
+OWNERSHIP_TIMEOUT_SECONDS = 20
 SAFETY_MARGIN_SECONDS = 2
 
 

@@ -16,7 +16,6 @@ from demo.check import Comparison
 from demo.crash import Crash
 from demo.observation import progress_of, shard_of, worker_name
 
-WIDTH = 100
 GOOD, BAD = "green", "bold red"
 
 
@@ -111,13 +110,13 @@ class Report:
 
     def show(self, console: Console) -> None:
         """Print everything for a person to read."""
-        table = Table(title="Report", show_header=False, width=WIDTH)
+        table = Table(title="Report", show_header=False)
         table.add_column(no_wrap=True, style="cyan")
         table.add_column()
         for name, value, style in self._rows():
             table.add_row(name, value, style=style)
         console.print(table)
-        partitions = Table(title="Partitions", width=WIDTH)
+        partitions = Table(title="Partitions")
         for heading in ("shard", "status", "continues", "meaning"):
             partitions.add_column(heading)
         for p in self.partitions:

@@ -36,8 +36,10 @@ from demo.story import DAG, SHARDS, STREAM, DemoError, Story
 REPOSITORY = Path(__file__).resolve().parent.parent
 LOG_LINES = 30
 LOCK = ".demo-lock"
+WIDTH = 110
+"""Of what is printed where there is no terminal."""
 
-console = Console(highlight=False)
+console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
 started = time.monotonic()
 
 
@@ -47,8 +49,11 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=REPOSITORY / ".demo", help="where the dataset and logs go")
     folder = parser.parse_args().folder.resolve()
     fast = os.environ.get("FAST", "") not in ("", "0")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it otherwise
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda got, frame: sys.exit(128 + got))
+    for name in ("NO_PROXY", "no_proxy"):  # everything is on this machine
+        os.environ[name] = "127.0.0.1,localhost"
     try:
         with own_folder(folder):
             report = run(folder, FLIGHTS // 10 if fast else FLIGHTS)

@@ -87,6 +87,9 @@ def main(arguments: Sequence[str] | None = None, observer: Observer = lambda pha
     except CoordinationError as error:
         log.error("the job failed: %s", error)
         return EXIT_FAILED
+    except Exception as error:  # of Spark, of the JVM that was killed: whatever it is, the leases went back
+        log.exception("the job failed: %s", type(error).__name__)
+        return EXIT_FAILED
     sys.stdout.write(SUMMARY_MARK + json.dumps(summary.to_mapping()) + "\n")
     sys.stdout.flush()
     for partition, reason in summary.failed.items():

@@ -20,6 +20,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.shipping import (
     job_processes,
     local_environment,
@@ -254,6 +255,11 @@ def test_a_job_that_lost_its_leases_may_be_retried(operator: Any, spark: StubSpa
     with pytest.raises(AirflowException, match="leases were lost: p1; no data is lost, a retry") as error:
         operator().execute(context)
     assert not isinstance(error.value, AirflowFailException)
+
+
+def test_a_job_that_was_killed_is_told_as_such() -> None:
+    assert "killed by SIGKILL; no data is lost, a retry" in str(JobOutput().explained(-signal.SIGKILL))
+    assert "killed by signal 200" in str(JobOutput().explained(-200))
 
 
 def test_any_other_failure_is_told_by_the_provider(operator: Any, spark: StubSpark, context: Any) -> None:

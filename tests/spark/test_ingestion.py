@@ -176,9 +176,12 @@ class Fleet:
         try:
             with self._without_spark():
                 return job.run()
-        except Crash:
+        except (Crash, StoreUnavailableError) as end:
+            # Deliveries run side by side: another one may have noticed first that the process is dead.
+            if not store.dead:
+                raise
             self.look.give_up_owner(job_settings.owner)
-            raise
+            raise Crash from end
 
     @contextmanager
     def _without_spark(self) -> Iterator[None]:
