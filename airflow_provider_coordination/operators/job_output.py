@@ -31,7 +31,7 @@ class JobOutput:
 
     def explained(self, exit_code: int | None) -> AirflowException | None:
         """Return what an exit code means, or None where the provider's own error says all there is to say."""
-        from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_LOST_WORK
+        from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_LOST_WORK
 
         if exit_code == EXIT_CONFIGURATION:
             return AirflowFailException(self.last_error or "the job's configuration is wrong; see its log")
@@ -39,6 +39,8 @@ class JobOutput:
             return AirflowException(
                 f"{self.last_error or 'leases were lost'}; no data is lost, a retry continues from there"
             )
+        if exit_code == EXIT_FAILED and self.last_error:
+            return AirflowException(f"{self.last_error}; what is landed stays, a retry continues from there")
         if exit_code is not None and exit_code < 0:
             return AirflowException(
                 f"the job was killed by {_signal_name(-exit_code)}; no data is lost, a retry continues from there"

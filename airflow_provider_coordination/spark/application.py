@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None, observer: Observer = lambda pha
         log.error("the job failed: %s", error)
         return EXIT_FAILED
     except Exception as error:  # of Spark, of the JVM that was killed: whatever it is, the leases went back
-        log.exception("the job failed: %s", type(error).__name__)
+        log.exception("the job failed: %s: %s", type(error).__name__, str(error).partition("\n")[0])
         return EXIT_FAILED
     sys.stdout.write(SUMMARY_MARK + json.dumps(summary.to_mapping()) + "\n")
     sys.stdout.flush()

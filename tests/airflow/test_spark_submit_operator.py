@@ -262,7 +262,18 @@ def test_a_job_that_was_killed_is_told_as_such() -> None:
     assert "killed by signal 200" in str(JobOutput().explained(-200))
 
 
-def test_any_other_failure_is_told_by_the_provider(operator: Any, spark: StubSpark, context: Any) -> None:
+def test_a_job_that_failed_says_why_in_its_own_words(operator: Any, spark: StubSpark, context: Any) -> None:
+    spark.will(exit=1, lines=[ERROR_LINE.format("failed: partition=p1: the transform failed"), "INFO bye"])
+    with pytest.raises(
+        AirflowException, match="failed: partition=p1: the transform failed; what is landed stays"
+    ) as error:
+        operator().execute(context)
+    assert not isinstance(error.value, AirflowFailException)
+
+
+def test_a_failure_without_a_word_of_ours_is_told_by_the_provider(
+    operator: Any, spark: StubSpark, context: Any
+) -> None:
     spark.will(exit=1, lines=["the last words"])
     with pytest.raises(AirflowException, match=r"Error code is: 1\.[\s\S]*the last words"):
         operator().execute(context)
