@@ -78,11 +78,10 @@ class Story:
                 self._until("both jobs deliver", lambda: len(self.observation.delivering()) >= WORKERS)
             with self._phase("one shard is split"):
                 split_shard = self._split()
-            with self._phase("both jobs work on"):
+            with self._phase("one job is killed in the middle of a round"):
                 # A job that starts leaves their share to the workers that are expected, whether they are there or not.
                 settled_at = both_since + OWNERSHIP_TIMEOUT_SECONDS
                 self._until("both jobs have settled", lambda: time.monotonic() > settled_at)
-            with self._phase("one job is killed in the middle of a round"):
                 crash = self._kill()
             with self._phase("the other job takes over"):
                 takeover_seconds = self._take_over(crash)

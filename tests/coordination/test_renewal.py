@@ -14,8 +14,8 @@ def a_coordinator() -> SourceCoordinator:
         InMemoryStore(),
         "clicks",
         "owner",
-        ownership_timeout=timedelta(seconds=0.24),
-        safety_margin=timedelta(seconds=0.02),
+        ownership_timeout=timedelta(seconds=1.2),
+        safety_margin=timedelta(seconds=0.1),
     )
     coordinator.initialize()
     coordinator.create_partitions({"x": {}})
@@ -26,7 +26,7 @@ def a_coordinator() -> SourceCoordinator:
 def test_leases_outlive_their_timeout_while_the_renewer_runs() -> None:
     coordinator = a_coordinator()
     with LeaseRenewer(coordinator):
-        wait_until(lambda: coordinator.held["x"].version >= 6)
+        wait_until(lambda: coordinator.held["x"].version >= 5)
         assert coordinator.owns("x")
 
 
@@ -53,8 +53,8 @@ def test_leaving_the_block_ends_the_thread() -> None:
 def wait_until(condition: object) -> None:
     assert callable(condition)
     done = threading.Event()
-    for _ in range(500):
+    for _ in range(2000):
         if condition():
             return
         done.wait(0.01)
-    raise AssertionError("it did not happen within 5 s")
+    raise AssertionError("it did not happen within 20 s")

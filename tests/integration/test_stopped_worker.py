@@ -24,7 +24,7 @@ from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.stores import StoreSettings, open_store
 
 coordinator = SourceCoordinator(open_store(StoreSettings(url=sys.argv[1])), "clicks", "sleeper",
-    ownership_timeout=timedelta(seconds=1), safety_margin=timedelta(seconds=0.1))
+    ownership_timeout=timedelta(seconds=3), safety_margin=timedelta(seconds=0.3))
 coordinator.initialize()
 coordinator.acquire(1)
 with LeaseRenewer(coordinator):
@@ -66,7 +66,7 @@ def test_a_stopped_worker_can_write_nothing_once_it_lost_its_lease(url: str) -> 
         "clicks",
         "other",
         ownership_timeout=timedelta(seconds=30),
-        safety_margin=timedelta(seconds=0.1),
+        safety_margin=timedelta(seconds=0.3),
     )
     other.initialize()
     other.create_partitions({"x": {}})
