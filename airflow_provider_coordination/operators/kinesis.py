@@ -67,9 +67,4 @@ class KinesisShardSyncOperator(BaseOperator):
             settings = kinesis_settings(self.aws_conn_id, self.region_name, default_region=hook.settings.region)
             coordinator = hook.coordinator(self.source or self.stream_name, owner_of_try(context))
             with closing(coordinator.store):
-                summary = sync_shards(kinesis_client(settings), coordinator, self.stream_name)
-        self.log.info(
-            "stream %s: %d shards, %d open; partitions: %d before, %d created",
-            summary.stream, summary.shards, summary.open_shards, summary.existing, len(summary.created),
-        )  # fmt: skip
-        return asdict(summary)
+                return asdict(sync_shards(kinesis_client(settings), coordinator, self.stream_name))

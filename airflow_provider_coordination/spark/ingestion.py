@@ -79,7 +79,7 @@ class Summary:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object."""
-        return asdict(self)
+        return asdict(self) | {"seconds": round(self.seconds, 1)}
 
 
 class Ingestion:
