@@ -213,6 +213,11 @@ class Ingestion:
     def _take_over(self, partition: Partition) -> None:
         """Check that the partition can be worked on, and remove what its former owners left unfinished."""
         progress = ShardProgress.from_mapping(partition.progress)
+        if progress.stream != self._settings.stream:
+            raise SourceError(
+                f"it belongs to stream {progress.stream!r}, and this job reads {self._settings.stream!r}: "
+                "give each stream a source of its own"
+            )
         if parse_partition_key(partition.partition_key).creation_epoch != self._creation_epoch:
             raise SourceError(
                 f"stream {self._settings.stream!r} was deleted and created anew since; what this shard still held "

@@ -324,6 +324,15 @@ def test_shards_of_an_earlier_stream_of_the_same_name_are_not_read(fleet: Fleet)
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
+def test_partitions_of_another_stream_are_not_read_from_this_one(fleet: Fleet) -> None:
+    foreign = partition_key("other", EPOCH, "shard-0")
+    fleet.look.create_partitions({foreign: {**fleet.progress("shard-0").to_mapping(), "stream": "other"}})
+    fleet.stream.send(4)
+    summary = fleet.run()
+    assert list(summary.failed) == [foreign] and "belongs to stream 'other'" in summary.failed[foreign]
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
 def test_a_progress_that_cannot_be_read_sets_aside_its_own_partition_alone(fleet: Fleet) -> None:
     strange = partition_key("s", EPOCH, "shard-9")
     fleet.look.create_partitions({strange: {"written": "by hand"}})
