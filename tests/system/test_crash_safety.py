@@ -38,7 +38,8 @@ def test_each_event_is_delivered_once_although_the_driver_died(
     crashed = pipeline.crash(crash_at, transform=transform)
     assert crashed.process.returncode != 0
     assert "coordination-summary" not in crashed.output
-    assert pipeline.statuses()[PartitionStatus.ASSIGNED] == 2, "the dead driver still holds its leases"
+    # Batches are delivered side by side, so one of the two shards may be finished when the driver dies with the other.
+    assert pipeline.statuses()[PartitionStatus.ASSIGNED] >= 1, "the dead driver still holds its leases"
 
     pipeline.coordinator().give_up_owner(crashed.settings.owner)  # what the operator does at once
     good = pipeline.run(transform=transform)
