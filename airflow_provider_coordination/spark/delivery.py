@@ -114,7 +114,7 @@ class TransformedParquet:
         except Exception as error:
             raise DeliveryError(
                 f"batch {batch.batch_id} ({batch.records} records after {batch.start} up to {batch.end}): "
-                f"the transform or its write failed: {_first_line(error)}"
+                f"the transform or its write failed: {_last_line(error)}"
             ) from error
 
     def publish(self, folder: str, batch: LandedBatch, fencing_token: int) -> None:
@@ -201,6 +201,6 @@ def sweep(root: str, folder: str, keep: set[str], fencing_token: int) -> int:
     return deleted
 
 
-def _first_line(error: BaseException) -> str:
+def _last_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[-1] if lines else ''}"

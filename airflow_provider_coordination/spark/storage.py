@@ -38,17 +38,13 @@ def absolute(uri: str) -> str:
     return uri if "://" in uri else str(Path(uri).absolute())
 
 
-def write_table(table: pa.Table, uri: str) -> int:
-    """Write a Parquet file and see to it that it is durable.
-
-    :returns: its size in bytes.
-    """
+def write_table(table: pa.Table, uri: str) -> None:
+    """Write a Parquet file and see to it that it is durable."""
     filesystem, path = _open(uri)
     filesystem.create_dir(path.rsplit("/", 1)[0], recursive=True)
     with filesystem.open_output_stream(path) as stream:
         pq.write_table(table, stream, compression="zstd")
     _make_durable(filesystem, path)
-    return int(filesystem.get_file_info(path).size)
 
 
 def publish(uri: str, target: str) -> None:

@@ -41,7 +41,6 @@ PHASES = ["landed", "recorded", "delivering", "delivered"]
 @dataclass
 class FakeShard:
     name: str
-    parents: tuple[str, ...] = ()
     records: list[KinesisRecord] = field(default_factory=list)
     children: tuple[ChildShard, ...] | None = None  # None while open
     error: Exception | None = None
@@ -74,7 +73,7 @@ class FakeStream:
 
     def _continue(self, parents: Sequence[FakeShard], count: int) -> None:
         names = tuple(parent.name for parent in parents)
-        born = [FakeShard(f"shard-{len(self.shards) + n}", names) for n in range(count)]
+        born = [FakeShard(f"shard-{len(self.shards) + n}") for n in range(count)]
         self.shards |= {shard.name: shard for shard in born}
         for parent in parents:
             parent.children = tuple(

@@ -22,7 +22,3 @@ def fragile(records: DataFrame) -> DataFrame:
 
 def nothing(records: DataFrame) -> DataFrame:
     return records.where("false")
-
-
-def not_a_dataframe(records: DataFrame) -> int:
-    return records.count()
