@@ -37,3 +37,7 @@ class PartitionNotOwnedError(CoordinationError):
 
 class PartitionUpdateError(CoordinationError):
     """A conditional write was refused: the stored partition is not the version that was read."""
+
+
+class ProgressError(CoordinationError):
+    """A partition's stored progress is not a JSON object, or a new one cannot be stored: not JSON, or too large."""

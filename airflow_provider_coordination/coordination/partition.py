@@ -7,11 +7,21 @@ unlike there, a completed partition is ordered by when it was completed, and a g
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
+
+MAX_KEY_BYTES = 1024
+"""What DynamoDB takes as a sort key; the same for every store, so that a source can move from one to another."""
+MAX_SOURCE_IDENTIFIER_BYTES = 256
+MAX_PROGRESS_BYTES = 64 * 1024
+PARKED_UNTIL = datetime(9999, 1, 1, tzinfo=UTC)
+"""When a parked partition reopens by itself: never, as far as anybody is concerned."""
 
 
 class PartitionStatus(StrEnum):
@@ -39,8 +49,12 @@ class Partition:
     :param owner: who holds the lease; None unless ASSIGNED.
     :param ownership_timeout: when the lease ends (aware, UTC); None unless ASSIGNED.
     :param progress: its state, a JSON object, whose meaning belongs to the source.
+    :param unreadable_progress: the state as it is stored, where that is not a JSON object; `progress` is empty then.
+        Every write keeps it, except one that a person orders.
     :param reopen_at: when a CLOSED partition may be acquired again (aware, UTC).
     :param closed_count: how often it was closed.
+    :param attempts: how often in a row working on it failed, since it last got further.
+    :param last_error: why it failed the last time; None if it did not since it last got further.
     :param version: grows by one with every write; 0 on creation. The version that an acquisition wrote is
         the owner's fencing token.
     """
@@ -52,9 +66,17 @@ class Partition:
     owner: str | None = None
     ownership_timeout: datetime | None = None
     progress: Mapping[str, Any] = field(default_factory=dict)
+    unreadable_progress: str | None = None
     reopen_at: datetime | None = None
     closed_count: int = 0
+    attempts: int = 0
+    last_error: str | None = None
     version: int = 0
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it is CLOSED until a person reopens it."""
+        return self.status is PartitionStatus.CLOSED and self.reopen_at is not None and self.reopen_at >= PARKED_UNTIL
 
     def acquired(self, owner: str, ownership_timeout: datetime) -> Partition:
         """Return it leased to `owner` until `ownership_timeout`."""
@@ -73,8 +95,35 @@ class Partition:
         return replace(self, ownership_timeout=end, priority=end)
 
     def with_progress(self, progress: Mapping[str, Any]) -> Partition:
-        """Return it with this state."""
+        """Return it with this state.
+
+        :raises ProgressError: if the stored state cannot be read, since this would overwrite it.
+        """
+        if self.unreadable_progress is not None:
+            raise ProgressError(
+                f"partition {self.partition_key!r}: its stored progress is not a JSON object and is kept as it is: "
+                f"{self.unreadable_progress[:80]!r}; restore it, or reset the partition"
+            )
         return replace(self, progress=progress)
+
+    def reset(self, progress: Mapping[str, Any], available_at: datetime) -> Partition:
+        """Return it as new: without an owner or a history, with this state, queueing as of `available_at`.
+
+        A person orders this: whatever was stored is overwritten.
+        """
+        return replace(self.reopened(available_at), progress=progress, unreadable_progress=None, closed_count=0)
+
+    def reopened(self, available_at: datetime) -> Partition:
+        """Return it without an owner and with its failures forgotten, queueing as of `available_at`."""
+        return self.given_up(available_at).recovered()
+
+    def failed(self, error: str) -> Partition:
+        """Return it with one more failure in a row."""
+        return replace(self, attempts=self.attempts + 1, last_error=error)
+
+    def recovered(self) -> Partition:
+        """Return it with its failures forgotten: it got further."""
+        return replace(self, attempts=0, last_error=None)
 
     def given_up(self, available_at: datetime) -> Partition:
         """Return it without an owner, queueing as of `available_at`."""
@@ -99,6 +148,70 @@ class Partition:
 
     def _disowned(self, status: PartitionStatus) -> Partition:
         return replace(self, status=status, owner=None, ownership_timeout=None, reopen_at=None)
+
+
+def check_partition_key(partition_key: str) -> None:
+    """Check that every store can hold this key.
+
+    :raises ConfigurationError: if it is empty, too long, or holds what no database takes.
+    """
+    _check_name("partition key", partition_key, MAX_KEY_BYTES)
+
+
+def check_source_identifier(source_identifier: str) -> None:
+    """Check that every store can hold this name of an item family.
+
+    :raises ConfigurationError: if it is empty, too long, or holds what no database takes.
+    """
+    _check_name("source identifier", source_identifier, MAX_SOURCE_IDENTIFIER_BYTES)
+
+
+def _check_name(what: str, name: str, max_bytes: int) -> None:
+    shown = repr(name) if len(name) <= 80 else f"{name[:80]!r}…"
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"{what} {shown} is not usable: it is not valid Unicode text") from None
+    if not name or "\0" in name:
+        raise ConfigurationError(f"{what} {shown} is not usable: give text that is not empty and has no NUL")
+    if size > max_bytes:
+        raise ConfigurationError(
+            f"{what} {shown} is not usable: it has {size} bytes in UTF-8 and may have {max_bytes}; "
+            "shorten it, for example to a prefix and a digest"
+        )
+
+
+def progress_text(partition: Partition) -> str:
+    """Return a partition's state as the text that a store keeps.
+
+    :raises ProgressError: if it cannot be written as JSON, or is too large.
+    """
+    if partition.unreadable_progress is not None:
+        return partition.unreadable_progress
+    try:
+        text = json.dumps(partition.progress, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ProgressError(f"partition {partition.partition_key!r}: its progress is not JSON: {error}") from None
+    if len(text) > MAX_PROGRESS_BYTES:  # ASCII, so characters are bytes
+        raise ProgressError(
+            f"partition {partition.partition_key!r}: its progress has {len(text)} bytes and may have "
+            f"{MAX_PROGRESS_BYTES}; keep long lists in a file that the progress points to"
+        )
+    return text
+
+
+def read_progress(text: str | None) -> dict[str, Any]:
+    """Return the fields of a `Partition` that hold its state, from the text that a store keeps.
+
+    No text, and JSON's null, are the empty state. What is not a JSON object is kept as `unreadable_progress`.
+    """
+    try:
+        value = json.loads(text or "null")
+    except (ValueError, RecursionError):
+        return {"unreadable_progress": text}
+    if value is None:
+        return {"progress": {}}
+    return {"progress": value} if isinstance(value, dict) else {"unreadable_progress": text}
 
 
 def format_instant(instant: datetime) -> str:

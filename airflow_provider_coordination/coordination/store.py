@@ -7,7 +7,7 @@ One contract suite (`tests/stores/test_store_contract.py`) holds for all of them
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -37,7 +37,12 @@ class Acquisition:
 
 
 class CoordinationStore(Protocol):
-    """Where partitions are kept. Every method may raise `StoreUnavailableError`."""
+    """Where partitions are kept. Every method may raise `StoreUnavailableError`: what it did is not known then."""
+
+    @property
+    def kind(self) -> str:
+        """What it is, for metrics and logs: `in_memory`, `sqlite`, `postgresql`, `mysql`, `mariadb` or `dynamodb`."""
+        ...
 
     def initialize(self) -> None:
         """Make the store ready to use; harmless when it already is, and when several processes do it at once."""
@@ -58,7 +63,8 @@ class CoordinationStore(Protocol):
     def acquire(self, request: Acquisition) -> list[Partition]:
         """Lease up to `limit` partitions to the owner, each atomically, and return them as written.
 
-        In order: ASSIGNED whose lease expired, then CLOSED that are due, then UNASSIGNED; oldest first in each.
+        In order: ASSIGNED whose lease expired, then CLOSED that are due, then UNASSIGNED; oldest first in each, save
+        that a worker which meets others in the queue may pass over what they are taking.
         """
         ...
 
@@ -90,18 +96,26 @@ class CoordinationStore(Protocol):
         source_identifier: str,
         status: PartitionStatus,
         *,
+        since: datetime | None = None,
         after: Partition | None = None,
         limit: int = 500,
     ) -> list[Partition]:
         """Return a page of partitions of a status in order of priority, then key.
 
+        :param since: only those whose priority is at this instant or later; for COMPLETED, when they were completed.
         :param after: the last partition of the page before; None for the first page.
         :param limit: at most so many; fewer means that the page is the last.
         """
         ...
 
-    def count_by_status(self, source_identifier: str) -> dict[PartitionStatus, int]:
-        """Return how many partitions each status has, zeros included."""
+    def count_by_status(
+        self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
+    ) -> dict[PartitionStatus, int]:
+        """Return how many partitions each of these statuses has, zeros included."""
+        ...
+
+    def source_identifiers(self) -> list[str]:
+        """Return the item families that the store holds, sorted; some stores must read everything for it."""
         ...
 
 

@@ -8,15 +8,24 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.partition import (
+    Partition,
+    PartitionStatus,
+    progress_text,
+    read_progress,
+)
 from airflow_provider_coordination.coordination.store import Acquisition, acquisition_order, version_refused
 
 
 class InMemoryStore:
     """A store that one process keeps in memory, for all its threads; gone when the process ends."""
+
+    kind = "in_memory"
 
     def __init__(self) -> None:
         self._partitions: dict[tuple[str, str], Partition] = {}
@@ -31,6 +40,7 @@ class InMemoryStore:
     def create(self, partitions: Sequence[Partition]) -> list[str]:
         """See `CoordinationStore.create`."""
         with self._lock:
+            _check(partitions)
             return [p.partition_key for p in partitions if self._create(p)]
 
     def get(self, source_identifier: str, partition_key: str) -> Partition | None:
@@ -61,6 +71,7 @@ class InMemoryStore:
         with self._lock:
             for partition in (*update, *unchanged):
                 self._require_version(partition)
+            _check([*update, *create])
             written = [p.written() for p in update]
             for partition in written:
                 self._put(partition)
@@ -79,21 +90,31 @@ class InMemoryStore:
         source_identifier: str,
         status: PartitionStatus,
         *,
+        since: datetime | None = None,
         after: Partition | None = None,
         limit: int = 500,
     ) -> list[Partition]:
         """See `CoordinationStore.query`."""
         with self._lock:
-            queue = [p for p in self._queue(source_identifier, status) if after is None or _order(p) > _order(after)]
+            queue = [
+                p
+                for p in self._queue(source_identifier, status)
+                if (since is None or p.priority >= since) and (after is None or _order(p) > _order(after))
+            ]
             return copy.deepcopy(queue[:limit])
 
-    def count_by_status(self, source_identifier: str) -> dict[PartitionStatus, int]:
+    def count_by_status(
+        self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
+    ) -> dict[PartitionStatus, int]:
         """See `CoordinationStore.count_by_status`."""
         with self._lock:
-            counts = dict.fromkeys(PartitionStatus, 0)
-            for partition in self._of(source_identifier):
-                counts[partition.status] += 1
-            return counts
+            counts = Counter(partition.status for partition in self._of(source_identifier))
+            return {status: counts[status] for status in statuses}
+
+    def source_identifiers(self) -> list[str]:
+        """See `CoordinationStore.source_identifiers`."""
+        with self._lock:
+            return sorted({source_identifier for source_identifier, _ in self._partitions})
 
     def _create(self, partition: Partition) -> bool:
         if _key(partition) in self._partitions:
@@ -102,7 +123,9 @@ class InMemoryStore:
         return True
 
     def _put(self, partition: Partition) -> None:
-        self._partitions[_key(partition)] = copy.deepcopy(partition)
+        # Kept as other stores keep it, so that what is not JSON is refused here too.
+        state = read_progress(progress_text(partition))
+        self._partitions[_key(partition)] = replace(partition, **state)
 
     def _require_version(self, partition: Partition) -> None:
         stored = self._partitions.get(_key(partition))
@@ -114,6 +137,12 @@ class InMemoryStore:
 
     def _queue(self, source_identifier: str, status: PartitionStatus) -> list[Partition]:
         return sorted((p for p in self._of(source_identifier) if p.status is status), key=_order)
+
+
+def _check(partitions: Sequence[Partition]) -> None:
+    """Refuse what cannot be stored before anything is."""
+    for partition in partitions:
+        progress_text(partition)
 
 
 def _key(partition: Partition) -> tuple[str, str]:

@@ -7,12 +7,12 @@ every database.
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,6 +25,8 @@ from airflow_provider_coordination.coordination.partition import (
     PartitionStatus,
     format_instant,
     parse_instant,
+    progress_text,
+    read_progress,
 )
 from airflow_provider_coordination.coordination.store import Acquisition, acquisition_order, version_refused
 
@@ -52,6 +54,7 @@ class SqlStore:
             raise ConfigurationError(f"store 'sql': table {table!r} is not usable: give letters, digits and '_'")
         self._engine = _engine(url)
         self._name = self._engine.url.render_as_string(hide_password=True)
+        self.kind = self._engine.dialect.name
         self._retry_deadline_seconds = retry_deadline_seconds
         self._table = _table(table)
 
@@ -139,27 +142,38 @@ class SqlStore:
         source_identifier: str,
         status: PartitionStatus,
         *,
+        since: datetime | None = None,
         after: Partition | None = None,
         limit: int = 500,
     ) -> list[Partition]:
         """See `CoordinationStore.query`."""
         statement = self._in_order(source_identifier, status).limit(limit)
+        if since is not None:
+            statement = statement.where(self._table.c.priority >= format_instant(since))
         if after is not None:
             place = sa.tuple_(self._table.c.priority, self._table.c.partition_key)
             last = sa.tuple_(sa.literal(format_instant(after.priority)), sa.literal(after.partition_key))
             statement = statement.where(place > last)
         return self._read(lambda connection: [_partition(row) for row in connection.execute(statement)])
 
-    def count_by_status(self, source_identifier: str) -> dict[PartitionStatus, int]:
+    def count_by_status(
+        self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
+    ) -> dict[PartitionStatus, int]:
         """See `CoordinationStore.count_by_status`."""
         columns = self._table.c
         statement = (
             sa.select(columns.status, sa.func.count())
-            .where(columns.source_identifier == source_identifier)
+            .where(columns.source_identifier == source_identifier, columns.status.in_([s.value for s in statuses]))
             .group_by(columns.status)
         )
         found = self._read(lambda connection: connection.execute(statement).all())
-        return dict.fromkeys(PartitionStatus, 0) | {PartitionStatus(status): count for status, count in found}
+        return dict.fromkeys(statuses, 0) | {PartitionStatus(status): count for status, count in found}
+
+    def source_identifiers(self) -> list[str]:
+        """See `CoordinationStore.source_identifiers`."""
+        column = self._table.c.source_identifier
+        statement = sa.select(column).distinct().order_by(column)
+        return self._read(lambda connection: list(connection.scalars(statement)))
 
     # Statements
 
@@ -257,6 +271,8 @@ def _table(name: str) -> sa.Table:
         sa.Column("closed_count", sa.BigInteger, nullable=False),
         sa.Column("version", sa.BigInteger, nullable=False),
         sa.Column("priority", sa.String(27), nullable=False),
+        sa.Column("attempts", sa.BigInteger, nullable=False),
+        sa.Column("last_error", sa.Text),
         sa.Index(f"ix_{name}_order", "source_identifier", "status", "priority", "partition_key"),
     )
 
@@ -320,11 +336,13 @@ def _row(partition: Partition) -> dict[str, Any]:
         "status": partition.status.value,
         "owner": partition.owner,
         "ownership_timeout": partition.ownership_timeout and format_instant(partition.ownership_timeout),
-        "progress": json.dumps(partition.progress, separators=(",", ":")),
+        "progress": progress_text(partition),
         "reopen_at": partition.reopen_at and format_instant(partition.reopen_at),
         "closed_count": partition.closed_count,
         "version": partition.version,
         "priority": format_instant(partition.priority),
+        "attempts": partition.attempts,
+        "last_error": partition.last_error,
     }
 
 
@@ -335,9 +353,11 @@ def _partition(row: sa.Row[Any]) -> Partition:
         status=PartitionStatus(row.status),
         owner=row.owner,
         ownership_timeout=row.ownership_timeout and parse_instant(row.ownership_timeout),
-        progress=json.loads(row.progress),
         reopen_at=row.reopen_at and parse_instant(row.reopen_at),
         closed_count=row.closed_count,
         version=row.version,
         priority=parse_instant(row.priority),
+        attempts=row.attempts,
+        last_error=row.last_error,
+        **read_progress(row.progress),
     )
