@@ -1,20 +1,16 @@
 """The coordinator: what one owner may do with the partitions of one source.
 
-It remembers the leases it holds and the version of each, so that every write is conditional on what this owner wrote
-last. It is safe to use from several threads: the renewal thread writes the same partitions as the thread that works.
-
 Differences from Data Prepper's coordinator, all deliberate: an owner is one process and not a host; nothing shortens
 a lease; a refused write is never repeated with the value that was refused; a lost answer is told apart from a lost
-lease.
+lease; no partition is held while a supplier runs; failures are counted, and what was not delivered is never COMPLETED.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.balance import fair_share
@@ -24,28 +20,31 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionNotFoundError,
     PartitionNotOwnedError,
     PartitionUpdateError,
+    ProgressChangedError,
+    ProgressError,
     StoreUnavailableError,
     UninitializedCoordinatorError,
 )
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.coordination.store import Acquisition, CoordinationStore
+from airflow_provider_coordination.coordination.leases import LOST, Change, Leases
+from airflow_provider_coordination.coordination.metrics import CoordinationMetric, Metrics, NoMetrics
+from airflow_provider_coordination.coordination.partition import (
+    PARKED_UNTIL,
+    Partition,
+    PartitionStatus,
+    check_partition_key,
+    source_identifier,
+)
+from airflow_provider_coordination.coordination.retries import RetryPolicy
+from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions
+from airflow_provider_coordination.coordination.supplier import GlobalState, Supplier
 
 log = logging.getLogger(__name__)
 
 DEFAULT_OWNERSHIP_TIMEOUT = timedelta(seconds=60)
 DEFAULT_SAFETY_MARGIN = timedelta(seconds=5)
+MAX_ERROR_CHARACTERS = 1000
 
-LOST = (PartitionNotOwnedError, PartitionNotFoundError)
-"""What a write raises when the partition is no longer this owner's: an expected event."""
-
-Change = Callable[[Partition], Partition]
-
-
-@dataclass(frozen=True)
-class _Lease:
-    partition: Partition
-    fencing_token: int
-    trusted_until: float  # on the monotonic clock
+UNFINISHED = (PartitionStatus.UNASSIGNED, PartitionStatus.ASSIGNED, PartitionStatus.CLOSED)
 
 
 class SourceCoordinator:
@@ -59,6 +58,8 @@ class SourceCoordinator:
     :param safety_margin: the owner stops trusting a lease this long before its end, and takes others' leases only
         this long after theirs; clocks of two machines may differ by up to this much. At most a quarter of
         `ownership_timeout`.
+    :param retry_policy: what becomes of partitions that fail.
+    :param metrics: where counts go.
     :param clock: where the time comes from.
     :raises ConfigurationError: if a name or a time is not usable.
     """
@@ -72,13 +73,10 @@ class SourceCoordinator:
         prefix: str | None = None,
         ownership_timeout: timedelta = DEFAULT_OWNERSHIP_TIMEOUT,
         safety_margin: timedelta = DEFAULT_SAFETY_MARGIN,
+        retry_policy: RetryPolicy | None = None,
+        metrics: Metrics | None = None,
         clock: Clock | None = None,
     ) -> None:
-        for field, name in (("source", source), ("prefix", prefix)):
-            if name is not None and (not name or "|" in name):
-                raise ConfigurationError(
-                    f"{field} {name!r} is not usable: give a name that is not empty and has no '|'"
-                )
         if not owner:
             raise ConfigurationError(f"owner {owner!r} is not usable: give the name of one worker process")
         check_lease_times(ownership_timeout, safety_margin)
@@ -86,11 +84,15 @@ class SourceCoordinator:
         self.source = source
         self.owner = owner
         self.ownership_timeout = ownership_timeout
-        self.source_identifier = "|".join(part for part in (prefix, source, "PARTITION") if part)
+        self.source_identifier = source_identifier(source, prefix=prefix)
         self._safety_margin = safety_margin
+        self._retry_policy = retry_policy or RetryPolicy()
+        self._metrics = metrics or NoMetrics()
+        self._tags = {"source": source, "store": store.kind}
         self._clock = clock or SystemClock()
-        self._leases: dict[str, _Lease] = {}
-        self._lock = threading.RLock()
+        self._leases = self._leases_of(self.source_identifier)
+        self._global_state = source_identifier(source, prefix=prefix, family="GLOBAL_STATE")
+        self._supplied_at = self._clock.monotonic()
         self._initialized = False
 
     def initialize(self) -> None:
@@ -105,11 +107,13 @@ class SourceCoordinator:
 
         :param partitions: the first progress of each, by partition key.
         :returns: the keys that were created; the others existed and are untouched.
+        :raises ConfigurationError: if a key is not usable; nothing was created.
         """
         self._require_initialized()
         created = self.store.create([self._new(key, progress) for key, progress in partitions.items()])
         for key in created:
             log.info("partition created: source=%s partition=%s", self.source, key)
+        self._count(CoordinationMetric.PARTITIONS_CREATED, len(created))
         return created
 
     def get(self, partition_key: str) -> Partition | None:
@@ -120,14 +124,12 @@ class SourceCoordinator:
     def partitions(self, *statuses: PartitionStatus) -> Iterator[Partition]:
         """Yield the partitions of these statuses, of all by default, reading page by page."""
         self._require_initialized()
-        for status in statuses or PartitionStatus:
-            last: Partition | None = None
-            while True:
-                page = self.store.query(self.source_identifier, status, after=last)
-                if not page:
-                    break
-                yield from page
-                last = page[-1]
+        return all_partitions(self.store, self.source_identifier, *statuses)
+
+    def completed_since(self, instant: datetime) -> Iterator[Partition]:
+        """Yield the partitions that were completed at an instant (aware) or later, in the order of their completion."""
+        self._require_initialized()
+        return all_partitions(self.store, self.source_identifier, PartitionStatus.COMPLETED, since=instant)
 
     def count_by_status(self) -> dict[PartitionStatus, int]:
         """Return how many partitions each status has, zeros included."""
@@ -139,8 +141,8 @@ class SourceCoordinator:
 
         :param expected_workers: how many workers are expected at the least.
         """
-        counts = self.count_by_status()
-        unfinished = sum(counts.values()) - counts[PartitionStatus.COMPLETED]
+        self._require_initialized()
+        unfinished = sum(self.store.count_by_status(self.source_identifier, UNFINISHED).values())
         expired_by = self._clock.now() - self._safety_margin
         live = {
             p.owner
@@ -154,65 +156,74 @@ class SourceCoordinator:
     @property
     def held(self) -> dict[str, Partition]:
         """The partitions leased to this owner, by key, each as last written."""
-        with self._lock:
-            return {key: lease.partition for key, lease in self._leases.items()}
-
-    def acquire(self, limit: int) -> list[Partition]:
-        """Lease up to `limit` available partitions: expired ones first, then CLOSED that are due, then UNASSIGNED.
-
-        :returns: what was acquired, perhaps nothing.
-        """
-        self._require_initialized()
-        if limit <= 0:
-            return []
-        with self._lock:
-            asked_at, now = self._clock.monotonic(), self._clock.now()
-            acquired = self.store.acquire(
-                Acquisition(
-                    source_identifier=self.source_identifier,
-                    owner=self.owner,
-                    limit=limit,
-                    ownership_timeout=now + self.ownership_timeout,
-                    available_by=now,
-                    expired_by=now - self._safety_margin,
-                )
-            )
-            for partition in acquired:
-                self._leases[partition.partition_key] = self._lease(partition, partition.version, asked_at)
-                log.info(
-                    "partition acquired: source=%s partition=%s owner=%s fencing_token=%d",
-                    self.source, partition.partition_key, self.owner, partition.version,
-                )  # fmt: skip
-            return acquired
+        return self._leases.held
 
     def owns(self, partition_key: str) -> bool:
         """Tell whether this owner may act for the partition right now, by its own monotonic clock alone."""
-        with self._lock:
-            lease = self._leases.get(partition_key)
-            return lease is not None and self._clock.monotonic() < lease.trusted_until
+        return self._leases.owns(partition_key)
 
     def leased(self, partition_key: str) -> Partition:
         """Return a partition that is leased to this owner, as last written.
 
         :raises PartitionNotOwnedError: if it is not held.
         """
-        with self._lock:
-            return self._held_lease(partition_key).partition
+        return self._leases.leased(partition_key)
 
     def fencing_token(self, partition_key: str) -> int:
         """Return the version that this owner's acquisition wrote.
 
         :raises PartitionNotOwnedError: if the partition is not held.
         """
-        with self._lock:
-            return self._held_lease(partition_key).fencing_token
+        return self._leases.fencing_token(partition_key)
+
+    def acquire(self, limit: int) -> list[Partition]:
+        """Lease up to `limit` available partitions: expired ones first, then CLOSED that are due, then UNASSIGNED.
+
+        :returns: what was acquired, perhaps nothing.
+        """
+        acquired = self._acquire(limit)
+        if limit > 0 and not acquired:
+            self._count(CoordinationMetric.NO_PARTITIONS_ACQUIRED)
+        return acquired
+
+    def get_next_partition(
+        self, supplier: Supplier | None = None, *, force_after: timedelta | None = None
+    ) -> Partition | None:
+        """Lease the next available partition; where there is none, let a supplier look for new ones first.
+
+        The supplier runs only if no other worker is running it. No partition is held while it runs, so none is lost
+        if it raises.
+
+        :param supplier: finds new partitions; None to take only what there is.
+        :param force_after: run the supplier although partitions may be available, if this worker has not asked for it
+            for so long; None never does.
+        :returns: the partition, or None if none is available.
+        """
+        due = force_after is not None and self._clock.monotonic() - self._supplied_at > force_after.total_seconds()
+        if supplier and due:
+            self.supply(supplier)
+        acquired = self._acquire(1)
+        if not acquired and supplier and not due and self.supply(supplier):
+            acquired = self._acquire(1)
+        if not acquired:
+            self._count(CoordinationMetric.NO_PARTITIONS_ACQUIRED)
+        return acquired[0] if acquired else None
 
     def save_progress(self, partition_key: str, progress: Mapping[str, Any]) -> Partition:
         """Write the partition's state; renews the lease as well.
 
         :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
+        :raises ProgressChangedError: if an earlier write went through without an answer; the lease is still held.
+        :raises ProgressError: if the stored state is unreadable, or the new one too large or not JSON.
         """
-        return self._change(partition_key, lambda p: self._renewed(p.with_progress(progress)))
+        return self._save(partition_key, lambda p: self._leases.renewed(p.with_progress(progress)))
+
+    def checkpoint(self, partition_key: str, progress: Mapping[str, Any]) -> Partition:
+        """Write a state that says that more is delivered: as `save_progress`, and its failures are forgotten.
+
+        :raises PartitionNotOwnedError: as `save_progress`, and so the others.
+        """
+        return self._save(partition_key, lambda p: self._leases.renewed(p.with_progress(progress)).recovered())
 
     def renew(self, partition_key: str) -> Partition:
         """Extend the lease to a whole ownership timeout from now; never shortens it.
@@ -221,53 +232,86 @@ class SourceCoordinator:
 
         :raises PartitionNotOwnedError: if somebody else took the partition.
         """
-        return self._change(partition_key, self._renewed, needs_trust=False)
+        with self._counting_errors():
+            renewed = self._leases.renew(partition_key)
+        self._count(CoordinationMetric.LEASES_RENEWED)
+        return renewed
 
     def renew_due(self) -> None:
         """Renew every lease of which more than a third has passed; forget those that are lost."""
-        threshold = self.ownership_timeout * 2 / 3
-        for key, partition in self.held.items():
-            remaining = (partition.ownership_timeout or self._clock.now()) - self._clock.now()
-            if remaining > threshold and self.owns(key):
-                continue
-            try:
-                self.renew(key)
-            except LOST as error:
-                log.warning("%s", error)
+        self._count(CoordinationMetric.LEASES_RENEWED, len(self._leases.renew_due()))
+
+    def await_acknowledgment(self, partition_key: str, timeout: timedelta) -> Partition:
+        """Keep the lease for as long as an acknowledgment may take, without renewals; nothing shortens it again.
+
+        :param timeout: from now; a lease that runs longer is left as it is.
+        :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
+        """
+        until = self._clock.now() + timeout
+        with self._counting_errors():
+            return self._leases.change(partition_key, lambda p: p.renewed(until))
+
+    def recover(self) -> None:
+        """Find out where this owner's leases stand after the store was away; what it lost is forgotten."""
+        self._leases.recover()
 
     def complete(
         self,
         partition_key: str,
-        progress: Mapping[str, Any],
+        progress: Mapping[str, Any] | None = None,
         *,
         create: Mapping[str, Mapping[str, Any]] | None = None,
         unchanged: Sequence[Partition] = (),
     ) -> None:
         """Finish the partition and, in the same transaction, create those that follow it.
 
-        :param progress: its last state.
+        :param progress: its last state; None leaves it as it is.
         :param create: the first progress of each partition to create, by key; existing ones are untouched.
         :param unchanged: other partitions that this decision rests on, as they were read.
         :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
         :raises PartitionUpdateError: if one of `unchanged` has changed; nothing was written, decide again.
         """
         now = self._clock.now()
-        self._change(
-            partition_key,
-            lambda p: p.with_progress(progress).completed(now),
-            create=[self._new(key, first) for key, first in (create or {}).items()],
-            unchanged=unchanged,
-        )
+        with self._counting_errors(CoordinationMetric.COMPLETE_UPDATE_ERRORS):
+            self._leases.change(
+                partition_key,
+                lambda p: (p if progress is None else p.with_progress(progress)).recovered().completed(now),
+                create=[self._new(key, first) for key, first in (create or {}).items()],
+                unchanged=unchanged,
+            )
+        self._count(CoordinationMetric.PARTITIONS_COMPLETED)
         log.info("partition completed: source=%s partition=%s owner=%s", self.source, partition_key, self.owner)
 
-    def close(self, partition_key: str, reopen_after: timedelta) -> None:
-        """Put the partition aside; it can be acquired again after `reopen_after`. Its progress is kept.
+    def close(self, partition_key: str, reopen_after: timedelta, *, max_closed_count: int | None = None) -> Partition:
+        """Put the partition, whose data so far is delivered, aside; its progress is kept.
 
+        :param reopen_after: when it can be acquired again.
+        :param max_closed_count: the closing of this number finishes the partition instead; None for no end. For
+            partitions that fail there is `fail`, which never finishes one.
+        :returns: the partition, CLOSED or COMPLETED.
         :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
         """
-        reopen_at = self._clock.now() + reopen_after
-        self._change(partition_key, lambda p: p.closed(reopen_at))
-        log.info("partition closed: source=%s partition=%s reopen_at=%s", self.source, partition_key, reopen_at)
+        now = self._clock.now()
+
+        def closed(partition: Partition) -> Partition:
+            put_aside = partition.closed(now + reopen_after)
+            last = max_closed_count is not None and put_aside.closed_count >= max_closed_count
+            return put_aside.completed(now) if last else put_aside
+
+        with self._counting_errors(CoordinationMetric.CLOSE_UPDATE_ERRORS):
+            written = self._leases.change(partition_key, closed)
+        if written.status is PartitionStatus.COMPLETED:
+            self._count(CoordinationMetric.PARTITIONS_COMPLETED)
+            log.info(
+                "partition completed by its closing number %d: source=%s partition=%s",
+                written.closed_count, self.source, partition_key,
+            )  # fmt: skip
+        else:
+            self._count(CoordinationMetric.PARTITIONS_CLOSED)
+            log.info(
+                "partition closed: source=%s partition=%s reopen_at=%s", self.source, partition_key, written.reopen_at
+            )
+        return written
 
     def give_up(self, partition_key: str, *, after: timedelta = timedelta(0)) -> None:
         """Give the lease back; the progress is kept.
@@ -276,8 +320,55 @@ class SourceCoordinator:
         :raises PartitionNotOwnedError: if somebody else has it already.
         """
         available_at = self._clock.now() + after
-        self._change(partition_key, lambda p: p.given_up(available_at), needs_trust=False)
+        with self._counting_errors():
+            self._leases.change(partition_key, lambda p: p.given_up(available_at), needs_trust=False)
+        self._count(CoordinationMetric.PARTITIONS_GIVEN_UP)
         log.info("partition given up: source=%s partition=%s owner=%s", self.source, partition_key, self.owner)
+
+    def fail(self, partition_key: str, error: str) -> Partition:
+        """Give the partition back because working on it failed, or its data was rejected; its progress is kept.
+
+        The retry policy says what becomes of it: available at once, CLOSED for a growing while, or parked.
+
+        :param error: why; kept with the partition.
+        :returns: the partition as it is now.
+        :raises PartitionNotOwnedError: if somebody else has it already.
+        """
+        now = self._clock.now()
+
+        def failed(partition: Partition) -> Partition:
+            counted = partition.failed(error[:MAX_ERROR_CHARACTERS])
+            delay = self._retry_policy.delay_after(counted.attempts)
+            if delay == timedelta(0):
+                return counted.given_up(now)
+            return counted.closed(PARKED_UNTIL if delay is None else now + delay)
+
+        with self._counting_errors():
+            written = self._leases.change(partition_key, failed, needs_trust=False)
+        self._count(CoordinationMetric.ATTEMPTS_FAILED)
+        self._count(CoordinationMetric.PARTITIONS_GIVEN_UP)
+        becomes = "is available again"
+        if written.is_parked:
+            self._count(CoordinationMetric.PARTITIONS_PARKED)
+            becomes = "is parked until a person reopens it"
+        elif written.status is PartitionStatus.CLOSED:
+            self._count(CoordinationMetric.PARTITIONS_CLOSED)
+            becomes = f"rests until {written.reopen_at:%Y-%m-%dT%H:%M:%SZ}"
+        log.error(
+            "partition failed, attempt %d, and %s: source=%s partition=%s owner=%s: %s",
+            written.attempts, becomes, self.source, partition_key, self.owner, error,
+        )  # fmt: skip
+        return written
+
+    def delete(self, partition_key: str) -> None:
+        """Delete a partition that this owner holds: it can be created anew.
+
+        :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
+        """
+        with self._counting_errors():
+            self._leases.delete(partition_key)
+        self._count(CoordinationMetric.PARTITIONS_DELETED)
+        log.info("partition deleted: source=%s partition=%s owner=%s", self.source, partition_key, self.owner)
 
     def give_up_all(self) -> list[str]:
         """Give back every lease of this owner; return the keys. Leases that are lost already are passed over."""
@@ -309,73 +400,101 @@ class SourceCoordinator:
                     break
                 except PartitionUpdateError:  # it was renewed, or taken, in between
                     current = self.get(current.partition_key)
+        self._count(CoordinationMetric.PARTITIONS_GIVEN_UP, len(given_up))
         return given_up
 
-    # How writes are made
+    # The supplier
 
-    def _change(
-        self,
-        partition_key: str,
-        change: Change,
-        *,
-        needs_trust: bool = True,
-        create: Sequence[Partition] = (),
-        unchanged: Sequence[Partition] = (),
-    ) -> Partition:
+    def supply(self, supplier: Supplier) -> list[str] | None:
+        """Run a supplier unless another worker is running it, and create what it finds, page by page.
+
+        The lease on the global state is renewed while the supplier runs, whatever it does, and given back in all
+        cases. If the lease is lost the run ends before its next page; what was created remains.
+
+        :param supplier: finds new partitions.
+        :returns: the keys that were created; None if another worker is running a supplier.
+        :raises ProgressError: if the stored global state is unreadable: the supplier does not run.
+        :raises Exception: whatever the supplier raises.
+        """
         self._require_initialized()
-        with self._lock:
-            lease = self._held_lease(partition_key)
-            if needs_trust and not self.owns(partition_key):
-                raise PartitionNotOwnedError(
-                    f"partition {partition_key!r}: the lease of {self.owner} ran out before it was renewed"
-                )
-            asked_at = self._clock.monotonic()
-            current = lease.partition
-            for _ in range(2):
-                intended = change(current)
-                try:
-                    written = self.store.transact(update=[intended], create=create, unchanged=unchanged)[0]
-                    break
-                except PartitionUpdateError:
-                    stored = self.store.get(self.source_identifier, partition_key)
-                    if stored == intended.written():  # the write happened, its answer was lost
-                        written = stored
-                        break
-                    if stored is None or stored.owner != self.owner:
-                        del self._leases[partition_key]
-                        raise self._lost(partition_key, stored) from None
-                    if stored.version == current.version:  # not this partition was refused, but another one
-                        raise
-                    current = stored  # an earlier write of this owner happened, and its answer was lost
-            else:
-                raise StoreUnavailableError(
-                    f"partition {partition_key!r} changes under its owner {self.owner}: "
-                    "another process must be using the same owner name"
-                )
-            if written.owner == self.owner:
-                self._leases[partition_key] = self._lease(written, lease.fencing_token, asked_at)
-            else:
-                del self._leases[partition_key]
-            return written
+        self._supplied_at = self._clock.monotonic()
+        state = GlobalState(self.store, self._leases_of(self._global_state), self._global_state, self._clock)
+        if not state.acquire():
+            log.info("supplier left to another worker: source=%s owner=%s", self.source, self.owner)
+            return None
+        log.info("supplier starts: source=%s owner=%s", self.source, self.owner)
+        created: list[str] = []
+        try:
+            with closing(state.pages(supplier)) as pages:
+                for page in pages:
+                    created += self.create_partitions(page.partitions)
+        except LOST as error:
+            self._count(CoordinationMetric.SUPPLIER_FAILURES)
+            log.warning("supplier ends early: source=%s owner=%s: %s", self.source, self.owner, error)
+        except BaseException:
+            self._count(CoordinationMetric.SUPPLIER_FAILURES)
+            raise
+        else:
+            self._count(CoordinationMetric.PARTITION_CREATION_SUPPLIER_INVOCATIONS)
+            log.info("supplier ends: source=%s partitions created=%d", self.source, len(created))
+        finally:
+            state.release()
+        return created
 
-    def _lost(self, partition_key: str, stored: Partition | None) -> Exception:
-        if stored is None:
-            return PartitionNotFoundError(f"partition {partition_key!r} of source {self.source!r} is gone")
-        return PartitionNotOwnedError(
-            f"partition {partition_key!r}: the lease of {self.owner} is lost; it is {stored.status} now, "
-            f"owner {stored.owner}, version {stored.version}"
+    # Inside
+
+    def _acquire(self, limit: int) -> list[Partition]:
+        self._require_initialized()
+        if limit <= 0:
+            return []
+        acquired = self._leases.acquire(limit)
+        for partition in acquired:
+            log.info(
+                "partition acquired: source=%s partition=%s owner=%s fencing_token=%d",
+                self.source, partition.partition_key, self.owner, partition.version,
+            )  # fmt: skip
+        self._count(CoordinationMetric.PARTITIONS_ACQUIRED, len(acquired))
+        return acquired
+
+    def _save(self, partition_key: str, change: Change) -> Partition:
+        with self._counting_errors(CoordinationMetric.SAVE_STATE_UPDATE_ERRORS):
+            written = self._leases.change(partition_key, change)
+        self._count(CoordinationMetric.PROGRESS_SAVED)
+        return written
+
+    @contextmanager
+    def _counting_errors(self, other: CoordinationMetric | None = None) -> Iterator[None]:
+        """Count what a write raises: a lost lease as such, anything else as `other`."""
+        self._require_initialized()
+        try:
+            yield
+        except PartitionNotFoundError:
+            self._count(CoordinationMetric.PARTITION_NOT_FOUND_ERRORS)
+            raise
+        except PartitionNotOwnedError:
+            self._count(CoordinationMetric.PARTITION_NOT_OWNED_ERRORS)
+            raise
+        except (PartitionUpdateError, ProgressChangedError, ProgressError, StoreUnavailableError):
+            if other is not None:
+                self._count(other)
+            raise
+
+    def _count(self, metric: CoordinationMetric, by: int = 1) -> None:
+        if by:
+            self._metrics.count(metric, self._tags, by)
+
+    def _leases_of(self, family: str) -> Leases:
+        return Leases(
+            self.store,
+            family,
+            self.owner,
+            ownership_timeout=self.ownership_timeout,
+            safety_margin=self._safety_margin,
+            clock=self._clock,
         )
 
-    def _lease(self, partition: Partition, fencing_token: int, asked_at: float) -> _Lease:
-        # The lease runs from when it was asked for, not from when the answer came.
-        assert partition.ownership_timeout is not None
-        runs = partition.ownership_timeout - self._clock.now() + timedelta(seconds=self._clock.monotonic() - asked_at)
-        return _Lease(partition, fencing_token, asked_at + (runs - self._safety_margin).total_seconds())
-
-    def _renewed(self, partition: Partition) -> Partition:
-        return partition.renewed(self._clock.now() + self.ownership_timeout)
-
     def _new(self, partition_key: str, progress: Mapping[str, Any]) -> Partition:
+        check_partition_key(partition_key)
         return Partition(
             source_identifier=self.source_identifier,
             partition_key=partition_key,
@@ -383,14 +502,6 @@ class SourceCoordinator:
             priority=self._clock.now(),
             progress=progress,
         )
-
-    def _held_lease(self, partition_key: str) -> _Lease:
-        try:
-            return self._leases[partition_key]
-        except KeyError:
-            raise PartitionNotOwnedError(
-                f"partition {partition_key!r} of source {self.source!r} is not leased to {self.owner}"
-            ) from None
 
     def _require_initialized(self) -> None:
         if not self._initialized:

@@ -39,5 +39,9 @@ class PartitionUpdateError(CoordinationError):
     """A conditional write was refused: the stored partition is not the version that was read."""
 
 
+class ProgressChangedError(CoordinationError):
+    """The stored progress is not the one that a new one was made from; the lease is still held."""
+
+
 class ProgressError(CoordinationError):
     """A partition's stored progress is not a JSON object, or a new one cannot be stored: not JSON, or too large."""

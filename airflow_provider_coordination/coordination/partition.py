@@ -158,12 +158,20 @@ def check_partition_key(partition_key: str) -> None:
     _check_name("partition key", partition_key, MAX_KEY_BYTES)
 
 
-def check_source_identifier(source_identifier: str) -> None:
-    """Check that every store can hold this name of an item family.
+def source_identifier(source: str, *, prefix: str | None = None, family: str = "PARTITION") -> str:
+    """Return the name of a source's item family, `[prefix|]source|family`, as Data Prepper names it.
 
-    :raises ConfigurationError: if it is empty, too long, or holds what no database takes.
+    :param source: the source's name; no `|`.
+    :param prefix: separates installations that share a store; None for none.
+    :param family: `PARTITION`, or another kind of item that belongs to the source.
+    :raises ConfigurationError: if a name is not usable.
     """
-    _check_name("source identifier", source_identifier, MAX_SOURCE_IDENTIFIER_BYTES)
+    for what, name in (("source", source), ("prefix", prefix)):
+        if name is not None and (not name or "|" in name):
+            raise ConfigurationError(f"{what} {name!r} is not usable: give a name that is not empty and has no '|'")
+    identifier = "|".join(part for part in (prefix, source, family) if part)
+    _check_name("source identifier", identifier, MAX_SOURCE_IDENTIFIER_BYTES)
+    return identifier
 
 
 def _check_name(what: str, name: str, max_bytes: int) -> None:

@@ -4,26 +4,40 @@ from __future__ import annotations
 
 import logging
 import threading
+from datetime import timedelta
 from types import TracebackType
+from typing import Protocol
 
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import CoordinationError
 
 log = logging.getLogger(__name__)
 
 
+class Renewable(Protocol):
+    """What holds leases."""
+
+    @property
+    def ownership_timeout(self) -> timedelta:
+        """How long a lease runs without renewal."""
+        ...
+
+    def renew_due(self) -> object:
+        """Renew every lease of which more than a third has passed."""
+        ...
+
+
 class LeaseRenewer:
-    """Renews a coordinator's leases while the `with` block runs.
+    """Renews leases while the `with` block runs.
 
     A lease is renewed once a third of it has passed, so two attempts may fail before it is lost. An error is logged and
     the next attempt made; leases that cannot be renewed run out by the coordinator's own clock.
 
-    :param coordinator: whose leases.
+    :param leases: what to renew: a coordinator, or leases of their own.
     """
 
-    def __init__(self, coordinator: SourceCoordinator) -> None:
-        self._coordinator = coordinator
-        self._interval_seconds = coordinator.ownership_timeout.total_seconds() / 12
+    def __init__(self, leases: Renewable) -> None:
+        self._leases = leases
+        self._interval_seconds = leases.ownership_timeout.total_seconds() / 12
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease-renewal", daemon=True)
 
@@ -40,7 +54,7 @@ class LeaseRenewer:
     def _run(self) -> None:
         while not self._stopped.wait(self._interval_seconds):
             try:
-                self._coordinator.renew_due()
+                self._leases.renew_due()
             except CoordinationError as error:
                 log.warning("leases could not be renewed, trying again: %s", error)
             except Exception:

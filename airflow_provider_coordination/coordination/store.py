@@ -7,7 +7,7 @@ One contract suite (`tests/stores/test_store_contract.py`) holds for all of them
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -117,6 +117,20 @@ class CoordinationStore(Protocol):
     def source_identifiers(self) -> list[str]:
         """Return the item families that the store holds, sorted; some stores must read everything for it."""
         ...
+
+
+def all_partitions(
+    store: CoordinationStore, source_identifier: str, *statuses: PartitionStatus, since: datetime | None = None
+) -> Iterator[Partition]:
+    """Yield the partitions of these statuses, of all by default, reading page by page.
+
+    :param since: only those whose priority is at this instant or later.
+    """
+    for status in statuses or PartitionStatus:
+        last: Partition | None = None
+        while page := store.query(source_identifier, status, since=since, after=last):
+            yield from page
+            last = page[-1]
 
 
 def acquisition_order(request: Acquisition) -> list[tuple[PartitionStatus, datetime]]:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, AcknowledgmentState
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
-from airflow_provider_coordination.coordination.coordinator import LOST, SourceCoordinator
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import CoordinationError, SourceError, StoreUnavailableError
+from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.sources.kinesis.completion import complete_shard

@@ -1,0 +1,54 @@
+"""What becomes of a partition that failed: tried again at once, put aside for a growing while, or parked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryPolicy:
+    """How often a failing partition is tried, and how long it rests in between.
+
+    Failures count in a row: once a partition gets further, it starts anew. With the defaults a partition that fails
+    without end is parked after 27 attempts over three hours.
+
+    :param max_attempts: after so many failures in a row the partition is closed for a while, and again after as many
+        more.
+    :param first_delay: how long it stays closed the first time; twice as long each time after.
+    :param max_delay: the longest time it stays closed.
+    :param max_closed_count: after so many closings in a row it is parked: only a person reopens it.
+    :raises ConfigurationError: if a value is not usable.
+    """
+
+    max_attempts: int = 3
+    first_delay: timedelta = timedelta(minutes=1)
+    max_delay: timedelta = timedelta(hours=1)
+    max_closed_count: int = 8
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise ConfigurationError(f"retry policy: max_attempts must be at least 1; got {self.max_attempts!r}")
+        if self.max_closed_count < 0:
+            raise ConfigurationError(
+                f"retry policy: max_closed_count must not be negative; got {self.max_closed_count!r}"
+            )
+        if not timedelta(0) < self.first_delay <= self.max_delay:
+            raise ConfigurationError(
+                "retry policy: first_delay must be positive and not above max_delay; got "
+                f"{self.first_delay.total_seconds():g} s and {self.max_delay.total_seconds():g} s"
+            )
+
+    def delay_after(self, attempts: int) -> timedelta | None:
+        """Return how long a partition rests after so many failures in a row: zero is not at all, None for ever.
+
+        :param attempts: at least 1.
+        """
+        closings, more = divmod(attempts, self.max_attempts)
+        if more:
+            return timedelta(0)
+        if closings > self.max_closed_count:
+            return None
+        return min(self.first_delay * (1 << min(closings - 1, 20)), self.max_delay)
