@@ -20,7 +20,12 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, AcknowledgmentState
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import CoordinationError, SourceError, StoreUnavailableError
+from airflow_provider_coordination.coordination.errors import (
+    CoordinationError,
+    ProgressError,
+    SourceError,
+    StoreUnavailableError,
+)
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
@@ -46,6 +51,9 @@ log = logging.getLogger(__name__)
 
 DELIVERY_THREADS = 8
 UNREADABLE_ROUNDS = 5
+STORE_PATIENCE_SECONDS = 300.0
+"""How long a job waits for a store that does not answer; its leases run out long before."""
+STORE_POLL_SECONDS = 5.0
 
 Observer = Callable[[str], None]
 """Told when a phase is passed: `landed`, `recorded`, `delivering`, `delivered`. For fault injection."""
@@ -62,7 +70,7 @@ class Summary:
     :param batches_delivered: how many batches.
     :param completed: partitions it finished.
     :param lost: partitions whose lease it lost; others go on with them.
-    :param failed: why, for each partition that it set aside.
+    :param failed: why, for each partition that failed and did not get further afterwards in this job.
     :param seconds: how long it ran.
     :param stopped_because: the condition that ended it.
     """
@@ -137,7 +145,11 @@ class Ingestion:
     def run(self) -> Summary:
         """Make rounds until a stop condition holds; then give every lease back.
 
-        :raises StoreUnavailableError: if the store stays away; the leases run out by themselves then.
+        A store that goes away is waited for: what was recorded is delivered, and what others took meanwhile is left to
+        them.
+
+        :raises StoreUnavailableError: if the store stays away for `STORE_PATIENCE_SECONDS`, or the job is told to stop
+            meanwhile; the leases run out by themselves then.
         """
         started_at, started = self._clock.now(), self._clock.monotonic()
         summary, idle_rounds = self._summary, 0
@@ -145,7 +157,11 @@ class Ingestion:
             with LeaseRenewer(self._coordinator):
                 while not summary.stopped_because:
                     before, completed = summary.records_landed, len(summary.completed)
-                    acquired = self._round(self._clock.monotonic() - started)
+                    try:
+                        acquired = self._round(self._clock.monotonic() - started)
+                    except StoreUnavailableError as error:
+                        self._outlast(error)
+                        continue
                     idle_rounds = idle_rounds + 1 if summary.records_landed == before else 0
                     summary.seconds = self._clock.monotonic() - started
                     summary.stopped_because = (
@@ -203,16 +219,19 @@ class Ingestion:
         starting = running_seconds < self._settings.ownership_timeout_seconds
         share = self._settings.max_leases or self._coordinator.fair_share(self._settings.workers if starting else 1)
         acquired = self._coordinator.acquire(share - len(self._coordinator.held))
-        for partition in acquired:
-            self._mine[partition.partition_key] = None
-            try:
-                self._take_over(partition)
-            except (SourceError, ValueError, OSError) as error:
-                self._set_aside(partition.partition_key, str(error))
+        # Not only what was acquired just now: an earlier answer may have been lost while the store was away.
+        for key, partition in self._coordinator.held.items():
+            if key not in self._mine:
+                try:
+                    self._take_over(partition)
+                    self._mine[key] = None
+                except (ProgressError, SourceError, ValueError, OSError) as error:
+                    self._fail(key, str(error))
         return bool(acquired)
 
     def _take_over(self, partition: Partition) -> None:
         """Check that the partition can be worked on, and remove what its former owners left unfinished."""
+        partition.with_progress(partition.progress)  # raises if what is stored is unreadable
         progress = ShardProgress.from_mapping(partition.progress)
         if progress.stream != self._settings.stream:
             raise SourceError(
@@ -226,7 +245,8 @@ class Ingestion:
             )
         folder = partition_folder(partition.source_identifier, partition.partition_key)
         keep = {batch.file for batch in progress.landed}
-        swept = sweep(self._settings.landing_root, folder, keep=keep, fencing_token=partition.version)
+        token = self._coordinator.fencing_token(partition.partition_key)
+        swept = sweep(self._settings.landing_root, folder, keep=keep, fencing_token=token)
         self._sink.sweep(folder)
         if swept or progress.landed:
             log.info(
@@ -297,7 +317,7 @@ class Ingestion:
         if row.passing and rounds < UNREADABLE_ROUNDS:
             log.warning("partition %s cannot be read, trying again next round: %s", row.partition_key, row.error)
         else:
-            self._set_aside(row.partition_key, str(row.error))
+            self._fail(row.partition_key, str(row.error))
 
     # Deliver and acknowledge
 
@@ -317,7 +337,7 @@ class Ingestion:
                     except StoreUnavailableError:
                         raise
                     except (CoordinationError, OSError) as error:
-                        self._set_aside(key, str(error))
+                        self._fail(key, str(error))
 
     def _deliver_batch(self, key: str, batch: LandedBatch) -> AcknowledgmentSet:
         owed = AcknowledgmentSet(batch.batch_id, [SINK] if batch.file else [])
@@ -341,10 +361,11 @@ class Ingestion:
             delete_folder(join(self._settings.landing_root, partition_folder(self._coordinator.source_identifier, key)))
             log.info("shard finished: partition=%s children=%s", key, ", ".join(children) or "none")
         else:
-            self._coordinator.save_progress(key, progress.to_mapping())
+            self._coordinator.checkpoint(key, progress.to_mapping())
             self._mine[key] = batch.read_until
             if batch.file:  # not before the checkpoint: until then the batch may have to be delivered again
                 delete_file(batch.file)
+        self._summary.failed.pop(key, None)
         self._summary.batches_delivered += 1
         self._summary.records_delivered += batch.records
         self._summary.bytes_delivered += batch.bytes
@@ -352,7 +373,7 @@ class Ingestion:
     # Leases
 
     def _at_work(self) -> Iterator[tuple[str, ShardProgress]]:
-        """Yield the partitions to work on: held, and not set aside."""
+        """Yield the partitions to work on."""
         for key, partition in self._coordinator.held.items():
             if key in self._mine and self._coordinator.owns(key):
                 yield key, ShardProgress.from_mapping(partition.progress)
@@ -360,16 +381,38 @@ class Ingestion:
     def _progress(self, key: str) -> ShardProgress:
         return ShardProgress.from_mapping(self._coordinator.leased(key).progress)
 
-    def _set_aside(self, key: str, reason: str) -> None:
-        """Leave the partition alone until the job ends; its landed batches stay for the next one."""
-        log.error("partition %s is set aside until the job ends: %s", key, reason)
+    def _fail(self, key: str, reason: str) -> None:
+        """Give the partition back, with its landed batches; the retry policy says when it is tried again."""
         self._summary.failed[key] = reason
         self._mine.pop(key, None)
+        self._unreadable.pop(key, None)
+        with suppress(*LOST):
+            self._coordinator.fail(key, reason)
 
     def _notice_lost(self) -> None:
         for key in self._mine.keys() - self._coordinator.held.keys():
             self._summary.lost.append(key)
             del self._mine[key]
+
+    def _outlast(self, error: StoreUnavailableError) -> None:
+        """Wait until the store answers again, and find out which leases are left."""
+        log.warning("the store is away; the job waits for it: %s", error)
+        since = self._clock.monotonic()
+        while not self._stop.wait(STORE_POLL_SECONDS):
+            try:
+                self._coordinator.recover()
+            except StoreUnavailableError as away:
+                error = away
+                if self._clock.monotonic() - since > STORE_PATIENCE_SECONDS:
+                    break
+            else:
+                self._notice_lost()
+                log.info(
+                    "the store is back after %.0f s: leases=%d lost=%d",
+                    self._clock.monotonic() - since, len(self._coordinator.held), len(self._summary.lost),
+                )  # fmt: skip
+                return
+        raise error
 
     def _give_back(self) -> None:
         try:
@@ -390,7 +433,8 @@ class Ingestion:
         progress = self._progress(key)
         known = progress.delivered_until or datetime.min.replace(tzinfo=UTC)
         if not progress.landed and until > known + after:
-            self._coordinator.save_progress(key, replace(progress, delivered_until=until).to_mapping())
+            self._coordinator.checkpoint(key, replace(progress, delivered_until=until).to_mapping())
+            self._summary.failed.pop(key, None)
 
     @contextmanager
     def _timed(self, seconds: dict[str, float], phase: str) -> Iterator[None]:

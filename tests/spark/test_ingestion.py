@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import pyarrow.dataset as ds
@@ -19,9 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
-from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.store import Acquisition
 from airflow_provider_coordination.sources.kinesis.errors import KinesisUnavailableError, ShardNotFoundError
 from airflow_provider_coordination.sources.kinesis.leases import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, LandedBatch, ShardProgress
@@ -113,8 +115,18 @@ class MortalStore(InMemoryStore):
 
     def transact(self, **changes: Any) -> Any:
         if self.dead:
-            raise StoreUnavailableError("the process is dead")
+            raise Crash
         return super().transact(**changes)
+
+
+class LaterClock(SystemClock):
+    """The machine's clock, which a test can put forward."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
 
 
 class Fleet:
@@ -122,6 +134,7 @@ class Fleet:
 
     def __init__(self, stream: FakeStream, folder: Path) -> None:
         self.stream, self.folder, self.store, self.jobs = stream, folder, InMemoryStore(), 0
+        self.clock = LaterClock()
         self.look = self.coordinator("look", self.store)
         self.look.create_partitions(
             {
@@ -133,16 +146,20 @@ class Fleet:
         )
 
     def coordinator(self, owner: str, store: InMemoryStore) -> SourceCoordinator:
-        coordinator = SourceCoordinator(store, "clicks", owner)
+        coordinator = SourceCoordinator(store, "clicks", owner, clock=self.clock)
         coordinator.initialize()
         return coordinator
 
     def run(
-        self, observer: Callable[[str], None] = lambda phase: None, sink: PublishLanded | None = None, **changes: Any
+        self,
+        observer: Callable[[str], None] = lambda phase: None,
+        sink: PublishLanded | None = None,
+        store: MortalStore | None = None,
+        **changes: Any,
     ) -> Summary:
         """Run a job to its end; an observer that raises `Crash` kills it where it stands."""
         self.jobs += 1
-        store = MortalStore(self.store)
+        store = store or MortalStore(self.store)
         job_settings = IngestSettings(
             **{
                 "source": "clicks",
@@ -175,12 +192,9 @@ class Fleet:
         try:
             with self._without_spark():
                 return job.run()
-        except (Crash, StoreUnavailableError) as end:
-            # Deliveries run side by side: another one may have noticed first that the process is dead.
-            if not store.dead:
-                raise
+        except Crash:
             self.look.give_up_owner(job_settings.owner)
-            raise Crash from end
+            raise
 
     @contextmanager
     def _without_spark(self) -> Iterator[None]:
@@ -271,7 +285,30 @@ def test_a_shard_that_cannot_be_read_never_stops_the_others(fleet: Fleet) -> Non
     summary = fleet.run()
     assert summary.failed == {partition_key("s", EPOCH, "shard-0"): "shard-0 is gone"}
     assert summary.records_delivered == 2
-    assert fleet.look.count_by_status()[PartitionStatus.UNASSIGNED] == 2, "the failed one, too, is given back"
+    counts = fleet.look.count_by_status()
+    assert (counts[PartitionStatus.UNASSIGNED], counts[PartitionStatus.CLOSED]) == (1, 1)
+
+
+def test_what_fails_is_tried_again_and_then_rests_with_its_last_error(fleet: Fleet) -> None:
+    fleet.stream.shards["shard-0"].error = ShardNotFoundError("shard-0 is gone")
+    fleet.run()
+    partition = fleet.look.get(partition_key("s", EPOCH, "shard-0"))
+    assert partition is not None
+    assert (partition.attempts, partition.last_error) == (3, "shard-0 is gone")
+    assert fleet.run().failed == {}, "it rests, and the next job leaves it alone"
+
+
+def test_a_failure_that_passes_within_the_job_is_forgotten(fleet: Fleet) -> None:
+    fleet.stream.send(4)
+    sink = FailsForAWhile(str(fleet.folder))
+
+    def mend(phase: str) -> None:
+        sink.broken = sink.broken and phase != "delivered"  # the other shard's batch went through
+
+    assert fleet.run(mend, sink=sink).failed == {}
+    partition = fleet.look.get(partition_key("s", EPOCH, "shard-0"))
+    assert partition is not None and (partition.attempts, partition.last_error) == (0, None)
+    assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
 def test_a_shard_that_cannot_be_read_for_a_while_is_tried_again(fleet: Fleet) -> None:
@@ -288,7 +325,7 @@ def test_a_shard_that_cannot_be_read_for_a_while_is_tried_again(fleet: Fleet) ->
     assert summary.failed == {} and fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_a_shard_that_stays_unreadable_is_set_aside_after_some_rounds(fleet: Fleet) -> None:
+def test_a_shard_that_stays_unreadable_fails_after_some_rounds(fleet: Fleet) -> None:
     fleet.stream.shards["shard-0"].error = KinesisUnavailableError("throttled")
     assert list(fleet.run().failed.values()) == ["throttled"]
 
@@ -310,6 +347,7 @@ def test_a_batch_that_cannot_be_delivered_stays_landed_and_is_delivered_by_the_n
     assert list(summary.failed.values()) == ["the sink is broken"]
     assert len(fleet.progress("shard-0").landed) == 1
     sink.broken = False
+    fleet.clock.ahead += timedelta(minutes=1)
     assert fleet.run(sink=sink).failed == {}
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
@@ -332,13 +370,86 @@ def test_partitions_of_another_stream_are_not_read_from_this_one(fleet: Fleet) -
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_a_progress_that_cannot_be_read_sets_aside_its_own_partition_alone(fleet: Fleet) -> None:
+def test_a_progress_that_cannot_be_read_fails_its_own_partition_alone(fleet: Fleet) -> None:
     strange = partition_key("s", EPOCH, "shard-9")
     fleet.look.create_partitions({strange: {"written": "by hand"}})
     fleet.stream.send(4)
     summary = fleet.run()
     assert list(summary.failed) == [strange] and "stored progress" in summary.failed[strange]
     assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def test_a_progress_that_is_not_json_is_kept_as_it_is(fleet: Fleet) -> None:
+    strange = Partition(
+        source_identifier=fleet.look.source_identifier,
+        partition_key=partition_key("s", EPOCH, "shard-9"),
+        status=PartitionStatus.UNASSIGNED,
+        priority=datetime(2026, 1, 1, tzinfo=UTC),
+        unreadable_progress="{'written': by hand",
+    )
+    fleet.store.create([strange])
+    fleet.stream.send(4)
+    summary = fleet.run()
+    assert list(summary.failed) == [strange.partition_key]
+    assert "is not a JSON object and is kept as it is" in summary.failed[strange.partition_key]
+    stored = fleet.look.get(strange.partition_key)
+    assert stored is not None and stored.unreadable_progress == strange.unreadable_progress
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+class AwayForAWhile(MortalStore):
+    """The shared store behind a network that fails for the given number of calls, some of which get through."""
+
+    def __init__(self, shared: InMemoryStore, *, calls: int, get_through: bool) -> None:
+        super().__init__(shared)
+        self.away, self.left, self.get_through = False, calls, get_through
+
+    def acquire(self, request: Acquisition) -> list[Partition]:
+        return cast("list[Partition]", self._answer(lambda: super(AwayForAWhile, self).acquire(request)))
+
+    def transact(self, **changes: Any) -> Any:
+        return self._answer(lambda: super(AwayForAWhile, self).transact(**changes))
+
+    def query(self, *place: Any, **page: Any) -> Any:
+        return self._answer(lambda: super(AwayForAWhile, self).query(*place, **page))
+
+    def _answer(self, call: Callable[[], object]) -> object:
+        if not self.away or self.left <= 0:
+            return call()
+        self.left -= 1
+        if self.get_through:
+            call()
+        raise StoreUnavailableError("no route to the store")
+
+
+@pytest.mark.parametrize("get_through", [True, False])
+@pytest.mark.parametrize("phase", [None, *PHASES])
+@pytest.mark.parametrize("calls", [1, 2, 3, 5])
+def test_a_store_that_goes_away_for_a_while_loses_and_doubles_nothing(
+    fleet: Fleet, phase: str | None, calls: int, get_through: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.001)
+    store = AwayForAWhile(fleet.store, calls=calls, get_through=get_through)
+    store.away = phase is None
+
+    def go_away(passed: str) -> None:
+        store.away = store.away or passed == phase
+
+    fleet.stream.send(12)
+    fleet.stream.split()
+    summary = fleet.run(go_away, store=store)
+    assert store.left == 0 or phase is None
+    assert (summary.failed, fleet.delivered()) == ({}, Counter(fleet.stream.sent))
+    assert fleet.look.count_by_status()[PartitionStatus.ASSIGNED] == 0
+
+
+def test_a_store_that_stays_away_ends_the_job(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(ingestion, "STORE_PATIENCE_SECONDS", 0.05)
+    store = AwayForAWhile(fleet.store, calls=10**9, get_through=False)
+    store.away = True
+    with pytest.raises(StoreUnavailableError, match="no route"):
+        fleet.run(store=store)
 
 
 def test_a_job_leaves_the_share_of_the_workers_that_are_expected(fleet: Fleet) -> None:
