@@ -4,233 +4,32 @@ from __future__ import annotations
 
 import json
 import tempfile
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
-from unittest.mock import patch
 
-import pyarrow.dataset as ds
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_coordination.coordination.clock import SystemClock
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import Acquisition
 from airflow_provider_coordination.sources.kinesis.errors import KinesisUnavailableError, ShardNotFoundError
 from airflow_provider_coordination.sources.kinesis.leases import partition_key
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard, LandedBatch, ShardProgress
-from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
-from airflow_provider_coordination.spark import ingestion, landing
+from airflow_provider_coordination.sources.kinesis.progress import LandedBatch
+from airflow_provider_coordination.spark import ingestion
 from airflow_provider_coordination.spark.delivery import DeliveryError, PublishLanded
-from airflow_provider_coordination.spark.ingestion import Ingestion, Summary
-from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land_shard
-from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
-
-EPOCH = 7
-PHASES = ["landed", "recorded", "delivering", "delivered"]
-
-
-@dataclass
-class FakeShard:
-    name: str
-    records: list[KinesisRecord] = field(default_factory=list)
-    children: tuple[ChildShard, ...] | None = None  # None while open
-    error: Exception | None = None
-
-
-class FakeStream:
-    """The shards of a stream; only what a reader sees of them."""
-
-    def __init__(self, shards: int) -> None:
-        self.shards = {name: FakeShard(name) for name in (f"shard-{n}" for n in range(shards))}
-        self.sent: list[str] = []
-
-    @property
-    def open_shards(self) -> list[FakeShard]:
-        return [shard for shard in self.shards.values() if shard.children is None]
-
-    def send(self, count: int) -> None:
-        for _ in range(count):
-            event = f"event-{len(self.sent)}"
-            shard = self.open_shards[len(self.sent) % len(self.open_shards)]
-            shard.records.append(KinesisRecord(str(10**20 + len(self.sent)), "k", datetime.now(UTC), event.encode()))
-            self.sent.append(event)
-
-    def split(self) -> None:
-        self._continue(self.open_shards[:1], 2)
-
-    def merge(self) -> None:
-        if len(self.open_shards) > 1:
-            self._continue(self.open_shards[:2], 1)
-
-    def _continue(self, parents: Sequence[FakeShard], count: int) -> None:
-        names = tuple(parent.name for parent in parents)
-        born = [FakeShard(f"shard-{len(self.shards) + n}") for n in range(count)]
-        self.shards |= {shard.name: shard for shard in born}
-        for parent in parents:
-            parent.children = tuple(
-                ChildShard(shard_id=s.name, parent_shard_ids=names, starting_hash_key="0", ending_hash_key="9")
-                for s in born
-            )
-
-    def read(self, client: object, stream: str, shard_id: str, start: str, **options: object) -> Iterator[ShardPage]:
-        shard = self.shards[shard_id]
-        if shard.error:
-            raise shard.error
-        left = [r for r in shard.records if start == "TRIM_HORIZON" or int(r.sequence_number) > int(start)]
-        while True:
-            page, left = left[:3], left[3:]
-            ends = not left and shard.children is not None
-            yield ShardPage(
-                records=page,
-                millis_behind_latest=len(left),
-                end_of_shard=ends,
-                children=(shard.children or ()) if ends else (),
-                read_at=datetime.now(UTC),
-            )
-            if ends:
-                return
-
-
-class Crash(BaseException):
-    """The process is gone."""
-
-
-class MortalStore(InMemoryStore):
-    """The shared store as one process sees it: once the process is dead, nothing of it gets through."""
-
-    def __init__(self, shared: InMemoryStore) -> None:
-        self._partitions, self._lock = shared._partitions, shared._lock
-        self.dead = False
-
-    def transact(self, **changes: Any) -> Any:
-        if self.dead:
-            raise Crash
-        return super().transact(**changes)
-
-
-class LaterClock(SystemClock):
-    """The machine's clock, which a test can put forward."""
-
-    def __init__(self) -> None:
-        self.ahead = timedelta(0)
-
-    def now(self) -> datetime:
-        return super().now() + self.ahead
-
-
-class Fleet:
-    """Jobs over one stream and one dataset, one after the other."""
-
-    def __init__(self, stream: FakeStream, folder: Path) -> None:
-        self.stream, self.folder, self.store, self.jobs = stream, folder, InMemoryStore(), 0
-        self.clock = LaterClock()
-        self.look = self.coordinator("look", self.store)
-        self.look.create_partitions(
-            {
-                partition_key("s", EPOCH, shard): ShardProgress(
-                    stream="s", shard_id=shard, parent_shard_ids=(), starting_hash_key="0", ending_hash_key="9"
-                ).to_mapping()
-                for shard in stream.shards
-            }
-        )
-
-    def coordinator(self, owner: str, store: InMemoryStore) -> SourceCoordinator:
-        coordinator = SourceCoordinator(store, "clicks", owner, clock=self.clock)
-        coordinator.initialize()
-        return coordinator
-
-    def run(
-        self,
-        observer: Callable[[str], None] = lambda phase: None,
-        sink: PublishLanded | None = None,
-        store: MortalStore | None = None,
-        **changes: Any,
-    ) -> Summary:
-        """Run a job to its end; an observer that raises `Crash` kills it where it stands."""
-        self.jobs += 1
-        store = store or MortalStore(self.store)
-        job_settings = IngestSettings(
-            **{
-                "source": "clicks",
-                "owner": f"job-{self.jobs}",
-                "stream": "s",
-                "output": str(self.folder),
-                "expires_at": datetime.now(UTC) + timedelta(hours=1),
-                "store": StoreSettings(store="in_memory"),
-                "idle_seconds": 0.0,
-                **changes,
-            }
-        )
-
-        def dying(phase: str) -> None:
-            try:
-                observer(phase)
-            except Crash:
-                store.dead = True
-                raise
-
-        job = Ingestion(
-            job_settings,
-            None,  # type: ignore[arg-type]
-            self.coordinator(job_settings.owner, store),
-            sink or PublishLanded(job_settings.output),
-            creation_epoch=EPOCH,
-            stop=threading.Event(),
-            observer=dying,
-        )
-        try:
-            with self._without_spark():
-                return job.run()
-        except Crash:
-            self.look.give_up_owner(job_settings.owner)
-            raise
-
-    @contextmanager
-    def _without_spark(self) -> Iterator[None]:
-        def in_process(spark: object, plans: Sequence[ReadPlan], options: LandingOptions) -> list[Landed]:
-            return [land_shard(None, options, plan) for plan in plans]
-
-        with ExitStack() as stack:
-            stack.enter_context(patch.object(ingestion, "land", in_process))
-            stack.enter_context(patch.object(landing, "read_shard", self.stream.read))
-            yield
-
-    def delivered(self) -> Counter[str]:
-        files = [str(path) for path in self.folder.glob("*.parquet")]
-        data = ds.dataset(files).to_table(columns=["data"])["data"].to_pylist() if files else []
-        return Counter(payload.decode() for payload in data)
-
-    def progress(self, shard: str) -> ShardProgress:
-        partition = self.look.get(partition_key("s", EPOCH, shard))
-        assert partition is not None
-        return ShardProgress.from_mapping(partition.progress)
+from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, MortalStore, crash_at
 
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Fleet:
     return Fleet(FakeStream(2), tmp_path)
-
-
-def crash_at(phase: str, count: int) -> Callable[[str], None]:
-    left = [count]
-
-    def observer(passed: str) -> None:
-        left[0] -= passed == phase
-        if passed == phase and left[0] == 0:
-            raise Crash
-
-    return observer
 
 
 actions = st.one_of(
