@@ -8,6 +8,7 @@ lease; no partition is held while a supplier runs; failures are counted, and wha
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
@@ -29,9 +30,11 @@ from airflow_provider_coordination.coordination.leases import LOST, Change, Leas
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric, Metrics, NoMetrics
 from airflow_provider_coordination.coordination.partition import (
     PARKED_UNTIL,
+    UNFINISHED,
     Partition,
     PartitionStatus,
     check_partition_key,
+    first_version,
     source_identifier,
 )
 from airflow_provider_coordination.coordination.retries import RetryPolicy
@@ -43,8 +46,6 @@ log = logging.getLogger(__name__)
 DEFAULT_OWNERSHIP_TIMEOUT = timedelta(seconds=60)
 DEFAULT_SAFETY_MARGIN = timedelta(seconds=5)
 MAX_ERROR_CHARACTERS = 1000
-
-UNFINISHED = (PartitionStatus.UNASSIGNED, PartitionStatus.ASSIGNED, PartitionStatus.CLOSED)
 
 
 class SourceCoordinator:
@@ -93,6 +94,7 @@ class SourceCoordinator:
         self._leases = self._leases_of(self.source_identifier)
         self._global_state = source_identifier(source, prefix=prefix, family="GLOBAL_STATE")
         self._supplied_at = self._clock.monotonic()
+        self._supplying = threading.Lock()
         self._initialized = False
 
     def initialize(self) -> None:
@@ -170,7 +172,7 @@ class SourceCoordinator:
         return self._leases.leased(partition_key)
 
     def fencing_token(self, partition_key: str) -> int:
-        """Return the version that this owner's acquisition wrote.
+        """Return the version that this owner's acquisition wrote, or a later one: larger than any earlier owner had.
 
         :raises PartitionNotOwnedError: if the partition is not held.
         """
@@ -239,7 +241,9 @@ class SourceCoordinator:
 
     def renew_due(self) -> None:
         """Renew every lease of which more than a third has passed; forget those that are lost."""
-        self._count(CoordinationMetric.LEASES_RENEWED, len(self._leases.renew_due()))
+        renewed, lost = self._leases.renew_due()
+        self._count(CoordinationMetric.LEASES_RENEWED, len(renewed))
+        self._count(CoordinationMetric.PARTITION_NOT_OWNED_ERRORS, len(lost))
 
     def await_acknowledgment(self, partition_key: str, timeout: timedelta) -> Partition:
         """Keep the lease for as long as an acknowledgment may take, without renewals; nothing shortens it again.
@@ -252,8 +256,12 @@ class SourceCoordinator:
             return self._leases.change(partition_key, lambda p: p.renewed(until))
 
     def recover(self) -> None:
-        """Find out where this owner's leases stand after the store was away; what it lost is forgotten."""
-        self._leases.recover()
+        """Find out where this owner's leases stand after the store was away; what it lost is forgotten.
+
+        Call it after a `StoreUnavailableError`, before new work: the write may have been made, and so may an
+        acquisition. Work goes on from the progress that is stored then.
+        """
+        self._count(CoordinationMetric.PARTITION_NOT_OWNED_ERRORS, len(self._leases.recover()))
 
     def complete(
         self,
@@ -293,12 +301,18 @@ class SourceCoordinator:
         """
         now = self._clock.now()
 
+        def finishes(partition: Partition) -> bool:
+            return max_closed_count is not None and partition.closed_count + 1 >= max_closed_count
+
         def closed(partition: Partition) -> Partition:
             put_aside = partition.closed(now + reopen_after)
-            last = max_closed_count is not None and put_aside.closed_count >= max_closed_count
-            return put_aside.completed(now) if last else put_aside
+            return put_aside.completed(now) if finishes(partition) else put_aside
 
-        with self._counting_errors(CoordinationMetric.CLOSE_UPDATE_ERRORS):
+        held = self.held.get(partition_key)
+        completes = held is not None and finishes(held)
+        with self._counting_errors(
+            CoordinationMetric.COMPLETE_UPDATE_ERRORS if completes else CoordinationMetric.CLOSE_UPDATE_ERRORS
+        ):
             written = self._leases.change(partition_key, closed)
         if written.status is PartitionStatus.COMPLETED:
             self._count(CoordinationMetric.PARTITIONS_COMPLETED)
@@ -337,7 +351,7 @@ class SourceCoordinator:
         now = self._clock.now()
 
         def failed(partition: Partition) -> Partition:
-            counted = partition.failed(error[:MAX_ERROR_CHARACTERS])
+            counted = partition.failed(_storable(error))
             delay = self._retry_policy.delay_after(counted.attempts)
             if delay == timedelta(0):
                 return counted.given_up(now)
@@ -417,6 +431,17 @@ class SourceCoordinator:
         :raises Exception: whatever the supplier raises.
         """
         self._require_initialized()
+        if not self._supplying.acquire(blocking=False):
+            log.info("supplier left to another thread: source=%s owner=%s", self.source, self.owner)
+            return None
+        try:
+            return self._supply(supplier)
+        finally:
+            self._supplying.release()
+
+    # Inside
+
+    def _supply(self, supplier: Supplier) -> list[str] | None:
         self._supplied_at = self._clock.monotonic()
         state = GlobalState(self.store, self._leases_of(self._global_state), self._global_state, self._clock)
         if not state.acquire():
@@ -440,8 +465,6 @@ class SourceCoordinator:
         finally:
             state.release()
         return created
-
-    # Inside
 
     def _acquire(self, limit: int) -> list[Partition]:
         self._require_initialized()
@@ -495,17 +518,24 @@ class SourceCoordinator:
 
     def _new(self, partition_key: str, progress: Mapping[str, Any]) -> Partition:
         check_partition_key(partition_key)
+        now = self._clock.now()
         return Partition(
             source_identifier=self.source_identifier,
             partition_key=partition_key,
             status=PartitionStatus.UNASSIGNED,
-            priority=self._clock.now(),
-            progress=progress,
-        )
+            priority=now,
+            version=first_version(now),
+        ).with_progress(progress)
 
     def _require_initialized(self) -> None:
         if not self._initialized:
             raise UninitializedCoordinatorError(f"source {self.source!r}: call initialize() first")
+
+
+def _storable(error: str) -> str:
+    """Return an error's text as every store takes it: of bounded length, valid Unicode, and without NUL."""
+    text = error[:MAX_ERROR_CHARACTERS].replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return text.encode(errors="replace").decode()
 
 
 def check_lease_times(ownership_timeout: timedelta, safety_margin: timedelta) -> None:

@@ -39,6 +39,10 @@ class PartitionUpdateError(CoordinationError):
     """A conditional write was refused: the stored partition is not the version that was read."""
 
 
+class PartitionStatusError(CoordinationError):
+    """What a person asks for makes no sense for a partition that stands where this one does."""
+
+
 class ProgressChangedError(CoordinationError):
     """The stored progress is not the one that a new one was made from; the lease is still held."""
 

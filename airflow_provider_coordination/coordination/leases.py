@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -37,6 +38,16 @@ class _Lease:
     partition: Partition
     fencing_token: int
     trusted_until: float  # on the monotonic clock
+    measured_to: datetime | None  # the end of the lease that this is so long before; None if it was not measured
+    in_doubt: bool = False  # it was given back or deleted, and no answer came
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """When the store was asked for something, by both clocks."""
+
+    monotonic: float
+    now: datetime
 
 
 class Leases:
@@ -81,7 +92,7 @@ class Leases:
         """Tell whether the owner may act for the partition right now, by its own monotonic clock alone."""
         with self._lock:
             lease = self._leases.get(partition_key)
-            return lease is not None and self._clock.monotonic() < lease.trusted_until
+            return lease is not None and not lease.in_doubt and self._runs(lease)
 
     def leased(self, partition_key: str) -> Partition:
         """Return a partition that is held, as last written.
@@ -92,7 +103,7 @@ class Leases:
             return self._held_lease(partition_key).partition
 
     def fencing_token(self, partition_key: str) -> int:
-        """Return the version that this owner's acquisition wrote.
+        """Return the version that this owner's acquisition wrote, or a later one: larger than any earlier owner had.
 
         :raises PartitionNotOwnedError: if the partition is not held.
         """
@@ -104,29 +115,29 @@ class Leases:
     def acquire(self, limit: int) -> list[Partition]:
         """Lease up to `limit` available partitions, in the order of `acquisition_order`."""
         with self._lock:
-            asked_at, now = self._clock.monotonic(), self._clock.now()
+            asked = self._ask()
             acquired = self._store.acquire(
                 Acquisition(
                     source_identifier=self._source_identifier,
                     owner=self._owner,
                     limit=limit,
-                    ownership_timeout=now + self.ownership_timeout,
-                    available_by=now,
-                    expired_by=now - self._safety_margin,
+                    ownership_timeout=asked.now + self.ownership_timeout,
+                    available_by=asked.now,
+                    expired_by=asked.now - self._safety_margin,
                 )
             )
             for partition in acquired:
-                self._hold(partition, partition.version, asked_at)
+                self._hold(partition, partition.version, asked)
             return acquired
 
     def acquire_key(self, partition_key: str) -> Partition | None:
         """Lease this partition if it is available; None if it is not, or somebody else was faster."""
         with self._lock:
-            asked_at, now = self._clock.monotonic(), self._clock.now()
+            asked = self._ask()
             found = self._store.get(self._source_identifier, partition_key)
-            if found is None or not _is_available(found, now, expired_by=now - self._safety_margin):
+            if found is None or not _is_available(found, asked.now, expired_by=asked.now - self._safety_margin):
                 return None
-            intended = found.acquired(self._owner, now + self.ownership_timeout)
+            intended = found.acquired(self._owner, asked.now + self.ownership_timeout)
             try:
                 [written] = self._store.transact(update=[intended])
             except PartitionUpdateError:
@@ -134,7 +145,7 @@ class Leases:
                 if stored != intended.written():
                     return None
                 written = stored
-            self._hold(written, written.version, asked_at)
+            self._hold(written, written.version, asked)
             return written
 
     # Writing
@@ -161,19 +172,19 @@ class Leases:
         """
         with self._lock:
             lease = self._held_lease(partition_key)
-            if needs_trust and not self.owns(partition_key):
-                raise PartitionNotOwnedError(
-                    f"partition {partition_key!r}: the lease of {self._owner} ran out before it was renewed"
-                )
-            asked_at = self._clock.monotonic()
+            if needs_trust:
+                self._require_trust(lease)
+            asked = self._ask()
             current = lease.partition
             for _ in range(2):
                 intended = change(current)
                 try:
-                    written = self._store.transact(update=[intended], create=create, unchanged=unchanged)[0]
+                    with self._doubting(lease, unless=intended.owner == self._owner):
+                        written = self._store.transact(update=[intended], create=create, unchanged=unchanged)[0]
                     break
                 except PartitionUpdateError:
-                    stored = self._store.get(self._source_identifier, partition_key)
+                    with self._doubting(lease, unless=intended.owner == self._owner):
+                        stored = self._store.get(self._source_identifier, partition_key)
                     if stored == intended.written():  # the write happened, its answer was lost
                         written = stored
                         break
@@ -182,8 +193,10 @@ class Leases:
                         raise self._lost(partition_key, stored) from None
                     if stored.version == current.version:  # not this partition was refused, but another one
                         raise
-                    # An earlier write of this owner happened, and its answer was lost.
-                    self._leases[partition_key] = replace(lease, partition=stored)
+                    # An earlier write of this owner happened, and its answer was lost. It may have been an
+                    # acquisition after somebody else's, so the fencing token grows.
+                    lease = replace(lease, partition=stored, fencing_token=stored.version, in_doubt=False)
+                    self._leases[partition_key] = lease
                     if intended.progress != current.progress and stored.progress != current.progress:
                         raise ProgressChangedError(
                             f"partition {partition_key!r}: an earlier write of {self._owner} went through without an "
@@ -196,7 +209,7 @@ class Leases:
                     "another process must be using the same owner name"
                 )
             if written.owner == self._owner:
-                self._hold(written, lease.fencing_token, asked_at)
+                self._hold(written, lease.fencing_token, asked)
             else:
                 del self._leases[partition_key]
             return written
@@ -209,21 +222,20 @@ class Leases:
         with self._lock:
             for _ in range(2):
                 lease = self._held_lease(partition_key)
-                if not self.owns(partition_key):
-                    raise PartitionNotOwnedError(
-                        f"partition {partition_key!r}: the lease of {self._owner} ran out before it was renewed"
-                    )
+                self._require_trust(lease)
                 try:
-                    self._store.delete(lease.partition)
+                    with self._doubting(lease):
+                        self._store.delete(lease.partition)
                     break
                 except PartitionUpdateError:
-                    stored = self._store.get(self._source_identifier, partition_key)
+                    with self._doubting(lease):
+                        stored = self._store.get(self._source_identifier, partition_key)
                     if stored is None:  # the deletion happened, its answer was lost
                         break
                     if stored.owner != self._owner:
                         del self._leases[partition_key]
                         raise self._lost(partition_key, stored) from None
-                    self._leases[partition_key] = replace(lease, partition=stored)
+                    self._leases[partition_key] = replace(lease, partition=stored, in_doubt=False)
             else:
                 raise PartitionUpdateError(f"partition {partition_key!r}: it changes while it is deleted")
             del self._leases[partition_key]
@@ -241,55 +253,86 @@ class Leases:
         """Return a partition with its lease running for an ownership timeout from now, or longer where it did."""
         return partition.renewed(self._clock.now() + self.ownership_timeout)
 
-    def renew_due(self) -> list[str]:
-        """Renew every lease of which more than a third has passed; return their keys. Forget those that are lost."""
+    def renew_due(self) -> tuple[list[str], list[str]]:
+        """Renew every lease of which more than a third has passed; return their keys, and those found to be lost."""
         threshold = self.ownership_timeout * 2 / 3
-        renewed = []
-        for key, partition in self.held.items():
-            remaining = (partition.ownership_timeout or self._clock.now()) - self._clock.now()
-            if remaining > threshold and self.owns(key):
-                continue
-            try:
-                self.renew(key)
-                renewed.append(key)
-            except LOST as error:
-                log.warning("%s", error)
-        return renewed
+        renewed, lost = [], []
+        for key in self.held:
+            with self._lock:
+                lease = self._leases.get(key)
+                if lease is None:  # given back by another thread meanwhile: not lost
+                    continue
+                remaining = (lease.partition.ownership_timeout or self._clock.now()) - self._clock.now()
+                if remaining > threshold and self.owns(key):
+                    continue
+                try:
+                    self.renew(key)
+                    renewed.append(key)
+                except LOST as error:
+                    log.warning("%s", error)
+                    lost.append(key)
+        return renewed, lost
 
-    def recover(self) -> None:
+    def recover(self) -> list[str]:
         """Find out where the leases stand after the store was away, and renew those that are still this owner's.
 
-        Writes may have gone through without an answer, acquisitions among them, and others may have taken what ran out.
+        Writes may have gone through without an answer, acquisitions among them, and others may have taken what ran
+        out.
+
+        :returns: the keys of the leases that are lost.
         """
+        lost = []
         with self._lock:
-            assigned = all_partitions(self._store, self._source_identifier, PartitionStatus.ASSIGNED)
-            mine = {partition.partition_key: partition for partition in assigned if partition.owner == self._owner}
-            for key in self._leases.keys() - mine.keys():
-                log.warning("partition %r: the lease of %s is lost", key, self._owner)
-                del self._leases[key]
-            for key, stored in mine.items():
-                known = self._leases.get(key)
-                token = known.fencing_token if known else stored.version
-                self._leases[key] = _Lease(stored, token, known.trusted_until if known else self._clock.monotonic())
+            assigned = list(all_partitions(self._store, self._source_identifier, PartitionStatus.ASSIGNED))
+            for stored in assigned:
+                if stored.owner == self._owner and stored.partition_key not in self._leases:
+                    self._leases[stored.partition_key] = _Lease(
+                        stored, stored.version, trusted_until=self._clock.monotonic(), measured_to=None
+                    )
+            # What is known is not compared with the listing, which may be behind: renewing it finds out.
+            for key in list(self._leases):
                 try:
                     self.renew(key)
                 except LOST as error:
                     log.warning("%s", error)
+                    lost.append(key)
+        return lost
 
     # Inside
 
-    def _hold(self, partition: Partition, fencing_token: int, asked_at: float) -> None:
+    def _ask(self) -> _Asked:
+        return _Asked(self._clock.monotonic(), self._clock.now())
+
+    def _hold(self, partition: Partition, fencing_token: int, asked: _Asked) -> None:
         # The lease runs from when it was asked for, not from when the answer came; and how long it runs is measured
-        # once, when its end was written, since the wall clock may be set at any time.
+        # once, when its end is first known, since the wall clock may be set at any time.
         known = self._leases.get(partition.partition_key)
-        if known and known.partition.ownership_timeout == partition.ownership_timeout:
+        end = partition.ownership_timeout
+        assert end is not None
+        if known and known.measured_to == end:
             trusted_until = known.trusted_until
         else:
-            assert partition.ownership_timeout is not None
-            since_asked = timedelta(seconds=self._clock.monotonic() - asked_at)
-            runs = partition.ownership_timeout - self._clock.now() + since_asked
-            trusted_until = asked_at + (runs - self._safety_margin).total_seconds()
-        self._leases[partition.partition_key] = _Lease(partition, fencing_token, trusted_until)
+            trusted_until = asked.monotonic + (end - asked.now - self._safety_margin).total_seconds()
+        self._leases[partition.partition_key] = _Lease(partition, fencing_token, trusted_until, measured_to=end)
+
+    def _runs(self, lease: _Lease) -> bool:
+        return self._clock.monotonic() < lease.trusted_until
+
+    def _require_trust(self, lease: _Lease) -> None:
+        if not self._runs(lease):
+            raise PartitionNotOwnedError(
+                f"partition {lease.partition.partition_key!r}: the lease of {self._owner} ran out before it was renewed"
+            )
+
+    @contextmanager
+    def _doubting(self, lease: _Lease, *, unless: bool = False) -> Iterator[None]:
+        """Stop believing in a lease that may be given back: nobody answered. The next write or renewal finds out."""
+        try:
+            yield
+        except StoreUnavailableError:
+            if not unless:
+                self._leases[lease.partition.partition_key] = replace(lease, in_doubt=True)
+            raise
 
     def _lost(self, partition_key: str, stored: Partition | None) -> Exception:
         if stored is None:

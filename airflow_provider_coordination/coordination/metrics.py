@@ -44,6 +44,10 @@ class CoordinationMetric(StrEnum):
     """A supplier raised, or lost the lease on the global state while it ran."""
 
 
+PARTITIONS = "coordination.partitions"
+"""A gauge: how many partitions there are now, with the tags `source`, `store` and `status`."""
+
+
 class Metrics(Protocol):
     """Where counts go. Called from several threads; must neither block nor raise."""
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
 
@@ -37,6 +37,9 @@ class PartitionStatus(StrEnum):
     """Finished: all its data is delivered."""
 
 
+UNFINISHED = (PartitionStatus.UNASSIGNED, PartitionStatus.ASSIGNED, PartitionStatus.CLOSED)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Partition:
     """One unit of work of a source.
@@ -55,8 +58,8 @@ class Partition:
     :param closed_count: how often it was closed.
     :param attempts: how often in a row working on it failed, since it last got further.
     :param last_error: why it failed the last time; None if it did not since it last got further.
-    :param version: grows by one with every write; 0 on creation. The version that an acquisition wrote is
-        the owner's fencing token.
+    :param version: grows by one with every write; `first_version` on creation, 0 for what others created. The version
+        that an acquisition wrote is the owner's fencing token.
     """
 
     source_identifier: str
@@ -97,14 +100,22 @@ class Partition:
     def with_progress(self, progress: Mapping[str, Any]) -> Partition:
         """Return it with this state.
 
-        :raises ProgressError: if the stored state cannot be read, since this would overwrite it.
+        :raises ProgressError: if the stored state cannot be read, since this would overwrite it; or if the new one is
+            not JSON, or too large.
         """
         if self.unreadable_progress is not None:
             raise ProgressError(
                 f"partition {self.partition_key!r}: its stored progress is not a JSON object and is kept as it is: "
                 f"{self.unreadable_progress[:80]!r}; restore it, or reset the partition"
             )
-        return replace(self, progress=progress)
+        changed = replace(self, progress=progress)
+        size = len(progress_text(changed))  # ASCII, so characters are bytes
+        if size > MAX_PROGRESS_BYTES:
+            raise ProgressError(
+                f"partition {self.partition_key!r}: its progress has {size} bytes and may have {MAX_PROGRESS_BYTES}; "
+                "keep long lists in a file that the progress points to"
+            )
+        return changed
 
     def reset(self, progress: Mapping[str, Any], available_at: datetime) -> Partition:
         """Return it as new: without an owner or a history, with this state, queueing as of `available_at`.
@@ -150,6 +161,15 @@ class Partition:
         return replace(self, status=status, owner=None, ownership_timeout=None, reopen_at=None)
 
 
+def first_version(created_at: datetime) -> int:
+    """Return the version that a partition starts with: the microseconds since 1970.
+
+    A partition that is deleted and created again so never has a version that it had before, which somebody may still
+    hold in hand and would take for the present one.
+    """
+    return (created_at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
 def check_partition_key(partition_key: str) -> None:
     """Check that every store can hold this key.
 
@@ -174,6 +194,27 @@ def source_identifier(source: str, *, prefix: str | None = None, family: str = "
     return identifier
 
 
+class ItemFamily(NamedTuple):
+    """What the name of an item family says."""
+
+    prefix: str | None
+    source: str
+    family: str
+
+
+def parse_source_identifier(text: str) -> ItemFamily:
+    """Return what `source_identifier` put together.
+
+    :raises ValueError: if the text is not such a name.
+    """
+    match text.split("|"):
+        case [source, family] if source and family:
+            return ItemFamily(None, source, family)
+        case [prefix, source, family] if prefix and source and family:
+            return ItemFamily(prefix, source, family)
+    raise ValueError(f"source identifier {text!r} is not [prefix|]source|family")
+
+
 def _check_name(what: str, name: str, max_bytes: int) -> None:
     shown = repr(name) if len(name) <= 80 else f"{name[:80]!r}…"
     try:
@@ -192,20 +233,14 @@ def _check_name(what: str, name: str, max_bytes: int) -> None:
 def progress_text(partition: Partition) -> str:
     """Return a partition's state as the text that a store keeps.
 
-    :raises ProgressError: if it cannot be written as JSON, or is too large.
+    :raises ProgressError: if it cannot be written as JSON.
     """
     if partition.unreadable_progress is not None:
         return partition.unreadable_progress
     try:
-        text = json.dumps(partition.progress, separators=(",", ":"), allow_nan=False)
+        return json.dumps(partition.progress, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ProgressError(f"partition {partition.partition_key!r}: its progress is not JSON: {error}") from None
-    if len(text) > MAX_PROGRESS_BYTES:  # ASCII, so characters are bytes
-        raise ProgressError(
-            f"partition {partition.partition_key!r}: its progress has {len(text)} bytes and may have "
-            f"{MAX_PROGRESS_BYTES}; keep long lists in a file that the progress points to"
-        )
-    return text
 
 
 def read_progress(text: str | None) -> dict[str, Any]:

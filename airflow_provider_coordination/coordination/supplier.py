@@ -14,7 +14,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.leases import Leases
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, first_version
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.coordination.store import CoordinationStore
 
@@ -65,11 +65,13 @@ class GlobalState:
             return True
         if self._store.get(self._source_identifier, GLOBAL_STATE_KEY) is not None:
             return False
+        now = self._clock.now()
         first = Partition(
             source_identifier=self._source_identifier,
             partition_key=GLOBAL_STATE_KEY,
             status=PartitionStatus.UNASSIGNED,
-            priority=self._clock.now(),
+            priority=now,
+            version=first_version(now),
         )
         self._store.create([first])
         return self._leases.acquire_key(GLOBAL_STATE_KEY) is not None
@@ -84,18 +86,18 @@ class GlobalState:
         """
         state = self._leases.leased(GLOBAL_STATE_KEY)
         state.with_progress({})  # refused now, rather than after a long listing, if the state is unreadable
-        pages = iter(supplier(state.progress))
-        try:
-            with LeaseRenewer(self._leases):
+        with LeaseRenewer(self._leases):
+            pages = iter(supplier(state.progress))  # one that is no generator does all its work here
+            try:
                 for page in pages:
                     if not self._leases.owns(GLOBAL_STATE_KEY):
                         self._leases.renew(GLOBAL_STATE_KEY)  # raises if another worker took over
                     yield page
                     if page.state is not None:
                         self._save(page.state)
-        finally:
-            if isinstance(pages, Generator):
-                pages.close()  # cut off between two pages, it cleans up now
+            finally:
+                if isinstance(pages, Generator):
+                    pages.close()  # cut off between two pages, it cleans up now
 
     def release(self) -> None:
         """Give the lease back; never raises, since an error may be on its way already."""

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -12,37 +10,17 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionNotFoundError,
     PartitionNotOwnedError,
     PartitionUpdateError,
-    ProgressChangedError,
-    StoreUnavailableError,
     UninitializedCoordinatorError,
 )
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, keys
 from tests.support.clock import ManualClock
-
-TIMEOUT, MARGIN = 60, 5
-
-
-class Fleet:
-    """Owners that share a store, each with its own clock."""
-
-    def __init__(self, store: InMemoryStore | None = None) -> None:
-        self.store = store or InMemoryStore()
-        self.clock = ManualClock()
-
-    def owner(self, name: str, clock: ManualClock | None = None) -> SourceCoordinator:
-        coordinator = SourceCoordinator(self.store, "clicks", name, prefix="test", clock=clock or self.clock)
-        coordinator.initialize()
-        return coordinator
 
 
 @pytest.fixture
 def fleet() -> Fleet:
     return Fleet()
-
-
-def keys(partitions: Sequence[Partition]) -> list[str]:
-    return [p.partition_key for p in partitions]
 
 
 def test_the_item_family_is_prefix_source_and_kind(fleet: Fleet) -> None:
@@ -91,18 +69,18 @@ def test_an_acquired_partition_is_held_and_owned(fleet: Fleet) -> None:
     a.create_partitions({"x": {}})
     assert keys(a.acquire(5)) == ["x"]
     assert list(a.held) == ["x"]
-    assert a.owns("x") and a.fencing_token("x") == 1
+    assert a.owns("x") and a.fencing_token("x") == a.held["x"].version
     assert fleet.owner("b").acquire(5) == []
 
 
 def test_saving_progress_renews_and_keeps_the_fencing_token(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
-    a.acquire(1)
+    [acquired] = a.acquire(1)
     fleet.clock.advance(50)
     saved = a.save_progress("x", {"checkpoint": "7"})
     assert saved.ownership_timeout == fleet.clock.now() + timedelta(seconds=TIMEOUT)
-    assert (saved.version, a.fencing_token("x")) == (2, 1)
+    assert (saved.version, a.fencing_token("x")) == (acquired.version + 1, acquired.version)
     fleet.clock.advance(50)
     assert a.owns("x")
 
@@ -124,7 +102,7 @@ def test_the_owner_stops_trusting_a_lease_before_others_may_take_it(fleet: Fleet
 def test_work_on_a_lease_that_ran_out_is_refused_although_nobody_took_it(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
-    a.acquire(1)
+    [acquired] = a.acquire(1)
     fleet.clock.advance(TIMEOUT)
     for work in (
         lambda: a.save_progress("x", {"lost": True}),
@@ -133,8 +111,7 @@ def test_work_on_a_lease_that_ran_out_is_refused_although_nobody_took_it(fleet: 
     ):
         with pytest.raises(PartitionNotOwnedError, match="ran out before it was renewed"):
             work()
-    stored = a.get("x")
-    assert stored is not None and stored.version == 1
+    assert a.get("x") == acquired
 
 
 def test_a_lease_that_ran_out_is_revived_by_renewal_while_nobody_took_it(fleet: Fleet) -> None:
@@ -143,7 +120,7 @@ def test_a_lease_that_ran_out_is_revived_by_renewal_while_nobody_took_it(fleet: 
     a.acquire(1)
     fleet.clock.advance(TIMEOUT + 100)
     a.renew("x")
-    assert a.owns("x") and a.fencing_token("x") == 1
+    assert a.owns("x") and a.fencing_token("x") < a.held["x"].version
     a.save_progress("x", {"ok": True})
 
 
@@ -164,7 +141,7 @@ def test_an_owner_that_lost_its_lease_can_write_nothing(fleet: Fleet) -> None:
     fleet.clock.advance(TIMEOUT + MARGIN)
     [taken] = b.acquire(1)
     assert a.owns("x")
-    with pytest.raises(PartitionNotOwnedError, match="lease of a is lost; it is ASSIGNED now, owner b, version 2"):
+    with pytest.raises(PartitionNotOwnedError, match="lease of a is lost; it is ASSIGNED now, owner b, version"):
         a.save_progress("x", {"zombie": True})
     assert a.held == {}
     with pytest.raises(PartitionNotOwnedError, match="is not leased to a"):
@@ -196,14 +173,14 @@ def test_renewal_never_shortens_a_lease(fleet: Fleet) -> None:
 def test_renew_due_leaves_fresh_leases_alone_and_forgets_lost_ones(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.create_partitions({"x": {}, "y": {}, "z": {}})
-    a.acquire(3)
+    acquired = {p.partition_key: p.version for p in a.acquire(3)}
     fleet.clock.advance(25)
     a.save_progress("x", {})
     assert b.give_up_owner("nobody") == []
     lost = a.held["z"]
     fleet.store.transact(update=[lost.given_up(fleet.clock.now())])
     a.renew_due()
-    assert {key: p.version for key, p in a.held.items()} == {"x": 2, "y": 2}
+    assert {key: p.version - acquired[key] for key, p in a.held.items()} == {"x": 1, "y": 1}
 
 
 def test_completing_disowns_and_keeps_the_progress(fleet: Fleet) -> None:
@@ -299,60 +276,6 @@ def test_a_partition_that_vanished_is_told_apart_from_one_that_was_taken(fleet: 
         a.save_progress("x", {})
 
 
-class LosesAnswers(InMemoryStore):
-    """Writes what it is told, but the next answer gets lost on the way."""
-
-    lose_next = False
-
-    def transact(self, **changes: Any) -> list[Partition]:
-        written = super().transact(**changes)
-        if self.lose_next:
-            self.lose_next = False
-            raise StoreUnavailableError("connection reset")
-        return written
-
-
-def test_a_write_whose_answer_was_lost_does_not_lose_the_lease() -> None:
-    store = LosesAnswers()
-    a = Fleet(store).owner("a")
-    a.create_partitions({"x": {}})
-    a.acquire(1)
-    store.lose_next = True
-    with pytest.raises(StoreUnavailableError):
-        a.save_progress("x", {"n": 1})
-    a.renew("x")
-    assert a.held["x"].progress == {"n": 1}
-    assert a.save_progress("x", {"n": 2}).version == 4
-    assert a.owns("x")
-
-
-def test_progress_made_from_an_older_one_than_the_stored_is_refused_and_the_lease_kept() -> None:
-    store = LosesAnswers()
-    a = Fleet(store).owner("a")
-    a.create_partitions({"x": {}})
-    a.acquire(1)
-    store.lose_next = True
-    with pytest.raises(StoreUnavailableError):
-        a.save_progress("x", {"n": 1})
-    with pytest.raises(ProgressChangedError, match="goes on from the stored progress"):
-        a.save_progress("x", {"m": 1})
-    assert a.owns("x")
-    assert a.held["x"].progress == {"n": 1}
-
-
-def test_repeating_a_completion_whose_answer_was_lost_finds_it_done() -> None:
-    store = LosesAnswers()
-    a = Fleet(store).owner("a")
-    a.create_partitions({"x": {}})
-    a.acquire(1)
-    store.lose_next = True
-    with pytest.raises(StoreUnavailableError):
-        a.complete("x", {"n": 1})
-    a.complete("x", {"n": 1})
-    stored = a.get("x")
-    assert stored is not None and stored.status is PartitionStatus.COMPLETED and stored.version == 2
-
-
 def test_the_fair_share_counts_live_owners_and_unfinished_partitions(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.create_partitions({f"p{n}": {} for n in range(5)})
@@ -365,3 +288,128 @@ def test_the_fair_share_counts_live_owners_and_unfinished_partitions(fleet: Flee
     a.acquire(1)
     a.complete(*a.held, {})
     assert a.fair_share() == 4
+
+
+# Waiting for an acknowledgment
+
+
+def test_a_lease_that_waits_for_an_acknowledgment_needs_no_renewal(fleet: Fleet) -> None:
+    a, b = fleet.working("a", "x"), fleet.owner("b")
+    waiting = a.await_acknowledgment("x", timedelta(hours=2))
+    assert waiting.ownership_timeout == fleet.clock.now() + timedelta(hours=2)
+    fleet.clock.advance(7200 - MARGIN - 1)
+    assert a.owns("x") and b.acquire(1) == []
+    fleet.clock.advance(1)
+    assert not a.owns("x")
+    fleet.clock.advance(2 * MARGIN)
+    assert keys(b.acquire(1)) == ["x"]
+
+
+@pytest.mark.parametrize(
+    "act", ["renew", "save_progress", "checkpoint", "renew_due", "await_acknowledgment", "recover"]
+)
+def test_nothing_shortens_the_wait_for_an_acknowledgment(fleet: Fleet, act: str) -> None:
+    a = fleet.working("a", "x")
+    end = a.await_acknowledgment("x", timedelta(hours=2)).ownership_timeout
+    arguments: dict[str, tuple[object, ...]] = {
+        "renew": ("x",),
+        "save_progress": ("x", {"n": 1}),
+        "checkpoint": ("x", {"n": 1}),
+        "await_acknowledgment": ("x", timedelta(minutes=1)),
+    }
+    fleet.clock.advance(3600)
+    getattr(a, act)(*arguments.get(act, ()))
+    assert fleet.stored().ownership_timeout == end
+    fleet.clock.advance(3600 - MARGIN - 1)
+    assert a.owns("x")
+    fleet.clock.advance(1)
+    assert not a.owns("x")
+
+
+def test_a_lease_that_waits_is_not_renewed_until_its_end_is_near(fleet: Fleet) -> None:
+    a = fleet.working("a", "x")
+    waiting = a.await_acknowledgment("x", timedelta(hours=2))
+    fleet.clock.advance(7200 - 41)
+    a.renew_due()
+    assert fleet.stored() == waiting
+    fleet.clock.advance(1)
+    a.renew_due()
+    assert fleet.stored().ownership_timeout == fleet.clock.now() + timedelta(seconds=TIMEOUT)
+
+
+def test_a_lease_that_ran_out_cannot_be_made_to_wait(fleet: Fleet) -> None:
+    a = fleet.working("a", "x")
+    fleet.clock.advance(TIMEOUT)
+    with pytest.raises(PartitionNotOwnedError, match="ran out before it was renewed"):
+        a.await_acknowledgment("x", timedelta(hours=2))
+
+
+# Closing, completing, deleting
+
+
+def test_the_closing_of_the_last_number_completes_and_keeps_the_progress(fleet: Fleet) -> None:
+    a = fleet.working("a", "x")
+    a.save_progress("x", {"n": 1})
+    for number in (1, 2):
+        assert a.close("x", timedelta(seconds=30), max_closed_count=3).status is PartitionStatus.CLOSED
+        assert fleet.stored().closed_count == number
+        fleet.clock.advance(30)
+        a.acquire(1)
+    closed = a.close("x", timedelta(seconds=30), max_closed_count=3)
+    assert (closed.status, closed.closed_count, closed.reopen_at) == (PartitionStatus.COMPLETED, 3, None)
+    assert closed.priority == fleet.clock.now() and closed.progress == {"n": 1}
+    assert a.held == {} and fleet.stored() == closed
+
+
+def test_without_a_last_number_a_partition_may_be_closed_for_ever(fleet: Fleet) -> None:
+    a = fleet.working("a", "x")
+    for _ in range(50):
+        assert a.close("x", timedelta(seconds=30)).status is PartitionStatus.CLOSED
+        fleet.clock.advance(30)
+        a.acquire(1)
+
+
+def test_completed_partitions_are_found_by_when_they_were_really_completed(fleet: Fleet) -> None:
+    a = fleet.working("a", "early", "late", "open")
+    fleet.clock.advance(10)
+    a.await_acknowledgment("early", timedelta(hours=2))  # where its lease ended does not matter
+    a.complete("early")
+    fleet.clock.advance(10)
+    noon = fleet.clock.now()
+    a.complete("late")
+    assert keys(list(a.completed_since(noon))) == ["late"]
+    assert keys(list(a.completed_since(noon - timedelta(seconds=10)))) == ["early", "late"]
+    assert list(a.completed_since(noon + timedelta(microseconds=1))) == []
+
+
+def test_a_deleted_partition_is_gone_and_can_be_created_anew(fleet: Fleet) -> None:
+    a = fleet.working("a", "x")
+    a.save_progress("x", {"old": True})
+    a.delete("x")
+    assert a.get("x") is None and a.held == {}
+    assert a.create_partitions({"x": {}}) == ["x"]
+    assert fleet.stored().progress == {}
+
+
+def test_a_partition_is_deleted_by_its_owner_alone(fleet: Fleet) -> None:
+    a, b = fleet.working("a", "x"), fleet.owner("b")
+    with pytest.raises(PartitionNotOwnedError, match="is not leased to b"):
+        b.delete("x")
+    fleet.clock.advance(TIMEOUT)
+    with pytest.raises(PartitionNotOwnedError, match="ran out before it was renewed"):
+        a.delete("x")
+    fleet.clock.advance(MARGIN)
+    b.acquire(1)
+    a.renew_due()
+    with pytest.raises(PartitionNotOwnedError, match="is not leased to a"):
+        a.delete("x")
+    assert b.owns("x")
+
+
+def test_an_owner_that_lost_a_partition_unawares_does_not_delete_it(fleet: Fleet) -> None:
+    a, b = fleet.working("a", "x", clock=ManualClock()), fleet.owner("b")
+    fleet.lease_passes()
+    [taken] = b.acquire(1)
+    with pytest.raises(PartitionNotOwnedError, match="the lease of a is lost; it is ASSIGNED now, owner b"):
+        a.delete("x")
+    assert fleet.stored() == taken

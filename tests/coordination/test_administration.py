@@ -1,0 +1,358 @@
+"""What a person may do to partitions, whoever owns them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from airflow_provider_coordination.coordination.administration import MAX_TRIES, Administration
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import (
+    PartitionNotFoundError,
+    PartitionNotOwnedError,
+    PartitionStatusError,
+    PartitionUpdateError,
+    ProgressError,
+)
+from airflow_provider_coordination.coordination.partition import (
+    PARKED_UNTIL,
+    Partition,
+    PartitionStatus,
+    parse_source_identifier,
+    source_identifier,
+)
+from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.sql import SqlStore
+from tests.support.clock import ManualClock
+
+FAMILY = "test|clicks|PARTITION"
+
+
+class Office:
+    """A store, the owner `a` who works on its partitions, and the person."""
+
+    def __init__(self, store: CoordinationStore) -> None:
+        store.initialize()
+        self.store = store
+        self.clock = ManualClock()
+        self.a = self.owner("a")
+        self.person = Administration(store, FAMILY, self.clock)
+
+    def owner(self, name: str) -> SourceCoordinator:
+        coordinator = SourceCoordinator(self.store, "clicks", name, prefix="test", clock=self.clock)
+        coordinator.initialize()
+        return coordinator
+
+    def waiting(self) -> None:
+        self.a.create_partitions({"p": {"n": 1}})
+
+    def leased(self) -> None:
+        self.waiting()
+        self.a.acquire(1)
+
+    def failed(self) -> None:
+        self.leased()
+        self.a.fail("p", "no luck")
+
+    def resting(self) -> None:
+        self.leased()
+        self.a.close("p", timedelta(hours=1))
+
+    def parked(self) -> None:
+        self.leased()
+        [partition] = self.a.held.values()
+        self.store.transact(update=[partition.failed("no luck").closed(PARKED_UNTIL)])
+
+    def completed(self) -> None:
+        self.leased()
+        self.a.complete("p", {"n": 2})
+
+    @property
+    def p(self) -> Partition:
+        return self.person.get("p")
+
+
+@pytest.fixture(params=["in_memory", "sqlite"])
+def office(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Office]:
+    sqlite = request.param == "sqlite"
+    store = SqlStore(f"sqlite:///{tmp_path}/c.db", table="coordination_partition") if sqlite else InMemoryStore()
+    yield Office(store)
+    store.close()
+
+
+class Operation(Protocol):
+    def __call__(self, person: Administration, seen: Partition | None = None) -> Partition: ...
+
+
+OPERATIONS: dict[str, Operation] = {
+    "release": lambda person, seen=None: person.release("p", seen=seen),
+    "reopen": lambda person, seen=None: person.reopen("p", seen=seen),
+    "reset": lambda person, seen=None: person.reset("p", {"n": 0}, seen=seen),
+    "delete": lambda person, seen=None: person.delete("p", seen=seen),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_a_partition_that_does_not_exist_is_named(office: Office, operation: Operation) -> None:
+    with pytest.raises(PartitionNotFoundError, match=r"partition 'p' of 'test\|clicks\|PARTITION' does not exist"):
+        operation(office.person)
+
+
+def test_a_released_partition_waits_with_its_progress_and_failures(office: Office) -> None:
+    office.failed()
+    office.a.acquire(1)
+    office.clock.advance(10)
+    written = office.person.release("p")
+    assert written == office.p
+    assert (written.status, written.owner, written.progress) == (PartitionStatus.UNASSIGNED, None, {"n": 1})
+    assert (written.attempts, written.priority) == (1, office.clock.now())
+
+
+@pytest.mark.parametrize("operation", ["release", "reset", "delete"])
+def test_every_write_of_the_former_owner_is_refused(office: Office, operation: str) -> None:
+    office.leased()
+    OPERATIONS[operation](office.person)
+    with pytest.raises((PartitionNotOwnedError, PartitionNotFoundError)):
+        office.a.save_progress("p", {"n": 7})
+    assert not office.a.held
+
+
+def test_a_lease_that_ran_out_can_be_released_too(office: Office) -> None:
+    office.leased()
+    office.clock.advance(1000)
+    assert office.person.release("p").owner is None
+
+
+@pytest.mark.parametrize("standing", ["waiting", "resting", "completed"])
+def test_what_nobody_holds_is_not_released(office: Office, standing: str) -> None:
+    getattr(office, standing)()
+    before = office.p
+    with pytest.raises(PartitionStatusError, match=r"partition 'p' is \w+: nobody holds it"):
+        office.person.release("p")
+    assert office.p == before
+
+
+@pytest.mark.parametrize("standing", ["resting", "parked"])
+def test_a_reopened_partition_is_available_at_once_with_its_failures_forgotten(office: Office, standing: str) -> None:
+    getattr(office, standing)()
+    written = office.person.reopen("p")
+    assert (written.status, written.attempts, written.last_error) == (PartitionStatus.UNASSIGNED, 0, None)
+    assert written.progress == {"n": 1}
+    assert [p.partition_key for p in office.owner("b").acquire(1)] == ["p"]
+
+
+def test_reopening_what_waits_after_a_failure_forgets_the_failure_and_keeps_its_place(office: Office) -> None:
+    office.failed()
+    before = office.p
+    office.clock.advance(10)
+    written = office.person.reopen("p")
+    assert (before.attempts, written.attempts, written.last_error) == (1, 0, None)
+    assert written.priority == before.priority
+
+
+def test_reopening_what_waits_for_a_later_time_makes_it_available_now(office: Office) -> None:
+    office.leased()
+    office.a.give_up("p", after=timedelta(hours=1))
+    assert office.person.reopen("p").priority == office.clock.now()
+
+
+@pytest.mark.parametrize(
+    ("standing", "message"),
+    [
+        ("completed", "partition 'p' is COMPLETED: all its data is delivered; .* use reset"),
+        ("leased", "partition 'p' is ASSIGNED: a works on it; .* use release"),
+        ("waiting", "partition 'p' is UNASSIGNED: it waits for an owner already"),
+    ],
+)
+def test_what_is_not_closed_is_not_reopened(office: Office, standing: str, message: str) -> None:
+    getattr(office, standing)()
+    with pytest.raises(PartitionStatusError, match=message):
+        office.person.reopen("p")
+
+
+@pytest.mark.parametrize("standing", ["waiting", "leased", "failed", "resting", "parked", "completed"])
+def test_a_partition_is_reset_wherever_it_stands(office: Office, standing: str) -> None:
+    getattr(office, standing)()
+    version = office.p.version
+    office.clock.advance(10)
+    written = office.person.reset("p", {"n": 0})
+    assert written == office.p
+    assert written == Partition(
+        source_identifier=FAMILY,
+        partition_key="p",
+        status=PartitionStatus.UNASSIGNED,
+        priority=office.clock.now(),
+        progress={"n": 0},
+        version=version + 1,
+    )
+
+
+def test_a_reset_overwrites_progress_that_cannot_be_read() -> None:
+    office = Office(InMemoryStore())
+    office.store.create(
+        [
+            Partition(
+                source_identifier=FAMILY,
+                partition_key="p",
+                status=PartitionStatus.UNASSIGNED,
+                priority=office.clock.now(),
+                unreadable_progress="[1, 2",
+            )
+        ]
+    )
+    assert office.p.unreadable_progress == "[1, 2"
+    written = office.person.reset("p", {"n": 0})
+    assert (written.progress, written.unreadable_progress) == ({"n": 0}, None)
+
+
+def test_what_is_no_json_is_not_stored(office: Office) -> None:
+    office.waiting()
+    with pytest.raises(ProgressError, match="its progress is not JSON"):
+        office.person.reset("p", {"n": {1}})
+
+
+@pytest.mark.parametrize("standing", ["waiting", "leased", "resting", "completed"])
+def test_a_partition_is_deleted_wherever_it_stands(office: Office, standing: str) -> None:
+    getattr(office, standing)()
+    before = office.p
+    assert office.person.delete("p") == before
+    assert office.store.get(FAMILY, "p") is None
+
+
+@pytest.mark.parametrize("operation", ["release", "reset", "delete"])
+def test_renewals_and_progress_since_the_person_looked_do_not_matter(office: Office, operation: str) -> None:
+    office.leased()
+    seen = office.p
+    office.a.save_progress("p", {"n": 5})
+    office.a.renew("p")
+    written = OPERATIONS[operation](office.person, seen)
+    assert written.progress == ({"n": 0} if operation == "reset" else {"n": 5})
+
+
+@pytest.mark.parametrize("operation", ["release", "reset", "delete"])
+def test_another_owner_than_the_person_saw_is_left_alone(office: Office, operation: str) -> None:
+    office.leased()
+    seen = office.p
+    office.a.give_up("p")
+    office.owner("b").acquire(1)
+    before = office.p
+    with pytest.raises(
+        PartitionUpdateError, match="has changed in the meantime: it was ASSIGNED to a and is ASSIGNED to b now"
+    ):
+        OPERATIONS[operation](office.person, seen)
+    assert office.p == before
+
+
+def test_a_partition_that_was_deleted_meanwhile_is_said_to_be_gone(office: Office) -> None:
+    office.leased()
+    seen = office.p
+    office.person.delete("p")
+    with pytest.raises(PartitionNotFoundError, match="'p'"):
+        office.person.release("p", seen=seen)
+
+
+class LosesAnswers(InMemoryStore):
+    """Writes what it is told, loses the answer, and finds its own write when it tries again."""
+
+    def transact(
+        self,
+        *,
+        update: Sequence[Partition] = (),
+        create: Sequence[Partition] = (),
+        unchanged: Sequence[Partition] = (),
+    ) -> list[Partition]:
+        super().transact(update=update, create=create, unchanged=unchanged)
+        return super().transact(update=update, create=create, unchanged=unchanged)
+
+    def delete(self, partition: Partition) -> None:
+        super().delete(partition)
+        super().delete(partition)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_a_write_whose_answer_was_lost_is_recognised(operation: Operation) -> None:
+    store = LosesAnswers()
+    status = PartitionStatus.CLOSED if operation is OPERATIONS["reopen"] else PartitionStatus.ASSIGNED
+    clock = ManualClock()
+    store.create([Partition(source_identifier=FAMILY, partition_key="p", status=status, priority=clock.now())])
+    assert operation(Administration(store, FAMILY, clock)).partition_key == "p"
+    stored = store.get(FAMILY, "p")
+    assert stored is None or (stored.status, stored.version) == (PartitionStatus.UNASSIGNED, 1)
+
+
+class RenewedBeforeEachWrite(InMemoryStore):
+    """The owner is faster, so many times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    def renew(self) -> None:
+        stored = self.get(FAMILY, "p")
+        if self.times and stored is not None:
+            self.times -= 1
+            super().transact(update=[stored])
+
+    def transact(
+        self,
+        *,
+        update: Sequence[Partition] = (),
+        create: Sequence[Partition] = (),
+        unchanged: Sequence[Partition] = (),
+    ) -> list[Partition]:
+        self.renew()
+        return super().transact(update=update, create=create, unchanged=unchanged)
+
+    def delete(self, partition: Partition) -> None:
+        self.renew()
+        super().delete(partition)
+
+
+def renewed_before_each_write(times: int) -> Administration:
+    store, clock = RenewedBeforeEachWrite(times), ManualClock()
+    lease = Partition(
+        source_identifier=FAMILY, partition_key="p", status=PartitionStatus.ASSIGNED, priority=clock.now(), owner="a"
+    )
+    store.create([lease])
+    return Administration(store, FAMILY, clock)
+
+
+@pytest.mark.parametrize("operation", ["release", "reset", "delete"])
+def test_it_tries_again_when_the_owner_was_faster(operation: str) -> None:
+    assert OPERATIONS[operation](renewed_before_each_write(MAX_TRIES - 1)).partition_key == "p"
+
+
+@pytest.mark.parametrize("operation", ["release", "reset", "delete"])
+def test_it_does_not_try_for_ever(operation: str) -> None:
+    with pytest.raises(PartitionUpdateError, match=f"partition 'p' changed {MAX_TRIES} times meanwhile; try again"):
+        OPERATIONS[operation](renewed_before_each_write(MAX_TRIES))
+
+
+def test_one_line_tells_what_was_done_to_whose_partition(office: Office, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    office.leased()
+    caplog.clear()
+    office.person.release("p")
+    office.person.delete("p")
+    assert caplog.messages == [
+        "partition released by hand: source=clicks partition=p former_status=ASSIGNED former_owner=a",
+        "partition deleted by hand: source=clicks partition=p former_status=UNASSIGNED former_owner=None",
+    ]
+
+
+@pytest.mark.parametrize("prefix", [None, "test"])
+def test_the_name_of_an_item_family_is_read_as_it_was_written(prefix: str | None) -> None:
+    identifier = source_identifier("clicks", prefix=prefix, family="GLOBAL_STATE")
+    assert parse_source_identifier(identifier) == (prefix, "clicks", "GLOBAL_STATE")
+
+
+@pytest.mark.parametrize("text", ["", "clicks", "|PARTITION", "clicks|", "a|b|c|PARTITION", "|clicks|PARTITION"])
+def test_what_is_no_name_of_an_item_family_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not \[prefix\|\]source\|family"):
+        parse_source_identifier(text)

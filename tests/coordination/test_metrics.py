@@ -1,0 +1,177 @@
+"""What is counted, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+import pytest
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.coordination.metrics import CoordinationMetric, MetricTotals
+from airflow_provider_coordination.coordination.retries import RetryPolicy
+from airflow_provider_coordination.coordination.supplier import Page
+from tests.coordination.fleet import Fleet, seconds
+from tests.coordination.unreliable_store import NOT_MADE, Fault
+
+
+def counts(fleet: Fleet, act: Callable[[SourceCoordinator], object], **options: object) -> dict[str, float]:
+    """Count what an act counts, of an owner of "x" beside whom "y" is free."""
+    a = fleet.working("a", "x", metrics=(totals := MetricTotals()), **options)
+    a.create_partitions({"y": {}})
+    before = totals.totals
+    with suppress(CoordinationError):
+        act(a)
+    after = totals.totals
+    return {
+        name.removeprefix("coordination."): after[name] - before.get(name, 0)
+        for name in after
+        if after[name] != before.get(name, 0)
+    }
+
+
+ACTS: dict[str, tuple[Callable[[SourceCoordinator], object], dict[str, float]]] = {
+    "create": (lambda a: a.create_partitions({"y": {}, "z": {}, "w": {}}), {"partitions_created": 2}),
+    "acquire": (lambda a: a.acquire(5), {"partitions_acquired": 1}),
+    "acquire nothing": (
+        lambda a: (a.acquire(5), a.acquire(5)),
+        {"partitions_acquired": 1, "no_partitions_acquired": 1},
+    ),
+    "acquire none": (lambda a: a.acquire(0), {}),
+    "get next": (lambda a: a.get_next_partition(), {"partitions_acquired": 1}),
+    "save": (lambda a: a.save_progress("x", {}), {"progress_saved": 1}),
+    "checkpoint": (lambda a: a.checkpoint("x", {}), {"progress_saved": 1}),
+    "renew": (lambda a: a.renew("x"), {"leases_renewed": 1}),
+    "renew what is not due": (lambda a: a.renew_due(), {}),
+    "await": (lambda a: a.await_acknowledgment("x", seconds(300)), {}),
+    "complete": (lambda a: a.complete("x"), {"partitions_completed": 1}),
+    "close": (lambda a: a.close("x", seconds(1)), {"partitions_closed": 1}),
+    "close for good": (lambda a: a.close("x", seconds(1), max_closed_count=1), {"partitions_completed": 1}),
+    "give up": (lambda a: a.give_up("x"), {"partitions_given_up": 1}),
+    "give up all": (lambda a: (a.acquire(1), a.give_up_all()), {"partitions_acquired": 1, "partitions_given_up": 2}),
+    "give up another's": (lambda a: a.give_up_owner("a"), {"partitions_given_up": 1}),
+    "fail": (lambda a: a.fail("x", "boom"), {"attempts_failed": 1, "partitions_given_up": 1}),
+    "delete": (lambda a: a.delete("x"), {"partitions_deleted": 1}),
+    "save what is not held": (lambda a: a.save_progress("y", {}), {"partition_not_owned_errors": 1}),
+    "complete what is not held": (lambda a: a.complete("y"), {"partition_not_owned_errors": 1}),
+    "save what is not JSON": (
+        lambda a: a.save_progress("x", {"n": object()}),
+        {"save_state_partition_update_errors": 1},
+    ),
+    "supply": (
+        lambda a: a.supply(lambda state: [Page({"z": {}}), Page({"w": {}, "x": {}})]),
+        {"partition_creation_supplier_invocations": 1, "partitions_created": 2},
+    ),
+    "supply in vain": (lambda a: a.supply(broken), {"supplier_failures": 1}),
+}
+
+
+def broken(state: Mapping[str, object]) -> list[Page]:
+    raise CoordinationError("no such bucket")
+
+
+@pytest.mark.parametrize(("act", "expected"), ACTS.values(), ids=ACTS)
+def test_each_act_counts_what_it_did(act: Callable[[SourceCoordinator], object], expected: dict[str, float]) -> None:
+    assert counts(Fleet(), act) == expected
+
+
+def test_a_renewal_that_was_due_is_counted() -> None:
+    fleet = Fleet()
+    assert counts(fleet, lambda a: (fleet.clock.advance(30), a.renew_due())) == {"leases_renewed": 1}
+
+
+@pytest.mark.parametrize("act", ["renew_due", "recover"])
+def test_a_lease_that_is_found_to_be_lost_is_counted(act: str) -> None:
+    fleet = Fleet()
+
+    def loses(a: SourceCoordinator) -> None:
+        fleet.clock.advance(70)
+        fleet.owner("b").acquire(5)
+        getattr(a, act)()
+
+    assert counts(fleet, loses) == {"partition_not_owned_errors": 1}
+
+
+def test_a_partition_that_is_gone_is_counted_apart() -> None:
+    fleet = Fleet()
+
+    def vanishes(a: SourceCoordinator) -> None:
+        fleet.store.store.delete(fleet.stored())
+        a.save_progress("x", {})
+
+    assert counts(fleet, vanishes) == {"partition_not_found_errors": 1}
+
+
+def test_a_partition_that_rests_or_is_parked_is_counted_as_that_too() -> None:
+    resting = {"attempts_failed": 1, "partitions_given_up": 1, "partitions_closed": 1}
+    assert counts(Fleet(), lambda a: a.fail("x", "!"), retry_policy=RetryPolicy(max_attempts=1)) == resting
+    parked = {"attempts_failed": 1, "partitions_given_up": 1, "partitions_parked": 1}
+    policy = RetryPolicy(max_attempts=1, max_closed_count=0)
+    assert counts(Fleet(), lambda a: a.fail("x", "!"), retry_policy=policy) == parked
+
+
+@pytest.mark.parametrize(
+    ("act", "counter"),
+    [
+        (lambda a: a.save_progress("x", {}), "save_state_partition_update_errors"),
+        (lambda a: a.checkpoint("x", {}), "save_state_partition_update_errors"),
+        (lambda a: a.complete("x"), "complete_partition_update_errors"),
+        (lambda a: a.close("x", seconds(1)), "close_partition_update_errors"),
+        (lambda a: a.close("x", seconds(1), max_closed_count=1), "complete_partition_update_errors"),
+    ],
+)
+def test_a_write_that_fails_is_counted_as_what_it_was_to_do(
+    act: Callable[[SourceCoordinator], object], counter: str
+) -> None:
+    fleet = Fleet()
+
+    def fails(a: SourceCoordinator) -> None:
+        fleet.store.fault = NOT_MADE
+        act(a)
+
+    assert counts(fleet, fails) == {counter: 1}
+
+
+def test_a_lease_that_is_given_back_while_others_are_renewed_is_not_counted_as_lost() -> None:
+    fleet = Fleet()
+
+    def both(a: SourceCoordinator) -> None:
+        a.acquire(1)
+        fleet.clock.advance(30)
+        fleet.store.fault = Fault(before=lambda: a.complete("y"))  # by another thread, while x is renewed
+        a.renew_due()
+
+    assert counts(fleet, both) == {"partitions_acquired": 1, "partitions_completed": 1, "leases_renewed": 1}
+
+
+class Recording:
+    """Keeps every count as it came."""
+
+    def __init__(self) -> None:
+        self.counted: list[tuple[str, Mapping[str, str], int]] = []
+
+    def count(self, name: str, tags: Mapping[str, str], by: int = 1) -> None:
+        self.counted.append((name, dict(tags), by))
+
+    def gauge(self, name: str, value: float, tags: Mapping[str, str]) -> None:
+        raise AssertionError("a coordinator notes no values")
+
+
+def test_every_count_says_of_which_source_and_in_which_store() -> None:
+    recording = Recording()
+    Fleet().working("a", "x", "y", metrics=recording)
+    tags = {"source": "clicks", "store": "in_memory"}
+    assert recording.counted == [
+        (CoordinationMetric.PARTITIONS_CREATED, tags, 2),
+        (CoordinationMetric.PARTITIONS_ACQUIRED, tags, 2),
+    ]
+
+
+def test_totals_are_sorted_and_keep_the_last_value_of_a_gauge() -> None:
+    totals = MetricTotals()
+    totals.count("b", {}, 2)
+    totals.count("b", {"other": "tags"})
+    totals.gauge("a", 5, {})
+    totals.gauge("a", 4, {})
+    assert list(totals.totals.items()) == [("a", 4), ("b", 3)]

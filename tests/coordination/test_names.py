@@ -1,0 +1,80 @@
+"""Names of sources and partitions: what no store could hold is refused before anything is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.coordination.fleet import Fleet
+
+UNUSABLE_KEYS = {
+    "empty": ("", "give text that is not empty and has no NUL"),
+    "NUL": ("a\0b", "give text that is not empty and has no NUL"),
+    "too long": ("x" * 1025, "it has 1025 bytes in UTF-8 and may have 1024; shorten it"),
+    "too long in UTF-8": ("ü" * 513, "it has 1026 bytes in UTF-8 and may have 1024; shorten it"),
+    "half a character": ("a\ud800b", "it is not valid Unicode text"),
+}
+
+
+@pytest.mark.parametrize(("key", "message"), UNUSABLE_KEYS.values(), ids=UNUSABLE_KEYS)
+def test_an_unusable_key_is_refused_before_anything_is_created(key: str, message: str) -> None:
+    fleet = Fleet()
+    a = fleet.owner("a")
+    with pytest.raises(ConfigurationError, match=message):
+        a.create_partitions({"good": {}, key: {}})
+    assert "create" not in fleet.store.calls
+
+
+@pytest.mark.parametrize(("key", "message"), UNUSABLE_KEYS.values(), ids=UNUSABLE_KEYS)
+def test_an_unusable_key_of_a_child_is_refused_before_its_parent_is_completed(key: str, message: str) -> None:
+    fleet = Fleet()
+    a = fleet.working("a", "x")
+    with pytest.raises(ConfigurationError, match=message):
+        a.complete("x", create={"good": {}, key: {}})
+    assert fleet.stored().status is PartitionStatus.ASSIGNED and a.owns("x") and a.get("good") is None
+
+
+@pytest.mark.parametrize(
+    "key", ["a|b/c d", "s3://bucket/key?x=%20#1", "ключ-ü-🙂", "'; drop table x; --", " ", "\n", "x" * 1024, "🙂" * 256]
+)
+def test_any_other_key_is_as_good_as_another(key: str) -> None:
+    a = Fleet().owner("a")
+    assert a.create_partitions({key: {"n": 1}}) == [key]
+    [acquired] = a.acquire(1)
+    a.complete(key)
+    assert acquired.partition_key == key and a.get(key) is not None
+
+
+def test_a_long_key_is_not_repeated_whole_in_the_error() -> None:
+    with pytest.raises(ConfigurationError) as error:
+        Fleet().owner("a").create_partitions({"x" * 100_000: {}})
+    assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("source", "prefix"), [("x" * 247, None), ("x" * 123, "p" * 123), ("ü" * 124, None), ("clicks", "p" * 250)]
+)
+def test_an_item_family_of_more_than_256_bytes_is_refused(source: str, prefix: str | None) -> None:
+    with pytest.raises(ConfigurationError, match=r"source identifier .* may have 256; shorten it"):
+        SourceCoordinator(InMemoryStore(), source, "owner", prefix=prefix)
+
+
+def test_a_source_whose_longest_item_family_has_256_bytes_is_taken() -> None:
+    longest = "x" * (256 - len("|GLOBAL_STATE"))
+    SourceCoordinator(InMemoryStore(), longest, "owner")
+    with pytest.raises(ConfigurationError, match="may have 256"):
+        SourceCoordinator(InMemoryStore(), longest + "x", "owner")
+
+
+@pytest.mark.parametrize("source", ["click\0s", "click\ud800s"])
+def test_a_source_that_no_store_can_name_is_refused(source: str) -> None:
+    with pytest.raises(ConfigurationError, match="source identifier"):
+        SourceCoordinator(InMemoryStore(), source, "owner")
+
+
+def test_an_owner_without_a_name_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="give the name of one worker process"):
+        SourceCoordinator(InMemoryStore(), "clicks", "")

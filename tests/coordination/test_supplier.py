@@ -1,0 +1,451 @@
+"""Suppliers: one worker of the fleet at a time, page by page, and nobody is left waiting whatever happens."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import (
+    ConfigurationError,
+    ProgressError,
+    StoreUnavailableError,
+)
+from airflow_provider_coordination.coordination.metrics import MetricTotals
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page, Supplier
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.coordination.fleet import GLOBAL_FAMILY, MARGIN, TIMEOUT, Fleet, keys, seconds
+from tests.coordination.unreliable_store import NOT_MADE, Fault
+
+SUPPLIER_FAILURES = "coordination.supplier_failures"
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+def finding(*names: str, state: Mapping[str, Any] | None = None) -> Supplier:
+    """A supplier that finds these on one page."""
+    return lambda _: [Page({name: {"found": name} for name in names}, state)]
+
+
+def never(state: Mapping[str, Any]) -> list[Page]:
+    raise AssertionError("the supplier must not run")
+
+
+def taken(fleet: Fleet, *, by: str) -> None:
+    """Let another worker take the global state now."""
+    item = fleet.global_state().acquired(by, fleet.clock.now() + seconds(TIMEOUT))
+    fleet.store.store.transact(update=[item])
+
+
+def is_free(fleet: Fleet) -> bool:
+    item = fleet.global_state()
+    return item.status is PartitionStatus.UNASSIGNED and item.owner is None
+
+
+def test_what_a_supplier_finds_is_created(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    assert a.supply(finding("x", "y")) == ["x", "y"]
+    assert fleet.stored("y").progress == {"found": "y"}
+
+
+def test_what_exists_already_is_left_alone(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.create_partitions({"x": {"old": True}})
+    assert a.supply(finding("x", "y")) == ["y"]
+    assert fleet.stored("x").progress == {"old": True}
+
+
+def test_a_supplier_is_given_the_state_that_the_last_one_left(fleet: Fleet) -> None:
+    given: list[Mapping[str, Any]] = []
+
+    def supplier(state: Mapping[str, Any]) -> list[Page]:
+        given.append(state)
+        return [Page({}, {"runs": state.get("runs", 0) + 1})]
+
+    for name in "abc":
+        fleet.owner(name).supply(supplier)
+    assert given == [{}, {"runs": 1}, {"runs": 2}]
+
+
+def test_a_page_without_a_state_leaves_the_stored_one(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.supply(finding(state={"until": "noon"}))
+    a.supply(finding("x"))
+    assert fleet.global_state().progress == {"until": "noon"}
+
+
+def test_others_acquire_what_is_found_while_the_listing_goes_on(fleet: Fleet) -> None:
+    a, b = fleet.owner("a"), fleet.owner("b")
+    acquired: list[list[str]] = []
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        for name in "xyz":
+            yield Page({name: {}})
+            acquired.append(keys(b.acquire(5)))
+
+    a.supply(supplier)
+    assert acquired == [["x"], ["y"], ["z"]]
+
+
+def test_a_state_is_written_page_by_page_and_only_once_the_pages_partitions_are_there(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    between: list[tuple[list[str], Mapping[str, Any]]] = []
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        for name in "xy":
+            yield Page({name: {}}, {"until": name})
+            between.append((sorted(p.partition_key for p in a.partitions()), fleet.global_state().progress))
+
+    a.supply(supplier)
+    assert between == [(["x"], {"until": "x"}), (["x", "y"], {"until": "y"})]
+
+
+def test_the_state_of_a_page_whose_partitions_were_not_created_is_not_written(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        yield Page({"x": {}}, {"until": "x"})
+        yield Page({"": {}}, {"until": "an unusable key"})
+
+    with pytest.raises(ConfigurationError):
+        a.supply(supplier)
+    assert fleet.global_state().progress == {"until": "x"}
+    assert is_free(fleet)
+
+
+def test_only_one_worker_of_the_fleet_runs_a_supplier(fleet: Fleet) -> None:
+    a, b = fleet.owner("a"), fleet.owner("b")
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        assert b.supply(never) is None
+        yield Page({"x": {}})
+        assert b.supply(never) is None
+
+    assert a.supply(supplier) == ["x"]
+    assert b.supply(finding("y")) == ["y"]
+
+
+def test_only_one_thread_of_a_worker_runs_a_supplier_even_once_its_lease_ran_out(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        fleet.lease_passes()  # as when the machine was suspended
+        assert a.supply(never) is None
+        yield Page({"x": {}})
+
+    assert a.supply(supplier) == ["x"]
+
+
+def test_the_global_state_is_created_by_the_first_who_needs_it(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    assert fleet.store.store.get(GLOBAL_FAMILY, GLOBAL_STATE_KEY) is None
+    a.supply(finding())
+    assert is_free(fleet)
+    assert list(a.partitions()) == []  # it is in a family of its own
+
+
+def test_of_two_workers_that_create_the_global_state_at_once_one_runs_its_supplier(fleet: Fleet) -> None:
+    a, b = fleet.owner("a"), fleet.owner("b")
+    inner: list[list[str] | None] = []
+
+    def supplier(state: Mapping[str, Any]) -> list[Page]:
+        inner.append(a.supply(never))
+        return [Page({"x": {}})]
+
+    # b comes in just as a, which found nothing, is about to create the item.
+    fleet.store.fault = Fault(before=lambda: inner.append(b.supply(supplier)))
+    assert a.supply(finding("y")) == ["y"]  # b has finished by now
+    assert inner == [None, ["x"]]
+
+
+def test_whoever_comes_second_to_a_new_global_state_leaves_the_supplier_alone(fleet: Fleet) -> None:
+    a, b = fleet.owner("a"), fleet.owner("b")
+
+    def created_and_taken() -> None:
+        b.supply(finding("x"))
+        taken(fleet, by="b")
+
+    # a found no item, and goes on only now.
+    fleet.store.fault = Fault(before=created_and_taken)
+    assert a.supply(never) is None
+    assert fleet.global_state().owner == "b"
+
+
+def test_the_worker_that_is_overtaken_in_taking_the_global_state_leaves_the_supplier_alone(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.supply(finding())
+
+    fleet.store.fault = Fault(before=lambda: taken(fleet, by="b"))
+    assert a.supply(never) is None
+    assert fleet.global_state().owner == "b"
+
+
+def test_the_global_state_of_a_dead_worker_is_taken_over_after_its_lease(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.supply(finding(state={"runs": 1}))
+    taken(fleet, by="dead")
+    fleet.clock.advance(TIMEOUT + MARGIN - 1)
+    assert a.supply(never) is None
+    fleet.clock.advance(1)
+    assert a.supply(finding("x")) == ["x"]
+    assert fleet.global_state().progress == {"runs": 1}
+
+
+# However it ends
+
+
+def test_the_global_state_is_released_when_the_supplier_raises_and_what_it_found_remains(fleet: Fleet) -> None:
+    totals = MetricTotals()
+    a = fleet.owner("a", metrics=totals)
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        yield Page({"x": {}}, {"until": "x"})
+        raise ZeroDivisionError("the bucket is gone")
+
+    with pytest.raises(ZeroDivisionError, match="the bucket is gone"):
+        a.supply(supplier)
+    assert is_free(fleet) and fleet.global_state().progress == {"until": "x"}
+    assert fleet.stored("x").status is PartitionStatus.UNASSIGNED
+    assert totals.totals[SUPPLIER_FAILURES] == 1
+    assert "coordination.partition_creation_supplier_invocations" not in totals.totals
+
+
+def test_the_global_state_is_released_when_the_worker_is_told_to_stop(fleet: Fleet) -> None:
+    def supplier(state: Mapping[str, Any]) -> list[Page]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fleet.owner("a").supply(supplier)
+    assert is_free(fleet)
+
+
+def test_a_supplier_that_loses_the_global_state_is_cut_off_before_its_next_page(fleet: Fleet) -> None:
+    totals = MetricTotals()
+    a, b = fleet.owner("a", metrics=totals), fleet.owner("b")
+    cleaned_up: list[str] = []
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        try:
+            yield Page({"x": {}}, {"by": "a, first page"})
+            fleet.lease_passes()
+            b.supply(finding("y", state={"by": "b"}))
+            yield Page({"z": {}}, {"by": "a, second page"})
+            raise AssertionError("it must be cut off")
+        finally:
+            cleaned_up.append("a")
+
+    assert a.supply(supplier) == ["x"]
+    assert cleaned_up == ["a"]
+    assert a.get("z") is None
+    assert is_free(fleet) and fleet.global_state().progress == {"by": "b"}
+    assert totals.totals[SUPPLIER_FAILURES] == 1
+
+
+def test_a_supplier_that_loses_the_global_state_leaves_it_to_its_new_owner(fleet: Fleet) -> None:
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        taken(fleet, by="b")
+        yield Page({"x": {}}, {"by": "a"})
+
+    assert fleet.owner("a").supply(supplier) == ["x"]  # creating does no harm
+    assert fleet.global_state().owner == "b" and fleet.global_state().progress == {}
+
+
+def test_a_supplier_whose_lease_ran_out_goes_on_while_nobody_took_it(fleet: Fleet) -> None:
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        fleet.lease_passes()
+        yield Page({"x": {}}, {"until": "x"})
+
+    assert fleet.owner("a").supply(supplier) == ["x"]
+    assert fleet.global_state().progress == {"until": "x"}
+
+
+@pytest.mark.parametrize("error", [None, ZeroDivisionError("the bucket is gone")], ids=["success", "failure"])
+def test_a_release_that_fails_hides_nothing_and_the_lease_runs_out(fleet: Fleet, error: Exception | None) -> None:
+    a, b = fleet.owner("a"), fleet.owner("b")
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        yield Page({"x": {}})
+        fleet.store.fault = NOT_MADE  # the next write is the release
+        if error:
+            raise error
+
+    if error:
+        with pytest.raises(ZeroDivisionError, match="the bucket is gone"):
+            a.supply(supplier)
+    else:
+        assert a.supply(supplier) == ["x"]
+    assert b.supply(never) is None
+    fleet.lease_passes()
+    assert b.supply(finding("y")) == ["y"]
+
+
+def test_a_store_that_goes_away_during_the_listing_ends_it_with_that_error(fleet: Fleet) -> None:
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        yield Page({"x": {}})
+        fleet.store.away = True
+        yield Page({"y": {}})
+
+    with pytest.raises(StoreUnavailableError, match="connection reset"):
+        fleet.owner("a").supply(supplier)
+
+
+def test_a_generator_is_closed_when_its_page_cannot_be_created(fleet: Fleet) -> None:
+    cleaned_up = threading.Event()
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        try:
+            yield Page({"x" * 2000: {}})
+        finally:
+            cleaned_up.set()
+
+    with pytest.raises(ConfigurationError, match="may have 1024"):
+        fleet.owner("a").supply(supplier)
+    assert cleaned_up.is_set()
+
+
+def test_a_state_that_cannot_be_stored_ends_the_run_and_the_old_one_stays(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.supply(finding(state={"runs": 1}))
+    with pytest.raises(ProgressError, match="is not JSON"):
+        a.supply(finding(state={"runs": object()}))
+    assert is_free(fleet) and fleet.global_state().progress == {"runs": 1}
+
+
+@pytest.mark.parametrize("text", ["not json", '"abc"', "[1]"])
+def test_an_unreadable_state_keeps_the_supplier_from_running_and_is_kept(fleet: Fleet, text: str) -> None:
+    a = fleet.owner("a")
+    a.supply(finding())
+    fleet.store.store.transact(update=[replace(fleet.global_state(), unreadable_progress=text)])
+    with pytest.raises(ProgressError, match="kept as it is"):
+        a.supply(never)
+    assert fleet.global_state().unreadable_progress == text
+    assert is_free(fleet)
+
+
+# Renewal while it runs
+
+
+@pytest.mark.parametrize("lazy", [True, False], ids=["a generator", "a function that returns a list"])
+def test_the_global_state_is_renewed_while_the_supplier_is_slow_even_before_its_first_page(lazy: bool) -> None:
+    store = InMemoryStore()
+
+    def worker(name: str) -> SourceCoordinator:
+        coordinator = SourceCoordinator(
+            store, "clicks", name, prefix="test", ownership_timeout=seconds(1.2), safety_margin=seconds(0.1)
+        )
+        coordinator.initialize()
+        return coordinator
+
+    def version() -> int:
+        item = store.get(GLOBAL_FAMILY, GLOBAL_STATE_KEY)
+        assert item is not None and item.owner == "a"
+        return item.version
+
+    def listing() -> Iterator[Page]:
+        start = version()
+        wait_until(lambda: version() >= start + 3)  # more than a whole lease
+        assert worker("b").supply(never) is None
+        yield Page({"x": {}})
+
+    assert worker("a").supply(lambda state: listing() if lazy else list(listing())) == ["x"]
+    assert not any(thread.name == "lease-renewal" for thread in threading.enumerate())
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(2000):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it did not happen within 20 s")
+
+
+# The next partition
+
+
+def test_the_next_partition_is_taken_without_asking_a_supplier_where_there_is_one(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.create_partitions({"x": {}})
+    acquired = a.get_next_partition(never)
+    assert acquired is not None and acquired.partition_key == "x" and a.owns("x")
+
+
+def test_a_supplier_is_asked_where_there_is_none(fleet: Fleet) -> None:
+    acquired = fleet.owner("a").get_next_partition(finding("x", "y"))
+    assert acquired is not None and acquired.partition_key == "x"
+
+
+@pytest.mark.parametrize("supplier", [None, finding()], ids=["no supplier", "one that finds nothing"])
+def test_there_may_be_no_next_partition(fleet: Fleet, supplier: Supplier | None) -> None:
+    totals = MetricTotals()
+    assert fleet.owner("a", metrics=totals).get_next_partition(supplier) is None
+    assert totals.totals["coordination.no_partitions_acquired"] == 1
+
+
+def test_no_partition_is_held_while_a_supplier_runs(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.create_partitions({"x": {}})
+
+    def supplier(state: Mapping[str, Any]) -> list[Page]:
+        assert a.held == {}
+        return []
+
+    assert a.get_next_partition(supplier, force_after=seconds(-1)) is not None
+
+
+def test_a_supplier_that_raises_leaves_no_partition_behind_that_nobody_works_on(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.create_partitions({"x": {}})
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        yield Page({"y": {}})
+        raise ZeroDivisionError
+
+    fleet.clock.advance(301)
+    with suppress(ZeroDivisionError):
+        a.get_next_partition(supplier, force_after=seconds(300))
+    assert a.held == {}
+    assert keys(fleet.owner("b").acquire(5)) == ["x", "y"]
+
+
+def test_a_forced_run_comes_once_the_last_one_is_long_enough_ago(fleet: Fleet) -> None:
+    a, runs = fleet.owner("a"), []
+
+    def supplier(state: Mapping[str, Any]) -> list[Page]:
+        runs.append(fleet.clock.monotonic())
+        return []
+
+    start = fleet.clock.monotonic()
+    a.create_partitions({f"p{n}": {} for n in range(20)})
+    for _ in range(12):
+        assert a.get_next_partition(supplier, force_after=seconds(300))
+        fleet.clock.advance(100)
+    assert [run - start for run in runs] == [400, 800]
+
+
+def test_without_force_a_supplier_never_runs_while_partitions_are_available(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.create_partitions({"x": {}})
+    fleet.clock.advance(10**6)
+    assert a.get_next_partition(never)
+
+
+def test_a_forced_run_that_finds_nothing_is_not_repeated_in_the_same_call(fleet: Fleet) -> None:
+    a, runs = fleet.owner("a"), []
+
+    def supplier(state: Mapping[str, Any]) -> list[Page]:
+        runs.append(1)
+        return []
+
+    fleet.clock.advance(301)
+    assert a.get_next_partition(supplier, force_after=seconds(300)) is None
+    assert runs == [1]

@@ -1,0 +1,118 @@
+"""Partitions that are brought into a store are compared with what is there, and nothing there is overwritten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, Partition, PartitionStatus
+from airflow_provider_coordination.coordination.transfer import TransferState, compare, write
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+FAMILY = "clicks|PARTITION"
+
+
+def a_partition(key: str = "a", *, family: str = FAMILY, **progress: Any) -> Partition:
+    return Partition(
+        source_identifier=family,
+        partition_key=key,
+        status=PartitionStatus.UNASSIGNED,
+        priority=NOW,
+        progress=progress,
+    )
+
+
+BROUGHT = a_partition(checkpoint="5")
+
+
+@pytest.mark.parametrize(
+    ("existing", "state"),
+    [
+        (BROUGHT, TransferState.PRESENT),
+        (BROUGHT.acquired("worker", NOW + timedelta(seconds=60)), TransferState.PRESENT),
+        (BROUGHT.failed("timed out").given_up(NOW + timedelta(hours=1)), TransferState.PRESENT),
+        (a_partition(checkpoint="6"), TransferState.CONFLICT),
+        (BROUGHT.completed(NOW), TransferState.CONFLICT),
+        (replace(BROUGHT.closed(PARKED_UNTIL), closed_count=0), TransferState.CONFLICT),
+        (BROUGHT.closed(NOW), TransferState.CONFLICT),  # it has been closed once more
+        (replace(BROUGHT, progress={}, unreadable_progress="{"), TransferState.CONFLICT),
+    ],
+    ids=["as-it-is", "leased", "failed", "further", "finished", "parked", "closed", "unreadable"],
+)
+def test_what_is_there_is_the_same_unless_it_got_somewhere_else(existing: Partition, state: TransferState) -> None:
+    store = InMemoryStore()
+    store.create([existing])
+
+    [transfer] = compare(store, [BROUGHT])
+
+    assert transfer.state is state
+
+
+def test_a_parked_partition_is_the_same_if_it_is_brought_parked() -> None:
+    store = InMemoryStore()
+    parked = BROUGHT.failed("why").closed(PARKED_UNTIL)
+    store.create([parked])
+
+    assert compare(store, [parked])[0].state is TransferState.PRESENT
+
+
+def test_what_is_finished_on_both_sides_is_the_same_whatever_its_progress() -> None:
+    store = InMemoryStore()
+    store.create([a_partition(checkpoint="6").completed(NOW)])
+
+    assert compare(store, [BROUGHT.completed(NOW)])[0].state is TransferState.PRESENT
+
+
+def test_only_what_is_new_is_written() -> None:
+    store = InMemoryStore()
+    store.create([a_partition("a", checkpoint="9")])
+
+    transfers = compare(store, [BROUGHT, a_partition("b"), a_partition("a", family="views|PARTITION")])
+    assert [t.state for t in transfers] == [TransferState.CONFLICT, TransferState.NEW, TransferState.NEW]
+    assert write(store, transfers) == []
+
+    assert store.get(FAMILY, "a") == a_partition("a", checkpoint="9")
+    assert store.get(FAMILY, "b") == a_partition("b")
+    assert store.get("views|PARTITION", "a") == a_partition("a", family="views|PARTITION")
+    assert {t.state for t in compare(store, [a_partition("b")])} == {TransferState.PRESENT}
+
+
+class CreatesFirst(InMemoryStore):
+    """Somebody else creates partitions in the instant before this one does."""
+
+    other: Callable[[], object] = staticmethod(lambda: None)
+
+    def create(self, partitions: Sequence[Partition]) -> list[str]:
+        other, self.other = self.other, lambda: None
+        other()
+        return super().create(partitions)
+
+
+def test_what_somebody_else_created_in_the_same_moment_is_told_and_stays() -> None:
+    store = CreatesFirst()
+    transfers = compare(store, [a_partition("a", checkpoint="5"), a_partition("b")])
+    store.other = lambda: InMemoryStore.create(store, [a_partition("a", checkpoint="0")])
+
+    [overtaken] = write(store, transfers)
+
+    assert overtaken.partition.partition_key == "a" and overtaken.state is TransferState.CONFLICT
+    assert store.get(FAMILY, "a") == a_partition("a", checkpoint="0")
+
+
+def test_what_can_be_worked_on_is_written_before_what_is_finished() -> None:
+    written: list[str] = []
+
+    class Watched(InMemoryStore):
+        def create(self, partitions: Sequence[Partition]) -> list[str]:
+            written.extend(p.partition_key for p in partitions)
+            return super().create(partitions)
+
+    store = Watched()
+    write(store, compare(store, [a_partition("done").completed(NOW), a_partition("open")]))
+
+    assert written == ["open", "done"]
