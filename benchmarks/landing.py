@@ -28,8 +28,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
-from airflow_provider_coordination.sources.kinesis.client import KinesisSettings
 from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
 from airflow_provider_coordination.spark import landing
 from airflow_provider_coordination.spark.application import SPARK_CONF
@@ -62,7 +62,7 @@ def land(make: MakePages, root: str, batches: Iterable[pa.RecordBatch]) -> Itera
     """Land a slot's pages as the job does."""
     given = make()
     landing.read_shard = lambda *arguments, **options: iter(given)
-    options = LandingOptions(kinesis=KinesisSettings(), root=root, seconds=1e6, max_bytes=2**60, shards_per_slot=1)
+    options = LandingOptions(kinesis=AwsSettings(), root=root, seconds=1e6, max_bytes=2**60, shards_per_slot=1)
     for batch in batches:
         for slot in batch.column(0).to_pylist():
             plan = ReadPlan(

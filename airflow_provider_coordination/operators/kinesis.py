@@ -9,8 +9,8 @@ from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
+from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
-from airflow_provider_coordination.hooks.kinesis import kinesis_settings
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.sources.kinesis.sync import sync_shards
@@ -64,7 +64,8 @@ class KinesisShardSyncOperator(BaseOperator):
         """
         with failing_when_misconfigured():
             hook = CoordinationHook(self.coordination_conn_id)
-            settings = kinesis_settings(self.aws_conn_id, self.region_name, default_region=hook.settings.region)
+            region = hook.settings.region
+            settings = aws_settings(self.aws_conn_id, self.region_name, service="kinesis", default_region=region)
             coordinator = hook.coordinator(self.source or self.stream_name, owner_of_try(context))
             with closing(coordinator.store):
                 return asdict(sync_shards(kinesis_client(settings), coordinator, self.stream_name))

@@ -15,8 +15,8 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context
 
+from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
-from airflow_provider_coordination.hooks.kinesis import kinesis_settings
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.shipping import (
@@ -214,8 +214,11 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             expires_at=datetime.now(UTC) + (self.execution_timeout or START_WITHIN),
             store=connection.store,
             prefix=connection.prefix,
-            kinesis=kinesis_settings(
-                text_value(self.aws_conn_id), text_value(self.region_name), default_region=connection.region
+            kinesis=aws_settings(
+                text_value(self.aws_conn_id),
+                text_value(self.region_name),
+                service="kinesis",
+                default_region=connection.region,
             ),
             landing=text_value(self.landing_path),
             transform=text_value(self.transform),

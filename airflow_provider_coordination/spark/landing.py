@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis.aggregation import expand
-from airflow_provider_coordination.sources.kinesis.client import KinesisSettings, kinesis_client
+from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.sources.kinesis.errors import KinesisUnavailableError
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, batch_id
 from airflow_provider_coordination.sources.kinesis.reader import ShardPage, read_shard
@@ -87,7 +88,7 @@ class LandingOptions:
     :param shards_per_slot: how many shards a slot reads at the same time.
     """
 
-    kinesis: KinesisSettings
+    kinesis: AwsSettings
     root: str
     seconds: float
     max_bytes: int

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import check_lease_times
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.sources.kinesis.client import KinesisSettings
 from airflow_provider_coordination.stores import StoreSettings
 
 POSITIVE = (
@@ -64,7 +64,7 @@ class IngestSettings:
     expires_at: datetime
     store: StoreSettings
     prefix: str | None = None
-    kinesis: KinesisSettings = field(default_factory=KinesisSettings)
+    kinesis: AwsSettings = field(default_factory=AwsSettings)
     landing: str | None = None
     transform: str | None = None
     ownership_timeout_seconds: float = 60.0

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.settings import read_settings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 
 
@@ -35,9 +36,8 @@ def main() -> int:
         "archive": archive.read_bytes().hex(),
     }
     if plan.get("acquire"):
-        coordinator = SourceCoordinator(
-            open_store(StoreSettings(**settings["store"])), settings["source"], settings["owner"]
-        )
+        store = open_store(read_settings(StoreSettings, "store settings", settings["store"]))
+        coordinator = SourceCoordinator(store, settings["source"], settings["owner"])
         coordinator.initialize()
         for partition in coordinator.acquire(plan["acquire"]):
             if plan.get("complete"):

@@ -20,6 +20,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.settings import write_settings
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.shipping import (
     job_processes,
@@ -30,6 +31,7 @@ from airflow_provider_coordination.operators.shipping import (
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_LOST_WORK, SUMMARY_MARK
 from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.stores import StoreSettings
 from tests.airflow.conftest import REPOSITORY, SECRET, StubSpark
 
 ERROR_LINE = "2026-01-31 12:00:00,000 ERROR airflow_provider_coordination.spark.application: {}"
@@ -88,7 +90,7 @@ def test_the_job_is_told_everything_in_a_private_file_that_is_gone_afterwards(
         "source": "clicks",
         "stream": "clicks",
         "output": str(tmp_path / "out"),
-        "store": {"store": "sql", "url": store_url, "table": "coordination_partition"},
+        "store": write_settings(StoreSettings(url=store_url)),
         "workers": 2,
         "max_leases": 5,
         "until_caught_up": False,

@@ -10,11 +10,11 @@ from uuid import uuid4
 import pytest
 from botocore.awsrequest import AWSResponse
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate, expand
 from airflow_provider_coordination.sources.kinesis.client import (
     KinesisClient,
-    KinesisSettings,
     kinesis_client,
 )
 from airflow_provider_coordination.sources.kinesis.completion import complete_shard
@@ -44,7 +44,7 @@ def aws(kinesis: Any) -> Any:
 @pytest.fixture
 def client(kinesis: Any) -> KinesisClient:
     return kinesis_client(
-        KinesisSettings(
+        AwsSettings(
             region="us-east-1",
             endpoint_url=kinesis.endpoint_url,
             access_key_id="test",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_coordination.sources.kinesis.client import KinesisSettings
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_FAILED, main
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
@@ -39,14 +39,23 @@ def test_an_expired_settings_file_is_a_configuration_error(tmp_path: Path, capsy
     assert "expired at 2020-01-01T00:00:00Z" in capsys.readouterr().out
 
 
-def test_a_store_that_cannot_be_opened_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_store_that_cannot_be_opened_is_a_configuration_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = settings_file(tmp_path, store=StoreSettings(url=f"sqlite:///{tmp_path}/no-folder/c.db"))
+    assert main([path]) == EXIT_CONFIGURATION
+    assert "name a file on a disk that can be written" in capsys.readouterr().out
+
+
+def test_a_store_that_does_not_work_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.db").write_bytes(b"damaged" * 1000)
+    path = settings_file(tmp_path, store=StoreSettings(url=f"sqlite:///{tmp_path}/c.db"))
     assert main([path]) == EXIT_FAILED
     assert "the job failed: store sqlite" in capsys.readouterr().out
 
 
 def test_missing_credentials_are_a_configuration_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kinesis = KinesisSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:9")
+    kinesis = AwsSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:9")
     assert main([settings_file(tmp_path, kinesis=kinesis)]) == EXIT_CONFIGURATION
     assert "Unable to locate credentials" in capsys.readouterr().out
 
@@ -55,7 +64,7 @@ def test_missing_credentials_are_a_configuration_error(tmp_path: Path, capsys: p
 def test_a_stream_that_does_not_exist_is_a_configuration_error(
     tmp_path: Path, kinesis: LocalKinesis, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = KinesisSettings(
+    settings = AwsSettings(
         region="us-east-1", endpoint_url=kinesis.endpoint_url, access_key_id="test", secret_access_key="test"
     )
     assert main([settings_file(tmp_path, stream="no-such-stream", kinesis=settings)]) == EXIT_CONFIGURATION

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
-from airflow_provider_coordination.sources.kinesis.client import KinesisSettings
 from airflow_provider_coordination.sources.kinesis.errors import KinesisUnavailableError, ShardNotFoundError
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
 from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
@@ -34,7 +34,7 @@ PLAN = ReadPlan(
 
 def options(root: Path, **changes: Any) -> LandingOptions:
     return LandingOptions(
-        kinesis=KinesisSettings(region="eu-west-1"),
+        kinesis=AwsSettings(region="eu-west-1"),
         root=str(root),
         **{"seconds": 10.0, "max_bytes": 1000, "shards_per_slot": 2, **changes},
     )

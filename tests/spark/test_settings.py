@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.kinesis.client import KinesisSettings
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
 
@@ -22,7 +22,7 @@ SETTINGS = IngestSettings(
     output="/data/clicks",
     expires_at=NOW + timedelta(hours=1),
     store=StoreSettings(url="postgresql://u:hush@host/db"),
-    kinesis=KinesisSettings(region="eu-west-1", access_key_id="AKIA", secret_access_key="hush"),
+    kinesis=AwsSettings(region="eu-west-1", access_key_id="AKIA", secret_access_key="hush"),
 )
 
 

@@ -18,10 +18,11 @@ from typing import Any
 import psutil
 import pyarrow.dataset as ds
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
-from airflow_provider_coordination.sources.kinesis.client import KinesisSettings, kinesis_client
+from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.sources.kinesis.sync import sync_shards
 from airflow_provider_coordination.spark.application import SUMMARY_MARK
 from airflow_provider_coordination.spark.settings import IngestSettings
@@ -96,7 +97,7 @@ class Pipeline:
     jobs: list[Job] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.kinesis_settings = KinesisSettings(
+        self.kinesis_settings = AwsSettings(
             region="us-east-1", endpoint_url=self.kinesis.endpoint_url, access_key_id="test", secret_access_key="test"
         )
         self.client: Any = kinesis_client(self.kinesis_settings)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_coordination.aws import ACCESS_CODES
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     CoordinationError,
@@ -103,7 +104,7 @@ def translated(error: Exception, call: Call) -> CoordinationError:
     if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
         return MissingCredentialsError(
             f"{call}: {_sentence(error)}; give access_key_id and secret_access_key, or credentials where"
-            "  the AWS SDK looks for them (environment, shared file, instance role)"
+            " the AWS SDK looks for them (environment, shared file, instance role)"
         )
     if isinstance(error, (exceptions.CredentialRetrievalError, exceptions.TokenRetrievalError)):
         return AccessDeniedError(f"{call}: credentials could not be fetched: {_sentence(error)}; check their provider")
@@ -123,7 +124,7 @@ def _refusal(error: ClientError, call: Call) -> CoordinationError:
         )
     if code == "ResourceNotFoundException":
         return _not_found(call, said)
-    if code in _ACCESS_CODES or (code.startswith("KMS") and code != "KMSThrottlingException"):
+    if code in ACCESS_CODES or (code.startswith("KMS") and code != "KMSThrottlingException"):
         return AccessDeniedError(
             f"{call}: access refused: {said}; check the credentials, their policy and the stream's key"
         )
@@ -152,22 +153,3 @@ def _sentence(error: Exception) -> str:
 
 
 _BAD_REQUEST_CODES = frozenset({"InvalidArgumentException", "ValidationException"})
-
-_ACCESS_CODES = frozenset(
-    {
-        "AccessDenied",
-        "AccessDeniedException",
-        "ExpiredToken",
-        "ExpiredTokenException",
-        "IncompleteSignature",
-        "IncompleteSignatureException",
-        "InvalidClientTokenId",
-        "InvalidSignatureException",
-        "MissingAuthenticationToken",
-        "MissingAuthenticationTokenException",
-        "NotAuthorized",
-        "OptInRequired",
-        "SignatureDoesNotMatch",
-        "UnrecognizedClientException",
-    }
-)

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 import pytest
 from botocore.stub import Stubber
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.client import (
     KinesisClient,
-    KinesisSettings,
     kinesis_client,
 )
 
 
 @pytest.fixture
 def client() -> KinesisClient:
-    settings = KinesisSettings(
+    settings = AwsSettings(
         region="eu-west-1",
         endpoint_url="http://127.0.0.1:1",
         access_key_id="AKIA",

@@ -2,77 +2,29 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs
+from datetime import timedelta
 
 import pytest
 
-from airflow_provider_coordination.sources.kinesis.client import KinesisSettings, kinesis_client
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError, StreamNotFoundError
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
+from tests.support.fake_aws import FakeAws, fake_aws
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
-ANSWER = """<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>
-<AccessKeyId>{key}</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>
-<Expiration>{expiration}</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"""
-
-
-class FakeAws(ThreadingHTTPServer):
-    """Answers AssumeRole, and tells every Kinesis call that the stream does not exist."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.lifetime = timedelta(hours=1)
-        self.denies = False
-        self.assumed: list[dict[str, list[str]]] = []
-        self.kinesis_authorizations: list[str] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: FakeAws
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if "X-Amz-Target" in self.headers:
-            self.server.kinesis_authorizations.append(self.headers["Authorization"])
-            self.answer(400, '{"__type": "ResourceNotFoundException", "message": "no"}')
-        elif self.server.denies:
-            self.answer(403, "<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>")
-        else:
-            self.server.assumed.append(parse_qs(body.decode()))
-            expiration = (datetime.now(UTC) + self.server.lifetime).strftime("%Y-%m-%dT%H:%M:%SZ")
-            self.answer(200, ANSWER.format(key=f"ROLE{len(self.server.assumed)}", expiration=expiration))
-
-    def answer(self, status: int, body: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
-    with FakeAws() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with fake_aws() as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def describe_twice(aws: FakeAws) -> None:
-    settings = KinesisSettings(
+    settings = AwsSettings(
         region="eu-west-1",
         endpoint_url=aws.url,
         role_arn=ROLE,
@@ -92,7 +44,7 @@ def test_calls_are_signed_as_the_role_which_is_assumed_once(aws: FakeAws) -> Non
 
     [request] = aws.assumed
     assert (request["RoleArn"], request["ExternalId"]) == ([ROLE], ["ours"])
-    assert ["Credential=ROLE1/" in authorization for authorization in aws.kinesis_authorizations] == [
+    assert ["Credential=ROLE1/" in authorization for authorization in aws.authorizations] == [
         True,
         True,
     ]
@@ -103,7 +55,7 @@ def test_a_role_is_assumed_again_before_its_credentials_expire(aws: FakeAws) -> 
 
     describe_twice(aws)
 
-    first, second = (authorization.split("/")[0] for authorization in aws.kinesis_authorizations)
+    first, second = (authorization.split("/")[0] for authorization in aws.authorizations)
     assert first != second
 
 

@@ -1,93 +1,9 @@
-"""Settings are checked where they enter, and make a client that retries."""
+"""What only decides about shards needs no AWS SDK."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
-
-import pytest
-
-from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.sources.kinesis.client import KinesisSettings, kinesis_client
-
-FULL = {
-    "region": "eu-west-1",
-    "endpoint_url": "http://127.0.0.1:4568",
-    "role_arn": "arn:aws:iam::123456789012:role/reader",
-    "external_id": "ours",
-    "access_key_id": "AKIA",
-    "secret_access_key": "hush",
-    "session_token": "hush too",
-    "max_attempts": 4,
-}
-
-
-def settings(values: dict[str, Any]) -> KinesisSettings:
-    return read_settings(KinesisSettings, "Kinesis settings", values)
-
-
-def test_settings_survive_being_a_mapping() -> None:
-    assert write_settings(settings(FULL)) == FULL
-
-
-def test_secrets_are_not_shown() -> None:
-    assert "hush" not in repr(settings(FULL))
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"regoin": "eu-west-1"}, "unknown field 'regoin'; known are region, endpoint_url"),
-        ({"region": 5}, "field 'region' must be text or null; got 5"),
-        ({"endpoint_url": "localhost:4568"}, "field 'endpoint_url' must begin with http:// or https://"),
-        ({"role_arn": "reader"}, "field 'role_arn' must be an ARN"),
-        ({"max_attempts": 0}, "field 'max_attempts' must be a whole number, at least 1; got 0"),
-        ({"max_attempts": "3"}, "field 'max_attempts' must be a whole number; got '3'"),
-        ({"max_attempts": True}, "field 'max_attempts' must be a whole number"),
-        ({"access_key_id": "AKIA"}, "field 'secret_access_key' must be given together with access_key_id"),
-        (
-            {"secret_access_key": "hush"},
-            "field 'access_key_id' must be given together with secret_access_key",
-        ),
-        ({"session_token": "hush"}, "field 'access_key_id' must be given together with session_token"),
-        ({"external_id": "ours"}, "field 'role_arn' must be given together with external_id"),
-    ],
-)
-def test_a_wrong_setting_is_named_with_the_way_out(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigurationError) as error:
-        settings(fields)
-
-    assert message in str(error.value)
-    assert "hush" not in str(error.value)
-
-
-def test_a_client_repeats_failed_calls_as_often_as_it_was_told() -> None:
-    client = kinesis_client(KinesisSettings(region="eu-west-1", max_attempts=4))
-
-    assert client.meta.config.retries == {"mode": "standard", "total_max_attempts": 4}
-    assert client.meta.config.read_timeout == 30
-
-
-def test_a_client_calls_the_endpoint_it_was_told() -> None:
-    client = kinesis_client(KinesisSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:4568"))
-
-    assert client.meta.endpoint_url == "http://127.0.0.1:4568"
-
-
-def test_no_region_anywhere_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-
-    with pytest.raises(ConfigurationError, match="give a region such as 'eu-west-1'"):
-        kinesis_client(KinesisSettings())
-
-
-def test_an_endpoint_that_is_no_address_is_a_clear_error() -> None:
-    with pytest.raises(ConfigurationError, match="endpoint_url 'http://'"):
-        kinesis_client(KinesisSettings(region="eu-west-1", endpoint_url="http://"))
 
 
 def test_the_package_is_imported_without_the_aws_sdk() -> None:

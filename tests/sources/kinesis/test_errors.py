@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from botocore import exceptions
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.sources.kinesis.client import (
     KinesisClient,
-    KinesisSettings,
     kinesis_client,
 )
 from airflow_provider_coordination.sources.kinesis.errors import (
@@ -122,6 +122,6 @@ def test_missing_credentials_are_a_clear_error(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     role = "arn:aws:iam::123456789012:role/reader"
 
-    for settings in (KinesisSettings(region="eu-west-1"), KinesisSettings(region="eu-west-1", role_arn=role)):
+    for settings in (AwsSettings(region="eu-west-1"), AwsSettings(region="eu-west-1", role_arn=role)):
         with pytest.raises(MissingCredentialsError, match="give access_key_id and secret_access_key"):
             describe_stream(kinesis_client(settings), "clicks")

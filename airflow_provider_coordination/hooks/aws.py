@@ -1,25 +1,26 @@
-"""AWS connections as Kinesis settings: what a Spark driver needs to make the same client elsewhere."""
+"""AWS connections as settings that travel: what a Spark driver needs to make the same client elsewhere."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.kinesis.client import KinesisSettings
 
 
-def kinesis_settings(
-    aws_conn_id: str | None, region_name: str | None = None, *, default_region: str | None = None
-) -> KinesisSettings:
-    """Return how to reach Kinesis by an AWS connection.
+def aws_settings(
+    aws_conn_id: str | None, region_name: str | None = None, *, service: str, default_region: str | None = None
+) -> AwsSettings:
+    """Return how to reach a service by an AWS connection.
 
     Taken from it are its keys, `role_arn` with `assume_role_kwargs.ExternalId`, `region_name`, `endpoint_url` (that
-    of `service_config.kinesis` first), and how often a call is made, from `config_kwargs.retries`. Keys travel only
+    of `service_config.<service>` first), and how often a call is made, from `config_kwargs.retries`. Keys travel only
     if the connection holds them: without, every process asks the AWS SDK's default chain on its own machine. A
     connection that is not defined counts as empty, as in the Amazon provider.
 
     :param aws_conn_id: the connection; None for the default chain everywhere.
     :param region_name: wins over the connection's region.
+    :param service: as boto3 calls it, such as `kinesis`.
     :param default_region: where neither names one.
     :raises ConfigurationError: if there is no region, or the connection holds what cannot travel.
     """
@@ -28,10 +29,10 @@ def kinesis_settings(
     name = f"AWS connection {aws_conn_id!r}"
     try:
         hook: AwsGenericHook[Any] = AwsGenericHook(
-            aws_conn_id=aws_conn_id or None, region_name=region_name or None, client_type="kinesis"
+            aws_conn_id=aws_conn_id or None, region_name=region_name or None, client_type=service
         )
         connection = hook.conn_config
-        endpoint_url = connection.get_service_endpoint_url("kinesis")
+        endpoint_url = connection.get_service_endpoint_url(service)
     except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{name}: {error}; check its extra") from None
     if connection.profile_name:
@@ -51,7 +52,7 @@ def kinesis_settings(
         )
     external_id = connection.assume_role_kwargs.get("ExternalId") if connection.role_arn else None
     try:
-        return KinesisSettings(
+        return AwsSettings(
             region=region,
             endpoint_url=endpoint_url or None,
             role_arn=connection.role_arn or None,

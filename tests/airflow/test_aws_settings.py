@@ -1,4 +1,4 @@
-"""AWS connections become Kinesis settings."""
+"""AWS connections become settings that travel."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.kinesis import kinesis_settings
-from airflow_provider_coordination.sources.kinesis.client import KinesisSettings
+from airflow_provider_coordination.hooks.aws import aws_settings
 from tests.airflow.conftest import SECRET
 
 
@@ -17,7 +17,7 @@ def test_keys_region_and_endpoint_come_from_the_connection(connect: Any) -> None
         "a", "aws", login="AKIA", password=SECRET,
         extra={"region_name": "eu-west-1", "endpoint_url": "http://here:1", "aws_session_token": "t"},
     )  # fmt: skip
-    assert kinesis_settings("a") == KinesisSettings(
+    assert aws_settings("a", service="kinesis") == AwsSettings(
         region="eu-west-1",
         endpoint_url="http://here:1",
         access_key_id="AKIA",
@@ -26,10 +26,11 @@ def test_keys_region_and_endpoint_come_from_the_connection(connect: Any) -> None
     )
 
 
-def test_the_endpoint_of_kinesis_wins_over_the_general_one(connect: Any) -> None:
+def test_the_endpoint_of_the_service_wins_over_the_general_one(connect: Any) -> None:
     service = {"kinesis": {"endpoint_url": "http://kinesis:1"}}
     connect("a", "aws", extra={"endpoint_url": "http://all:1", "service_config": service, "region_name": "r"})
-    assert kinesis_settings("a").endpoint_url == "http://kinesis:1"
+    assert aws_settings("a", service="kinesis").endpoint_url == "http://kinesis:1"
+    assert aws_settings("a", service="dynamodb").endpoint_url == "http://all:1"
 
 
 @pytest.mark.parametrize(
@@ -37,22 +38,22 @@ def test_the_endpoint_of_kinesis_wins_over_the_general_one(connect: Any) -> None
 )
 def test_how_often_a_call_is_made_comes_from_the_connection(connect: Any, retries: Any, attempts: int) -> None:
     connect("a", "aws", extra={"config_kwargs": {"retries": retries}, "region_name": "eu-west-1"})
-    assert kinesis_settings("a").max_attempts == attempts
+    assert aws_settings("a", service="kinesis").max_attempts == attempts
 
 
 def test_a_role_travels_with_its_external_id(connect: Any) -> None:
     role = "arn:aws:iam::123456789012:role/reader"
     extra = {"role_arn": role, "assume_role_kwargs": {"ExternalId": "x"}, "region_name": "eu-west-1"}
     connect("a", "aws", extra=extra)
-    assert kinesis_settings("a") == KinesisSettings(region="eu-west-1", role_arn=role, external_id="x")
+    assert aws_settings("a", service="kinesis") == AwsSettings(region="eu-west-1", role_arn=role, external_id="x")
 
 
 def test_without_keys_in_the_connection_none_travel(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     connect("a", "aws", extra={"region_name": "eu-west-1"})
-    assert kinesis_settings("a") == KinesisSettings(region="eu-west-1")
-    assert kinesis_settings(None, "eu-west-1") == KinesisSettings(region="eu-west-1")
+    assert aws_settings("a", service="kinesis") == AwsSettings(region="eu-west-1")
+    assert aws_settings(None, "eu-west-1", service="kinesis") == AwsSettings(region="eu-west-1")
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_the_region_is_the_arguments_then_the_connections_then_the_default(
     connect: Any, argument: str | None, of_connection: str | None, default: str, expected: str
 ) -> None:
     connect("a", "aws", extra={"region_name": of_connection} if of_connection else {})
-    assert kinesis_settings("a", argument, default_region=default).region == expected
+    assert aws_settings("a", argument, service="kinesis", default_region=default).region == expected
 
 
 @pytest.mark.parametrize(
@@ -84,12 +85,12 @@ def test_the_region_is_the_arguments_then_the_connections_then_the_default(
         ),
         (
             {"region_name": "r", "endpoint_url": "here:1"},
-            "AWS connection 'a': Kinesis settings: field 'endpoint_url'",
+            "AWS connection 'a': AWS settings: field 'endpoint_url'",
         ),
     ],
 )
 def test_what_cannot_work_elsewhere_is_told(connect: Any, extra: dict[str, Any], message: str) -> None:
     connect("a", "aws", extra=extra)
     with pytest.raises(ConfigurationError) as error:
-        kinesis_settings("a")
+        aws_settings("a", service="kinesis")
     assert str(error.value).startswith(message)

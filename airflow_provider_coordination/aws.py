@@ -1,0 +1,181 @@
+"""How to reach an AWS service: settings that can travel, and the client they make.
+
+boto3 is imported when a client is made and not before: what only decides runs without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import boto3
+    from botocore.credentials import Credentials
+
+
+CONNECT_TIMEOUT_SECONDS = 5.0
+READ_TIMEOUT_SECONDS = 30.0
+CONNECTIONS_PER_CLIENT = 50
+"""One client serves the threads of a whole process."""
+
+ACCESS_CODES = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "IncompleteSignature",
+        "IncompleteSignatureException",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "MissingAuthenticationToken",
+        "MissingAuthenticationTokenException",
+        "NotAuthorized",
+        "OptInRequired",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    }
+)
+"""What any service answers when the credentials are refused, or do not allow the call."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AwsSettings:
+    """Where a service is and who asks.
+
+    What is not given, the AWS SDK looks for in its usual places (environment, shared files, instance role).
+
+    :param region: such as `eu-west-1`.
+    :param endpoint_url: another place to send the calls to, such as a local server.
+    :param role_arn: a role to assume; its credentials are renewed before they expire.
+    :param external_id: what the role's trust policy asks for, if it does.
+    :param access_key_id: with `secret_access_key`, the credentials.
+    :param secret_access_key: never shown.
+    :param session_token: for temporary credentials; never shown.
+    :param max_attempts: how often a call is made at most, the first time included, before a throttled or
+        transient error surfaces; waits between them grow exponentially with jitter, up to 20 seconds.
+    :raises ConfigurationError: if a field is not what it should be.
+    """
+
+    region: str | None = None
+    endpoint_url: str | None = None
+    role_arn: str | None = None
+    external_id: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    max_attempts: int = 10
+
+    def __post_init__(self) -> None:
+        if self.endpoint_url and not self.endpoint_url.startswith(("http://", "https://")):
+            raise _invalid("endpoint_url", repr(self.endpoint_url), "must begin with http:// or https://")
+        if self.role_arn and not self.role_arn.startswith("arn:"):
+            raise _invalid("role_arn", repr(self.role_arn), "must be an ARN, as arn:aws:iam::<account>:role/<name>")
+        if type(self.max_attempts) is not int or self.max_attempts < 1:
+            raise _invalid("max_attempts", repr(self.max_attempts), "must be a whole number, at least 1")
+        if bool(self.access_key_id) != bool(self.secret_access_key):
+            missing, given = ("secret_access_key", "access_key_id")
+            if self.secret_access_key:
+                missing, given = given, missing
+            raise _invalid(missing, "nothing", f"must be given together with {given}")
+        if self.session_token and not self.access_key_id:
+            raise _invalid("access_key_id", "nothing", "must be given together with session_token")
+        if self.external_id and not self.role_arn:
+            raise _invalid("role_arn", "nothing", "must be given together with external_id")
+
+
+def aws_client(settings: AwsSettings, service: str, *, read_timeout_seconds: float = READ_TIMEOUT_SECONDS) -> Any:
+    """Return a client; it may be shared by threads, and nothing is sent until it is used.
+
+    Throttled calls and transient errors are repeated by botocore's "standard" retries: exponential backoff
+    with full jitter, bounded by `settings.max_attempts`.
+
+    :param settings: where the service is and who asks.
+    :param service: as boto3 calls it, such as `kinesis`.
+    :param read_timeout_seconds: how long an answer is waited for.
+    :raises ConfigurationError: if no region is known, or the endpoint is no URL.
+    """
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        session = boto3.session.Session(
+            aws_access_key_id=settings.access_key_id,
+            aws_secret_access_key=settings.secret_access_key,
+            aws_session_token=settings.session_token,
+            region_name=settings.region,
+        )
+        if settings.role_arn:
+            session = _session_of_role(session, settings.role_arn, settings.external_id)
+        return session.client(  # type: ignore[call-overload]
+            service,
+            endpoint_url=settings.endpoint_url,
+            config=Config(
+                retries={"mode": "standard", "total_max_attempts": settings.max_attempts},
+                connect_timeout=CONNECT_TIMEOUT_SECONDS,
+                read_timeout=read_timeout_seconds,
+                max_pool_connections=CONNECTIONS_PER_CLIENT,
+            ),
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise ConfigurationError(
+            f"AWS settings: no client for {service} in region {settings.region!r} at endpoint_url"
+            f" {settings.endpoint_url!r}: {error}; give a region such as 'eu-west-1', here or as AWS_REGION"
+        ) from error
+
+
+def _session_of_role(source: boto3.session.Session, role_arn: str, external_id: str | None) -> boto3.session.Session:
+    """Return a session whose only credentials are the role's, fetched on first use and before they expire."""
+    import boto3
+    import botocore.session
+    from botocore.credentials import CredentialResolver
+
+    session = botocore.session.Session()
+    provider = _AssumedRole(source, role_arn, external_id)
+    resolver = CredentialResolver(providers=[provider])  # type: ignore[list-item]
+    session.register_component("credential_provider", resolver)
+    return boto3.session.Session(botocore_session=session, region_name=source.region_name)
+
+
+class _AssumedRole:
+    """A credential provider as botocore wants it; not a subclass, since botocore is not imported yet."""
+
+    METHOD = "assume-role"
+    CANONICAL_NAME = None
+
+    def __init__(self, source: boto3.session.Session, role_arn: str, external_id: str | None) -> None:
+        self._source = source
+        self._role_arn = role_arn
+        self._external_id = external_id
+
+    def load(self) -> Credentials:
+        """Return credentials that are fetched on first use and refresh themselves."""
+        from botocore.credentials import DeferredRefreshableCredentials
+
+        return DeferredRefreshableCredentials(method=self.METHOD, refresh_using=self._fetch)
+
+    def _fetch(self) -> dict[str, str]:
+        from botocore.credentials import AssumeRoleCredentialFetcher
+        from botocore.exceptions import NoCredentialsError
+
+        source_credentials = self._source.get_credentials()
+        if source_credentials is None:
+            raise NoCredentialsError
+        fetcher = AssumeRoleCredentialFetcher(
+            client_creator=self._create_client,
+            source_credentials=source_credentials,
+            role_arn=self._role_arn,
+            extra_args={"ExternalId": self._external_id} if self._external_id else {},
+        )
+        credentials: dict[str, str] = fetcher.fetch_credentials()
+        return credentials
+
+    def _create_client(self, service: str, **arguments: Any) -> Any:
+        return self._source.client(service, **arguments)  # type: ignore[call-overload]
+
+
+def _invalid(name: str, value: str, remedy: str) -> ConfigurationError:
+    return ConfigurationError(f"AWS settings: field '{name}' {remedy}; got {value}")
