@@ -17,12 +17,12 @@ $(READY): requirements/dev.txt pyproject.toml tools/bootstrap.sh
 	@PYTHON="$(PYTHON)" tools/bootstrap.sh
 	@touch $@
 
-servers: venv ## fetch the Kinesis server, and Java if there is none
-	@tools/servers.sh
+servers: venv ## fetch the Kinesis and DynamoDB servers, and Java and MariaDB if there is none
+	@tools/servers.sh tests
 
 # A test run goes on without the servers and skips by name what needs them, except where CI=true.
 try-servers: venv
-	@tools/servers.sh || [ "$$CI" != true ]
+	@tools/servers.sh tests || [ "$$CI" != true ]
 
 lint: venv ## ruff, mypy strict and the layer contracts
 	@$(WITH) ruff check .
@@ -44,7 +44,8 @@ test-system: try-servers ## the tests that run Airflow and Spark whole
 
 test: lint test-unit test-integration test-system ## everything
 
-demo: servers ## a stream to Parquet, with a split and a crash on the way (FAST=1: a tenth of the data)
+demo: venv ## a stream to Parquet, with a split and a crash on the way (FAST=1: a tenth of the data)
+	@tools/servers.sh
 	@$(WITH) FAST="$(FAST)" python -m demo.run
 
 pins: venv ## compile requirements/*.in to *.txt

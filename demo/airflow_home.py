@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 import psutil  # type: ignore[import-untyped]
 
-from demo.local_kinesis import free_ports
+from demo.server_process import free_ports
 
 USER = "demo"
 STOP_SECONDS = 5.0

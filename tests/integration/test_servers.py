@@ -6,9 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
+import pymysql
 import pytest
+from botocore.exceptions import EndpointConnectionError
 
 from demo.local_kinesis import LocalKinesis, LocalKinesisError
+from tests.support.dynamodb_local import DynamoDbLocal, DynamoDbLocalError
+from tests.support.mariadb import MariaDb
 
 
 def test_a_stream_is_active_with_its_shards_when_handed_out(
@@ -32,6 +36,48 @@ def test_a_postgres_database_is_empty_and_of_its_own(postgres_url: str) -> None:
     assert row[1] == 0
 
 
+def test_a_mariadb_database_is_empty_and_of_its_own(mariadb_server: MariaDb, mariadb_url: str) -> None:
+    name = mariadb_url.rpartition("/")[2]
+    with mariadb_server.connect(name) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT database(), version()")
+        [(database, version)] = cursor.fetchall()
+        assert database.startswith("test_")
+        assert "MariaDB" in version
+        cursor.execute("SHOW TABLES")
+        assert cursor.fetchall() == ()
+
+
+def test_mariadb_keeps_its_data_when_it_is_stopped_and_started_again() -> None:
+    with MariaDb() as server, server.database() as name:
+        server.stop()
+        with pytest.raises(pymysql.err.OperationalError):
+            server.connect(name)
+        server.start().connect(name).close()
+
+
+def test_dynamodb_answers_whatever_the_region_and_the_credentials(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+    key = {"AttributeName": "k", "KeyType": "HASH"}
+    dynamodb.client().create_table(
+        TableName=dynamodb_table,
+        KeySchema=[key],
+        AttributeDefinitions=[{"AttributeName": "k", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+
+    others = dynamodb.client(region_name="eu-west-1", aws_access_key_id="other")
+    assert others.describe_table(TableName=dynamodb_table)["Table"]["KeySchema"] == [key]
+
+
+def test_dynamodb_ends_when_it_is_stopped() -> None:
+    with DynamoDbLocal() as server:
+        client = server.client()
+        assert client.list_tables()["TableNames"] == []
+    with pytest.raises(EndpointConnectionError):
+        client.list_tables()
+
+
 def test_a_missing_server_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(LocalKinesisError, match="make servers"):
         LocalKinesis(servers=tmp_path).start()
+    with pytest.raises(DynamoDbLocalError, match="make servers"):
+        DynamoDbLocal(servers=tmp_path).start()

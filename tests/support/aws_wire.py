@@ -1,0 +1,95 @@
+"""Stands on the wire between a client of boto3 and its service: notes the requests, and does harm when told to."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse, HeadersDict
+from botocore.exceptions import ReadTimeoutError
+from botocore.httpsession import URLLib3Session
+
+Answer = Callable[[AWSPreparedRequest], AWSResponse | None]
+
+
+class AwsWire:
+    """The requests of one client, in the order in which they were sent.
+
+    What is told about an operation happens to its next requests, one after the other.
+
+    :param client: a client of a service that speaks JSON.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+        self._plans: dict[str, list[Answer]] = defaultdict(list)
+        client.meta.events.register("before-send", self._send)
+
+    @property
+    def operations(self) -> list[str]:
+        return [operation for operation, _ in self.requests]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return dict(Counter(self.operations))
+
+    def refuse(
+        self,
+        operation: str,
+        code: str,
+        *,
+        times: int = 1,
+        status: int = 400,
+        after: Callable[[], object] | None = None,
+        **body: Any,
+    ) -> None:
+        """Answer with an error, perhaps after doing something; the request does not reach the service."""
+        content = json.dumps({"__type": code, "message": f"the wire says {code}", **body}).encode()
+
+        def answer(request: AWSPreparedRequest) -> AWSResponse:
+            if after is not None:
+                after()
+            return _response(request, status, content)
+
+        self._plans[operation] += [answer] * times
+
+    def answer(self, operation: str, body: dict[str, Any], *, times: int = 1) -> None:
+        """Answer in the service's place."""
+        content = json.dumps(body).encode()
+        self._plans[operation] += [lambda request: _response(request, 200, content)] * times
+
+    def lose_the_answer(self, operation: str, *, times: int = 1) -> None:
+        """Let the service do it, and keep its answer."""
+
+        def lose(request: AWSPreparedRequest) -> None:
+            URLLib3Session().send(request)
+            raise ReadTimeoutError(endpoint_url=request.url)
+
+        self._plans[operation] += [lose] * times
+
+    def before(self, operation: str, act: Callable[[], object]) -> None:
+        """Do something just before the next request."""
+
+        def first(request: AWSPreparedRequest) -> None:
+            act()
+
+        self._plans[operation].append(first)
+
+    def _send(self, request: AWSPreparedRequest, event_name: str, **_: Any) -> AWSResponse | None:
+        operation = event_name.rpartition(".")[2]
+        self.requests.append((operation, json.loads(request.body)))
+        plan = self._plans[operation]
+        return plan.pop(0)(request) if plan else None
+
+
+class _Raw(BytesIO):
+    def stream(self, **_: Any) -> Any:
+        yield self.read()
+
+
+def _response(request: AWSPreparedRequest, status: int, content: bytes) -> AWSResponse:
+    headers = HeadersDict({"Content-Type": "application/x-amz-json-1.0"})
+    return AWSResponse(request.url, status, headers, _Raw(content))

@@ -1,0 +1,121 @@
+"""What metrics are sent to: a StatsD server and an OpenTelemetry collector, as small as they can be."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
+
+
+class StatsdReceiver:
+    """Listens for datagrams on a port of its own."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+
+    def received(self) -> list[str]:
+        """Return what came since the last call, in order. On the loopback, what was sent is there."""
+        lines = []
+        self._socket.setblocking(False)
+        while True:
+            try:
+                lines += self._socket.recv(65536).decode().splitlines()
+            except BlockingIOError:
+                return lines
+
+    def close(self) -> None:
+        """Free the port."""
+        self._socket.close()
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of one metric, as a collector received it."""
+
+    name: str
+    tags: dict[str, str]
+    value: float
+    kind: str
+    temporality: str
+    resource: dict[str, str]
+
+
+@dataclass
+class OtlpReceiver:
+    """A collector: keeps every point that was exported to it."""
+
+    endpoint: str
+    points: list[Point] = field(default_factory=list)
+
+    def last(self, name: str, **tags: str) -> Point:
+        """Return the newest point of a metric that has these tags."""
+        return [p for p in self.points if p.name == name and tags.items() <= p.tags.items()][-1]
+
+    def wait_for(self, condition: Callable[[OtlpReceiver], Any], timeout_seconds: float = 10) -> None:
+        """Return once the condition holds; exports come from another thread or process."""
+        deadline = time.monotonic() + timeout_seconds
+        while not condition(self):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"did not come: received {self.points}")
+            time.sleep(0.02)
+
+
+@contextmanager
+def otlp_receiver() -> Iterator[OtlpReceiver]:
+    """Run a collector that takes OTLP over HTTP."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            found = self.path == "/v1/metrics"
+            if found:
+                receiver.points += _points(ExportMetricsServiceRequest.FromString(body))
+            answer = ExportMetricsServiceResponse().SerializeToString()
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", "application/x-protobuf")
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        receiver = OtlpReceiver(f"http://127.0.0.1:{server.server_port}")
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield receiver
+        server.shutdown()
+
+
+def _points(request: ExportMetricsServiceRequest) -> list[Point]:
+    return [
+        Point(
+            name=metric.name,
+            tags=_texts(point.attributes),
+            value=getattr(point, str(point.WhichOneof("value"))),
+            kind=str(metric.WhichOneof("data")),
+            temporality=AggregationTemporality.Name(metric.sum.aggregation_temporality),
+            resource=_texts(resource_metrics.resource.attributes),
+        )
+        for resource_metrics in request.resource_metrics
+        for scope_metrics in resource_metrics.scope_metrics
+        for metric in scope_metrics.metrics
+        for point in [*metric.sum.data_points, *metric.gauge.data_points]
+    ]
+
+
+def _texts(attributes: Any) -> dict[str, str]:
+    return {attribute.key: attribute.value.string_value for attribute in attributes}
