@@ -1,10 +1,13 @@
-"""Where partitions are kept: one module a store, chosen by name and imported only when used."""
+"""Where partitions are kept: one module or folder a store, chosen by name and imported only when used."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.store import CoordinationStore
 
@@ -13,15 +16,50 @@ from airflow_provider_coordination.coordination.store import CoordinationStore
 class StoreSettings:
     """Which store, and how to reach it.
 
-    :param store: `sql` or `in_memory`.
+    :param store: `sql`, `dynamodb` or `in_memory`.
     :param url: for `sql`, an SQLAlchemy URL such as `sqlite:////var/lib/coordination.db` or
         `postgresql://user:password@host/database`; never shown in logs.
-    :param table: for `sql`, the table's name; created if absent.
+    :param table: for `sql` and `dynamodb`, the table's name; created if absent.
+    :param aws: for `dynamodb`, where it is and who asks; `max_attempts` does not count.
+    :param skip_table_creation: for `dynamodb`, only check the table, and create and change nothing.
+    :param ttl_seconds: for `dynamodb`, how long completed partitions are kept; None for ever.
+    :param read_capacity_units: for `dynamodb`, with `write_capacity_units`, what a table that is created provides, and
+        its index as much; on-demand without.
+    :param write_capacity_units: see `read_capacity_units`.
     """
 
     store: str = "sql"
     url: str | None = field(default=None, repr=False)
     table: str = "coordination_partition"
+    aws: AwsSettings = field(default_factory=AwsSettings)
+    skip_table_creation: bool = False
+    ttl_seconds: int | None = None
+    read_capacity_units: int | None = None
+    write_capacity_units: int | None = None
+
+    @classmethod
+    def from_url(cls, url: str, table: str | None = None) -> StoreSettings:
+        """Return the settings of the store that a URL names.
+
+        :param url: an SQLAlchemy URL, or `dynamodb://<table>` with `region`, `endpoint_url`, `role_arn` and
+            `external_id` as its query, each optional.
+        :param table: the table's name, where the URL has none.
+        :raises ConfigurationError: if it is neither.
+        """
+        if not url.startswith("dynamodb:"):
+            return cls(url=url, table=table or cls.table)
+        parts = urlsplit(url)
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        unknown = [name for name in query if name not in URL_FIELDS]
+        if unknown or parts.path.strip("/") or not url.startswith("dynamodb://"):
+            raise ConfigurationError(
+                f"store URL {url!r} is not usable: give dynamodb://<table>, with any of "
+                f"{', '.join(URL_FIELDS)} as query, for example dynamodb://coordination_partition?region=eu-west-1"
+            )
+        if table and parts.netloc and table != parts.netloc:
+            raise ConfigurationError(f"store URL {url!r} names another table than {table!r}; give one of the two")
+        aws = AwsSettings(**{field: value or None for field, value in query.items()})  # type: ignore[arg-type]
+        return cls(store="dynamodb", aws=aws, table=parts.netloc or table or cls.table)
 
     def check(self) -> None:
         """Check what can be checked without reaching the store.
@@ -35,6 +73,33 @@ class StoreSettings:
                 "store 'sql': field 'url' is missing; give an SQLAlchemy URL, "
                 "for example sqlite:////var/lib/coordination.db or postgresql://user@host/database"
             )
+        for name, store in FIELDS_OF_ONE_STORE.items():
+            if self.store != store and getattr(self, name) != _default(name):
+                raise ConfigurationError(
+                    f"store {self.store!r}: field {name!r} is of the store {store!r}; remove it, or use that store"
+                )
+        for name in ("ttl_seconds", "read_capacity_units", "write_capacity_units"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ConfigurationError(
+                    f"store {self.store!r}: field {name!r} must be a whole number, at least 1; got {value!r}"
+                )
+        if (self.read_capacity_units is None) != (self.write_capacity_units is None):
+            missing = "read_capacity_units" if self.read_capacity_units is None else "write_capacity_units"
+            raise ConfigurationError(
+                f"store {self.store!r}: field {missing!r} is missing; give both capacities, or neither for on-demand"
+            )
+
+
+URL_FIELDS = ("region", "endpoint_url", "role_arn", "external_id")
+FIELDS_OF_ONE_STORE = {
+    "url": "sql",
+    "aws": "dynamodb",
+    "skip_table_creation": "dynamodb",
+    "ttl_seconds": "dynamodb",
+    "read_capacity_units": "dynamodb",
+    "write_capacity_units": "dynamodb",
+}
 
 
 def open_store(settings: StoreSettings) -> CoordinationStore:
@@ -58,4 +123,29 @@ def _in_memory(settings: StoreSettings) -> CoordinationStore:
     return InMemoryStore()
 
 
-STORES: dict[str, Callable[[StoreSettings], CoordinationStore]] = {"sql": _sql, "in_memory": _in_memory}
+def _dynamodb(settings: StoreSettings) -> CoordinationStore:
+    from airflow_provider_coordination.stores.dynamodb.store import DynamoDbStore
+    from airflow_provider_coordination.stores.dynamodb.table import TableOptions
+
+    capacity = (settings.read_capacity_units, settings.write_capacity_units)
+    return DynamoDbStore(
+        settings.aws,
+        table=settings.table,
+        options=TableOptions(
+            skip_creation=settings.skip_table_creation,
+            capacity=None if None in capacity else capacity,  # type: ignore[arg-type]
+        ),
+        ttl_seconds=settings.ttl_seconds,
+    )
+
+
+def _default(name: str) -> Any:
+    (found,) = (each for each in fields(StoreSettings) if each.name == name)
+    return found.default_factory() if found.default_factory is not MISSING else found.default
+
+
+STORES: dict[str, Callable[[StoreSettings], CoordinationStore]] = {
+    "sql": _sql,
+    "dynamodb": _dynamodb,
+    "in_memory": _in_memory,
+}

@@ -1,4 +1,5 @@
-"""Partitions in a SQL database, through SQLAlchemy Core: SQLite as the embedded default, PostgreSQL for production.
+"""Partitions in a SQL database, through SQLAlchemy Core: SQLite as the embedded default, PostgreSQL, MySQL or MariaDB
+for production.
 
 Acquisition selects and updates in one transaction, passing over rows that another worker is taking (`SKIP LOCKED`;
 SQLite has one writer at a time instead). Instants are text of fixed width, so that one schema and one order serve
@@ -7,19 +8,15 @@ every database.
 
 from __future__ import annotations
 
-import logging
-import random
-import re
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from itertools import groupby
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import (
     Partition,
     PartitionStatus,
@@ -29,86 +26,85 @@ from airflow_provider_coordination.coordination.partition import (
     read_progress,
 )
 from airflow_provider_coordination.coordination.store import Acquisition, acquisition_order, version_refused
-
-log = logging.getLogger(__name__)
+from airflow_provider_coordination.stores import sql_schema
+from airflow_provider_coordination.stores.sql_database import Database
 
 RETRY_DEADLINE_SECONDS = 15.0
-SQLITE_BUSY_TIMEOUT_MS = 30_000
-CREATE_CHUNK_ROWS = 200
+CHUNK_ROWS = 1000
+LEASE_COLUMNS = ("status", "owner", "ownership_timeout", "priority", "reopen_at")
+"""What an acquisition changes beside the version, the same in every row that it takes."""
 
-T = TypeVar("T")
+Key = tuple[str, str]
+"""A source identifier and a partition key."""
 
 
 class SqlStore:
     """A store in one table of a SQL database.
 
-    :param url: an SQLAlchemy URL; `postgres://` and `postgresql://` use the psycopg driver.
-    :param table: the table's name; created if absent.
+    :param url: an SQLAlchemy URL; see `Database`.
+    :param table: the table's name; created if absent, and brought up to date if it is older.
     :param retry_deadline_seconds: how long a transaction is tried again after a broken connection, a deadlock or a
         busy database, before the store counts as unavailable.
     :raises ConfigurationError: if the URL or the table name is not usable, or its driver is not installed.
     """
 
     def __init__(self, url: str, *, table: str, retry_deadline_seconds: float = RETRY_DEADLINE_SECONDS) -> None:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", table):
-            raise ConfigurationError(f"store 'sql': table {table!r} is not usable: give letters, digits and '_'")
-        self._engine = _engine(url)
-        self._name = self._engine.url.render_as_string(hide_password=True)
-        self.kind = self._engine.dialect.name
-        self._retry_deadline_seconds = retry_deadline_seconds
-        self._table = _table(table)
+        self._table = sql_schema.partition_table(table)
+        self._database = Database(url, retry_deadline_seconds=retry_deadline_seconds)
+
+    @property
+    def kind(self) -> str:
+        """See `CoordinationStore.kind`."""
+        return self._database.kind
 
     def initialize(self) -> None:
-        """Create the table and its index if they are absent."""
+        """Create the table and its index if they are absent, or bring them up to date.
 
-        def create_table(connection: sa.Connection) -> None:
-            self._table.metadata.create_all(connection)
-
-        def exists(connection: sa.Connection) -> bool:
-            return bool(sa.inspect(connection).has_table(self._table.name))
-
-        try:
-            self._write(create_table)
-        except (exc.ProgrammingError, exc.IntegrityError):  # another process created it in the same instant
-            if not self._read(exists):
-                raise
+        :raises ConfigurationError: if the database is too old, or newer than this package; if the table is another
+            one's; if the file or the role lets nothing be written.
+        """
+        sql_schema.initialize(self._database, self._table)
 
     def close(self) -> None:
         """Close the pooled connections."""
-        self._engine.dispose()
+        self._database.close()
 
     def create(self, partitions: Sequence[Partition]) -> list[str]:
-        """See `CoordinationStore.create`; in transactions of a few hundred rows."""
-        created = []
-        for start in range(0, len(partitions), CREATE_CHUNK_ROWS):
-            chunk = partitions[start : start + CREATE_CHUNK_ROWS]
-            created += self._write(partial(self._insert_absent, partitions=chunk))
+        """See `CoordinationStore.create`; in transactions of a thousand rows."""
+        created: list[str] = []
+        for chunk in _chunks(partitions):
+            created += self._database.write(partial(self._insert_absent, partitions=chunk))
         return created
 
     def get(self, source_identifier: str, partition_key: str) -> Partition | None:
         """See `CoordinationStore.get`."""
-        where = self._is(source_identifier, partition_key)
-        row = self._read(lambda connection: connection.execute(sa.select(self._table).where(where)).one_or_none())
+        statement = sa.select(self._table).where(self._is(source_identifier, partition_key))
+        row = self._database.read(lambda connection: connection.execute(statement).one_or_none())
         return None if row is None else _partition(row)
 
     def acquire(self, request: Acquisition) -> list[Partition]:
         """See `CoordinationStore.acquire`; one transaction."""
+        committed_perhaps = False
 
         def take(connection: sa.Connection) -> list[Partition]:
-            taken: list[Partition] = []
+            nonlocal committed_perhaps
+            if committed_perhaps and (leased := self._leased_by(connection, request)):
+                return leased
+            committed_perhaps = True
+            taken: list[sa.Row[Any]] = []
             for status, latest in acquisition_order(request):
                 if len(taken) == request.limit:
                     break
-                rows = connection.execute(
+                taken += connection.execute(
                     self._in_order(request.source_identifier, status)
+                    .add_columns(*self._places())
                     .where(self._table.c.priority <= format_instant(latest))
                     .limit(request.limit - len(taken))
                     .with_for_update(skip_locked=True)
-                )
-                taken += [_partition(row).acquired(request.owner, request.ownership_timeout) for row in rows]
-            return self._update(connection, taken)
+                ).all()
+            return self._lease(connection, taken, request)
 
-        return self._write(take)
+        return self._database.write(take)
 
     def transact(
         self,
@@ -126,7 +122,7 @@ class SqlStore:
             self._insert_absent(connection, create)
             return written
 
-        return self._write(change)
+        return self._database.write(change)
 
     def delete(self, partition: Partition) -> None:
         """See `CoordinationStore.delete`."""
@@ -135,7 +131,7 @@ class SqlStore:
             if connection.execute(sa.delete(self._table).where(self._is_version(partition))).rowcount != 1:
                 raise version_refused(partition)
 
-        self._write(remove)
+        self._database.write(remove)
 
     def query(
         self,
@@ -151,10 +147,8 @@ class SqlStore:
         if since is not None:
             statement = statement.where(self._table.c.priority >= format_instant(since))
         if after is not None:
-            place = sa.tuple_(self._table.c.priority, self._table.c.partition_key)
-            last = sa.tuple_(sa.literal(format_instant(after.priority)), sa.literal(after.partition_key))
-            statement = statement.where(place > last)
-        return self._read(lambda connection: [_partition(row) for row in connection.execute(statement)])
+            statement = statement.where(self._is_after(after))
+        return self._database.read(lambda connection: [_partition(row) for row in connection.execute(statement)])
 
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
@@ -166,16 +160,16 @@ class SqlStore:
             .where(columns.source_identifier == source_identifier, columns.status.in_([s.value for s in statuses]))
             .group_by(columns.status)
         )
-        found = self._read(lambda connection: connection.execute(statement).all())
+        found = self._database.read(lambda connection: connection.execute(statement).all())
         return dict.fromkeys(statuses, 0) | {PartitionStatus(status): count for status, count in found}
 
     def source_identifiers(self) -> list[str]:
         """See `CoordinationStore.source_identifiers`."""
         column = self._table.c.source_identifier
         statement = sa.select(column).distinct().order_by(column)
-        return self._read(lambda connection: list(connection.scalars(statement)))
+        return self._database.read(lambda connection: list(connection.scalars(statement)))
 
-    # Statements
+    # Conditions
 
     def _is(self, source_identifier: str, partition_key: str) -> sa.ColumnElement[bool]:
         columns = self._table.c
@@ -187,13 +181,61 @@ class SqlStore:
             self._table.c.version == partition.version,
         )
 
+    def _is_after(self, partition: Partition) -> sa.ColumnElement[bool]:
+        priority, key = self._table.c.priority, self._table.c.partition_key
+        at = format_instant(partition.priority)
+        if self._database.dialect_name == "mysql":  # finds its place in the index only if it is spelled out
+            return sa.or_(priority > at, sa.and_(priority == at, key > partition.partition_key))
+        return sa.tuple_(priority, key) > sa.tuple_(at, partition.partition_key, types=[priority.type, key.type])
+
     def _in_order(self, source_identifier: str, status: PartitionStatus) -> sa.Select[Any]:
         columns = self._table.c
+        # MySQL would rather sort than walk the index, once most partitions have the status that is asked for.
+        hint = f"FORCE INDEX ({sql_schema.order_index(self._table.name)})"
         return (
             sa.select(self._table)
+            .with_hint(self._table, hint, "mysql")
             .where(columns.source_identifier == source_identifier, columns.status == status.value)
             .order_by(columns.priority, columns.partition_key)
         )
+
+    def _places(self) -> Sequence[sa.ColumnElement[Any]]:
+        """Return what tells where a locked row is, beside its key."""
+        return (sa.literal_column("ctid"),) if self._database.dialect_name == "postgresql" else ()
+
+    def _are(self, source_identifier: str, rows: Sequence[sa.Row[Any]]) -> sa.ColumnElement[bool]:
+        """Return the condition for rows of one source that this transaction has locked."""
+        if self._database.dialect_name == "postgresql":  # before its first ANALYZE it might walk the whole order index
+            places = [row.ctid for row in rows]
+            return sa.text("ctid = ANY(CAST(:places AS tid[]))").bindparams(places=places)  # type: ignore[return-value]
+        columns = self._table.c
+        return sa.and_(
+            columns.source_identifier == source_identifier,
+            columns.partition_key.in_([row.partition_key for row in rows]),
+        )
+
+    # What transactions are made of
+
+    def _lease(self, connection: sa.Connection, rows: Sequence[sa.Row[Any]], request: Acquisition) -> list[Partition]:
+        """Lease rows that this transaction has locked: one statement for all of them."""
+        leased = [_partition(row).acquired(request.owner, request.ownership_timeout).written() for row in rows]
+        for start in range(0, len(rows), CHUNK_ROWS):
+            chunk, first = rows[start : start + CHUNK_ROWS], _row(leased[start])
+            changes = {name: first[name] for name in LEASE_COLUMNS} | {"version": self._table.c.version + 1}
+            statement = sa.update(self._table).where(self._are(request.source_identifier, chunk)).values(changes)
+            if connection.execute(statement).rowcount != len(chunk):
+                raise version_refused(leased[start])
+        return leased
+
+    def _leased_by(self, connection: sa.Connection, request: Acquisition) -> list[Partition]:
+        """Return what this very request leased already: its commit happened, and the answer was lost."""
+        statement = (
+            self._in_order(request.source_identifier, PartitionStatus.ASSIGNED)
+            .where(self._table.c.priority == format_instant(request.ownership_timeout))
+            .where(self._table.c.owner == request.owner)
+            .limit(request.limit)
+        )
+        return [_partition(row) for row in connection.execute(statement)]
 
     def _update(self, connection: sa.Connection, partitions: Sequence[Partition]) -> list[Partition]:
         written = []
@@ -205,128 +247,83 @@ class SqlStore:
             written.append(changed)
         return written
 
-    def _insert_absent(self, connection: sa.Connection, partitions: Sequence[Partition]) -> list[str]:
-        key = self._table.c.partition_key
-        inserts = (self._insert_if_absent().values(_row(p)).returning(key) for p in partitions)
-        return [created for insert in inserts for created in connection.execute(insert).scalars()]
-
-    def _insert_if_absent(self) -> Any:
-        if self._engine.dialect.name == "postgresql":
-            from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-
-            return postgresql_insert(self._table).on_conflict_do_nothing()
-        from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-
-        return sqlite_insert(self._table).on_conflict_do_nothing()
-
     def _lock(self, connection: sa.Connection, partitions: Sequence[Partition]) -> None:
-        for partition in sorted(partitions, key=lambda p: (p.source_identifier, p.partition_key)):
+        for partition in sorted(partitions, key=_key):
             locked = sa.select(self._table.c.version).where(self._is_version(partition)).with_for_update()
             if connection.execute(locked).one_or_none() is None:
                 raise version_refused(partition)
 
-    # Transactions
+    def _insert_absent(self, connection: sa.Connection, partitions: Sequence[Partition]) -> list[str]:
+        """Insert what is absent; return the keys that were, in the given order."""
+        # Sorted, so that two that create the same do not wait for each other; of equal keys the first one counts.
+        rows = {_key(p): _row(p) for p in reversed(partitions)}
+        absent = [rows[key] for key in sorted(rows)]
+        if not absent:
+            return []
+        insert = self._insert_missing if self._database.dialect_name == "mysql" else self._insert_or_pass_over
+        created = insert(connection, absent)
+        return [key[1] for key in dict.fromkeys(map(_key, partitions)) if key in created]
 
-    def _read(self, work: Callable[[sa.Connection], T]) -> T:
-        return self._run(work, {})
+    def _insert_or_pass_over(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> set[Key]:
+        key = (self._table.c.source_identifier, self._table.c.partition_key)
+        if self._database.dialect_name == "postgresql":
+            from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 
-    def _write(self, work: Callable[[sa.Connection], T]) -> T:
-        return self._run(work, {"coordination_write": True})
+            statement = postgresql_insert(self._table).from_select(list(rows[0]), self._rows_of_json(rows))
+            inserted = connection.execute(statement.on_conflict_do_nothing().returning(*key))
+        else:
+            from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-    def _run(self, work: Callable[[sa.Connection], T], options: dict[str, Any]) -> T:
-        """Run `work` in a transaction, again after a passing failure, until the deadline.
+            inserted = connection.execute(sqlite_insert(self._table).on_conflict_do_nothing().returning(*key), rows)
+        return {(row[0], row[1]) for row in inserted}
 
-        A commit whose answer was lost may run twice: inserts are idempotent, and the coordinator recognises its own
-        update.
+    def _rows_of_json(self, rows: Sequence[dict[str, Any]]) -> sa.Select[Any]:
+        """Return rows as one parameter instead of many thousand, which take PostgreSQL's driver twice the time."""
+        columns = [sa.column(name, self._table.c[name].type) for name in rows[0]]
+        given = sa.func.json_to_recordset(sa.cast(list(rows), sa.JSON))
+        return sa.select(given.table_valued(*columns, name="given").render_derived(with_types=True))
+
+    def _insert_missing(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> set[Key]:
+        """Insert where the database cannot pass over a row that exists and say so: look first, and again if need be.
+
+        `INSERT IGNORE` would hide other errors, and the count of `ON DUPLICATE KEY UPDATE` does not name rows.
         """
-        deadline = time.monotonic() + self._retry_deadline_seconds
-        for attempt in range(100):
+        while True:
+            there = self._which_exist(connection, rows)
+            missing = [row for row in rows if (row["source_identifier"], row["partition_key"]) not in there]
+            if not missing:
+                return set()
             try:
-                with self._engine.connect().execution_options(**options) as connection, connection.begin():
-                    return work(connection)
-            except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError) as error:
-                pause = random.uniform(0.5, 1.0) * min(0.05 * 2**attempt, 2.0)
-                if time.monotonic() + pause > deadline or not _is_passing(error):
-                    raise StoreUnavailableError(f"store {self._name} cannot be used: {_reason(error)}") from error
-                log.debug("store %s: %s; trying again in %.2f s", self._name, _reason(error), pause)
-                time.sleep(pause)
-            except exc.DatabaseError as error:
-                if type(error) is exc.DatabaseError:  # the file is damaged, or no database at all
-                    raise StoreUnavailableError(f"store {self._name} cannot be used: {_reason(error)}") from error
-                raise
-        raise StoreUnavailableError(f"store {self._name} cannot be used: it failed 100 times in a row")
+                with connection.begin_nested():
+                    connection.execute(sa.insert(self._table), missing)
+            except exc.IntegrityError as error:
+                if not _is_duplicate(error):
+                    raise
+                continue  # another process created one of them after we looked
+            return {(row["source_identifier"], row["partition_key"]) for row in missing}
+
+    def _which_exist(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> set[Key]:
+        columns = self._table.c
+        found: set[Key] = set()
+        for source_identifier, family in groupby(rows, key=lambda row: row["source_identifier"]):
+            statement = sa.select(columns.partition_key).where(
+                columns.source_identifier == source_identifier,
+                columns.partition_key.in_([row["partition_key"] for row in family]),
+            )
+            found.update((source_identifier, key) for key in connection.scalars(statement))
+        return found
 
 
-def _table(name: str) -> sa.Table:
-    return sa.Table(
-        name,
-        sa.MetaData(),
-        sa.Column("source_identifier", sa.String(256), primary_key=True),
-        sa.Column("partition_key", sa.String(512), primary_key=True),
-        sa.Column("status", sa.String(16), nullable=False),
-        sa.Column("owner", sa.String(512)),
-        sa.Column("ownership_timeout", sa.String(27)),
-        sa.Column("progress", sa.Text, nullable=False),
-        sa.Column("reopen_at", sa.String(27)),
-        sa.Column("closed_count", sa.BigInteger, nullable=False),
-        sa.Column("version", sa.BigInteger, nullable=False),
-        sa.Column("priority", sa.String(27), nullable=False),
-        sa.Column("attempts", sa.BigInteger, nullable=False),
-        sa.Column("last_error", sa.Text),
-        sa.Index(f"ix_{name}_order", "source_identifier", "status", "priority", "partition_key"),
-    )
+def _chunks(partitions: Sequence[Partition]) -> Iterator[Sequence[Partition]]:
+    return (partitions[start : start + CHUNK_ROWS] for start in range(0, len(partitions), CHUNK_ROWS))
 
 
-def _engine(url: str) -> sa.Engine:
-    try:
-        parsed = sa.make_url(url)
-    except exc.ArgumentError:
-        raise ConfigurationError(
-            "store 'sql': 'url' is not an SQLAlchemy URL; "
-            "give for example sqlite:////var/lib/coordination.db or postgresql://user@host/database"
-        ) from None
-    if parsed.drivername in ("postgres", "postgresql"):
-        parsed = parsed.set(drivername="postgresql+psycopg")
-    dialect = parsed.get_backend_name()
-    if dialect not in ("sqlite", "postgresql"):
-        raise ConfigurationError(f"store 'sql': database {dialect!r} is not supported; use sqlite or postgresql")
-    if dialect == "sqlite" and parsed.database in (None, "", ":memory:"):
-        raise ConfigurationError(
-            "store 'sql': SQLite needs a file that all workers of the machine share; give sqlite:////path/to/file.db"
-        )
-    try:
-        engine = sa.create_engine(parsed, pool_pre_ping=dialect != "sqlite")
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"store 'sql': the driver {error.name!r} is not installed; install airflow-provider-coordination[postgres]"
-        ) from None
-    if dialect == "sqlite":
-        sa.event.listen(engine, "connect", _configure_sqlite)
-        sa.event.listen(engine, "begin", _begin_sqlite)
-    return engine
+def _is_duplicate(error: exc.IntegrityError) -> bool:
+    return error.orig is not None and error.orig.args[:1] == (1062,)
 
 
-def _configure_sqlite(connection: Any, record: object) -> None:
-    connection.isolation_level = None  # transactions are begun below, not guessed by the driver
-    # The timeout first: another process may be switching the same new file to WAL in this moment.
-    connection.execute(f"PRAGMA busy_timeout = {SQLITE_BUSY_TIMEOUT_MS}")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")  # a checkpoint that was acknowledged survives a power cut
-
-
-def _begin_sqlite(connection: sa.Connection) -> None:
-    # A writer takes the write lock at once: upgrading a read lock later fails without waiting.
-    write = connection.get_execution_options().get("coordination_write")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-
-
-def _is_passing(error: exc.SQLAlchemyError) -> bool:
-    """Tell whether trying again may help: not where the file or the database itself cannot be opened."""
-    return not re.search(r"unable to open|not a database|readonly|password|does not exist", str(error), re.IGNORECASE)
-
-
-def _reason(error: exc.SQLAlchemyError) -> str:
-    return str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+def _key(partition: Partition) -> Key:
+    return (partition.source_identifier, partition.partition_key)
 
 
 def _row(partition: Partition) -> dict[str, Any]:

@@ -7,16 +7,41 @@ import pytest
 
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from tests.support.dynamodb_local import DynamoDbLocal
+
+STORES = [
+    "in_memory",
+    "sqlite",
+    pytest.param("postgresql", marks=pytest.mark.integration),
+    pytest.param("mariadb", marks=pytest.mark.integration),
+    pytest.param("dynamodb", marks=pytest.mark.integration),
+]
 
 
-@pytest.fixture(params=["in_memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.integration)])
+@pytest.fixture(params=STORES)
 def store_settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
     """Settings of every kind of store in turn, each empty and not yet initialized."""
     if request.param == "in_memory":
         return StoreSettings(store="in_memory")
     if request.param == "sqlite":
         return StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db")
-    return StoreSettings(url=request.getfixturevalue("postgres_url"))
+    if request.param == "dynamodb":
+        settings: StoreSettings = request.getfixturevalue("dynamodb_settings")
+        return settings
+    server = {"postgresql": "postgres_url", "mariadb": "mariadb_url"}[request.param]
+    return StoreSettings(url=request.getfixturevalue(server))
+
+
+@pytest.fixture
+def dynamodb_settings(dynamodb: DynamoDbLocal, dynamodb_table: str) -> StoreSettings:
+    """Settings of a store in a DynamoDB table of its own, which does not exist yet."""
+    return StoreSettings(store="dynamodb", table=dynamodb_table, aws=dynamodb.settings)
+
+
+@pytest.fixture
+def store_kind(request: pytest.FixtureRequest, store_settings: StoreSettings) -> str:
+    """What the store should say it is."""
+    return str(request.node.callspec.params["store_settings"])
 
 
 @pytest.fixture

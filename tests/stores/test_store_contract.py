@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_provider_coordination.coordination.errors import PartitionUpdateError
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.errors import PartitionUpdateError, ProgressError
+from airflow_provider_coordination.coordination.partition import (
+    MAX_KEY_BYTES,
+    MAX_PROGRESS_BYTES,
+    MAX_SOURCE_IDENTIFIER_BYTES,
+    Partition,
+    PartitionStatus,
+    check_partition_key,
+)
 from airflow_provider_coordination.coordination.store import Acquisition, CoordinationStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -220,3 +228,192 @@ def test_threads_that_compete_own_each_partition_once(store: CoordinationStore) 
     with ThreadPoolExecutor(8) as pool:
         taken = [key for mine in pool.map(compete, range(8)) for key in mine]
     assert len(taken) == len(set(taken)) == 100
+
+
+# What a store says of itself
+
+
+def test_a_store_says_what_it_is(store: CoordinationStore, store_kind: str) -> None:
+    assert store.kind == store_kind
+
+
+def test_a_store_lists_the_sources_it_holds(store: CoordinationStore) -> None:
+    assert store.source_identifiers() == []
+    store.create(
+        [a_partition("a"), a_partition("b"), a_partition("a", source="Ä|PARTITION"), a_partition("a", source="Z")]
+    )
+    assert store.source_identifiers() == ["Z", SOURCE, "Ä|PARTITION"]
+
+
+def test_counts_are_of_the_statuses_asked_for(store: CoordinationStore) -> None:
+    store.create([a_partition("a"), a_partition("b"), a_partition("c")])
+    store.acquire(acquisition(1))
+    wanted = (PartitionStatus.ASSIGNED, PartitionStatus.COMPLETED)
+    assert store.count_by_status(SOURCE, wanted) == {PartitionStatus.ASSIGNED: 1, PartitionStatus.COMPLETED: 0}
+    assert store.count_by_status(SOURCE, ()) == {}
+
+
+def test_a_query_since_an_instant_leaves_out_what_is_older(store: CoordinationStore) -> None:
+    store.create([a_partition(f"p{n}", age_seconds=9 - n) for n in range(10)])
+    since = NOW - timedelta(seconds=4)
+    assert keys(store.query(SOURCE, PartitionStatus.UNASSIGNED, since=since)) == ["p5", "p6", "p7", "p8", "p9"]
+    first = store.query(SOURCE, PartitionStatus.UNASSIGNED, since=since, limit=2)
+    assert keys(store.query(SOURCE, PartitionStatus.UNASSIGNED, since=since, after=first[-1])) == ["p7", "p8", "p9"]
+
+
+def test_completed_partitions_are_found_by_when_they_were_completed(store: CoordinationStore) -> None:
+    store.create([a_partition("a", age_seconds=100), a_partition("b", age_seconds=100)])
+    a, b = store.acquire(acquisition())
+    store.transact(update=[a.completed(NOW - timedelta(microseconds=1)), b.completed(NOW)])
+    assert keys(store.query(SOURCE, PartitionStatus.COMPLETED, since=NOW)) == ["b"]
+
+
+# What is kept of a partition
+
+
+def test_failures_are_kept_and_forgotten(store: CoordinationStore) -> None:
+    store.create([a_partition("a")])
+    [mine] = store.acquire(acquisition())
+    [failed] = store.transact(update=[mine.failed("IOError: 'täble' is gone\nat line 3 😀").given_up(NOW)])
+    assert store.get(SOURCE, "a") == failed
+    assert (failed.attempts, failed.last_error) == (1, "IOError: 'täble' is gone\nat line 3 😀")
+    [again] = store.acquire(acquisition())
+    assert (again.attempts, again.last_error) == (failed.attempts, failed.last_error)
+    store.transact(update=[again.recovered()])
+    [stored] = store.query(SOURCE, PartitionStatus.ASSIGNED)
+    assert (stored.attempts, stored.last_error) == (0, None)
+
+
+def test_a_closed_partition_keeps_when_it_reopens_and_how_often_it_was_closed(store: CoordinationStore) -> None:
+    store.create([a_partition("a")])
+    [mine] = store.acquire(acquisition())
+    [closed] = store.transact(update=[mine.closed(NOW + timedelta(seconds=1, microseconds=7))])
+    assert store.get(SOURCE, "a") == closed
+    assert (closed.reopen_at, closed.closed_count) == (NOW + timedelta(seconds=1, microseconds=7), 1)
+
+
+@pytest.mark.parametrize("text", ["{not JSON", "[1, 2]", '"text"', "{'a': 1} ü 😀 " + "x" * 100_000])
+def test_progress_that_cannot_be_read_is_kept_by_every_write(store: CoordinationStore, text: str) -> None:
+    store.create([replace(a_partition("a"), unreadable_progress=text)])
+    [mine] = store.acquire(acquisition())
+    assert (mine.progress, mine.unreadable_progress) == ({}, text)
+    [closed] = store.transact(update=[mine.renewed(NOW + timedelta(hours=1)).failed("not JSON").closed(NOW)])
+    assert store.get(SOURCE, "a") == closed
+    assert store.query(SOURCE, PartitionStatus.CLOSED) == [closed]
+    store.transact(update=[closed.completed(NOW)])
+    assert store.query(SOURCE, PartitionStatus.COMPLETED)[0].unreadable_progress == text
+
+
+def test_progress_that_is_not_json_is_refused_and_nothing_is_written(store: CoordinationStore) -> None:
+    store.create([a_partition("a")])
+    [mine] = store.acquire(acquisition())
+    for wrong in ({"at": NOW}, {"number": float("nan")}, {"set": {1}}):
+        with pytest.raises(ProgressError, match="its progress is not JSON"):
+            store.transact(update=[mine.with_progress(wrong)], create=[a_partition("child")])
+        with pytest.raises(ProgressError, match="its progress is not JSON"):
+            store.create([a_partition("before"), a_partition("wrong", **wrong)])
+    assert store.get(SOURCE, "a") == mine
+    assert [store.get(SOURCE, key) for key in ("child", "before", "wrong")] == [None] * 3
+
+
+@pytest.mark.parametrize("beyond", [0, 50_000])
+def test_progress_up_to_its_limit_and_what_others_wrote_beyond_it_is_kept(
+    store: CoordinationStore, beyond: int
+) -> None:
+    fits = MAX_PROGRESS_BYTES - len('{"list":""}')
+    large = a_partition("a", list="x" * (fits + beyond))
+    store.create([large])
+    assert store.get(SOURCE, "a") == large
+    [acquired] = store.acquire(acquisition())
+    [given_up] = store.transact(update=[acquired.given_up(NOW)])
+    assert given_up.progress == large.progress
+
+
+# Keys
+
+AWKWARD_KEYS = [
+    " ",
+    " a",
+    "%_*?[]'\"`;--\\",
+    "A",
+    "A ",
+    "A\t",
+    "a",
+    "a ",
+    "a  ",
+    "a/b/../c",
+    "a|b",
+    "a\n",
+    "e\u0301",  # é as two code points, and as one: two keys
+    "z",
+    "ß",
+    "é",
+    "ﬀ",
+    "\uff5e",  # above the surrogates in UTF-16, below the emoji in code points
+    "😀",
+    "😀😀",
+]
+
+
+def test_keys_are_equal_only_if_each_of_their_characters_is(store: CoordinationStore) -> None:
+    assert set(store.create([a_partition(key, mine=key) for key in AWKWARD_KEYS])) == set(AWKWARD_KEYS)
+    assert store.create([a_partition(key) for key in AWKWARD_KEYS]) == []
+    for key in AWKWARD_KEYS:
+        assert store.get(SOURCE, key) == a_partition(key, mine=key)
+
+
+def test_keys_of_one_age_are_ordered_by_their_code_points(store: CoordinationStore) -> None:
+    store.create([a_partition(key) for key in reversed(AWKWARD_KEYS)])
+    paged: list[Partition] = []
+    while page := store.query(SOURCE, PartitionStatus.UNASSIGNED, after=paged[-1] if paged else None, limit=3):
+        paged += page
+    assert keys(paged) == sorted(AWKWARD_KEYS)
+
+
+def test_awkward_keys_are_acquired_updated_and_deleted(store: CoordinationStore) -> None:
+    store.create([a_partition(key) for key in AWKWARD_KEYS])
+    acquired = store.acquire(acquisition(len(AWKWARD_KEYS)))
+    assert sorted(keys(acquired)) == sorted(AWKWARD_KEYS)
+    for partition in acquired:
+        [written] = store.transact(update=[partition.with_progress({"key": partition.partition_key})])
+        store.delete(written)
+        assert store.get(SOURCE, partition.partition_key) is None
+
+
+@pytest.mark.parametrize("character", ["x", "é", "😀"])
+def test_the_longest_names_are_kept(store: CoordinationStore, character: str) -> None:
+    size = len(character.encode())
+    source, key = character * (MAX_SOURCE_IDENTIFIER_BYTES // size), character * (MAX_KEY_BYTES // size)
+    check_partition_key(key)
+    longest = a_partition(key, source=source)
+    assert store.create([longest]) == [key]
+    [acquired] = store.acquire(acquisition(source=source))
+    [completed] = store.transact(update=[acquired.completed(NOW)])
+    assert store.query(source, PartitionStatus.COMPLETED) == [completed]
+    assert store.source_identifiers() == [source]
+
+
+def test_sources_that_differ_in_case_or_trailing_spaces_are_different(store: CoordinationStore) -> None:
+    store.create([a_partition("a", source=source) for source in ("s", "S", "s ")])
+    assert [len(store.query(source, PartitionStatus.UNASSIGNED)) for source in ("s", "S", "s ", "ś")] == [1, 1, 1, 0]
+
+
+def test_of_equal_keys_the_first_one_is_created(store: CoordinationStore) -> None:
+    assert sorted(store.create([a_partition("a", n=1), a_partition("b"), a_partition("a", n=2)])) == ["a", "b"]
+    assert store.get(SOURCE, "a") == a_partition("a", n=1)
+
+
+def test_creating_nothing_does_nothing(store: CoordinationStore) -> None:
+    assert store.create([]) == []
+    assert store.transact() == []
+
+
+def test_threads_that_create_the_same_partitions_create_each_once(store: CoordinationStore) -> None:
+    many = [a_partition(f"p{n:03}") for n in range(200)]
+
+    def create(worker: int) -> list[str]:
+        return store.create(many if worker % 2 else many[::-1])
+
+    with ThreadPoolExecutor(8) as pool:
+        created = [key for keys_of_one in pool.map(create, range(8)) for key in keys_of_one]
+    assert sorted(created) == keys(many)

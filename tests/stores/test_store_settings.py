@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.stores import StoreSettings, open_store
@@ -11,7 +12,7 @@ from airflow_provider_coordination.stores.in_memory import InMemoryStore
 
 
 def test_an_unknown_store_kind_names_the_known_ones() -> None:
-    with pytest.raises(ConfigurationError, match="unknown store kind 'redis'; use one of in_memory, sql"):
+    with pytest.raises(ConfigurationError, match="unknown store kind 'redis'; use one of dynamodb, in_memory, sql"):
         open_store(StoreSettings(store="redis"))
 
 
@@ -34,6 +35,104 @@ def test_settings_that_cannot_work_are_refused_before_connecting(settings: Store
         open_store(settings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            StoreSettings(url="sqlite:////x.db", aws=AwsSettings(region="eu-west-1")),
+            "store 'sql': field 'aws' is of the store 'dynamodb'; remove it",
+        ),
+        (
+            StoreSettings(store="in_memory", ttl_seconds=60),
+            "store 'in_memory': field 'ttl_seconds' is of the store 'dynamodb'",
+        ),
+        (
+            StoreSettings(store="dynamodb", url="sqlite:////x.db"),
+            "store 'dynamodb': field 'url' is of the store 'sql'; remove it",
+        ),
+        (
+            StoreSettings(store="dynamodb", ttl_seconds=0),
+            "field 'ttl_seconds' must be a whole number, at least 1; got 0",
+        ),
+        (
+            StoreSettings(store="dynamodb", read_capacity_units=True, write_capacity_units=1),
+            "field 'read_capacity_units' must be a whole number, at least 1; got True",
+        ),
+        (
+            StoreSettings(store="dynamodb", read_capacity_units=1),
+            "field 'write_capacity_units' is missing; give both capacities, or neither for on-demand",
+        ),
+        (StoreSettings(store="dynamodb", table="a b"), "table 'a b' is not usable: give 3 to 255 letters"),
+    ],
+)
+def test_a_field_of_another_store_or_without_its_other_half_is_refused(settings: StoreSettings, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        open_store(settings)
+
+
+@pytest.mark.parametrize(
+    ("url", "settings"),
+    [
+        ("sqlite:////x.db", StoreSettings(url="sqlite:////x.db")),
+        ("dynamodb://leases", StoreSettings(store="dynamodb", table="leases")),
+        (
+            "dynamodb://My.leases_1?region=eu-west-1&endpoint_url=http://127.0.0.1:8000"
+            "&role_arn=arn:aws:iam::123456789012:role/leases&external_id=a%26b",
+            StoreSettings(
+                store="dynamodb",
+                table="My.leases_1",
+                aws=AwsSettings(
+                    region="eu-west-1",
+                    endpoint_url="http://127.0.0.1:8000",
+                    role_arn="arn:aws:iam::123456789012:role/leases",
+                    external_id="a&b",
+                ),
+            ),
+        ),
+        ("dynamodb://?region=eu-west-1", StoreSettings(store="dynamodb", aws=AwsSettings(region="eu-west-1"))),
+    ],
+)
+def test_a_url_names_a_store(url: str, settings: StoreSettings) -> None:
+    assert StoreSettings.from_url(url) == settings
+
+
+def test_a_url_takes_its_table_from_beside_it() -> None:
+    assert StoreSettings.from_url("sqlite:////x.db", "leases").table == "leases"
+    assert StoreSettings.from_url("dynamodb://?region=r", "leases").table == "leases"
+    assert StoreSettings.from_url("dynamodb://leases", "leases").table == "leases"
+    with pytest.raises(ConfigurationError, match="names another table than 'other'; give one of the two"):
+        StoreSettings.from_url("dynamodb://leases", "other")
+
+
+@pytest.mark.parametrize("url", ["dynamodb:leases", "dynamodb://leases/x", "dynamodb://leases?regoin=eu-west-1"])
+def test_a_url_that_is_none_of_dynamodb_is_told_with_an_example(url: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"is not usable: give dynamodb://<table>.*for example dynamodb://coord"
+    ):
+        StoreSettings.from_url(url)
+
+
+def test_settings_of_dynamodb_survive_json_and_keep_their_secrets_out_of_logs() -> None:
+    aws = AwsSettings(region="eu-west-1", access_key_id="AKIA", secret_access_key="hush")
+    settings = StoreSettings(
+        store="dynamodb",
+        aws=aws,
+        skip_table_creation=True,
+        ttl_seconds=60,
+        read_capacity_units=1,
+        write_capacity_units=2,
+    )
+    assert read_settings(StoreSettings, "store settings", write_settings(settings)) == settings
+    assert "hush" not in repr(settings)
+
+
+def test_a_store_in_dynamodb_without_a_region_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigurationError, match="give a region such as 'eu-west-1'"):
+        open_store(StoreSettings(store="dynamodb"))
+
+
 def test_an_unknown_field_is_named() -> None:
     with pytest.raises(ConfigurationError, match="unknown field 'uri'; known are store, url, table"):
         read_settings(StoreSettings, "store settings", {"store": "sql", "uri": "sqlite:////x.db"})
@@ -50,7 +149,7 @@ def test_the_url_and_its_password_stay_out_of_logs() -> None:
 
 def test_a_database_file_that_cannot_be_opened_is_told_at_once(tmp_path: Path) -> None:
     store = open_store(StoreSettings(url=f"sqlite:///{tmp_path}/missing-folder/coordination.db"))
-    with pytest.raises(StoreUnavailableError, match="unable to open database file"):
+    with pytest.raises(ConfigurationError, match="unable to open database file; let the user who runs this write"):
         store.initialize()
 
 

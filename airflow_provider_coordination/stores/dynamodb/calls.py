@@ -1,0 +1,217 @@
+"""Calls to DynamoDB: tried again under a deadline while what is wrong may pass, and their errors in our words.
+
+Four ends of a call are told apart: it was done; its condition did not hold, so nothing was written; only a person can
+put right what is wrong; or the deadline passed, and what it did is not known.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_coordination.aws import ACCESS_CODES, AwsSettings, aws_client
+from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
+from airflow_provider_coordination.stores.dynamodb.items import Item
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
+
+log = logging.getLogger(__name__)
+
+READ_TIMEOUT_SECONDS = 10.0
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 2.0
+
+THROTTLED = frozenset(
+    {
+        "ProvisionedThroughputExceeded",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "Throttling",
+        "ThrottlingError",
+        "ThrottlingException",
+    }
+)
+PASSING = THROTTLED | {
+    "InternalServerError",
+    "LimitExceededException",
+    "ReplicatedWriteConflictException",
+    "ServiceUnavailable",
+    "TransactionConflict",
+    "TransactionConflictException",
+    "TransactionInProgressException",
+}
+
+
+class RefusedError(Exception):
+    """A condition did not hold, and nothing was written.
+
+    :param stored: what is stored now, by the place in the transaction of each item whose condition did not hold; None
+        where there is no item.
+    :param unsure: an earlier try of the same call ended without an answer, so it may be what changed the item.
+    """
+
+    def __init__(self, stored: Mapping[int, Item | None], *, unsure: bool) -> None:
+        super().__init__(f"the condition of {len(stored)} items did not hold")
+        self.stored = stored
+        self.unsure = unsure
+
+
+class RejectedError(Exception):
+    """A call was answered with an error that its caller had said to expect.
+
+    :param code: the error's code.
+    :param said: what DynamoDB said.
+    """
+
+    def __init__(self, code: str, said: str) -> None:
+        super().__init__(said)
+        self.code = code
+        self.said = said
+
+
+@dataclass(frozen=True)
+class _Failure:
+    reason: str
+    throttled: bool = False
+    unanswered: bool = False
+
+    @property
+    def remedy(self) -> str:
+        return "; raise the capacity of the table and its index, or make them on-demand" if self.throttled else ""
+
+
+class DynamoDbCalls:
+    """Makes calls to one table.
+
+    :param aws: where DynamoDB is and who asks; `max_attempts` does not count, the deadline does.
+    :param table: the table's name.
+    :param retry_deadline_seconds: how long a call is tried again.
+    :raises ConfigurationError: if no region is known.
+    """
+
+    def __init__(self, aws: AwsSettings, table: str, retry_deadline_seconds: float) -> None:
+        # Repeated here alone: the SDK's own retries would multiply with ours, and hide that an answer was lost.
+        self.client = aws_client(replace(aws, max_attempts=1), "dynamodb", read_timeout_seconds=READ_TIMEOUT_SECONDS)
+        endpoint = f"&endpoint_url={aws.endpoint_url}" if aws.endpoint_url else ""
+        self.name = f"dynamodb://{table}?region={self.client.meta.region_name}{endpoint}"
+        self._table = table
+        self._role_arn = aws.role_arn
+        self._retry_deadline_seconds = retry_deadline_seconds
+
+    def __call__(self, operation: str, *, expect: Collection[str] = (), **request: Any) -> Mapping[str, Any]:
+        """Make one call and return its answer.
+
+        :param operation: the client's method; the table's name is added to all but transactions.
+        :param expect: codes of errors to raise as `RejectedError`.
+        :raises RefusedError: if a condition did not hold.
+        :raises RejectedError: for an expected error.
+        :raises ConfigurationError: if only a person can put it right.
+        :raises StoreUnavailableError: if it went on failing until the deadline; what it did is not known.
+        """
+        from botocore import exceptions
+        from botocore.parsers import ResponseParserError
+
+        if operation != "transact_write_items":
+            request["TableName"] = self._table
+        deadline = time.monotonic() + self._retry_deadline_seconds
+        longest_pause = FIRST_PAUSE_SECONDS
+        unsure = False
+        while True:
+            try:
+                answer: Mapping[str, Any] = getattr(self.client, operation)(**request)
+                return answer
+            except exceptions.ClientError as error:
+                failure = self._passing_failure(error, expect, unsure=unsure)
+            except (exceptions.ConnectionError, exceptions.HTTPClientError, ResponseParserError) as error:
+                failure = _Failure(_sentence(error), unanswered=True)
+            except (exceptions.CredentialRetrievalError, exceptions.MetadataRetrievalError) as error:
+                failure = _Failure(_sentence(error))
+            except exceptions.BotoCoreError as error:
+                raise self._sdk_error(error) from error
+            unsure = unsure or failure.unanswered
+            pause = random.uniform(0.0, longest_pause)
+            longest_pause = min(2 * longest_pause, LONGEST_PAUSE_SECONDS)
+            if time.monotonic() + pause > deadline:
+                raise StoreUnavailableError(f"store {self.name} cannot be used: {failure.reason}{failure.remedy}")
+            log.debug("store %s: %s; trying again in %.2f s", self.name, failure.reason, pause)
+            time.sleep(pause)
+
+    def pages(self, operation: str, **request: Any) -> Iterator[Mapping[str, Any]]:
+        """Yield the answers of a call that answers page by page; each is asked for only when it is wanted.
+
+        See `__call__` for what it raises.
+        """
+        while True:
+            answer = self(operation, **request)
+            yield answer
+            if "LastEvaluatedKey" not in answer:
+                return
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+    def _passing_failure(self, error: ClientError, expect: Collection[str], *, unsure: bool) -> _Failure:
+        """Return why a call failed if trying again may help; raise what it means if not."""
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        said = _sentence(error)
+        if error.operation_name.startswith("AssumeRole") and code not in PASSING and status < 500:
+            raise ConfigurationError(
+                f"store {self.name}: the role {self._role_arn!r} cannot be assumed: {said}; "
+                "check the role's name, its external id and its trust policy"
+            ) from error
+        if code in expect:
+            raise RejectedError(code, said) from error
+        if code == "ConditionalCheckFailedException":
+            raise RefusedError({0: error.response.get("Item")}, unsure=unsure) from None  # type: ignore[dict-item]
+        if code == "TransactionCanceledException":
+            return self._cancellation(error, unsure=unsure)
+        if code in PASSING or status >= 500:
+            return _Failure(said, throttled=code in THROTTLED, unanswered=status >= 500)
+        raise self._rejection(error, code, said) from error
+
+    def _cancellation(self, error: ClientError, *, unsure: bool) -> _Failure:
+        reasons: list[dict[str, Any]] = error.response.get("CancellationReasons", [])  # type: ignore[assignment]
+        refused = {
+            place: reason.get("Item")
+            for place, reason in enumerate(reasons)
+            if reason.get("Code") == "ConditionalCheckFailed"
+        }
+        if refused:
+            raise RefusedError(refused, unsure=unsure) from None
+        codes = {str(reason.get("Code")) for reason in reasons} - {"None"}
+        if codes and codes <= PASSING:
+            return _Failure(
+                f"a transaction was cancelled: {', '.join(sorted(codes))}", throttled=bool(codes & THROTTLED)
+            )
+        said = "; ".join(str(reason.get("Message")) for reason in reasons if reason.get("Message"))
+        raise ConfigurationError(f"store {self.name}: a transaction was refused: {said or _sentence(error)}") from error
+
+    def _rejection(self, error: ClientError, code: str, said: str) -> ConfigurationError:
+        if code in ACCESS_CODES:
+            return ConfigurationError(
+                f"store {self.name}: access refused: {said}; allow dynamodb:{error.operation_name} as the policy in "
+                "docs/dynamodb.md does, or check the credentials"
+            )
+        if code == "ResourceNotFoundException":
+            return ConfigurationError(
+                f"store {self.name}: the table does not exist; create it, or check 'table', 'region' and the account"
+            )
+        return ConfigurationError(f"store {self.name}: {said}")
+
+    def _sdk_error(self, error: Exception) -> ConfigurationError:
+        from botocore.exceptions import NoCredentialsError, PartialCredentialsError
+
+        if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
+            return ConfigurationError(
+                f"store {self.name}: {_sentence(error)}; name an AWS connection in 'aws_conn_id', or give credentials "
+                "where the AWS SDK looks for them (environment, shared file, instance role)"
+            )
+        return ConfigurationError(f"store {self.name}: {_sentence(error)}")
+
+
+def _sentence(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")

@@ -1,0 +1,137 @@
+"""Partitions as items of a DynamoDB table, attribute by attribute as Data Prepper's source coordination writes them.
+
+Two attributes are ours, `attempts` and `lastError`. Instants are written with microseconds, always, so that the order
+of texts is the order of instants, and read with however many digits Java gave them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.partition import (
+    Partition,
+    PartitionStatus,
+    format_instant,
+    progress_text,
+    read_progress,
+)
+
+INDEX = "source-status"
+TABLE_KEY = ("sourceIdentifier", "sourcePartitionKey")
+INDEX_KEY = ("sourceStatusCombinationKey", "partitionPriority")
+TTL_ATTRIBUTE = "expirationTime"
+
+Value = dict[str, str]
+"""An attribute's value as DynamoDB's API takes it: `{"S": text}` or `{"N": number}`."""
+
+Item = Mapping[str, Mapping[str, Any]]
+
+
+def key_of(source_identifier: str, partition_key: str) -> dict[str, Value]:
+    """Return the table's key of a partition."""
+    return {"sourceIdentifier": {"S": source_identifier}, "sourcePartitionKey": {"S": partition_key}}
+
+
+def combination_key(source_identifier: str, status: PartitionStatus) -> str:
+    """Return the index's hash key of a source's partitions in a status."""
+    return f"{source_identifier}|{status}"
+
+
+def lease_attributes(partition: Partition, ttl_seconds: int | None) -> dict[str, Value | None]:
+    """Return what an acquisition changes in a partition's item; None where the item has no such attribute.
+
+    :param ttl_seconds: how long a COMPLETED partition is kept; None for ever. Data Prepper lets items of every status
+        expire, and so loses partitions that wait long.
+    """
+    completed = partition.status is PartitionStatus.COMPLETED
+    expires = int(partition.priority.timestamp()) + ttl_seconds if completed and ttl_seconds is not None else None
+    return {
+        "partitionOwner": _text(partition.owner),
+        "sourcePartitionStatus": _text(partition.status.value),
+        "partitionOwnershipTimeout": _instant(partition.ownership_timeout),
+        "reOpenAt": _instant(partition.reopen_at),
+        "version": _number(partition.version),
+        "sourceStatusCombinationKey": _text(combination_key(partition.source_identifier, partition.status)),
+        "partitionPriority": _instant(partition.priority),
+        TTL_ATTRIBUTE: _number(expires),
+    }
+
+
+def attributes(partition: Partition, ttl_seconds: int | None) -> dict[str, Value | None]:
+    """Return what a partition's item says beside its key; None where the item has no such attribute.
+
+    :param ttl_seconds: see `lease_attributes`.
+    :raises ProgressError: if the progress cannot be stored.
+    """
+    has_progress = bool(partition.progress) or partition.unreadable_progress is not None
+    return lease_attributes(partition, ttl_seconds) | {
+        "partitionProgressState": _text(progress_text(partition) if has_progress else None),
+        "closedCount": _number(partition.closed_count),
+        "attempts": _number(partition.attempts or None),
+        "lastError": _text(partition.last_error),
+    }
+
+
+def new_item(partition: Partition, ttl_seconds: int | None) -> dict[str, Value]:
+    """Return the whole item of a partition that is new to the table."""
+    present = {name: value for name, value in attributes(partition, ttl_seconds).items() if value is not None}
+    return key_of(partition.source_identifier, partition.partition_key) | present
+
+
+def holds(item: Item, wanted: Mapping[str, Value | None]) -> bool:
+    """Tell whether an item has these attributes, and lacks those that are None."""
+    return all(item.get(name) == value for name, value in wanted.items())
+
+
+def partition_of(item: Item) -> Partition:
+    """Return the partition that an item holds, whoever wrote it.
+
+    A status that is absent, as on the global items of Data Prepper's newer sources, reads as UNASSIGNED.
+
+    :raises ConfigurationError: if an attribute is none that we or Data Prepper write.
+    """
+    values = {name: next(iter(value.values())) for name, value in item.items() if "NULL" not in value}
+    try:
+        timeout, reopen_at = (_read_instant(values.get(name)) for name in ("partitionOwnershipTimeout", "reOpenAt"))
+        return Partition(
+            source_identifier=values["sourceIdentifier"],
+            partition_key=values["sourcePartitionKey"],
+            status=PartitionStatus(values.get("sourcePartitionStatus", PartitionStatus.UNASSIGNED)),
+            owner=values.get("partitionOwner"),
+            ownership_timeout=timeout,
+            reopen_at=reopen_at,
+            closed_count=int(values.get("closedCount", 0)),
+            version=int(values.get("version", 0)),
+            priority=_read_instant(values.get("partitionPriority")) or timeout or reopen_at or _LONG_AGO,
+            attempts=int(values.get("attempts", 0)),
+            last_error=values.get("lastError"),
+            **read_progress(values.get("partitionProgressState")),
+        )
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"partition {values.get('sourcePartitionKey')!r} of {values.get('sourceIdentifier')!r}: "
+            f"its item in DynamoDB cannot be read: {error}; mend it, or delete it"
+        ) from None
+
+
+def _text(value: str | None) -> Value | None:
+    return None if value is None else {"S": value}
+
+
+def _number(value: int | None) -> Value | None:
+    return None if value is None else {"N": str(value)}
+
+
+def _instant(value: datetime | None) -> Value | None:
+    return None if value is None else {"S": format_instant(value)}
+
+
+def _read_instant(text: str | None) -> datetime | None:
+    """Return what Java's `Instant.toString` or `format_instant` wrote: no fraction, or one of 3, 6 or 9 digits."""
+    return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
+
+
+_LONG_AGO = datetime.fromtimestamp(0, UTC)

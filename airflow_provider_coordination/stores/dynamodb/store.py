@@ -1,0 +1,384 @@
+"""The store: conditional writes to the table, and queues read from the index.
+
+The index is always a little behind the table, so what it shows is a hint, and the conditional write to the table
+decides. Whatever else a decision rests on is read consistently.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
+from airflow_provider_coordination.coordination.store import Acquisition, acquisition_order, version_refused
+from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls, RefusedError
+from airflow_provider_coordination.stores.dynamodb.expressions import (
+    at_version,
+    conditional_update,
+    only_if_absent,
+    queue_query,
+)
+from airflow_provider_coordination.stores.dynamodb.hints import REFUSALS_IN_A_ROW, KnownVersions, Spread
+from airflow_provider_coordination.stores.dynamodb.items import (
+    TABLE_KEY,
+    Item,
+    Value,
+    attributes,
+    holds,
+    key_of,
+    lease_attributes,
+    new_item,
+    partition_of,
+)
+from airflow_provider_coordination.stores.dynamodb.table import TableOptions, make_ready
+
+log = logging.getLogger(__name__)
+
+RETRY_DEADLINE_SECONDS = 15.0
+TRANSACTION_ITEMS = 100
+"""DynamoDB takes no more in one transaction."""
+CREATE_THREADS = 8
+CREATE_CHUNK_ITEMS = 1000
+
+
+class DynamoDbStore:
+    """A store in one DynamoDB table.
+
+    :param aws: where DynamoDB is and who asks.
+    :param table: the table's name.
+    :param options: what the table should be.
+    :param ttl_seconds: how long completed partitions are kept; None for ever.
+    :param retry_deadline_seconds: how long a call is tried again after throttling, a broken connection or an error of
+        the service, before the store counts as unavailable.
+    :param chance: where randomness comes from.
+    :raises ConfigurationError: if the table's name is not usable, or no region is known.
+    """
+
+    kind = "dynamodb"
+
+    def __init__(
+        self,
+        aws: AwsSettings,
+        *,
+        table: str,
+        options: TableOptions | None = None,
+        ttl_seconds: int | None = None,
+        retry_deadline_seconds: float = RETRY_DEADLINE_SECONDS,
+        chance: random.Random | None = None,
+    ) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_.-]{3,255}", table):
+            raise ConfigurationError(
+                f"store 'dynamodb': table {table!r} is not usable: give 3 to 255 letters, digits, '_', '-' and '.'"
+            )
+        self._call = DynamoDbCalls(aws, table, retry_deadline_seconds)
+        self._table = table
+        self._options = options or TableOptions()
+        self._ttl_seconds = ttl_seconds
+        self._known = KnownVersions()
+        self._spread = Spread(chance or random.Random())
+
+    @property
+    def client(self) -> Any:
+        """The client of boto3, for whoever wants to watch its calls."""
+        return self._call.client
+
+    def initialize(self) -> None:
+        """Create the table and its index if they are absent, and wait until they can be used.
+
+        :raises ConfigurationError: if it is another table than we need, absent although it is not to be created, or
+            access to it is refused.
+        """
+        make_ready(self._call, self._options, expire=self._ttl_seconds is not None)
+
+    def close(self) -> None:
+        """Close the client's connections."""
+        self.client.close()
+
+    def create(self, partitions: Sequence[Partition]) -> list[str]:
+        """See `CoordinationStore.create`; one write each, several at a time."""
+        items = {(p.source_identifier, p.partition_key): new_item(p, self._ttl_seconds) for p in reversed(partitions)}
+        ordered = list(reversed(items.values()))
+        if len(ordered) == 1:
+            return [key for key in map(self._put_absent, ordered) if key is not None]
+        created: list[str] = []
+        with ThreadPoolExecutor(CREATE_THREADS) as pool:
+            for start in range(0, len(ordered), CREATE_CHUNK_ITEMS):
+                keys = pool.map(self._put_absent, ordered[start : start + CREATE_CHUNK_ITEMS])
+                created += [key for key in keys if key is not None]
+        return created
+
+    def get(self, source_identifier: str, partition_key: str) -> Partition | None:
+        """See `CoordinationStore.get`; read consistently."""
+        answer = self._call("get_item", Key=key_of(source_identifier, partition_key), ConsistentRead=True)
+        return partition_of(answer["Item"]) if "Item" in answer else None
+
+    def acquire(self, request: Acquisition) -> list[Partition]:
+        """See `CoordinationStore.acquire`; one conditional write for each partition.
+
+        While nobody else is met in the queue it is taken from its front; after a refused write, and for a while from
+        then on, from a random place.
+        """
+        taken: list[Partition] = []
+        self._spread.begin()
+        try:
+            for status, latest in acquisition_order(request):
+                self._take(request, status, latest, taken)
+                if len(taken) >= request.limit:
+                    break
+        except StoreUnavailableError as error:
+            if not taken:
+                raise
+            log.warning("%s; %d partitions were acquired before that", error, len(taken))
+        return taken
+
+    def transact(
+        self,
+        *,
+        update: Sequence[Partition] = (),
+        create: Sequence[Partition] = (),
+        unchanged: Sequence[Partition] = (),
+    ) -> list[Partition]:
+        """See `CoordinationStore.transact`; a lone update costs half of what it would in a transaction.
+
+        :raises ConfigurationError: if it would need more than 100 items, which DynamoDB does not take.
+        """
+        # An item may be part of a transaction once only.
+        conditional: dict[tuple[str, str], Partition] = {}
+        for partition in (*update, *unchanged):
+            if conditional.setdefault(_place(partition), partition).version != partition.version:
+                raise version_refused(partition)
+        updated = {_place(p) for p in update}
+        if len(updated) < len(update):
+            raise version_refused(update[-1])
+        checks = [p for place, p in conditional.items() if place not in updated]
+        creates = {_place(p): p for p in reversed(create) if _place(p) not in conditional}
+        self._write(list(update), list(reversed(creates.values())), checks)
+        return [p.written() for p in update]
+
+    def delete(self, partition: Partition) -> None:
+        """See `CoordinationStore.delete`."""
+        try:
+            self._call("delete_item", **at_version(partition))
+        except RefusedError as refused:
+            if not (refused.unsure and refused.stored[0] is None):  # gone by an earlier try whose answer was lost
+                raise version_refused(partition) from None
+        self._known.forget(*_place(partition))
+
+    def query(
+        self,
+        source_identifier: str,
+        status: PartitionStatus,
+        *,
+        since: datetime | None = None,
+        after: Partition | None = None,
+        limit: int = 500,
+    ) -> list[Partition]:
+        """See `CoordinationStore.query`; from the index, so a change of the last instant may be missing.
+
+        All partitions of one and the same priority are read to put them in the order of their keys. Instants that Java
+        wrote are in order but for those of one second.
+        """
+        last = None if after is None else (self._stored_priority(after), after.partition_key)
+        lowest = max(format_instant(since)[:-1] if since is not None else "", last[0] if last else "")
+        found: list[tuple[tuple[str, str], Partition]] = []
+        for page in self._call.pages("query", **queue_query(source_identifier, status, lowest=lowest), Limit=limit + 1):
+            for item in page["Items"]:
+                place = (item["partitionPriority"]["S"], item["sourcePartitionKey"]["S"])
+                if last is not None and place <= last:
+                    continue
+                partition = partition_of(item)
+                if since is None or partition.priority >= since:
+                    found.append((place, partition))
+            if len(found) > limit and found[-1][0][0] != found[limit - 1][0][0]:
+                break
+        found.sort(key=lambda each: each[0])
+        return [partition for _, partition in found[:limit]]
+
+    def count_by_status(
+        self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
+    ) -> dict[PartitionStatus, int]:
+        """See `CoordinationStore.count_by_status`; reads the index entries of these statuses, so ask for few."""
+        return {
+            status: sum(
+                page["Count"]
+                for page in self._call.pages("query", **queue_query(source_identifier, status), Select="COUNT")
+            )
+            for status in statuses
+        }
+
+    def source_identifiers(self) -> list[str]:
+        """See `CoordinationStore.source_identifiers`; reads the whole table."""
+        names = {"#source": TABLE_KEY[0]}
+        pages = self._call.pages("scan", ProjectionExpression="#source", ExpressionAttributeNames=names)
+        return sorted({item[TABLE_KEY[0]]["S"] for page in pages for item in page["Items"]})
+
+    # Acquiring
+
+    def _take(self, request: Acquisition, status: PartitionStatus, latest: datetime, taken: list[Partition]) -> None:
+        """Lease what is due in one status, page by page, until there is enough.
+
+        An instant that Java wrote with fewer digits sorts behind ours of the same second, or millisecond, and is seen
+        by so much later.
+        """
+        page_items = self._spread.page_items(request.limit - len(taken))
+        due = queue_query(request.source_identifier, status, highest=format_instant(latest))
+        for page in self._call.pages("query", **due, Limit=page_items):
+            partitions = [p for p in map(_readable, page["Items"]) if p is not None]
+            candidates = [p for p in partitions if _is_due(p, latest) and not self._known.outdated(p)]
+            if not self._take_from(candidates, request, taken):
+                return
+
+    def _take_from(self, candidates: list[Partition], request: Acquisition, taken: list[Partition]) -> bool:
+        """Lease what is wanted of one page; tell whether to go on to the next."""
+        place = self._spread.start(len(candidates))
+        refusals = 0
+        while candidates and len(taken) < request.limit:
+            acquired = self._acquire(candidates.pop(place % len(candidates)), request)
+            if acquired is not None:
+                taken.append(acquired)
+                refusals = 0
+                continue
+            self._spread.met_another()
+            place = self._spread.start(len(candidates))
+            refusals += 1
+            if taken and refusals == REFUSALS_IN_A_ROW:
+                return False  # others have been through this page: what is left of it is better read anew
+        return len(taken) < request.limit
+
+    def _acquire(self, candidate: Partition, request: Acquisition) -> Partition | None:
+        """Lease one partition unless it has changed since it was read."""
+        intended = candidate.acquired(request.owner, request.ownership_timeout).written()
+        lease = lease_attributes(intended, self._ttl_seconds)
+        try:
+            stored = self._call("update_item", **conditional_update(candidate, lease), ReturnValues="ALL_NEW")[
+                "Attributes"
+            ]
+        except RefusedError as refused:
+            found = refused.stored[0]
+            if found is None or not (refused.unsure and holds(found, lease)):
+                log.debug("partition %r was taken by another worker", candidate.partition_key)
+                self._known.note(candidate, _version(found))
+                return None
+            stored = found  # by an earlier try whose answer was lost
+        self._known.note(candidate, intended.version)
+        return partition_of(stored)
+
+    # Writing
+
+    def _put_absent(self, item: Mapping[str, Value]) -> str | None:
+        """Write an item whose key is absent; return its key if it was."""
+        try:
+            self._call("put_item", Item=item, **only_if_absent())
+        except RefusedError as refused:
+            stored = refused.stored[0]
+            if not refused.unsure or stored is None or not holds(stored, item):
+                return None
+        self._known.forget(item["sourceIdentifier"]["S"], item["sourcePartitionKey"]["S"])
+        return item["sourcePartitionKey"]["S"]
+
+    def _write(self, updates: list[Partition], creates: list[Partition], checks: list[Partition]) -> None:
+        """Do all of it or nothing, passing over what is to be created and exists."""
+        values = [attributes(p.written(), self._ttl_seconds) for p in updates]
+        items = [new_item(p, self._ttl_seconds) for p in creates]
+        while True:
+            try:
+                self._try_to_write(updates, values, items, checks)
+                break
+            except RefusedError as refused:
+                if refused.unsure and updates and _all_stored(refused, values):
+                    break  # by an earlier try whose answer was lost
+                conditional = [*updates, *([None] * len(items)), *checks]
+                for place in sorted(refused.stored):
+                    if (changed := conditional[place]) is not None:
+                        raise version_refused(changed) from None
+                items = [item for n, item in enumerate(items) if n + len(updates) not in refused.stored]
+        for partition in updates:
+            self._known.note(partition, partition.version + 1)
+
+    def _try_to_write(
+        self,
+        updates: list[Partition],
+        values: list[dict[str, Value | None]],
+        items: list[dict[str, Value]],
+        checks: list[Partition],
+    ) -> None:
+        """Write all of it, alone or in a transaction, or raise `RefusedError`."""
+        if len(updates) + len(items) + len(checks) > 1 or checks:
+            self._transact(updates, values, items, checks)
+        elif updates:
+            self._call("update_item", **conditional_update(updates[0], values[0]))
+        elif items:
+            self._put_absent(items[0])
+
+    def _transact(
+        self,
+        updates: list[Partition],
+        values: list[dict[str, Value | None]],
+        items: list[dict[str, Value]],
+        checks: list[Partition],
+    ) -> None:
+        actions: list[dict[str, Any]] = [
+            *({"Update": conditional_update(p, wanted)} for p, wanted in zip(updates, values, strict=True)),
+            *({"Put": {"Item": item, **only_if_absent()}} for item in items),
+            *({"ConditionCheck": at_version(p)} for p in checks),
+        ]
+        if len(actions) > TRANSACTION_ITEMS:
+            raise ConfigurationError(
+                f"store {self._call.name}: a transaction of {len(actions)} partitions; DynamoDB takes "
+                f"{TRANSACTION_ITEMS}: keep the partitions in an SQL store"
+            )
+        for action in actions:
+            for request in action.values():
+                request["TableName"] = self._table
+        # The token makes a repeated call a question about the first one, for ten minutes.
+        self._call("transact_write_items", TransactItems=actions, ClientRequestToken=uuid.uuid4().hex)
+
+    # Reading
+
+    def _stored_priority(self, partition: Partition) -> str:
+        """Return a partition's priority as its item has it, in which whoever wrote it chose the number of digits."""
+        answer = self._call(
+            "get_item",
+            Key=key_of(partition.source_identifier, partition.partition_key),
+            ProjectionExpression="partitionPriority, sourceIdentifier, sourcePartitionKey",
+        )
+        item = answer.get("Item")
+        if item is not None and "partitionPriority" in item and partition_of(item).priority == partition.priority:
+            return str(item["partitionPriority"]["S"])
+        return format_instant(partition.priority)
+
+
+def _place(partition: Partition) -> tuple[str, str]:
+    return (partition.source_identifier, partition.partition_key)
+
+
+def _all_stored(refused: RefusedError, values: list[dict[str, Value | None]]) -> bool:
+    """Tell whether every update that was refused is stored as it was meant."""
+    places = range(len(values))
+    return all((stored := refused.stored.get(place)) is not None and holds(stored, values[place]) for place in places)
+
+
+def _version(item: Item | None) -> int:
+    return int(item["version"]["N"]) if item is not None and "version" in item else 0
+
+
+def _readable(item: Item) -> Partition | None:
+    try:
+        return partition_of(item)
+    except ConfigurationError as error:
+        log.error("%s; it is passed over", error)
+        return None
+
+
+def _is_due(partition: Partition, latest: datetime) -> bool:
+    """Tell by its own instants, which Data Prepper may have written to another effect than its priority."""
+    due = {PartitionStatus.ASSIGNED: partition.ownership_timeout, PartitionStatus.CLOSED: partition.reopen_at}
+    return (due.get(partition.status) or partition.priority) <= latest

@@ -1,0 +1,190 @@
+"""The table and its index: created, waited for, and compared with what Data Prepper's source coordination has."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
+from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls, RejectedError
+from airflow_provider_coordination.stores.dynamodb.items import INDEX, INDEX_KEY, TABLE_KEY, TTL_ATTRIBUTE
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 2.0
+USABLE = ("ACTIVE", "UPDATING")
+WAITED_FOR = (*USABLE, "CREATING")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """What the table should be.
+
+    :param skip_creation: only check it, create and change nothing.
+    :param capacity: provisioned read and write units, of the table and of the index each; None for on-demand. Counts
+        when the table is created, and never changes one that exists.
+    :param wait_seconds: how long a table that is being created is waited for.
+    """
+
+    skip_creation: bool = False
+    capacity: tuple[int, int] | None = None
+    wait_seconds: float = 300.0
+
+
+def make_ready(call: DynamoDbCalls, options: TableOptions, *, expire: bool) -> None:
+    """Create the table if it is absent, wait for it, check its keys, and let items expire if they are to.
+
+    :param expire: whether items are to expire.
+    :raises ConfigurationError: if it is another table than we need, or is not to be created and absent.
+    :raises StoreUnavailableError: if it does not become active in time, or DynamoDB does not answer.
+    """
+    table = _describe(call)
+    if table is None:
+        if options.skip_creation:
+            raise ConfigurationError(
+                f"store {call.name}: the table does not exist and 'skip_table_creation' is set; "
+                "create it as docs/dynamodb.md says, or check 'table', 'region' and the account"
+            )
+        _create(call, options.capacity)
+    _check(call, _wait(call, options.wait_seconds, table))
+    if expire:
+        _check_ttl(call) if options.skip_creation else _enable_ttl(call)
+
+
+def _describe(call: DynamoDbCalls) -> Mapping[str, Any] | None:
+    try:
+        table: Mapping[str, Any] = call("describe_table", expect=("ResourceNotFoundException",))["Table"]
+    except RejectedError:
+        return None
+    return table
+
+
+def _create(call: DynamoDbCalls, capacity: tuple[int, int] | None) -> None:
+    throughput: dict[str, Any] = {}
+    if capacity is not None:
+        read, write = capacity
+        throughput = {"ProvisionedThroughput": {"ReadCapacityUnits": read, "WriteCapacityUnits": write}}
+    try:
+        call(
+            "create_table",
+            expect=("ResourceInUseException",),
+            KeySchema=_key_schema(TABLE_KEY),
+            AttributeDefinitions=[{"AttributeName": n, "AttributeType": "S"} for n in (*TABLE_KEY, *INDEX_KEY)],
+            GlobalSecondaryIndexes=[
+                {
+                    "IndexName": INDEX,
+                    "KeySchema": _key_schema(INDEX_KEY),
+                    "Projection": {"ProjectionType": "ALL"},
+                    **throughput,
+                }
+            ],
+            BillingMode="PROVISIONED" if capacity else "PAY_PER_REQUEST",
+            **throughput,
+        )
+        log.info("store %s: table and index are being created", call.name)
+    except RejectedError:
+        log.info("store %s: another process is creating the table", call.name)
+
+
+def _wait(call: DynamoDbCalls, wait_seconds: float, table: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the table once it and its index can be used."""
+    started = time.monotonic()
+    while True:
+        table = table or _describe(call)
+        state = _pending(table)
+        if table is not None and state is None:
+            return table
+        if table is not None and table["TableStatus"] not in WAITED_FOR:
+            raise StoreUnavailableError(f"store {call.name} cannot be used: {state}; look at it in AWS")
+        waited = time.monotonic() - started
+        if waited >= wait_seconds:
+            raise StoreUnavailableError(
+                f"store {call.name} cannot be used: after {waited:.0f} s of waiting, {state}; look at it in AWS"
+            )
+        log.info("store %s: waiting since %.0f s, %s", call.name, waited, state)
+        time.sleep(min(POLL_SECONDS, wait_seconds - waited))
+        table = None
+
+
+def _pending(table: Mapping[str, Any] | None) -> str | None:
+    """Say what is not ready yet; None if all is."""
+    if table is None:
+        return "the table is not there yet"
+    if table["TableStatus"] not in USABLE:
+        return f"the table is {table['TableStatus']}"
+    status = {index["IndexName"]: index.get("IndexStatus") for index in table.get("GlobalSecondaryIndexes", [])}
+    return f"the index {INDEX} is {status[INDEX]}" if status.get(INDEX) in ("CREATING", "DELETING") else None
+
+
+def _check(call: DynamoDbCalls, table: Mapping[str, Any]) -> None:
+    """Check that the table and its index have the keys we need."""
+    types = {each["AttributeName"]: each["AttributeType"] for each in table["AttributeDefinitions"]}
+    if _keys(table["KeySchema"], types) != _wanted(TABLE_KEY):
+        raise ConfigurationError(
+            f"store {call.name}: the table has the key {_keys(table['KeySchema'], types)} and must have "
+            f"{_wanted(TABLE_KEY)}; name another table in 'table'"
+        )
+    indexes = {index["IndexName"]: index for index in table.get("GlobalSecondaryIndexes", [])}
+    if INDEX not in indexes:
+        raise ConfigurationError(
+            f"store {call.name}: the table has no index {INDEX!r}, only {sorted(indexes)}; create it with the key "
+            f"{_wanted(INDEX_KEY)} and all attributes, or name another table in 'table'"
+        )
+    index = indexes[INDEX]
+    found = f"{_keys(index['KeySchema'], types)}, projection {index['Projection'].get('ProjectionType')}"
+    wanted = f"{_wanted(INDEX_KEY)}, projection ALL"
+    if found != wanted:
+        raise ConfigurationError(
+            f"store {call.name}: the index {INDEX!r} has the key {found} and must have {wanted}; "
+            "create it anew, or name another table in 'table'"
+        )
+
+
+def _enable_ttl(call: DynamoDbCalls) -> None:
+    if _ttl_is_on(call):
+        return
+    specification = {"Enabled": True, "AttributeName": TTL_ATTRIBUTE}
+    try:
+        call("update_time_to_live", expect=("ValidationException",), TimeToLiveSpecification=specification)
+        log.info("store %s: items expire by their %s", call.name, TTL_ATTRIBUTE)
+    except RejectedError as rejected:
+        if not _ttl_is_on(call):  # another process may have enabled it in this moment
+            raise ConfigurationError(
+                f"store {call.name}: TTL cannot be enabled: {rejected.said}; try again in an hour, or remove 'ttl'"
+            ) from None
+
+
+def _check_ttl(call: DynamoDbCalls) -> None:
+    if not _ttl_is_on(call):
+        raise ConfigurationError(
+            f"store {call.name}: 'ttl' is set, TTL is disabled on the table and 'skip_table_creation' is set; "
+            f"enable TTL on the attribute {TTL_ATTRIBUTE}, or remove 'ttl'"
+        )
+
+
+def _ttl_is_on(call: DynamoDbCalls) -> bool:
+    description = call("describe_time_to_live")["TimeToLiveDescription"]
+    if description["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
+        return False
+    if description.get("AttributeName") != TTL_ATTRIBUTE:
+        raise ConfigurationError(
+            f"store {call.name}: the table's TTL attribute is {description.get('AttributeName')!r} and must be "
+            f"{TTL_ATTRIBUTE!r}; disable TTL and enable it anew, or remove 'ttl'"
+        )
+    return True
+
+
+def _key_schema(names: tuple[str, str]) -> list[dict[str, str]]:
+    return [{"AttributeName": n, "KeyType": kind} for n, kind in zip(names, ("HASH", "RANGE"), strict=True)]
+
+
+def _keys(schema: list[dict[str, str]], types: Mapping[str, str]) -> str:
+    keys = sorted(schema, key=lambda key: key["KeyType"])
+    return ", ".join(f"{key['AttributeName']} ({key['KeyType']}, {types[key['AttributeName']]})" for key in keys)
+
+
+def _wanted(names: tuple[str, str]) -> str:
+    return _keys(_key_schema(names), dict.fromkeys(names, "S"))

@@ -1,0 +1,260 @@
+"""A SQL database as the store sees it: its connections, its transactions, and what differs between the four we support.
+
+A transaction is tried again after a passing failure (a broken connection, a deadlock, a busy or restarting server)
+until a deadline; then the database counts as unavailable.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
+
+log = logging.getLogger(__name__)
+
+SQLITE_BUSY_TIMEOUT_MS = 30_000
+CONNECT_TIMEOUT_SECONDS = 10
+MYSQL_ANSWER_TIMEOUT_SECONDS = 60
+
+# What each driver is called, and the extra that installs it.
+DRIVERS = {"sqlite": ("pysqlite", ""), "postgresql": ("psycopg", "postgres"), "mysql": ("pymysql", "mysql")}
+# MySQL and MariaDB know SKIP LOCKED since these; SQLite knows RETURNING.
+OLDEST_VERSIONS = {"sqlite": (3, 35), "postgresql": (10,), "mysql": (8, 0, 1), "mariadb": (10, 6)}
+
+# A host that is gone without a word is noticed by the missing acknowledgments of TCP, as libpq has no timeout for
+# answers. Statements are not prepared: a plan made for one queue would be kept for all, and a step of the schema would
+# break it.
+_POSTGRESQL_ARGUMENTS = {
+    "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+    "prepare_threshold": None,
+}
+# Nobody waits for ever for a lock of a worker that was stopped in the middle of a transaction, and it loses its locks.
+_POSTGRESQL_SESSION = "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '60s'"
+_MYSQL_ARGUMENTS = {
+    "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+    "read_timeout": MYSQL_ANSWER_TIMEOUT_SECONDS,
+    "write_timeout": MYSQL_ANSWER_TIMEOUT_SECONDS,
+    "charset": "utf8mb4",
+    # Strict, so that nothing is cut off in silence, whatever the server's default is.
+    "init_command": (
+        "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
+        "innodb_lock_wait_timeout = 10, lock_wait_timeout = 30"
+    ),
+}
+
+# What trying again does not mend: no such user, database or table, or no right to it.
+_LASTING_MYSQL_CODES = frozenset({1044, 1045, 1049, 1054, 1130, 1142, 1143, 1146, 1227, 1251, 1698})
+_LASTING_SQLSTATES = ("28", "3D", "3F", "42")
+_NO_RIGHT = frozenset({"42501", 1044, 1142, 1227})
+_LASTING_TEXTS = re.compile(
+    r"unable to open|not a database|readonly|no such table|password authentication|does not exist|no pg_hba\.conf",
+    re.IGNORECASE,
+)
+
+T = TypeVar("T")
+
+
+class Database:
+    """The connections to one database and the transactions on it; connects when it is first asked.
+
+    :param url: an SQLAlchemy URL. `postgres://` and `postgresql://` use the psycopg driver, `mysql://` and `mariadb://`
+        the PyMySQL driver, for either server.
+    :param retry_deadline_seconds: how long a transaction is tried again after a passing failure.
+    :raises ConfigurationError: if the URL is not usable, or its driver is not installed.
+    """
+
+    def __init__(self, url: str, *, retry_deadline_seconds: float) -> None:
+        parsed = _parse(url)
+        self.engine = _engine(parsed)
+        self.name = parsed.render_as_string(hide_password=True)
+        self._named_kind = "mariadb" if parsed.drivername.startswith("mariadb") else self.dialect_name
+        self._retry_deadline_seconds = retry_deadline_seconds
+
+    @property
+    def dialect_name(self) -> str:
+        """How to speak to it: `sqlite`, `postgresql`, or `mysql` for MariaDB too."""
+        return self.engine.dialect.name
+
+    @property
+    def kind(self) -> str:
+        """What it is: `sqlite`, `postgresql`, `mysql` or `mariadb`; by its URL until it has answered."""
+        if self.dialect_name != "mysql" or self.engine.dialect.server_version_info is None:
+            return self._named_kind
+        return "mariadb" if getattr(self.engine.dialect, "is_mariadb", False) else "mysql"
+
+    def close(self) -> None:
+        """Close the pooled connections."""
+        self.engine.dispose()
+
+    def check_version(self) -> None:
+        """Check that the server, which has answered before, is new enough.
+
+        :raises ConfigurationError: if it is not.
+        """
+        version = tuple(part for part in self.engine.dialect.server_version_info or () if isinstance(part, int))
+        if message := too_old(self.kind, version):
+            raise ConfigurationError(f"store {self.name}: {message}")
+
+    def read(self, work: Callable[[sa.Connection], T]) -> T:
+        """Run `work` in a transaction that only reads; see `write`."""
+        return self._run(work, {})
+
+    def write(self, work: Callable[[sa.Connection], T]) -> T:
+        """Run `work` in a transaction, again after a passing failure, until the deadline.
+
+        A commit whose answer was lost may run twice: `work` must see to it that this does no harm.
+
+        :raises StoreUnavailableError: if the database does not answer, or refuses for good.
+        """
+        return self._run(work, {"coordination_write": True})
+
+    def _run(self, work: Callable[[sa.Connection], T], options: dict[str, Any]) -> T:
+        deadline = time.monotonic() + self._retry_deadline_seconds
+        attempt = 0
+        while True:
+            try:
+                with self.engine.connect().execution_options(**options) as connection, connection.begin():
+                    return work(connection)
+            except (exc.DBAPIError, exc.TimeoutError) as error:
+                if isinstance(error, exc.IntegrityError | exc.DataError | exc.NotSupportedError):
+                    raise
+                pause = random.uniform(0.5, 1.0) * min(0.05 * 2 ** min(attempt, 10), 2.0)
+                if not is_passing(error) or time.monotonic() + pause > deadline:
+                    raise StoreUnavailableError(f"store {self.name} cannot be used: {_reason(error)}") from error
+                log.debug("store %s: %s; trying again in %.2f s", self.name, _reason(error), pause)
+                time.sleep(pause)
+                attempt += 1
+
+
+def too_old(kind: str, version: tuple[int, ...]) -> str | None:
+    """Return why a server of this kind and version cannot be used; None if it can."""
+    oldest = OLDEST_VERSIONS[kind]
+    if version >= oldest:
+        return None
+    return (
+        f"{kind} {'.'.join(map(str, version))} is too old; upgrade to {'.'.join(map(str, oldest))} or newer, "
+        "or name another database"
+    )
+
+
+def is_passing(error: exc.SQLAlchemyError) -> bool:
+    """Tell whether trying again may help: not where the file, the database or the right to it is missing."""
+    if isinstance(error, exc.TimeoutError):
+        return True
+    if not isinstance(error, exc.OperationalError | exc.InterfaceError | exc.InternalError):
+        return False  # SQLite's plain DatabaseError is a damaged file
+    cause = error.orig
+    state = getattr(cause, "sqlstate", None)
+    if state is not None:
+        return not state.startswith(_LASTING_SQLSTATES)
+    code = cause.args[0] if cause is not None and cause.args else None
+    if isinstance(code, int):
+        return code not in _LASTING_MYSQL_CODES
+    return not _LASTING_TEXTS.search(str(cause))
+
+
+def remedy_for(cause: BaseException | None) -> str | None:
+    """Return what a person can do about an error met while the store was made ready; None if that is not known."""
+    error = cause.orig if isinstance(cause, exc.DBAPIError) else None
+    if error is None:
+        return None
+    if re.search("unable to open database file|readonly database", str(error)):
+        return (
+            "let the user who runs this write to the file and its folder, or name a file on a disk that can be written"
+        )
+    if _NO_RIGHT.intersection([getattr(error, "sqlstate", None), *error.args[:1]]):
+        return "let this role create and alter tables, or initialize the store once as one that may"
+    return None
+
+
+def _reason(error: exc.SQLAlchemyError) -> str:
+    cause = getattr(error, "orig", None)
+    if cause is None:
+        return str(error).strip().splitlines()[0]
+    if len(cause.args) == 2 and isinstance(cause.args[0], int):  # PyMySQL's number and text
+        return f"{cause.args[1] or 'the connection is closed'} ({cause.args[0]})"
+    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
+
+
+def _parse(url: str) -> sa.URL:
+    try:
+        parsed = sa.make_url(url)
+    except exc.ArgumentError:
+        raise ConfigurationError(
+            "store 'sql': 'url' is not an SQLAlchemy URL; "
+            "give for example sqlite:////var/lib/coordination.db or postgresql://user@host/database"
+        ) from None
+    scheme, _, driver = parsed.drivername.partition("+")
+    dialect = {"postgres": "postgresql", "mariadb": "mysql"}.get(scheme, scheme)
+    if dialect not in DRIVERS:
+        raise ConfigurationError(
+            f"store 'sql': database {scheme!r} is not supported; use sqlite, postgresql, mysql or mariadb"
+        )
+    if driver not in ("", DRIVERS[dialect][0]):
+        raise ConfigurationError(f"store 'sql': driver {driver!r} is not supported; begin the URL with {scheme}://")
+    if dialect == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise ConfigurationError(
+            "store 'sql': SQLite needs a file that all workers of the machine share; give sqlite:////path/to/file.db"
+        )
+    if dialect == "mysql" and not parsed.database:
+        raise ConfigurationError(
+            f"store 'sql': 'url' names no database; give for example {scheme}://user@host/database"
+        )
+    return parsed.set(drivername=f"{'postgresql' if scheme == 'postgres' else scheme}+{DRIVERS[dialect][0]}")
+
+
+def _engine(url: sa.URL) -> sa.Engine:
+    dialect = {"mariadb": "mysql"}.get(url.get_backend_name(), url.get_backend_name())
+    driver, extra = DRIVERS[dialect]
+    try:
+        # `mysql` for MariaDB too: SQLAlchemy looks which of them answers, and refuses a `mariadb` that is a MySQL.
+        url = url.set(drivername=f"{dialect}+{driver}")
+        if dialect == "sqlite":
+            engine = sa.create_engine(url)
+            sa.event.listen(engine, "connect", _configure_sqlite)
+            sa.event.listen(engine, "begin", _begin_sqlite)
+            return engine
+        arguments = _POSTGRESQL_ARGUMENTS if dialect == "postgresql" else _MYSQL_ARGUMENTS
+        # What the URL says about times wins; what the texts mean is not its to say.
+        given = {k: v for k, v in arguments.items() if k not in url.query or k in ("charset", "init_command")}
+        # Everything below rests on READ COMMITTED: MySQL's own default would lock the gaps between rows.
+        engine = sa.create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED", connect_args=given)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"store 'sql': the driver {error.name!r} is not installed; install airflow-provider-coordination[{extra}]"
+        ) from None
+    if dialect == "postgresql":
+        sa.event.listen(engine, "connect", _configure_postgresql)
+    return engine
+
+
+def _configure_sqlite(connection: Any, record: object) -> None:
+    connection.isolation_level = None  # transactions are begun below, not guessed by the driver
+    # The timeout first: another process may be switching the same new file to WAL in this moment.
+    connection.execute(f"PRAGMA busy_timeout = {SQLITE_BUSY_TIMEOUT_MS}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")  # a checkpoint that was acknowledged survives a power cut
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    # A writer takes the write lock at once: upgrading a read lock later fails without waiting.
+    write = connection.get_execution_options().get("coordination_write")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _configure_postgresql(connection: Any, record: object) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(_POSTGRESQL_SESSION)
+    connection.commit()

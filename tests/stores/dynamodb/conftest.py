@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.store import Acquisition
+from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
+from tests.support.aws_wire import AwsWire
+from tests.support.dynamodb_local import DynamoDbLocal
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SOURCE = "prod|clicks|PARTITION"
+
+MakeStore = Callable[..., DynamoDbStore]
+
+
+def a_partition(key: str, *, age_seconds: float = 0, **progress: object) -> Partition:
+    return Partition(
+        source_identifier=SOURCE,
+        partition_key=key,
+        status=PartitionStatus.UNASSIGNED,
+        priority=NOW - timedelta(seconds=age_seconds),
+        progress=progress,
+    )
+
+
+def acquisition(limit: int = 10, *, owner: str = "me", at: datetime = NOW) -> Acquisition:
+    return Acquisition(
+        source_identifier=SOURCE,
+        owner=owner,
+        limit=limit,
+        ownership_timeout=at + timedelta(seconds=60),
+        available_by=at,
+        expired_by=at - timedelta(seconds=5),
+    )
+
+
+def keys(partitions: list[Partition]) -> list[str]:
+    return [p.partition_key for p in partitions]
+
+
+@pytest.fixture
+def make_store(dynamodb: DynamoDbLocal, dynamodb_table: str) -> Iterator[MakeStore]:
+    """Makes stores of one table, as different processes would."""
+    with ExitStack() as stack:
+
+        def make(**options: Any) -> DynamoDbStore:
+            defaults: dict[str, Any] = {"table": dynamodb_table, "retry_deadline_seconds": 5.0}
+            return stack.enter_context(closing(DynamoDbStore(dynamodb.settings, **(defaults | options))))
+
+        yield make
+
+
+@pytest.fixture
+def store(make_store: MakeStore) -> DynamoDbStore:
+    store = make_store()
+    store.initialize()
+    return store
+
+
+@pytest.fixture
+def wire(store: DynamoDbStore) -> AwsWire:
+    return AwsWire(store.client)
+
+
+@pytest.fixture
+def other(make_store: MakeStore, store: DynamoDbStore) -> DynamoDbStore:
+    """Another worker's view of the same table."""
+    return make_store()
+
+
+@pytest.fixture
+def raw(dynamodb: DynamoDbLocal, dynamodb_table: str) -> RawTable:
+    return RawTable(dynamodb.client(), dynamodb_table)
+
+
+class RawTable:
+    """The table as whoever else works on it sees it."""
+
+    def __init__(self, client: Any, name: str) -> None:
+        self.client = client
+        self.name = name
+
+    def item(self, key: str, source: str = SOURCE) -> dict[str, Any]:
+        item: dict[str, Any] = self.client.get_item(
+            TableName=self.name,
+            Key={"sourceIdentifier": {"S": source}, "sourcePartitionKey": {"S": key}},
+            ConsistentRead=True,
+        )["Item"]
+        return item
+
+    def put(self, key: str, source: str = SOURCE, **attributes: str | int) -> None:
+        values = {name: {"N" if isinstance(v, int) else "S": str(v)} for name, v in attributes.items()}
+        item = {"sourceIdentifier": {"S": source}, "sourcePartitionKey": {"S": key}, **values}
+        self.client.put_item(TableName=self.name, Item=item)

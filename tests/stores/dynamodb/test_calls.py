@@ -1,0 +1,290 @@
+"""What passes is tried again until a deadline; what was refused is told from what failed; lost answers are found."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from botocore.exceptions import CredentialRetrievalError
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.errors import (
+    ConfigurationError,
+    PartitionUpdateError,
+    StoreUnavailableError,
+)
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
+from tests.stores.dynamodb.conftest import NOW, SOURCE, MakeStore, a_partition, acquisition, keys
+from tests.support.aws_wire import AwsWire
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def mine(store: DynamoDbStore) -> Partition:
+    """A partition that is leased to me."""
+    store.create([a_partition("a")])
+    [partition] = store.acquire(acquisition())
+    return partition
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("ProvisionedThroughputExceededException", 400),
+        ("RequestLimitExceeded", 400),
+        ("ThrottlingException", 400),
+        ("TransactionConflictException", 400),
+        ("InternalServerError", 500),
+        ("ServiceUnavailable", 503),
+    ],
+)
+def test_what_passes_is_tried_again(
+    store: DynamoDbStore, mine: Partition, wire: AwsWire, code: str, status: int
+) -> None:
+    wire.refuse("UpdateItem", code, times=2, status=status)
+
+    [written] = store.transact(update=[mine.with_progress({"read": 1})])
+
+    assert written == store.get(SOURCE, "a")
+    assert wire.counts == {"UpdateItem": 3, "GetItem": 1}
+
+
+def test_s32_throttling_beyond_the_deadline_is_a_clear_error(make_store: MakeStore, store: DynamoDbStore) -> None:
+    """S32: there throttling is retried without limit. We differ: until the deadline, and then say what to do."""
+    hurried = make_store(retry_deadline_seconds=0.3)
+    AwsWire(hurried.client).refuse("PutItem", "ProvisionedThroughputExceededException", times=1000)
+
+    with pytest.raises(
+        StoreUnavailableError, match=r"cannot be used: .*; raise the capacity of the table and its index"
+    ):
+        hurried.create([a_partition("a")])
+    assert store.get(SOURCE, "a") is None
+
+
+def test_one_throttled_partition_of_many_ends_the_others_too(make_store: MakeStore, store: DynamoDbStore) -> None:
+    hurried = make_store(retry_deadline_seconds=0.1)
+    wire = AwsWire(hurried.client)
+    wire.refuse("PutItem", "ThrottlingException", times=100_000)
+
+    with pytest.raises(StoreUnavailableError):
+        hurried.create([a_partition(f"p{n}") for n in range(500)])
+    assert wire.counts["PutItem"] < 500
+
+
+@pytest.mark.parametrize("code", ["ValidationException", "ItemCollectionSizeLimitExceededException"])
+def test_s32_what_a_person_must_mend_is_not_tried_again(
+    store: DynamoDbStore, mine: Partition, wire: AwsWire, code: str
+) -> None:
+    wire.refuse("UpdateItem", code)
+
+    with pytest.raises(ConfigurationError, match=f"the wire says {code}"):
+        store.transact(update=[mine.given_up(NOW)])
+    assert wire.counts == {"UpdateItem": 1}
+
+
+def test_a_server_that_is_not_there_is_told_after_the_deadline() -> None:
+    settings = AwsSettings(
+        region="eu-west-1", endpoint_url="http://127.0.0.1:9", access_key_id="A", secret_access_key="B"
+    )
+    store = DynamoDbStore(settings, table="leases", retry_deadline_seconds=0.2)
+
+    with pytest.raises(
+        StoreUnavailableError, match=r"dynamodb://leases\?region=eu-west-1&endpoint_url=http://127.0.0.1:9"
+    ):
+        store.initialize()
+
+
+def test_credentials_that_could_not_be_fetched_once_are_fetched_again(store: DynamoDbStore) -> None:
+    failures = [CredentialRetrievalError(provider="the machine's role", error_msg="timed out")] * 2
+
+    def fail(**_: Any) -> None:
+        if failures:
+            raise failures.pop()
+
+    store.client.meta.events.register("before-sign.dynamodb", fail)
+
+    assert store.create([a_partition("a")]) == ["a"]
+
+
+def cancelled(*codes: str) -> dict[str, Any]:
+    return {"CancellationReasons": [{"Code": code, "Message": f"because of {code}"} for code in codes]}
+
+
+@pytest.mark.parametrize("code", ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"])
+def test_a_transaction_that_met_another_is_tried_again(
+    store: DynamoDbStore, mine: Partition, wire: AwsWire, code: str
+) -> None:
+    wire.refuse("TransactWriteItems", "TransactionCanceledException", times=2, **cancelled("None", code))
+
+    store.transact(update=[mine.completed(NOW)], create=[a_partition("child")])
+
+    assert wire.counts == {"TransactWriteItems": 3}
+    assert store.count_by_status(SOURCE)[PartitionStatus.COMPLETED] == 1
+
+
+def test_a_transaction_that_dynamodb_does_not_take_says_why(
+    store: DynamoDbStore, mine: Partition, wire: AwsWire
+) -> None:
+    wire.refuse("TransactWriteItems", "TransactionCanceledException", **cancelled("None", "ValidationError"))
+
+    with pytest.raises(ConfigurationError, match=r"a transaction was refused: .*because of ValidationError"):
+        store.transact(update=[mine.completed(NOW)], create=[a_partition("child")])
+
+
+def test_a_refused_update_is_not_tried_again(store: DynamoDbStore, mine: Partition, wire: AwsWire) -> None:
+    store.transact(update=[mine.given_up(NOW)])
+    wire.requests.clear()
+
+    with pytest.raises(PartitionUpdateError, match="no longer holds version 1"):
+        store.transact(update=[mine.completed(NOW)])
+    assert wire.counts == {"UpdateItem": 1}
+
+
+def test_a_transaction_creates_what_is_absent_and_passes_over_what_exists(
+    store: DynamoDbStore, mine: Partition, wire: AwsWire
+) -> None:
+    store.create([a_partition("child-1", first=True)])
+    children = [a_partition(f"child-{n}", first=False) for n in (1, 2, 1)]
+    wire.requests.clear()
+
+    store.transact(update=[mine.completed(NOW)], create=[*children, a_partition("a")])
+
+    assert wire.counts == {"TransactWriteItems": 2}
+    assert store.get(SOURCE, "child-1") == a_partition("child-1", first=True)
+    assert store.get(SOURCE, "child-2") == a_partition("child-2", first=False)
+
+
+def test_an_update_whose_creations_all_exist_is_written_alone(
+    store: DynamoDbStore, mine: Partition, wire: AwsWire
+) -> None:
+    store.create([a_partition("child")])
+    wire.requests.clear()
+
+    store.transact(update=[mine.completed(NOW)], create=[a_partition("child")])
+
+    assert wire.counts == {"TransactWriteItems": 1, "UpdateItem": 1}
+
+
+def test_one_partition_cannot_be_updated_twice_in_one_transaction(store: DynamoDbStore, mine: Partition) -> None:
+    for update, unchanged in (([mine, mine], []), ([mine], [mine.written()])):
+        with pytest.raises(PartitionUpdateError):
+            store.transact(update=update, unchanged=unchanged)
+    assert store.transact(update=[mine], unchanged=[mine]) == [mine.written()]
+
+
+def test_a_transaction_that_is_too_large_is_told_and_nothing_written(store: DynamoDbStore, mine: Partition) -> None:
+    with pytest.raises(ConfigurationError, match="a transaction of 101 partitions; DynamoDB takes 100"):
+        store.transact(update=[mine.completed(NOW)], create=[a_partition(f"c{n}") for n in range(100)])
+    assert store.get(SOURCE, "a") == mine
+    store.transact(update=[mine.completed(NOW)], create=[a_partition(f"c{n}") for n in range(99)])
+
+
+# Answers that were lost
+
+
+def test_an_acquisition_whose_answer_was_lost_is_found(store: DynamoDbStore, wire: AwsWire) -> None:
+    store.create([a_partition("a"), a_partition("b", age_seconds=1)])
+    wire.lose_the_answer("UpdateItem")
+
+    acquired = store.acquire(acquisition(2))
+
+    assert keys(acquired) == ["b", "a"]
+    assert acquired == [store.get(SOURCE, key) for key in ("b", "a")]
+    assert [p.version for p in acquired] == [1, 1]
+
+
+def test_an_acquisition_of_another_owner_is_not_taken_for_a_lost_answer(
+    store: DynamoDbStore, other: DynamoDbStore, wire: AwsWire
+) -> None:
+    store.create([a_partition("a")])
+    wire.refuse(
+        "UpdateItem", "InternalServerError", status=500, after=lambda: other.acquire(acquisition(owner="other"))
+    )
+
+    assert store.acquire(acquisition()) == []
+
+
+@pytest.mark.parametrize("creations", [[], [a_partition("child")]])
+def test_an_update_whose_answer_was_lost_is_found(
+    store: DynamoDbStore, mine: Partition, wire: AwsWire, creations: list[Partition]
+) -> None:
+    wire.lose_the_answer("TransactWriteItems" if creations else "UpdateItem")
+
+    [written] = store.transact(update=[mine.with_progress({"read": 1})], create=creations)
+
+    assert written == store.get(SOURCE, "a")
+    assert written.version == mine.version + 1
+
+
+def test_a_transaction_whose_answer_was_lost_is_found_after_its_token_is_forgotten(
+    store: DynamoDbStore, other: DynamoDbStore, mine: Partition, wire: AwsWire
+) -> None:
+    """DynamoDB remembers the token for ten minutes; what is stored tells afterwards."""
+    change: dict[str, Any] = {"update": [mine.completed(NOW)], "create": [a_partition("child")]}
+    wire.refuse("TransactWriteItems", "InternalServerError", status=500, after=lambda: other.transact(**change))
+
+    assert store.transact(**change) == [store.get(SOURCE, "a")]
+
+
+def test_the_same_change_by_another_is_not_taken_for_a_lost_answer(
+    store: DynamoDbStore, other: DynamoDbStore, mine: Partition
+) -> None:
+    other.transact(update=[mine.given_up(NOW)])
+
+    with pytest.raises(PartitionUpdateError):
+        store.transact(update=[mine.given_up(NOW)])
+
+
+def test_a_deletion_whose_answer_was_lost_is_found(store: DynamoDbStore, mine: Partition, wire: AwsWire) -> None:
+    wire.lose_the_answer("DeleteItem")
+
+    store.delete(mine)
+
+    assert wire.counts == {"DeleteItem": 2}
+    with pytest.raises(PartitionUpdateError):
+        store.delete(mine)
+
+
+def test_a_creation_whose_answer_was_lost_counts_as_created(store: DynamoDbStore, wire: AwsWire) -> None:
+    wire.lose_the_answer("PutItem", times=2)
+
+    assert sorted(store.create([a_partition("a"), a_partition("b")])) == ["a", "b"]
+
+
+def test_a_failure_that_outlasts_the_deadline_leaves_open_what_was_done(
+    make_store: MakeStore, store: DynamoDbStore
+) -> None:
+    store.create([a_partition("a")])
+    hurried = make_store(retry_deadline_seconds=0.2)
+    wire = AwsWire(hurried.client)
+    wire.lose_the_answer("UpdateItem")
+    wire.refuse("UpdateItem", "InternalServerError", status=500, times=1000)
+
+    with pytest.raises(StoreUnavailableError):
+        hurried.acquire(acquisition())
+    stored = store.get(SOURCE, "a")
+    assert stored is not None and stored.owner == "me"
+
+
+def test_what_was_acquired_before_the_store_failed_is_returned(
+    make_store: MakeStore, store: DynamoDbStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.create([a_partition("a"), a_partition("b", age_seconds=1)])
+    hurried = make_store(retry_deadline_seconds=0.2)
+    wire = AwsWire(hurried.client)
+    wire.before("UpdateItem", lambda: wire.refuse("UpdateItem", "ThrottlingException", times=1000))
+
+    assert keys(hurried.acquire(acquisition())) == ["b"]
+    assert "1 partitions were acquired before that" in caplog.text
+
+
+def test_a_renewal_is_not_lost_to_its_own_lost_answer(store: DynamoDbStore, mine: Partition, wire: AwsWire) -> None:
+    wire.lose_the_answer("UpdateItem", times=2)
+
+    [renewed] = store.transact(update=[mine.renewed(NOW + timedelta(minutes=5))])
+    [again] = store.transact(update=[renewed.renewed(NOW + timedelta(minutes=9))])
+
+    assert again == store.get(SOURCE, "a")

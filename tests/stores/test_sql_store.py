@@ -1,0 +1,684 @@
+"""What is SQL's own: its schema and the steps to it, outages, plans, and what each database does differently."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import (
+    ConfigurationError,
+    PartitionUpdateError,
+    StoreUnavailableError,
+)
+from airflow_provider_coordination.coordination.partition import (
+    MAX_KEY_BYTES,
+    Partition,
+    PartitionStatus,
+    format_instant,
+)
+from airflow_provider_coordination.stores.sql import SqlStore
+from airflow_provider_coordination.stores.sql_database import Database, too_old
+from airflow_provider_coordination.stores.sql_schema import STEPS, partition_table
+from tests.stores.test_store_contract import NOW, SOURCE, a_partition, acquisition, keys
+from tests.support.mariadb import MariaDb
+
+TABLE = "leases"
+SERVERS = [
+    pytest.param("postgresql", marks=pytest.mark.integration),
+    pytest.param("mariadb", marks=pytest.mark.integration),
+]
+NOBODY = 65534
+
+
+def url_of(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if kind == "sqlite":
+        return f"sqlite:///{tmp_path}/coordination.db"
+    return str(request.getfixturevalue({"postgresql": "postgres_url", "mariadb": "mariadb_url"}[kind]))
+
+
+@pytest.fixture(params=["sqlite", *SERVERS])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind in turn."""
+    return url_of(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=SERVERS)
+def server_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database on each server in turn."""
+    return url_of(request.param, request, tmp_path)
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[sa.Engine]:
+    """Connections of our own beside the store's."""
+    engine = Database(url, retry_deadline_seconds=1).engine
+    yield engine
+    engine.dispose()
+
+
+@contextlib.contextmanager
+def opened(url: str, **options: Any) -> Iterator[SqlStore]:
+    store = SqlStore(url, table=TABLE, **options)
+    try:
+        store.initialize()
+        yield store
+    finally:
+        store.close()
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[SqlStore]:
+    with opened(url) as store:
+        yield store
+
+
+def execute(engine: sa.Engine, *statements: str) -> list[sa.Row[Any]]:
+    """Run statements in one transaction; return the rows of the last one."""
+    with engine.begin() as connection:
+        results = [connection.exec_driver_sql(statement) for statement in statements]
+        return list(results[-1].all()) if results[-1].returns_rows else []
+
+
+# The schema
+
+
+def version_1(engine: sa.Engine, *more: sa.Column[Any], key_length: int = 512) -> sa.Table:
+    """The table as the first version made it, before there was a number for it."""
+    table = sa.Table(
+        TABLE,
+        sa.MetaData(),
+        sa.Column("source_identifier", sa.String(256), primary_key=True),
+        sa.Column("partition_key", sa.String(key_length), primary_key=True),
+        sa.Column("status", sa.String(16), nullable=False),
+        sa.Column("owner", sa.String(512)),
+        sa.Column("ownership_timeout", sa.String(27)),
+        sa.Column("progress", sa.Text, nullable=False),
+        sa.Column("reopen_at", sa.String(27)),
+        sa.Column("closed_count", sa.BigInteger, nullable=False),
+        sa.Column("version", sa.BigInteger, nullable=False),
+        sa.Column("priority", sa.String(27), nullable=False),
+        *more,
+        sa.Index(f"ix_{TABLE}_order", "source_identifier", "status", "priority", "partition_key"),
+    )
+    table.create(engine)
+    return table
+
+
+def a_row(key: str) -> dict[str, Any]:
+    return {
+        "source_identifier": SOURCE,
+        "partition_key": key,
+        "status": "ASSIGNED",
+        "owner": "me",
+        "ownership_timeout": format_instant(NOW + timedelta(seconds=60)),
+        "progress": '{"checkpoint":"7"}',
+        "closed_count": 2,
+        "version": 41,
+        "priority": format_instant(NOW + timedelta(seconds=60)),
+    }
+
+
+# MariaDB and MySQL came with step 2.
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.integration)])
+@pytest.mark.parametrize(
+    "more",
+    [(), (sa.Column("attempts", sa.BigInteger, nullable=False), sa.Column("last_error", sa.Text))],
+    ids=["as released", "with columns of step 2"],
+)
+def test_a_database_of_the_first_version_is_brought_up_to_date_with_its_rows(
+    kind: str, more: Sequence[sa.Column[Any]], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = url_of(kind, request, tmp_path)
+    engine = Database(url, retry_deadline_seconds=1).engine
+    copies = [column.copy() if hasattr(column, "copy") else column._copy() for column in more]
+    table = version_1(engine, *copies)
+    extra = {"attempts": 0} if more else {}
+    with engine.begin() as connection:
+        connection.execute(sa.insert(table), [a_row("a") | extra, a_row("ä b") | extra])
+    engine.dispose()
+
+    with opened(url) as store:
+        store.initialize()
+        assert keys(store.query(SOURCE, PartitionStatus.ASSIGNED)) == ["a", "ä b"]
+        old = store.get(SOURCE, "a")
+        assert old is not None
+        assert (old.owner, old.version, old.closed_count, old.progress) == ("me", 41, 2, {"checkpoint": "7"})
+        assert (old.attempts, old.last_error) == (0, None)
+        store.transact(update=[old.failed("it failed")], create=[a_partition("x" * MAX_KEY_BYTES)])
+        assert store.get(SOURCE, "x" * MAX_KEY_BYTES) is not None
+
+
+def test_the_steps_lead_to_the_table_that_the_store_works_with(store: SqlStore, engine: sa.Engine) -> None:
+    ours = partition_table(TABLE)
+    inspector = sa.inspect(engine)
+    columns = {column["name"]: column for column in inspector.get_columns(TABLE)}
+    assert list(columns) == list(dict.fromkeys([*columns, *ours.columns.keys()]))
+    for column in ours.columns:
+        expected = column.type.compile(dialect=engine.dialect).replace('"', "")
+        actual = columns[column.name]["type"].compile(dialect=engine.dialect).replace('"', "")
+        assert actual.removesuffix(" COLLATE utf8mb4_bin").replace("BIGINT(20)", "BIGINT") == expected, column.name
+        assert columns[column.name]["nullable"] == column.nullable, column.name
+    assert inspector.get_pk_constraint(TABLE)["constrained_columns"] == ["source_identifier", "partition_key"]
+    [index] = inspector.get_indexes(TABLE)
+    assert index["column_names"] == ["source_identifier", "status", "priority", "partition_key"]
+    assert execute(engine, f"SELECT version FROM {TABLE}_schema") == [(len(STEPS),)]
+
+
+@pytest.mark.parametrize(
+    "cut_off_after",
+    [
+        [],
+        [f"DELETE FROM {TABLE}_schema", f"ALTER TABLE {TABLE} DROP COLUMN last_error"],
+        [f"UPDATE {TABLE}_schema SET version = 1", f"ALTER TABLE {TABLE} DROP COLUMN last_error"],
+        [f"DROP TABLE {TABLE}_schema", f"DROP INDEX ix_{TABLE}_order"],
+        [f"DROP TABLE {TABLE}"],
+    ],
+    ids=["the last step", "step 1", "half of step 2", "the table of step 1, without its index", "nothing at all"],
+)
+def test_steps_that_were_cut_off_are_taken_up_again(engine: sa.Engine, url: str, cut_off_after: list[str]) -> None:
+    with opened(url):
+        pass
+    for statement in cut_off_after:
+        on = f" ON {TABLE}" if engine.dialect.name == "mysql" and "INDEX" in statement else ""
+        execute(engine, statement + on)
+    with opened(url) as store:
+        store.create([a_partition("a")])
+        store.transact(update=[store.acquire(acquisition())[0].failed("it failed")])
+    test_the_steps_lead_to_the_table_that_the_store_works_with(store, engine)
+
+
+def test_a_database_that_is_newer_than_the_package_is_refused(store: SqlStore, engine: sa.Engine, url: str) -> None:
+    execute(engine, f"UPDATE {TABLE}_schema SET version = 99")
+    with pytest.raises(ConfigurationError, match=r"is at schema version 99, which is newer than .*; upgrade"):
+        store.initialize()
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "id INTEGER PRIMARY KEY, name VARCHAR(10)",
+        ", ".join(f"{name} VARCHAR(99)" for name in a_row("")) + ", reopen_at INT",
+    ],
+    ids=["other columns", "no primary key"],
+)
+def test_a_table_of_somebody_else_is_refused_and_left_alone(engine: sa.Engine, url: str, columns: str) -> None:
+    execute(engine, f"CREATE TABLE {TABLE} ({columns})")
+    before = sa.inspect(engine).get_columns(TABLE)
+    first, second = columns.split(" ")[0], columns.split(", ")[1].split(" ")[0]
+    with pytest.raises(ConfigurationError, match=rf"table 'leases' is not one of ours: .*{first}, {second}") as error:
+        SqlStore(url, table=TABLE).initialize()
+    assert "give another 'table'" in str(error.value)
+    assert [c["name"] for c in sa.inspect(engine).get_columns(TABLE)] == [c["name"] for c in before]
+    assert sa.inspect(engine).get_table_names() == [TABLE]
+
+
+def test_tables_of_one_database_are_apart(url: str) -> None:
+    with opened(url) as one:
+        other = SqlStore(url, table="MixedCase")
+        other.initialize()
+        one.create([a_partition("a")])
+        assert other.get(SOURCE, "a") is None
+        assert other.create([a_partition("a")]) == ["a"]
+        other.close()
+
+
+def test_a_table_name_that_would_be_cut_off_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="give up to 54 letters, digits and '_'"):
+        SqlStore("sqlite:////x.db", table="x" * 55)
+
+
+RIGHTS = {
+    "postgresql": [
+        "CREATE ROLE {role} LOGIN",
+        "GRANT USAGE ON SCHEMA public TO {role}",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}",
+    ],
+    "mysql": [
+        "CREATE USER {role}@'127.0.0.1'",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.* TO {role}@'127.0.0.1'",
+    ],
+}
+
+
+@pytest.mark.parametrize("ready", [True, False], ids=["made ready", "empty"])
+def test_a_role_that_may_not_create_tables_needs_them_made_ready(server_url: str, ready: bool) -> None:
+    admin = Database(server_url, retry_deadline_seconds=1)
+    role = f"worker_{os.urandom(4).hex()}"
+    if ready:
+        with opened(server_url):
+            pass
+    for statement in RIGHTS[admin.dialect_name]:
+        execute(admin.engine, statement.format(role=role, database=admin.engine.url.database))
+    as_role = admin.engine.url.set(username=role).render_as_string(hide_password=False)
+    store = SqlStore(as_role.replace("mysql+", "mariadb+"), table=TABLE)
+    try:
+        if ready:
+            store.initialize()
+            store.create([a_partition("a")])
+            [mine] = store.acquire(acquisition())
+            store.delete(mine)
+        else:
+            with pytest.raises(ConfigurationError, match=r"denied .*; let this role create and alter tables, or"):
+                store.initialize()
+    finally:
+        store.close()
+        if admin.dialect_name == "mysql":
+            execute(admin.engine, f"DROP USER {role}@'127.0.0.1'")
+        else:
+            execute(admin.engine, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+        admin.close()
+
+
+# Outages
+
+
+def kill_connections(url: str) -> None:
+    """End every connection to the database but the one that says so."""
+    database = Database(url, retry_deadline_seconds=1)
+    with database.engine.connect() as connection:
+        if database.dialect_name == "postgresql":
+            connection.exec_driver_sql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        else:
+            others = "SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()"
+            for number in connection.exec_driver_sql(others).scalars().all():
+                with contextlib.suppress(sa.exc.OperationalError):  # it ended by itself
+                    connection.exec_driver_sql(f"KILL {number}")
+    database.close()
+
+
+class Worker(threading.Thread):
+    """Acquires partitions, checkpoints each a few times and completes it, until none are left."""
+
+    def __init__(self, url: str, name: str) -> None:
+        super().__init__(name=name)
+        self._url = url
+        self.completed: list[str] = []
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with opened(self._url) as store:
+                coordinator = SourceCoordinator(store, "clicks", self.name, prefix="test")
+                coordinator.initialize()
+                while taken := coordinator.acquire(3):
+                    for partition in taken:
+                        for step in range(3):
+                            coordinator.save_progress(partition.partition_key, {"step": step})
+                        coordinator.complete(partition.partition_key, {"by": self.name})
+                        self.completed.append(partition.partition_key)
+        except BaseException as error:
+            self.error = error
+
+
+def outlast(url: str, disturb: Callable[[], None], *, times: int, every_seconds: float) -> None:
+    """Let workers work while they are disturbed; nothing may be lost or done twice."""
+    with opened(url) as store:
+        store.create([a_partition(f"p{n:03}") for n in range(150)])
+    workers = [Worker(url, f"worker-{n}") for n in range(3)]
+    for worker in workers:
+        worker.start()
+    for _ in range(times):
+        workers[0].join(every_seconds)
+        disturb()
+    for worker in workers:
+        worker.join(120)
+    assert [worker.error for worker in workers] == [None] * 3
+    completed = [key for worker in workers for key in worker.completed]
+    assert sorted(completed) == [f"p{n:03}" for n in range(150)]
+    with opened(url) as store:
+        stored = store.query(SOURCE, PartitionStatus.COMPLETED)
+        owners = {key: worker.name for worker in workers for key in worker.completed}
+        assert {p.partition_key: p.progress["by"] for p in stored} == owners
+        # Acquired once, three checkpoints, completed: no write was made twice.
+        assert {p.version for p in stored} == {5}
+
+
+def test_workers_go_on_when_their_connections_are_killed(server_url: str) -> None:
+    outlast(server_url, lambda: kill_connections(server_url), times=20, every_seconds=0.1)
+
+
+@pytest.mark.integration
+def test_workers_go_on_when_postgresql_is_restarted(postgres: Any, postgres_url: str) -> None:
+    def restart() -> None:
+        postgres.stop()
+        time.sleep(0.5)
+        postgres.ensure_postgres_running()
+
+    outlast(postgres_url, restart, times=2, every_seconds=0.5)
+
+
+@pytest.mark.integration
+def test_workers_go_on_when_mariadb_is_restarted(mariadb_server: MariaDb, mariadb_url: str) -> None:
+    def restart() -> None:
+        mariadb_server.stop()
+        time.sleep(0.5)
+        mariadb_server.start()
+
+    outlast(mariadb_url, restart, times=2, every_seconds=0.5)
+
+
+@pytest.mark.integration
+def test_a_server_that_stays_away_is_told_after_the_deadline(mariadb_server: MariaDb) -> None:
+    with MariaDb() as server, server.database() as name, opened(server.url(name), retry_deadline_seconds=1) as store:
+        server.stop()
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailableError, match=r"store mariadb\+pymysql://.* cannot be used: Can't connect"):
+            store.acquire(acquisition())
+        assert 0.5 < time.monotonic() - started < 10
+        server.start()
+        assert store.acquire(acquisition()) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [("{user}:wrong@{host}", r"denied|password|does not exist"), ("{user}@{host}/nowhere", r"nowhere")],
+    ids=["no such user", "no such database"],
+)
+def test_what_trying_again_cannot_mend_is_told_at_once(server_url: str, place: str, reason: str) -> None:
+    url = sa.make_url(server_url)
+    wrong = url.set(database="nowhere") if "nowhere" in place else url.set(username="nowhere", password="wrong")
+    started = time.monotonic()
+    with pytest.raises(StoreUnavailableError, match=reason) as error:
+        SqlStore(wrong.render_as_string(hide_password=False), table=TABLE).initialize()
+    assert time.monotonic() - started < 5
+    assert "wrong" not in str(error.value)
+
+
+# Answers that are lost
+
+
+def lose_the_next_answer(store: SqlStore) -> None:
+    """Commit the next transaction and fail with the driver's error for a connection that ended meanwhile."""
+    dialect = store._database.engine.dialect
+    commit = dialect.do_commit
+
+    def commit_and_fail(connection: Any) -> None:
+        commit(connection)
+        dialect.do_commit = commit  # type: ignore[method-assign]
+        raise dialect.loaded_dbapi.OperationalError("the connection ended")  # type: ignore[attr-defined]
+
+    dialect.do_commit = commit_and_fail  # type: ignore[method-assign]
+
+
+def test_an_acquisition_whose_answer_was_lost_returns_what_it_leased(store: SqlStore) -> None:
+    store.create([a_partition(f"p{n}", age_seconds=9 - n) for n in range(6)])
+    store.acquire(acquisition(1, owner="other"))
+    lose_the_next_answer(store)
+    acquired = store.acquire(acquisition(2))
+    assert keys(acquired) == ["p1", "p2"]
+    assert [store.get(SOURCE, key) for key in keys(acquired)] == acquired
+    assert store.count_by_status(SOURCE)[PartitionStatus.ASSIGNED] == 3
+
+
+def test_a_coordinator_recognises_its_write_when_the_answer_was_lost(store: SqlStore) -> None:
+    coordinator = SourceCoordinator(store, "clicks", "me", prefix="test")
+    coordinator.initialize()
+    coordinator.create_partitions({"a": {}})
+    [mine] = coordinator.acquire(1)
+    lose_the_next_answer(store)
+    saved = coordinator.save_progress("a", {"checkpoint": "8"})
+    assert saved == store.get(SOURCE, "a")
+    assert saved.version == mine.version + 1
+    lose_the_next_answer(store)
+    coordinator.complete("a", {"checkpoint": "9"}, create={"child": {}})
+    assert store.count_by_status(SOURCE)[PartitionStatus.COMPLETED] == 1
+    assert store.get(SOURCE, "child") is not None
+
+
+def test_a_creation_whose_answer_was_lost_creates_once(store: SqlStore) -> None:
+    lose_the_next_answer(store)
+    store.create([a_partition("a", n=1), a_partition("b")])
+    assert store.count_by_status(SOURCE)[PartitionStatus.UNASSIGNED] == 2
+    assert store.get(SOURCE, "a") == a_partition("a", n=1)
+
+
+# Scenario S36
+
+
+def test_a_version_conflict_on_one_row_leaves_the_next_one_to_be_taken(store: SqlStore, url: str) -> None:
+    """S36. A row that another transaction is taking is passed over (`SKIP LOCKED`), instead of tried and refused."""
+    store.create([a_partition("first", age_seconds=2), a_partition("second", age_seconds=1)])
+    if store.kind == "sqlite":  # one writer at a time: the other one has it before we look
+        assert keys(store.acquire(acquisition(1, owner="other"))) == ["first"]
+        assert keys(store.acquire(acquisition(1))) == ["second"]
+        return
+    other = Database(url, retry_deadline_seconds=1)
+    with other.engine.connect() as connection:
+        table = partition_table(TABLE)
+        connection.execute(sa.select(table).where(table.c.partition_key == "first").with_for_update())
+        assert keys(store.acquire(acquisition(1))) == ["second"]
+        assert store.acquire(acquisition(1)) == []
+    other.close()
+    assert keys(store.acquire(acquisition(1))) == ["first"]
+
+
+def test_an_error_on_creation_is_not_taken_for_a_partition_that_exists(store: SqlStore, engine: sa.Engine) -> None:
+    """S36, where we differ: Data Prepper answers false to any SQL error on creation, and the partition is lost."""
+    execute(engine, f"DROP TABLE {TABLE}")
+    with pytest.raises(StoreUnavailableError, match=rf"cannot be used: .*{TABLE}"):
+        store.create([a_partition("a")])
+
+
+def test_an_update_and_a_deletion_of_an_old_version_are_refused(store: SqlStore) -> None:
+    """S36."""
+    store.create([a_partition("a")])
+    store.acquire(acquisition())
+    with pytest.raises(PartitionUpdateError):
+        store.transact(update=[a_partition("a")])
+    with pytest.raises(PartitionUpdateError):
+        store.delete(a_partition("a"))
+
+
+# Plans and statements
+
+
+def plan(engine: sa.Engine, statement: sa.Select[Any]) -> str:
+    compiled = statement.compile(engine, compile_kwargs={"literal_binds": True})
+    explain = "EXPLAIN QUERY PLAN" if engine.dialect.name == "sqlite" else "EXPLAIN"
+    with engine.connect() as connection:
+        return "\n".join(
+            str(tuple(row)) for row in connection.exec_driver_sql(f"{explain} {compiled}".replace("%", "%%"))
+        )
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["not analyzed", "analyzed"])
+def test_partitions_are_found_in_order_without_sorting(store: SqlStore, engine: sa.Engine, analyzed: bool) -> None:
+    many = [a_partition(f"p{n:05}") for n in range(5000)]
+    completed = [p.completed(NOW) for p in many[100:]]
+    store.create([*many[:100], *completed])
+    if analyzed:
+        analyze = "ANALYZE TABLE" if engine.dialect.name == "mysql" else "ANALYZE"
+        execute(engine, f"{analyze} {TABLE}")
+    priority = store._table.c.priority
+    for status in (PartitionStatus.UNASSIGNED, PartitionStatus.ASSIGNED, PartitionStatus.COMPLETED):
+        queue = store._in_order(SOURCE, status)
+        for statement in (
+            queue.where(priority <= format_instant(NOW)).limit(10).with_for_update(skip_locked=True),
+            queue.where(store._is_after(many[2000])).limit(500),
+        ):
+            explained = plan(engine, statement)
+            assert f"ix_{TABLE}_order" in explained
+            assert "sort" not in explained.lower()
+            assert "temp" not in explained.lower()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("rows", [0, 2000])
+def test_postgresql_finds_a_key_by_the_primary_key_before_it_ever_analyzed_the_table(
+    postgres_url: str, rows: int
+) -> None:
+    with opened(postgres_url) as store:
+        store.create([a_partition(f"p{n:05}", age_seconds=n) for n in range(rows)])
+        statement = sa.select(store._table).where(store._is(SOURCE, "p00003"))
+        assert f"{TABLE}_pkey" in plan(store._database.engine, statement)
+
+
+@contextlib.contextmanager
+def counted_statements(store: SqlStore) -> Iterator[list[str]]:
+    statements: list[str] = []
+
+    def count(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        statements.append(statement)
+
+    sa.event.listen(store._database.engine, "before_cursor_execute", count)
+    yield statements
+    sa.event.remove(store._database.engine, "before_cursor_execute", count)
+
+
+def test_a_thousand_partitions_are_created_in_a_few_statements(store: SqlStore) -> None:
+    many = [a_partition(f"p{n:05}") for n in range(3000)]
+    with counted_statements(store) as statements:
+        assert store.create(many) == keys(many)
+    assert len(statements) <= 3 * 5, statements
+
+
+def test_an_acquisition_costs_the_same_statements_however_much_it_takes(store: SqlStore) -> None:
+    store.create([a_partition(f"p{n:04}") for n in range(1200)])
+    costs = []
+    for limit in (1, 100):
+        with counted_statements(store) as statements:
+            assert len(store.acquire(acquisition(limit))) == limit
+        costs.append(len(statements))
+    assert costs[0] == costs[1] <= 5
+    assert len(store.acquire(acquisition(1099))) == 1099
+
+
+# Sessions and servers
+
+
+@pytest.mark.integration
+def test_a_mariadb_session_is_strict_and_locks_rows_alone(mariadb_url: str) -> None:
+    with opened(f"{mariadb_url}?charset=latin1") as store, store._database.engine.connect() as connection:
+        [row] = connection.exec_driver_sql("SELECT @@sql_mode, @@tx_isolation, @@character_set_client").all()
+    assert row == ("STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION", "READ-COMMITTED", "utf8mb4")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("scheme", ["mysql", "mariadb", "mysql+pymysql", "mariadb+pymysql"])
+def test_either_scheme_reaches_a_mariadb_and_says_so(mariadb_url: str, scheme: str) -> None:
+    with opened(mariadb_url.replace("mariadb", scheme, 1)) as store:
+        assert store.kind == "mariadb"
+
+
+@pytest.mark.integration
+def test_a_database_that_cannot_hold_every_key_is_refused(postgres_url: str) -> None:
+    admin = Database(postgres_url, retry_deadline_seconds=1)
+    name = f"latin_{os.urandom(4).hex()}"
+    with admin.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+        url = admin.engine.url.set(database=name).render_as_string(hide_password=False)
+        store = SqlStore(url, table=TABLE)
+        with pytest.raises(ConfigurationError, match=r"encoding is LATIN1.*create the database with ENCODING 'UTF8'"):
+            store.initialize()
+        store.close()
+        connection.exec_driver_sql(f"DROP DATABASE {name}")
+    admin.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "message"),
+    [
+        ("mariadb", (10, 5, 22), "mariadb 10.5.22 is too old; upgrade to 10.6 or newer"),
+        ("mysql", (5, 7, 44), "mysql 5.7.44 is too old; upgrade to 8.0.1 or newer"),
+        ("postgresql", (9, 6), "postgresql 9.6 is too old; upgrade to 10 or newer"),
+        ("sqlite", (3, 34, 1), "sqlite 3.34.1 is too old; upgrade to 3.35 or newer"),
+    ],
+)
+def test_a_server_that_is_too_old_is_named_with_its_version(kind: str, version: tuple[int, ...], message: str) -> None:
+    assert message in str(too_old(kind, version))
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"), [("mariadb", (10, 6)), ("mysql", (8, 0, 1)), ("postgresql", (18, 4)), ("sqlite", (3, 35, 0))]
+)
+def test_a_server_that_is_new_enough_is_taken(kind: str, version: tuple[int, ...]) -> None:
+    assert too_old(kind, version) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "driver", "extra"),
+    [
+        ("mysql://h/d", "pymysql", "mysql"),
+        ("mariadb://h/d", "pymysql", "mysql"),
+        ("postgres://h/d", "psycopg", "postgres"),
+    ],
+)
+def test_a_missing_driver_names_the_extra_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, url: str, driver: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, driver, None)
+    with pytest.raises(ConfigurationError, match=rf"install airflow-provider-coordination\[{extra}\]"):
+        SqlStore(url, table=TABLE)
+
+
+def test_the_url_may_set_times() -> None:
+    arguments = Database("mysql://h/d?read_timeout=7", retry_deadline_seconds=1).engine
+    _, given = arguments.dialect.create_connect_args(arguments.url)
+    assert int(given["read_timeout"]) == 7
+
+
+# SQLite's file
+
+
+@pytest.fixture
+def ordinary_user(tmp_path: Path) -> Iterator[None]:
+    """Act as a user whom permissions bind: root may write everywhere."""
+    for folder in [tmp_path, *tmp_path.parents]:
+        if folder.stat().st_uid == os.geteuid() and folder.stat().st_mode & 0o5 != 0o5:
+            folder.chmod(0o755)
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("protected", ["file", "folder", "empty folder"])
+def test_a_file_that_cannot_be_written_is_told_with_the_remedy(
+    request: pytest.FixtureRequest, tmp_path: Path, protected: str
+) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    path = folder / "coordination.db"
+    if protected != "empty folder":
+        with opened(f"sqlite:///{path}"):
+            pass
+        path.chmod(0o444)
+    folder.chmod(0o777 if protected == "file" else 0o555)
+    request.getfixturevalue("ordinary_user")
+    with pytest.raises(ConfigurationError, match=rf"store sqlite.*{path} cannot be used: .*; let the user") as error:
+        SqlStore(f"sqlite:///{path}", table=TABLE).initialize()
+    assert "name a file on a disk that can be written" in str(error.value)
+
+
+def test_a_file_that_is_opened_read_only_is_told_with_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "coordination.db"
+    with opened(f"sqlite:///{path}"):
+        pass
+    with pytest.raises(ConfigurationError, match=r"attempt to write a readonly database; let the user"):
+        SqlStore(f"sqlite:///file:{path}?mode=ro&uri=true", table=TABLE).initialize()
+
+
+def test_a_file_that_becomes_read_only_is_an_unavailable_store(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/coordination.db"
+    with opened(url) as store:
+        sa.event.listen(store._database.engine, "begin", lambda c: c.exec_driver_sql("PRAGMA query_only = ON"))
+        with pytest.raises(StoreUnavailableError, match="attempt to write a readonly database"):
+            store.create([Partition(**vars(a_partition("a")))])
