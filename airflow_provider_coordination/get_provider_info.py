@@ -68,7 +68,7 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
     "store": {
         "label": "Store",
         "description": "Where the partitions are kept.",
-        "schema": {"type": "string", "enum": ["sql"], "default": "sql"},
+        "schema": {"type": "string", "enum": ["sql", "dynamodb"], "default": "sql"},
     },
     "url": {
         "label": "URL",
@@ -85,7 +85,7 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
     },
     "region": {
         "label": "AWS region",
-        "description": "Used where neither the task nor its AWS connection names one.",
+        "description": "Of the DynamoDB store, and of Kinesis where neither the task nor its AWS connection names one.",
         "schema": {"type": ["string", "null"], "default": None},
     },
     "prefix": {
@@ -102,5 +102,45 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         "label": "Safety margin (seconds)",
         "description": "By how much the clocks of the machines may differ. Default: 5.",
         "schema": {"type": ["number", "null"], "default": None},
+    },
+    "aws_conn_id": {
+        "label": "DynamoDB: AWS connection",
+        "description": "Whose keys, role, region and endpoint count. Without, the AWS SDK's default chain.",
+        "schema": {"type": ["string", "null"], "default": None},
+    },
+    "endpoint_url": {
+        "label": "DynamoDB: endpoint URL",
+        "description": "Another place to send the calls to, such as a VPC endpoint.",
+        "schema": {"type": ["string", "null"], "default": None},
+    },
+    "sts_role_arn": {
+        "label": "DynamoDB: role",
+        "description": "The ARN of a role to assume.",
+        "schema": {"type": ["string", "null"], "default": None},
+    },
+    "sts_external_id": {
+        "label": "DynamoDB: external id",
+        "description": "What the role's trust policy asks for, if it does.",
+        "schema": {"type": ["string", "null"], "default": None},
+    },
+    "skip_table_creation": {
+        "label": "DynamoDB: skip table creation",
+        "description": "Only check the table, and create and change nothing.",
+        "schema": {"type": ["boolean", "null"], "default": None},
+    },
+    "ttl": {
+        "label": "DynamoDB: TTL (seconds)",
+        "description": "How long completed partitions are kept. Default: for ever.",
+        "schema": {"type": ["integer", "null"], "default": None},
+    },
+    "provisioned_read_capacity_units": {
+        "label": "DynamoDB: read capacity units",
+        "description": "Of a table that is created, and of its index; give both capacities. Default: on-demand.",
+        "schema": {"type": ["integer", "null"], "default": None},
+    },
+    "provisioned_write_capacity_units": {
+        "label": "DynamoDB: write capacity units",
+        "description": "Of a table that is created, and of its index; give both capacities. Default: on-demand.",
+        "schema": {"type": ["integer", "null"], "default": None},
     },
 }

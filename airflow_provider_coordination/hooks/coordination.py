@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import (
     DEFAULT_OWNERSHIP_TIMEOUT,
     DEFAULT_SAFETY_MARGIN,
@@ -21,9 +22,28 @@ from airflow_provider_coordination.coordination.coordinator import (
     check_lease_times,
 )
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.hooks.aws import aws_settings
+from airflow_provider_coordination.hooks.metrics import AirflowMetrics
 from airflow_provider_coordination.stores import StoreSettings, open_store
 
-FIELDS = ("store", "url", "table", "region", "prefix", "ownership_timeout", "safety_margin")
+FIELDS = (
+    "store",
+    "url",
+    "table",
+    "region",
+    "prefix",
+    "ownership_timeout",
+    "safety_margin",
+    "aws_conn_id",
+    "endpoint_url",
+    "sts_role_arn",
+    "sts_external_id",
+    "skip_table_creation",
+    "ttl",
+    "provisioned_read_capacity_units",
+    "provisioned_write_capacity_units",
+)
+DYNAMODB_FIELDS = FIELDS[FIELDS.index("aws_conn_id") :]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +66,8 @@ class ConnectionSettings:
     def coordinator(self, source: str, owner: str) -> SourceCoordinator:
         """Open the store and return an initialized coordinator; close its `store` afterwards.
 
+        What it counts goes to Airflow's stats.
+
         :param source: the source's name.
         :param owner: who acts, as made by `new_owner`.
         :raises ConfigurationError: if the settings or the source's name are not usable.
@@ -58,6 +80,7 @@ class ConnectionSettings:
             prefix=self.prefix,
             ownership_timeout=self.ownership_timeout,
             safety_margin=self.safety_margin,
+            metrics=AirflowMetrics(),
         )
         coordinator.initialize()
         return coordinator
@@ -67,8 +90,8 @@ class CoordinationHook(BaseHook):
     """Reads a connection of type `coordination`.
 
     Its fields are those of the form, kept in the connection's extra as a JSON object: `store`, `url`,
-    `table`, `region`, `prefix`, `ownership_timeout` and `safety_margin` (seconds). Login and password, where
-    given, go into the URL.
+    `table`, `region`, `prefix`, `ownership_timeout` and `safety_margin` (seconds), and those of the store `dynamodb`.
+    Login and password, where given, go into the URL.
 
     :param coordination_conn_id: the connection.
     """
@@ -136,16 +159,8 @@ def connection_settings(connection: Connection) -> ConnectionSettings:
             f"{name} is of type {connection.conn_type!r}; name one of type {CoordinationHook.conn_type!r}"
         )
     given = _given_fields(name, connection.extra)
-    store = _text(name, given, "store") or "sql"
-    if store == "in_memory":
-        raise ConfigurationError(f"{name}: field 'store' is 'in_memory', which tasks cannot share; use 'sql'")
-    table = _text(name, given, "table")
     settings = ConnectionSettings(
-        store=StoreSettings(
-            store=store,
-            url=_with_login(name, _text(name, given, "url"), connection.login, connection.password),
-            **({"table": table} if table else {}),
-        ),
+        store=_store_settings(name, given, connection),
         region=_text(name, given, "region"),
         prefix=_text(name, given, "prefix"),
         ownership_timeout=_seconds(name, given, "ownership_timeout", DEFAULT_OWNERSHIP_TIMEOUT),
@@ -157,6 +172,60 @@ def connection_settings(connection: Connection) -> ConnectionSettings:
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
     return settings
+
+
+def _store_settings(name: str, given: Mapping[str, Any], connection: Connection) -> StoreSettings:
+    store = _text(name, given, "store") or "sql"
+    if store == "in_memory":
+        raise ConfigurationError(
+            f"{name}: field 'store' is 'in_memory', which tasks cannot share; use 'sql' or 'dynamodb'"
+        )
+    table = _text(name, given, "table") or StoreSettings.table
+    if store == "dynamodb":
+        return _dynamodb_settings(name, given, connection, table)
+    for field in DYNAMODB_FIELDS:
+        if given.get(field, False) is not False:  # a form sends what is not ticked as well
+            raise ConfigurationError(
+                f"{name}: field {field!r} is of the store 'dynamodb'; remove it, or set 'store' to that"
+            )
+    url = _with_login(name, _text(name, given, "url"), connection.login, connection.password)
+    return StoreSettings(store=store, url=url, table=table)
+
+
+def _dynamodb_settings(name: str, given: Mapping[str, Any], connection: Connection, table: str) -> StoreSettings:
+    if connection.login or connection.password:
+        raise ConfigurationError(
+            f"{name}: DynamoDB has no login; leave login and password empty, and name a connection with keys in "
+            "'aws_conn_id'"
+        )
+    aws_conn_id, region = _text(name, given, "aws_conn_id"), _text(name, given, "region")
+    role_arn, external_id = _text(name, given, "sts_role_arn"), _text(name, given, "sts_external_id")
+    read, write = (_whole(name, given, field) for field in DYNAMODB_FIELDS[-2:])
+    if (read is None) != (write is None):
+        missing, present = DYNAMODB_FIELDS[-2:] if read is None else reversed(DYNAMODB_FIELDS[-2:])
+        raise ConfigurationError(f"{name}: field {missing!r} is missing; give it, or remove {present!r} for on-demand")
+    try:
+        base = AwsSettings(region=region)
+        if aws_conn_id is not None:
+            base = aws_settings(aws_conn_id, service="dynamodb", default_region=region)
+        aws = replace(
+            base,
+            endpoint_url=_text(name, given, "endpoint_url") or base.endpoint_url,
+            role_arn=role_arn or base.role_arn,
+            external_id=external_id or (None if role_arn else base.external_id),
+        )
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error}") from None
+    return StoreSettings(
+        store="dynamodb",
+        url=_text(name, given, "url"),
+        table=table,
+        aws=aws,
+        skip_table_creation=_yes_or_no(name, given, "skip_table_creation"),
+        ttl_seconds=_whole(name, given, "ttl"),
+        read_capacity_units=read,
+        write_capacity_units=write,
+    )
 
 
 def _given_fields(name: str, extra: str | None) -> Mapping[str, Any]:
@@ -177,6 +246,24 @@ def _text(name: str, given: Mapping[str, Any], field: str) -> str | None:
     value = given.get(field)
     if value is not None and not isinstance(value, str):
         raise ConfigurationError(f"{name}: field {field!r} must be text; got {value!r}")
+    return value
+
+
+def _whole(name: str, given: Mapping[str, Any], field: str) -> int | None:
+    value = given.get(field)
+    if value is None:
+        return None
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if type(number) is not int or number < 1:
+        raise ConfigurationError(f"{name}: field {field!r} must be a whole number, at least 1; got {value!r}")
+    return number
+
+
+def _yes_or_no(name: str, given: Mapping[str, Any], field: str) -> bool:
+    value = given.get(field, False)
+    value = {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name}: field {field!r} must be true or false; got {value!r}")
     return value
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,22 +10,25 @@ from typing import Any
 
 import pendulum
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, parse_instant
+from airflow_provider_coordination.coordination.metrics import PARTITIONS, Metrics
+from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus, parse_instant
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.hooks.metrics import AirflowMetrics
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 
 KEYS_SHOWN = 5
-UNFINISHED = [status for status in PartitionStatus if status is not PartitionStatus.COMPLETED]
 
 
 class PartitionsCompletedSensor(BaseSensorOperator):
     """Waits until every partition of a source is COMPLETED or has delivered everything up to an instant.
 
-    A source without partitions is waited for: its shard sync has yet to come. Returns how many partitions
-    each status has.
+    A source without partitions is waited for: its shard sync has yet to come. Fails without a retry if a partition that
+    it waits for is parked: it failed so often that only a person reopens it. Returns how many partitions
+    each status has, and notes it at each look as the gauge `coordination.partitions`.
 
     :param source: the source's name. (templated)
     :param delivered_until: an instant: aware, or in UTC; text is parsed as ISO 8601. A partition that is
@@ -53,7 +56,8 @@ class PartitionsCompletedSensor(BaseSensorOperator):
     def poke(self, context: Context) -> PokeReturnValue:
         """Look once.
 
-        :raises AirflowFailException: if only a person can put things right.
+        :raises AirflowFailException: if only a person can put things right: a setting is wrong, or a partition that is
+            waited for is parked.
         :raises StoreUnavailableError: if the store does not answer.
         """
         with failing_when_misconfigured():
@@ -66,6 +70,9 @@ class PartitionsCompletedSensor(BaseSensorOperator):
             if look.is_met:
                 look = look_at(coordinator, instant)
         self.log.info("source %s: %s", self.source, look)
+        note_partitions(AirflowMetrics(), coordinator, look.counts)
+        if look.parked:
+            raise AirflowFailException(f"source {self.source!r}: {look.parked_message}")
         return PokeReturnValue(is_done=look.is_met, xcom_value={str(s): n for s, n in look.counts.items()})
 
 
@@ -76,16 +83,29 @@ class Look:
     :param counts: how many partitions each status has.
     :param waiting_for: the keys of those that are not done.
     :param is_complete: whether every unfinished partition was seen.
+    :param parked: those that are not done and parked: waiting does not help.
     """
 
     counts: dict[PartitionStatus, int]
     waiting_for: list[str]
     is_complete: bool
+    parked: list[Partition]
 
     @property
     def is_met(self) -> bool:
         """Whether there is nothing to wait for."""
         return self.is_complete and not self.waiting_for and any(self.counts.values())
+
+    @property
+    def parked_message(self) -> str:
+        """What is parked, why, and what to do."""
+        shown = "; ".join(
+            f"{p.partition_key} (attempts {p.attempts}: {p.last_error})" for p in self.parked[:KEYS_SHOWN]
+        )
+        return (
+            f"{len(self.parked)} partitions failed too often and are parked: {shown}; "
+            "mend what is wrong, then reopen them with `airflow-coordination reopen`"
+        )
 
     def __str__(self) -> str:
         if not any(self.counts.values()):
@@ -106,7 +126,16 @@ def look_at(coordinator: SourceCoordinator, instant: datetime | None) -> Look:
     seen = {partition.partition_key: partition for partition in coordinator.partitions(*UNFINISHED)}
     counts = coordinator.count_by_status()
     unfinished = sum(counts[status] for status in UNFINISHED)
-    return Look(counts, keys_behind(seen.values(), instant), is_complete=len(seen) >= unfinished)
+    behind = keys_behind(seen.values(), instant)
+    parked = [seen[key] for key in behind if seen[key].is_parked]
+    return Look(counts, behind, is_complete=len(seen) >= unfinished, parked=parked)
+
+
+def note_partitions(metrics: Metrics, coordinator: SourceCoordinator, counts: Mapping[PartitionStatus, int]) -> None:
+    """Note how many partitions of a source each status has, zeros included."""
+    tags = {"source": coordinator.source, "store": coordinator.store.kind}
+    for status, count in counts.items():
+        metrics.gauge(PARTITIONS, count, {**tags, "status": str(status)})
 
 
 def keys_behind(partitions: Iterable[Partition], instant: datetime | None) -> list[str]:

@@ -10,6 +10,8 @@ import socket
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -31,6 +33,7 @@ from airflow_provider_coordination.spark.delivery import (
 )
 from airflow_provider_coordination.spark.ingestion import Ingestion, Observer, Summary
 from airflow_provider_coordination.spark.landing import JOB_GROUP
+from airflow_provider_coordination.spark.metrics import JobMetrics
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.storage import delete_file, join, read_text, write_text
 from airflow_provider_coordination.stores import open_store
@@ -76,6 +79,7 @@ def main(arguments: Sequence[str] | None = None, observer: Observer = lambda pha
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
     logging.getLogger("botocore").setLevel(logging.WARNING)
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # a collector that is away is told once an interval
     paths = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if len(paths) != 1:
@@ -109,6 +113,11 @@ def ingest(settings: IngestSettings, observer: Observer) -> Summary:
     :raises CoordinationError: if a service cannot be reached.
     """
     log.info("job starts: source=%s stream=%s owner=%s", settings.source, settings.stream, settings.owner)
+    with closing(JobMetrics(settings.owner)) as metrics:
+        return replace(_ingest(settings, observer, metrics), metrics=metrics.totals)
+
+
+def _ingest(settings: IngestSettings, observer: Observer, metrics: JobMetrics) -> Summary:
     check_folders(settings.landing_root, settings.output, renaming=settings.transform is None)
     coordinator = SourceCoordinator(
         open_store(settings.store),
@@ -117,6 +126,7 @@ def ingest(settings: IngestSettings, observer: Observer) -> Summary:
         prefix=settings.prefix,
         ownership_timeout=timedelta(seconds=settings.ownership_timeout_seconds),
         safety_margin=timedelta(seconds=settings.safety_margin_seconds),
+        metrics=metrics,
     )
     coordinator.initialize()
     if not any(coordinator.count_by_status().values()):
@@ -136,6 +146,7 @@ def ingest(settings: IngestSettings, observer: Observer) -> Summary:
             creation_epoch=stream.creation_epoch,
             stop=stop,
             observer=observer,
+            metrics=metrics,
         )
         return job.run()
     finally:

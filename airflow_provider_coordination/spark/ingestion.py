@@ -27,6 +27,7 @@ from airflow_provider_coordination.coordination.errors import (
     StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.leases import LOST
+from airflow_provider_coordination.coordination.metrics import Metrics, NoMetrics
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.sources.kinesis.completion import complete_shard
@@ -40,6 +41,7 @@ from airflow_provider_coordination.spark.landing import (
     land,
     partition_folder,
 )
+from airflow_provider_coordination.spark.metrics import note_round
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.stopping import StopConditions
 from airflow_provider_coordination.spark.storage import delete_file, delete_folder, join
@@ -73,6 +75,7 @@ class Summary:
     :param failed: why, for each partition that failed and did not get further afterwards in this job.
     :param seconds: how long it ran.
     :param stopped_because: the condition that ended it.
+    :param metrics: the totals of what the job counted, zeros left out.
     """
 
     rounds: int = 0
@@ -85,6 +88,7 @@ class Summary:
     failed: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     stopped_because: str = ""
+    metrics: dict[str, float] = field(default_factory=dict)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object."""
@@ -102,6 +106,7 @@ class Ingestion:
         same name are not read from this one.
     :param stop: set from outside to end the job after the step in hand.
     :param observer: told of passed phases.
+    :param metrics: where counts go.
     :param clock: where the time comes from.
     """
 
@@ -115,6 +120,7 @@ class Ingestion:
         creation_epoch: int,
         stop: threading.Event,
         observer: Observer = lambda phase: None,
+        metrics: Metrics | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings
@@ -124,6 +130,8 @@ class Ingestion:
         self._creation_epoch = creation_epoch
         self._stop = stop
         self._observer = observer
+        self._metrics = metrics or NoMetrics()
+        self._tags = {"source": settings.source, "store": coordinator.store.kind}
         self._clock = clock or SystemClock()
         self._landing = LandingOptions(
             kinesis=settings.kinesis,
@@ -210,6 +218,13 @@ class Ingestion:
             " ".join(f"{phase}={spent:.1f}" for phase, spent in seconds.items()),
             len(summary.completed), len(summary.failed), len(summary.lost),
         )  # fmt: skip
+        note_round(
+            self._metrics,
+            self._tags,
+            landed=summary.records_landed - landed_before,
+            delivered=summary.records_delivered - delivered_before,
+            millis_behind_latest=[row.millis_behind_latest for row in rows if not row.error],
+        )
         return acquired
 
     # Acquire

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.stores import StoreSettings
 from tests.airflow.conftest import SECRET
+from tests.support.dynamodb_local import DynamoDbLocal
 
 
 def settings_of(connect: Any, conn_type: str = "coordination", **fields: Any) -> Any:
@@ -55,6 +58,66 @@ def test_login_and_password_go_into_the_url_and_not_into_its_text(connect: Any) 
     assert SECRET not in repr(settings)
 
 
+def test_every_field_of_dynamodb_is_read(connect: Any) -> None:
+    extra = {
+        "store": "dynamodb",
+        "table": "leases",
+        "region": "eu-west-1",
+        "endpoint_url": "http://here:1",
+        "sts_role_arn": "arn:aws:iam::123456789012:role/leases",
+        "sts_external_id": "ours",
+        "skip_table_creation": True,
+        "ttl": "86400",
+        "provisioned_read_capacity_units": 5,
+        "provisioned_write_capacity_units": 6,
+    }
+    assert settings_of(connect, extra=extra).store == StoreSettings(
+        store="dynamodb",
+        table="leases",
+        aws=AwsSettings(
+            region="eu-west-1",
+            endpoint_url="http://here:1",
+            role_arn="arn:aws:iam::123456789012:role/leases",
+            external_id="ours",
+        ),
+        skip_table_creation=True,
+        ttl_seconds=86400,
+        read_capacity_units=5,
+        write_capacity_units=6,
+    )
+
+
+def test_dynamodb_is_reached_by_an_aws_connection_and_what_is_given_beside_it_wins(connect: Any) -> None:
+    role = "arn:aws:iam::123456789012:role/of-the-connection"
+    aws = {"role_arn": role, "assume_role_kwargs": {"ExternalId": "its"}, "endpoint_url": "http://all:1"}
+    connect("a", "aws", login="AKIA", password=SECRET, extra=aws)
+    extra = {"store": "dynamodb", "aws_conn_id": "a", "region": "eu-west-1"}
+    assert settings_of(connect, extra=extra).store.aws == AwsSettings(
+        region="eu-west-1",
+        endpoint_url="http://all:1",
+        role_arn=role,
+        external_id="its",
+        access_key_id="AKIA",
+        secret_access_key=SECRET,
+    )
+    own = {"sts_role_arn": "arn:aws:iam::123456789012:role/own", "endpoint_url": "http://here:1"}
+    settings = settings_of(connect, extra=extra | own).store.aws
+    assert (settings.role_arn, settings.external_id) == (own["sts_role_arn"], None)
+    assert (settings.endpoint_url, settings.secret_access_key) == ("http://here:1", SECRET)
+
+
+def test_what_a_form_leaves_unticked_counts_as_not_given(connect: Any, store_url: str) -> None:
+    assert settings_of(connect, extra={"url": store_url, "skip_table_creation": False}).store.store == "sql"
+
+
+@pytest.mark.integration
+def test_a_connection_to_dynamodb_is_tested(connect: Any, dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+    connect("a", "aws", login="test", password=SECRET, extra={"endpoint_url": dynamodb.endpoint_url})
+    extra = {"store": "dynamodb", "aws_conn_id": "a", "region": "eu-west-1", "table": dynamodb_table}
+    connect("c", "coordination", extra=extra)
+    assert CoordinationHook("c").test_connection() == (True, f"The store answers; table '{dynamodb_table}' is ready.")
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -95,6 +158,38 @@ def test_login_and_password_go_into_the_url_and_not_into_its_text(connect: Any) 
             {"extra": {"url": "sqlite:////x.db"}, "login": "ann"},
             "connection 'c': SQLite has no users; leave login and password empty",
         ),
+        (
+            {"extra": {"url": "sqlite:////x.db", "ttl": 60}},
+            "connection 'c': field 'ttl' is of the store 'dynamodb'; remove it, or set 'store' to that",
+        ),
+        (
+            {"extra": {"store": "dynamodb", "url": "sqlite:////x.db"}},
+            "connection 'c': store 'dynamodb': field 'url' is of the store 'sql'; remove it",
+        ),
+        (
+            {"extra": {"store": "dynamodb"}, "login": "AKIA", "password": SECRET},
+            "connection 'c': DynamoDB has no login; leave login and password empty, and name a connection",
+        ),
+        (
+            {"extra": {"store": "dynamodb", "sts_role_arn": "reader"}},
+            "connection 'c': AWS settings: field 'role_arn' must be an ARN",
+        ),
+        (
+            {"extra": {"store": "dynamodb", "aws_conn_id": "a"}},
+            "connection 'c': AWS connection 'a': no region is known; give",
+        ),
+        (
+            {"extra": {"store": "dynamodb", "ttl": 0.5}},
+            "connection 'c': field 'ttl' must be a whole number, at least 1; got 0.5",
+        ),
+        (
+            {"extra": {"store": "dynamodb", "skip_table_creation": "perhaps"}},
+            "connection 'c': field 'skip_table_creation' must be true or false; got 'perhaps'",
+        ),
+        (
+            {"extra": {"store": "dynamodb", "provisioned_read_capacity_units": 5}},
+            "connection 'c': field 'provisioned_write_capacity_units' is missing; give it, or remove",
+        ),
         ({"conn_type": "postgres"}, "connection 'c' is of type 'postgres'; name one of type 'coordination'"),
     ],
 )
@@ -132,7 +227,7 @@ def test_testing_a_wrong_connection_says_what_is_wrong(connect: Any) -> None:
     connect("c", "coordination", extra={"url": "oracle://host/db"})
     assert CoordinationHook("c").test_connection() == (
         False,
-        "store 'sql': database 'oracle' is not supported; use sqlite or postgresql",
+        "store 'sql': database 'oracle' is not supported; use sqlite, postgresql, mysql or mariadb",
     )
 
 
@@ -145,7 +240,7 @@ def test_a_database_that_does_not_answer_fails_the_test_without_its_password(con
     assert SECRET not in said
 
 
-def test_a_folder_that_is_not_there_is_an_unavailable_store(connect: Any) -> None:
+def test_a_folder_that_is_not_there_is_told(connect: Any) -> None:
     connect("c", "coordination", extra=json.dumps({"url": "sqlite:////no/such/folder/c.db"}))
-    with pytest.raises(StoreUnavailableError, match="unable to open database file"):
+    with pytest.raises(ConfigurationError, match=r"unable to open database file; .* name a file on a disk"):
         CoordinationHook("c").coordinator("clicks", "me")

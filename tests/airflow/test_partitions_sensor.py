@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant
+from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.sensors.partitions import Look, PartitionsCompletedSensor, instant_of
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -47,6 +48,20 @@ def test_a_closed_partition_is_waited_for(coordination: SourceCoordinator, conte
     coordination.acquire(1)
     coordination.close("a", timedelta(days=9))
     assert not poke(context).is_done
+
+
+def test_a_parked_partition_ends_the_waiting_with_its_last_error(coordination: SourceCoordinator, context: Any) -> None:
+    coordination.create_partitions({"a": {}, "b": {}})
+    once = SourceCoordinator(
+        coordination.store, "clicks", "once", retry_policy=RetryPolicy(max_attempts=1, max_closed_count=0)
+    )
+    once.initialize()
+    once.acquire(1)
+    once.fail("a", "the sink is broken")
+    with pytest.raises(
+        AirflowFailException, match=r"'clicks': 1 partitions .* parked: a \(attempts 1: the sink is broken\)"
+    ):
+        poke(context)
 
 
 @pytest.mark.parametrize(
@@ -115,5 +130,5 @@ def test_each_poke_says_in_one_line_what_it_waits_for(
 
 def test_a_look_that_missed_a_partition_on_the_move_is_not_trusted() -> None:
     counts = dict.fromkeys(PartitionStatus, 1)
-    assert not Look(counts, [], is_complete=False).is_met
-    assert "looking again" in str(Look(counts, [], is_complete=False))
+    assert not Look(counts, [], is_complete=False, parked=[]).is_met
+    assert "looking again" in str(Look(counts, [], is_complete=False, parked=[]))

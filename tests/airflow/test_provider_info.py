@@ -36,7 +36,7 @@ def test_the_form_has_the_fields_that_the_hook_reads() -> None:
     assert tuple(connection["conn-fields"]) == FIELDS
     assert connection["connection-type"] == CoordinationHook.conn_type
     assert connection["hook-name"] == CoordinationHook.hook_name
-    assert connection["conn-fields"]["store"]["schema"]["enum"] == ["sql"]
+    assert connection["conn-fields"]["store"]["schema"]["enum"] == ["sql", "dynamodb"]
 
 
 def test_airflow_discovers_it_and_shows_the_connection_form(tmp_path: Path) -> None:

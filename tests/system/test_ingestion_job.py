@@ -19,6 +19,8 @@ def test_a_job_told_to_stop_gives_its_leases_back(make_pipeline: MakePipeline) -
     job.driver().send_signal(signal.SIGTERM)
     assert job.wait() == 0, job.output
     assert job.summary["stopped_because"] == "it was told to stop"
+    assert job.summary["metrics"]["coordination.partitions_given_up"] == 2
+    assert "coordination.records_delivered=100" in job.output
     assert pipeline.statuses()[PartitionStatus.UNASSIGNED] == 2
     pipeline.assert_exactly_once()
 

@@ -1,0 +1,178 @@
+"""What a job counts: kept as totals for its end, and sent to an OpenTelemetry collector where one is named.
+
+The collector is named as OpenTelemetry's specification says, by `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT` or
+`OTEL_EXPORTER_OTLP_ENDPOINT` in the driver's environment; the other `OTEL_` variables work as well. Its packages
+are imported only then. A collector that is away costs no round anything, and the end of the job a few seconds.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_coordination.coordination.metrics import Metrics, MetricTotals
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics import MeterProvider
+
+log = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 3.0
+"""How long the end of a job waits, at most, for a collector to take the last counts."""
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+EXPORTERS = {
+    "http/protobuf": "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+    "grpc": "opentelemetry.exporter.otlp.proto.grpc.metric_exporter",
+}
+SERVICE_NAME = "coordination-ingest"
+
+
+class IngestionMetric(StrEnum):
+    """What a job notes of each round, with the tags `source` and `store`."""
+
+    RECORDS_LANDED = "coordination.records_landed"
+    RECORDS_DELIVERED = "coordination.records_delivered"
+    MILLIS_BEHIND_LATEST = "coordination.millis_behind_latest"
+    """A gauge: how far the job's reading is behind the source's end; of the partition that is furthest behind."""
+
+
+def note_round(
+    metrics: Metrics,
+    tags: Mapping[str, str],
+    *,
+    landed: int,
+    delivered: int,
+    millis_behind_latest: Iterable[int | None],
+) -> None:
+    """Note what one round of a job did.
+
+    :param tags: `source` and `store`.
+    :param landed: user records landed in it.
+    :param delivered: user records delivered in it.
+    :param millis_behind_latest: of each partition that was read; None where it is not known.
+    """
+    metrics.count(IngestionMetric.RECORDS_LANDED, tags, landed)
+    metrics.count(IngestionMetric.RECORDS_DELIVERED, tags, delivered)
+    known = [behind for behind in millis_behind_latest if behind is not None]
+    if known:
+        metrics.gauge(IngestionMetric.MILLIS_BEHIND_LATEST, max(known), tags)
+
+
+class JobMetrics:
+    """Where the counts of one job go; an implementation of `Metrics`. Close it when the job ends, however it ends.
+
+    :param owner: who the job is; tells its series from those of other jobs.
+    """
+
+    def __init__(self, owner: str) -> None:
+        self._totals = MetricTotals()
+        self._otlp = otlp_metrics(owner)
+
+    def count(self, name: str, tags: Mapping[str, str], by: int = 1) -> None:
+        """Count that something happened so many times."""
+        self._totals.count(name, tags, by)
+        if self._otlp is not None:
+            self._otlp.count(name, tags, by)
+
+    def gauge(self, name: str, value: float, tags: Mapping[str, str]) -> None:
+        """Note how much of something there is now."""
+        self._totals.gauge(name, value, tags)
+        if self._otlp is not None:
+            self._otlp.gauge(name, value, tags)
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """What was counted and noted so far and is not zero, by name, sorted."""
+        return {str(name): value for name, value in self._totals.totals.items() if value}
+
+    def close(self) -> None:
+        """Log the totals, if there are any, and send the last counts, waiting a few seconds at most."""
+        if self.totals:
+            log.info("metrics: %s", " ".join(f"{name}={value}" for name, value in self.totals.items()))
+        if self._otlp is not None:
+            self._otlp.close()
+
+
+class OtlpMetrics:
+    """Sends counts to an OpenTelemetry collector, from a thread of OpenTelemetry's own.
+
+    :param provider: makes the instruments; this becomes its owner.
+    """
+
+    def __init__(self, provider: MeterProvider) -> None:
+        self._provider = provider
+        self._meter = provider.get_meter("airflow_provider_coordination")
+        self._instruments: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def count(self, name: str, tags: Mapping[str, str], by: int = 1) -> None:
+        """Count that something happened so many times."""
+        self._instrument(name, self._meter.create_counter).add(by, dict(tags))
+
+    def gauge(self, name: str, value: float, tags: Mapping[str, str]) -> None:
+        """Note how much of something there is now."""
+        self._instrument(name, self._meter.create_gauge).set(value, dict(tags))
+
+    def close(self) -> None:
+        """Send what was not sent yet, waiting a few seconds at most."""
+        try:
+            self._provider.shutdown(timeout_millis=FLUSH_SECONDS * 1000)
+        except Exception as error:
+            log.warning("the last metrics may not have been exported: %s", error)
+
+    def _instrument(self, name: str, create: Any) -> Any:
+        with self._lock:
+            if name not in self._instruments:
+                self._instruments[name] = create(str(name))
+            return self._instruments[name]
+
+
+def otlp_metrics(owner: str) -> OtlpMetrics | None:
+    """Return what sends to the collector that the environment names; None if it names none, or it cannot work.
+
+    What cannot work is told in one warning: metrics never fail a job.
+
+    :param owner: who the job is; becomes `service.instance.id`.
+    """
+    endpoint = next((name for name in ENDPOINTS if os.environ.get(name)), None)
+    if endpoint is None or os.environ.get("OTEL_METRICS_EXPORTER", "otlp").strip() == "none":
+        return None
+    protocol = next((value for name in PROTOCOLS if (value := os.environ.get(name))), "http/protobuf")
+    if protocol not in EXPORTERS:
+        log.warning(
+            "metrics are not exported: protocol %r of OpenTelemetry is not supported; set %s to one of %s",
+            protocol, PROTOCOLS[-1], ", ".join(EXPORTERS),
+        )  # fmt: skip
+        return None
+    try:
+        return OtlpMetrics(_provider(owner, EXPORTERS[protocol]))
+    except ImportError as error:
+        log.warning(
+            "metrics are not exported: %s is set, but OpenTelemetry is not installed (%s); install "
+            "airflow-provider-coordination[otlp] where the Spark driver runs, or unset it",
+            endpoint, error,
+        )  # fmt: skip
+    except Exception as error:
+        log.warning("metrics are not exported: %s: %s; check the OTEL_ variables", type(error).__name__, error)
+    return None
+
+
+def _provider(owner: str, exporter: str) -> MeterProvider:
+    """Return a provider of this job's own: a transform that uses OpenTelemetry's global one is not disturbed."""
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+
+    ours = Resource.create({"service.name": SERVICE_NAME, "service.instance.id": owner})
+    return MeterProvider(
+        metric_readers=[PeriodicExportingMetricReader(importlib.import_module(exporter).OTLPMetricExporter())],
+        resource=ours.merge(OTELResourceDetector().detect()),  # what the environment says wins
+        shutdown_on_exit=False,  # it waits for half a minute
+    )

@@ -1,0 +1,55 @@
+"""Runs one task as a worker does: Airflow's supervisor forks a process for it. Only the API server is faked.
+
+Called with the DAG file, the DAG's id and the task's id.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+
+import httpx
+from airflow.sdk.api.client import Client
+from airflow.sdk.api.datamodels._generated import BundleInfo, TaskInstance
+from airflow.sdk.execution_time.supervisor import supervise_task
+
+
+def main(dag_file: str, dag_id: str, task_id: str) -> int:
+    dag_run = {
+        "dag_id": dag_id,
+        "run_id": "run",
+        "run_type": "manual",
+        "state": "running",
+        "logical_date": None,
+        "data_interval_start": None,
+        "data_interval_end": None,
+        "run_after": "2026-01-31T00:00:00Z",
+        "start_date": "2026-01-31T00:00:00Z",
+        "end_date": None,
+        "partition_key": None,
+        "consumed_asset_events": [],
+    }
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        starts = request.url.path.endswith("/run")
+        return httpx.Response(200, json={"dag_run": dag_run, "max_tries": 0, "should_retry": False} if starts else {})
+
+    return supervise_task(
+        ti=TaskInstance(
+            id=uuid.uuid4(),
+            task_id=task_id,
+            dag_id=dag_id,
+            run_id="run",
+            try_number=1,
+            dag_version_id=uuid.uuid4(),
+        ),
+        bundle_info=BundleInfo(name="dags-folder"),
+        dag_rel_path=dag_file,
+        token="",
+        client=Client(base_url="http://api.invalid", token="", transport=httpx.MockTransport(answer)),
+        subprocess_logs_to_stdout=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,203 @@
+"""Counts reach StatsD and OpenTelemetry by way of Airflow, tags and all."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.observability.stats import Stats
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.metrics import CoordinationMetric
+from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.hooks.metrics import AirflowMetrics
+from airflow_provider_coordination.sensors.partitions import PartitionsCompletedSensor
+from tests.airflow.conftest import REPOSITORY
+from tests.support.metric_receivers import StatsdReceiver, otlp_receiver
+
+CREATED = CoordinationMetric.PARTITIONS_CREATED
+TAGS = {"source": "clicks", "store": "sqlite"}
+
+DAG_FILE = """
+from contextlib import closing
+
+from airflow.sdk import DAG
+
+from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.sensors.partitions import PartitionsCompletedSensor
+
+
+class CreateAndLook(PartitionsCompletedSensor):
+    def poke(self, context):
+        coordinator = CoordinationHook().coordinator("clicks", "somebody")
+        with closing(coordinator.store):
+            coordinator.create_partitions({"a": {}, "b": {}})
+        super().poke(context)
+        return True
+
+
+with DAG(dag_id="metrics", schedule=None):
+    CreateAndLook(task_id="create_and_look", source="clicks")
+"""
+
+
+@pytest.fixture
+def statsd() -> Iterator[StatsdReceiver]:
+    receiver = StatsdReceiver()
+    yield receiver
+    receiver.close()
+
+
+@pytest.fixture
+def stats(statsd: StatsdReceiver) -> Iterator[StatsdReceiver]:
+    """Sets Airflow's stats of this process up as a task's are, to StatsD in the format of InfluxDB."""
+    from airflow.sdk._shared.observability.metrics.statsd_logger import get_statsd_logger
+    from statsd import StatsClient
+
+    def logger() -> Any:
+        return get_statsd_logger(
+            stats_class=StatsClient,
+            host="127.0.0.1",
+            port=statsd.port,
+            prefix="airflow",
+            influxdb_tags_enabled=True,
+            statsd_influxdb_enabled=True,
+        )
+
+    Stats.initialize(factory=logger, export_legacy_names=True)
+    yield statsd
+    _no_stats()
+
+
+def _no_stats() -> None:
+    from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
+
+    Stats.initialize(factory=NoStatsLogger, export_legacy_names=True)
+
+
+@pytest.fixture
+def run_task(tmp_path: Path, store_url: str) -> Any:
+    """Runs the task in processes of its own, with metrics set up in their environment; returns what they logged."""
+    (tmp_path / "dags").mkdir()
+    (tmp_path / "dags" / "metrics.py").write_text(DAG_FILE)
+
+    def run(**environment: str) -> str:
+        connection = {"conn_type": "coordination", "extra": {"url": store_url}}
+        script = Path(__file__).with_name("task_process.py")
+        done = subprocess.run(
+            [sys.executable, str(script), "metrics.py", "metrics", "create_and_look"],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(REPOSITORY),
+                "AIRFLOW_HOME": str(tmp_path / "airflow"),
+                "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{tmp_path}/airflow.db",
+                "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "dags"),
+                "AIRFLOW_CONN_COORDINATION_DEFAULT": json.dumps(connection),
+                **environment,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    return run
+
+
+def test_a_task_counts_to_statsd(run_task: Any, statsd: StatsdReceiver) -> None:
+    run_task(
+        AIRFLOW__METRICS__STATSD_ON="True",
+        AIRFLOW__METRICS__STATSD_HOST="127.0.0.1",
+        AIRFLOW__METRICS__STATSD_PORT=str(statsd.port),
+        AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED="True",
+    )
+    ours = {line for line in statsd.received() if "coordination." in line}
+    assert ours >= {
+        "airflow.coordination.partitions_created,source=clicks,store=sqlite:2|c",
+        "airflow.coordination.partitions,source=clicks,store=sqlite,status=UNASSIGNED:2|g",
+        "airflow.coordination.partitions,source=clicks,store=sqlite,status=COMPLETED:0|g",
+    }
+
+
+def test_a_task_counts_to_an_opentelemetry_collector_before_it_ends(run_task: Any) -> None:
+    with otlp_receiver() as collector:
+        run_task(
+            AIRFLOW__METRICS__OTEL_ON="True",
+            OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint,
+            OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
+            OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE="delta",
+        )
+    created = collector.last("airflow.coordination.partitions_created")
+    assert (created.value, created.tags, created.kind) == (2, TAGS, "sum")
+    assert created.temporality == "AGGREGATION_TEMPORALITY_DELTA"
+    waiting = collector.last("airflow.coordination.partitions", status="UNASSIGNED")
+    assert (waiting.value, waiting.tags, waiting.kind) == (2, {**TAGS, "status": "UNASSIGNED"}, "gauge")
+
+
+def test_a_coordinator_of_the_hook_counts_by_airflows_stats(
+    coordination: SourceCoordinator, stats: StatsdReceiver
+) -> None:
+    coordinator = CoordinationHook().coordinator("clicks", "somebody")
+    coordinator.create_partitions({"a": {}})
+    coordinator.store.close()
+    assert "airflow.coordination.partitions_created,source=clicks,store=sqlite:1|c" in stats.received()
+
+
+def test_each_poke_notes_how_many_partitions_each_status_has(
+    coordination: SourceCoordinator, stats: StatsdReceiver, context: Any
+) -> None:
+    sensor = PartitionsCompletedSensor(task_id="wait", source="clicks")
+    name = "airflow.coordination.partitions,source=clicks,store=sqlite,status="
+    statuses = ("UNASSIGNED", "ASSIGNED", "CLOSED", "COMPLETED")
+    sensor.poke(context)
+    assert [line for line in stats.received() if name in line] == [f"{name}{status}:0|g" for status in statuses]
+    coordination.create_partitions({"a": {}, "b": {}})
+    coordination.acquire(1)
+    sensor.poke(context)
+    assert [line for line in stats.received() if name in line] == [
+        f"{name}{status}:{count}|g" for status, count in zip(statuses, (1, 1, 0, 0), strict=True)
+    ]
+
+
+def test_a_count_of_several_is_sent_as_one(stats: StatsdReceiver) -> None:
+    AirflowMetrics().count(CREATED, TAGS, 7)
+    assert stats.received() == ["airflow.coordination.partitions_created,source=clicks,store=sqlite:7|c"]
+
+
+@pytest.mark.parametrize("source", ["a b", "a,b", "a=b", "a/b", "aéb"])
+def test_a_sources_name_that_statsd_would_drop_the_metric_for_is_sent_with_underscores(
+    stats: StatsdReceiver, source: str
+) -> None:
+    AirflowMetrics().count(CREATED, {"source": source})
+    assert stats.received() == ["airflow.coordination.partitions_created,source=a_b:1|c"]
+
+
+def test_stats_that_cannot_be_set_up_are_told_once_and_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> Any:
+        raise ValueError("no such port: 'http'")
+
+    Stats.initialize(factory=broken, export_legacy_names=True)
+    try:
+        metrics = AirflowMetrics()
+        metrics.count(CREATED, TAGS)
+        metrics.gauge("coordination.partitions", 1, TAGS)
+    finally:
+        _no_stats()
+    assert [record.getMessage() for record in caplog.records] == [
+        "Airflow's stats failed, this task counts nothing: ValueError: no such port: 'http'"
+    ]
+
+
+def test_without_a_backend_nothing_is_sent_and_nothing_fails(statsd: StatsdReceiver) -> None:
+    AirflowMetrics().count(CREATED, TAGS)
+    AirflowMetrics().gauge("coordination.partitions", 1, TAGS)
+    assert statsd.received() == []
