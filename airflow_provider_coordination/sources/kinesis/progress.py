@@ -204,6 +204,16 @@ class ShardProgress:
             delivered_until=batch.read_until or self.delivered_until,
         )
 
+    def from_the_beginning(self) -> ShardProgress:
+        """Return it as if nothing of the shard was ever read: what was delivered is delivered again."""
+        return ShardProgress(
+            stream=self.stream,
+            shard_id=self.shard_id,
+            parent_shard_ids=self.parent_shard_ids,
+            starting_hash_key=self.starting_hash_key,
+            ending_hash_key=self.ending_hash_key,
+        )
+
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object, the form in which a partition stores it."""
         return write_settings(self)

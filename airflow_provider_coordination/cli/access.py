@@ -1,0 +1,135 @@
+"""Which store a command works on, and how to reach it without showing a password."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.stores import StoreSettings
+
+STORE_VARIABLE = "AIRFLOW_COORDINATION_STORE"
+DEFAULT_CONN_ID = "coordination_default"
+PROCESS_CONTEXT = "_AIRFLOW_PROCESS_CONTEXT"
+HIDDEN = "***"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOptions:
+    """What was given on the command line and in the environment.
+
+    :param conn_id: an Airflow connection.
+    :param store: a store's URL; wins over the environment, as `conn_id` does.
+    :param table: wins over the URL's or the connection's.
+    :param prefix: wins over the connection's.
+    """
+
+    conn_id: str | None = None
+    store: str | None = field(default=None, repr=False)
+    table: str | None = None
+    prefix: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreAccess:
+    """A store, and the part of it that the command sees.
+
+    :param settings: which store.
+    :param prefix: of the sources; None for none.
+    """
+
+    settings: StoreSettings
+    prefix: str | None = None
+
+
+def store_access(options: StoreOptions, environment: Mapping[str, str]) -> StoreAccess:
+    """Return the store that the options and the environment name.
+
+    :raises ConfigurationError: if they contradict each other, or what they name is not usable.
+    """
+    if options.conn_id and options.store:
+        raise ConfigurationError("give either --conn-id or --store")
+    url = options.store or (None if options.conn_id else environment.get(STORE_VARIABLE))
+    if url:
+        return StoreAccess(settings=StoreSettings.from_url(url, options.table), prefix=options.prefix or None)
+    access = _from_connection(options.conn_id or DEFAULT_CONN_ID)
+    table = options.table or access.settings.table
+    return StoreAccess(settings=replace(access.settings, table=table), prefix=options.prefix or access.prefix)
+
+
+def _from_connection(conn_id: str) -> StoreAccess:
+    # As Airflow's own `airflow connections` does, so that connections in its database are found too.
+    before = os.environ.get(PROCESS_CONTEXT)
+    os.environ[PROCESS_CONTEXT] = "server"
+    try:
+        # Airflow's own warnings would stand between the results.
+        with redirect_stdout(sys.stderr):
+            from airflow_provider_coordination.hooks.coordination import CoordinationHook
+
+            settings = CoordinationHook(conn_id).settings
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("airflow"):
+            raise
+        raise ConfigurationError(
+            f"connection {conn_id!r} cannot be looked up: Airflow is not installed here; "
+            f"give --store, or set {STORE_VARIABLE}"
+        ) from None
+    finally:
+        del os.environ[PROCESS_CONTEXT]
+        if before is not None:
+            os.environ[PROCESS_CONTEXT] = before
+    return StoreAccess(settings=settings.store, prefix=settings.prefix)
+
+
+def require_file(settings: StoreSettings) -> None:
+    """Check that the file of an SQLite store is there, since opening it would make an empty one.
+
+    :raises ConfigurationError: if it is not.
+    """
+    import sqlalchemy as sa
+
+    with suppress(sa.exc.ArgumentError):
+        url = sa.make_url(settings.url or "")
+        if url.get_backend_name() == "sqlite" and url.database and not url.database.startswith((":", "file:")):
+            path = Path(url.database)
+            if not path.exists():
+                raise ConfigurationError(
+                    f"store file {str(path)!r} does not exist; check its path, or make it with init-store"
+                )
+
+
+def without_secrets(text: str, settings: StoreSettings | None = None) -> str:
+    """Return a text for people, with the passwords of URLs in it replaced.
+
+    :param text: an error of whatever origin.
+    :param settings: whose password is replaced wherever it stands, as it was given and as URLs spell it.
+    """
+    if settings is not None:
+        for secret in _secrets(settings):
+            text = text.replace(secret, HIDDEN)
+    # The password ends at the last @ before the path, a space or a quote: it may itself hold one.
+    return re.sub(r"(://[^\s:/@'\"]*):[^\s'\"]*@", rf"\1:{HIDDEN}@", text)
+
+
+def _secrets(settings: StoreSettings) -> list[str]:
+    import sqlalchemy as sa
+
+    found: set[str] = {settings.aws.secret_access_key or "", settings.aws.session_token or ""}
+    with suppress(sa.exc.ArgumentError):
+        url = sa.make_url(settings.url or "")
+        if url.password:
+            spelled = re.search(r"://[^:/@]*:(.*)@", url.render_as_string(hide_password=False))
+            given = re.search(r"://[^:/@]*:(.*)@", settings.url or "")
+            found |= {str(url.password), *(match[1] for match in (spelled, given) if match)}
+            # An @ that is not spelled %40 makes drivers take the rest of a password for the host.
+            found |= {part for secret in set(found) for part in secret.split("@")}
+        for name, values in url.query.items():
+            if "password" in name.lower():
+                found |= {values} if isinstance(values, str) else set(values)
+    # The longest first: one may be part of another.
+    return sorted(found - {""}, key=len, reverse=True)

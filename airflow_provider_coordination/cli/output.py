@@ -1,0 +1,205 @@
+"""How commands show what they found: tables for people, JSON for scripts.
+
+On a terminal tables fit its width; elsewhere they are plain lines with nothing cut off. JSON is one object a line, with
+the field names of `Partition`, and nothing else goes to standard output then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from airflow_provider_coordination.coordination.figures import is_available
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
+
+STYLES = {
+    PartitionStatus.UNASSIGNED: "cyan",
+    PartitionStatus.ASSIGNED: "green",
+    PartitionStatus.CLOSED: "yellow",
+    PartitionStatus.COMPLETED: "dim",
+}
+ALARM = "bold red"
+PLAIN_WIDTH = 100_000
+"""Where nobody's screen limits a line."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    :param heading: what stands above it.
+    :param numbers: whether it is aligned to the right.
+    :param shortened: whether its cells may be cut off in the middle on a terminal that is too narrow.
+    """
+
+    heading: str
+    numbers: bool = False
+    shortened: bool = False
+
+
+class Output:
+    """Where a command shows its results, and where it talks to the person.
+
+    :param as_json: whether results are for scripts.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self.results = _console(stderr=False)
+        self.talk = _console(stderr=True)
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """Write one JSON object on a line."""
+        # ASCII, whatever the encoding of the place it goes to.
+        self.results.out(json.dumps(record), highlight=False)
+
+    def line(self, text: str | Text) -> None:
+        """Write a line for people: nothing where results are for scripts."""
+        if not self.as_json:
+            self.results.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    def say(self, text: str | Text) -> None:
+        """Tell the person something that is no result."""
+        self.talk.print(text, highlight=False, markup=False)
+
+    def warn(self, text: str) -> None:
+        """Warn the person."""
+        self.say(f"warning: {text}")
+
+
+def table(console: Console, columns: Sequence[Column], rows: Iterable[Sequence[Text]]) -> RenderableType:
+    """Return a table that fits the console, or, where that is no terminal, plain lines with nothing cut off.
+
+    On a terminal, columns with nothing in them are left out.
+    """
+    filled = [tuple(row) for row in rows]
+    if not console.is_terminal:
+        return _plain_table(columns, filled)
+    used = [number for number in range(len(columns)) if not filled or any(row[number].plain for row in filled)]
+    columns = [columns[number] for number in used]
+    filled = [tuple(row[number] for number in used) for row in filled]
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        grid.add_column(
+            column.heading, justify="right" if column.numbers else "left", no_wrap=column.numbers, overflow="fold"
+        )
+    room = _room_for_shortened(console.width, columns, filled)
+    for row in filled:
+        grid.add_row(
+            *(_shortened(cell, room) if column.shortened else cell for column, cell in zip(columns, row, strict=True))
+        )
+    return grid
+
+
+def partition_record(partition: Partition) -> dict[str, Any]:
+    """Return a partition as a JSON object: its fields, instants as text, and whether it is parked."""
+    fields = {field.name: getattr(partition, field.name) for field in dataclasses.fields(partition)}
+    shown = {name: format_instant(value) if isinstance(value, datetime) else value for name, value in fields.items()}
+    return {**shown, "is_parked": partition.is_parked}
+
+
+PARTITION_COLUMNS = (
+    Column("partition"),
+    Column("status"),
+    Column("time"),
+    Column("fails", numbers=True),
+    Column("owner", shortened=True),
+)
+
+
+def partition_row(partition: Partition, now: datetime) -> tuple[Text, ...]:
+    """Return the row of a partition in a table with `PARTITION_COLUMNS`."""
+    return (
+        printable(partition.partition_key),
+        status_text(partition, now),
+        Text(time_text(partition, now)),
+        Text(str(partition.attempts) if partition.attempts else "", style=ALARM),
+        printable(partition.owner or ""),
+    )
+
+
+def status_text(partition: Partition, now: datetime) -> Text:
+    """Return where a partition stands, in its colour; in that of alarm if it is parked, or its lease ran out."""
+    ran_out = partition.status is PartitionStatus.ASSIGNED and is_available(partition, now)
+    return Text(partition.status, style=ALARM if partition.is_parked or ran_out else STYLES[partition.status])
+
+
+def time_text(partition: Partition, now: datetime) -> str:
+    """Return what the partition's time says: how long it waits, its lease runs, it rests, or it is finished."""
+    if partition.is_parked:
+        return "parked"
+    passed = now - partition.priority
+    ahead = passed < timedelta(0)
+    length = duration(abs(passed))
+    match partition.status:
+        case PartitionStatus.UNASSIGNED:
+            return f"in {length}" if ahead else f"waits {length}"
+        case PartitionStatus.ASSIGNED:
+            return f"{length} left" if ahead else f"{length} over"
+        case PartitionStatus.CLOSED:
+            return f"in {length}" if ahead else f"due {length}"
+        case PartitionStatus.COMPLETED:
+            return f"{length} ago"
+
+
+def duration(length: timedelta) -> str:
+    """Return a length of time, rounded down, in the largest unit of which it has two."""
+    seconds = int(length.total_seconds())
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def printable(text: str) -> Text:
+    """Return text from a store without what a terminal would obey."""
+    return Text("".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text))
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False, emoji=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, emoji=False, width=PLAIN_WIDTH)
+
+
+def _plain_table(columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> Text:
+    lines = [tuple(column.heading for column in columns), *(tuple(cell.plain for cell in row) for row in rows)]
+    widths = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
+
+    def aligned(column: Column, cell: str, width: int) -> str:
+        padding = " " * (width - cell_len(cell))
+        return padding + cell if column.numbers else cell + padding
+
+    return Text(
+        "\n".join(
+            "  ".join(aligned(*each) for each in zip(columns, line, widths, strict=True)).rstrip() for line in lines
+        )
+    )
+
+
+MIN_SHORTENED = 7
+
+
+def _room_for_shortened(width: int, columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> int:
+    taken = sum(
+        2 + max(cell_len(column.heading), *(row[number].cell_len for row in rows), 0)
+        for number, column in enumerate(columns)
+        if not column.shortened
+    )
+    return max(width - taken, MIN_SHORTENED)
+
+
+def _shortened(text: Text, room: int) -> Text:
+    """Return text with an ellipsis in its middle: owners differ at both ends, the host's and the random one."""
+    if text.cell_len <= room:
+        return text
+    end = (room - 1) // 2
+    return Text(f"{text.plain[: room - 1 - end]}…{text.plain[-end:]}", style=text.style)

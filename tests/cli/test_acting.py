@@ -1,0 +1,236 @@
+"""The commands that change something."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.kinesis.progress import LandedBatch, ShardProgress
+from airflow_provider_coordination.stores import StoreSettings, open_store
+from tests.cli.conftest import Clicks, Shell
+
+SHARD = "clicks:1767268800:shardId-000000000007"
+PROGRESS = ShardProgress(
+    stream="clicks",
+    shard_id="shardId-000000000007",
+    parent_shard_ids=("shardId-000000000001",),
+    starting_hash_key="0",
+    ending_hash_key="99",
+    checkpoint="1234",
+    landed=(
+        LandedBatch(
+            batch_id="b",
+            start="1234",
+            end="2345",
+            file="f",
+            records=1,
+            bytes=1,
+            end_of_shard=True,
+            read_until=None,
+            fencing_token=3,
+        ),
+    ),
+    end_of_shard=True,
+)
+
+
+def test_a_lease_is_released_when_the_person_agrees(shell: Shell, clicks: Clicks) -> None:
+    clicks.leased("p")
+    ended = shell("release", "clicks", "p", answer="y\n")
+    assert (ended.exit_code, ended.out) == (0, "released p, was leased to host:a\n")
+    assert clicks["p"].status is PartitionStatus.UNASSIGNED
+
+
+def test_the_person_is_told_what_will_happen_to_what(shell: Shell, clicks: Clicks) -> None:
+    clicks.leased("p")
+    err = shell("release", "clicks", "p", answer="n\n").err
+    for told in ("p ", "ASSIGNED", "60 s left", "host:a", "writes are refused", "Release this partition of clicks?"):
+        assert told in err
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n", ""])
+@pytest.mark.parametrize("verb", ["release", "reset", "delete"])
+def test_nothing_is_changed_unless_the_person_agrees(shell: Shell, clicks: Clicks, verb: str, answer: str) -> None:
+    clicks.leased("p")
+    before = clicks["p"]
+    ended = shell(verb, "clicks", "p", answer=answer)
+    assert (ended.exit_code, ended.out) == (1, "")
+    assert clicks["p"] == before
+
+
+@pytest.mark.parametrize("verb", ["release", "reset", "delete"])
+def test_without_anybody_to_ask_it_needs_yes(shell: Shell, clicks: Clicks, verb: str) -> None:
+    clicks.leased("p")
+    before = clicks["p"]
+    ended = shell(verb, "clicks", "p")
+    assert (ended.exit_code, ended.out) == (2, "")
+    assert f"there is no terminal to ask whether to {verb} this partition; give --yes" in ended.err
+    assert clicks["p"] == before
+    assert shell(verb, "clicks", "p", "--yes").exit_code == 0
+
+
+def test_several_partitions_are_done_at_once_and_each_is_named(shell: Shell, clicks: Clicks) -> None:
+    clicks.leased("p", "q", "r")
+    ended = shell("delete", "clicks", "p", "r", "p", "--yes")
+    assert ended.out == "deleted p, was leased to host:a\ndeleted r, was leased to host:a\n"
+    assert "q" in clicks and "p" not in clicks and "r" not in clicks
+
+
+def test_a_key_that_does_not_exist_stops_everything_before_it_begins(shell: Shell, clicks: Clicks) -> None:
+    clicks.leased("p")
+    ended = shell("delete", "clicks", "p", "nope", "--yes")
+    assert (ended.exit_code, ended.out) == (1, "")
+    assert ended.err == "error: partition 'nope' of 'clicks|PARTITION' does not exist\n"
+    assert "p" in clicks
+
+
+def test_an_order_that_makes_no_sense_is_refused_before_anybody_is_asked(shell: Shell, clicks: Clicks) -> None:
+    clicks.leased("p")
+    clicks.waiting("q")
+    ended = shell("release", "clicks", "p", "q", answer="y\n")
+    assert ended.exit_code == 1
+    assert ended.err == "error: partition 'q' is UNASSIGNED: nobody holds it, there is nothing to release\n"
+    assert clicks["p"].owner == "host:a"
+
+
+def test_everything_that_an_owner_holds_is_released(shell: Shell, clicks: Clicks) -> None:
+    clicks.waiting("other")
+    clicks.owner("host:b").acquire(1)
+    clicks.leased("p", "q")
+    ended = shell("release", "clicks", "--owner", "host:a", "--yes", "--json")
+    assert [record["partition_key"] for record in ended.records] == ["p", "q"]
+    assert clicks["other"].owner == "host:b"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["release"], ["release", "p", "--owner", "x"], ["reopen"], ["reopen", "p", "--parked"], ["reset"], ["delete"]],
+)
+def test_what_is_meant_must_be_said_once(shell: Shell, clicks: Clicks, args: list[str]) -> None:
+    ended = shell(args[0], "clicks", *args[1:], "--yes")
+    assert (ended.exit_code, ended.out) == (2, "")
+
+
+def test_one_partition_is_reopened_without_asking(shell: Shell, clicks: Clicks) -> None:
+    clicks.parked("p")
+    assert shell("reopen", "clicks", "p").out == "reopened p, was CLOSED\n"
+    assert (clicks["p"].status, clicks["p"].attempts) == (PartitionStatus.UNASSIGNED, 0)
+
+
+def test_all_that_is_parked_is_reopened_after_asking(shell: Shell, clicks: Clicks) -> None:
+    clicks.parked(*(f"p{number:02}" for number in range(30)))
+    assert shell("reopen", "clicks", "--parked").exit_code == 2
+    ended = shell("reopen", "clicks", "--parked", answer="y\n")
+    assert "… and 10 more" in ended.err and "Reopen these 30 partitions of clicks?" in ended.err
+    assert len(ended.out.splitlines()) == 30
+    assert shell("reopen", "clicks", "--parked").err == "There is nothing to reopen.\n"
+
+
+def test_reopening_what_is_completed_points_to_reset(shell: Shell, clicks: Clicks) -> None:
+    clicks.completed("p")
+    ended = shell("reopen", "clicks", "p")
+    assert ended.exit_code == 1
+    assert "is COMPLETED" in ended.err and "use reset" in ended.err
+
+
+def test_a_reset_partition_starts_with_nothing(shell: Shell, clicks: Clicks) -> None:
+    clicks.completed("p")
+    ended = shell("reset", "clicks", "p", "--yes")
+    assert ended.out == "reset p, was COMPLETED\n"
+    assert "warning: " in ended.err and "delivered again" in ended.err
+    assert (clicks["p"].status, clicks["p"].progress) == (PartitionStatus.UNASSIGNED, {})
+
+
+def test_a_reset_shard_is_read_from_trim_horizon_again(shell: Shell, clicks: Clicks) -> None:
+    clicks.a.create_partitions({SHARD: PROGRESS.to_mapping()})
+    assert shell("reset", "clicks", SHARD, "--yes").exit_code == 0
+    progress = ShardProgress.from_mapping(clicks[SHARD].progress)
+    assert (progress.checkpoint, progress.landed, progress.end_of_shard) == ("TRIM_HORIZON", (), False)
+    assert (progress.shard_id, progress.parent_shard_ids) == (PROGRESS.shard_id, PROGRESS.parent_shard_ids)
+
+
+def test_a_partition_is_reset_to_given_progress(shell: Shell, clicks: Clicks, tmp_path: Path) -> None:
+    clicks.waiting("p")
+    file = tmp_path / "progress.json"
+    file.write_text('{"rows_done": 8}')
+    assert shell("reset", "clicks", "p", "--progress", '{"rows_done": 7}', "--yes").exit_code == 0
+    assert clicks["p"].progress == {"rows_done": 7}
+    assert shell("reset", "clicks", "p", "--progress", f"@{file}", "--yes").exit_code == 0
+    assert clicks["p"].progress == {"rows_done": 8}
+
+
+@pytest.mark.parametrize("progress", ["{", "[1]", "@/no/such/file"])
+def test_progress_that_is_no_json_object_is_wrong_usage(shell: Shell, clicks: Clicks, progress: str) -> None:
+    clicks.waiting("p")
+    before = clicks["p"]
+    ended = shell("reset", "clicks", "p", "--yes", "--progress", progress)
+    assert ended.exit_code == 2
+    assert "--progress" in ended.err
+    assert clicks["p"] == before
+
+
+def test_progress_belongs_to_one_partition(shell: Shell, clicks: Clicks) -> None:
+    clicks.waiting("p", "q")
+    assert shell("reset", "clicks", "p", "q", "--progress", "{}", "--yes").exit_code == 2
+
+
+def test_a_shard_takes_its_own_progress_alone(shell: Shell, clicks: Clicks) -> None:
+    clicks.a.create_partitions({SHARD: PROGRESS.to_mapping()})
+    before = clicks[SHARD]
+    other = json.dumps({**PROGRESS.to_mapping(), "shard_id": "shardId-000000000008"})
+    for progress, said in ((other, "is that of shard 'shardId-000000000008'"), ("{}", "is not that of a shard")):
+        ended = shell("reset", "clicks", SHARD, "--progress", progress, "--yes")
+        assert ended.exit_code == 1
+        assert said in ended.err
+    assert clicks[SHARD] == before
+
+
+@pytest.mark.parametrize("key", ["p", SHARD])
+def test_where_the_stored_progress_tells_nothing_it_must_be_given(shell: Shell, clicks: Clicks, key: str) -> None:
+    clicks.store.create(
+        [
+            Partition(
+                source_identifier="clicks|PARTITION",
+                partition_key=key,
+                status=PartitionStatus.UNASSIGNED,
+                priority=clicks.clock.now(),
+                unreadable_progress="[",
+            )
+        ]
+    )
+    ended = shell("reset", "clicks", key, "--yes")
+    assert ended.exit_code == 1
+    assert "give the progress to start from" in ended.err
+    given = json.dumps(PROGRESS.to_mapping())
+    assert shell("reset", "clicks", key, "--yes", "--progress", given).exit_code == 0
+    assert clicks[key].progress == PROGRESS.to_mapping()
+
+
+def test_what_was_taken_by_another_since_the_person_was_asked_is_left_alone(shell: Shell, clicks: Clicks) -> None:
+    clicks.leased("p", "q")
+
+    def another_takes_p() -> None:
+        clicks.store.transact(update=[clicks["p"].acquired("host:b", clicks["p"].priority)])
+
+    ended = shell("release", "clicks", "p", "q", answer="y\n", before_the_answer=another_takes_p)
+    assert ended.exit_code == 1
+    assert ended.out == "released q, was leased to host:a\n"
+    assert "it was ASSIGNED to host:a and is ASSIGNED to host:b now; look at it again" in ended.err
+    assert "error: 1 of 2 partitions could not be released" in ended.err
+
+
+def test_a_store_is_made_ready_once_and_again(shell: Shell, store_url: str) -> None:
+    assert shell("init-store").out == "The store is ready: sqlite, table coordination_partition.\n"
+    assert shell("init-store", "--json").records == [{"store": "sqlite", "table": "coordination_partition"}]
+    assert open_store(StoreSettings.from_url(store_url)).source_identifiers() == []
+
+
+@pytest.mark.parametrize("verb", ["release", "reopen", "reset", "delete"])
+def test_every_action_writes_the_partitions_as_json(shell: Shell, clicks: Clicks, verb: str) -> None:
+    (clicks.parked if verb == "reopen" else clicks.leased)("p", "q")
+    records = shell(verb, "clicks", "p", "q", "--json", "--yes").records
+    assert [record["partition_key"] for record in records] == ["p", "q"]
+    assert all(record["progress"] is not None and "version" in record for record in records)
