@@ -1,0 +1,384 @@
+"""What the leases of the Kinesis Client Library become here. Pure decisions, no I/O.
+
+The rule: no record is lost and none is delivered twice without being told. Whatever cannot be carried over exactly is
+refused, shard by shard, with the reason and the way out. A shard that has no lease, but a descendant that has one, was
+worked off and cleaned up: it becomes COMPLETED, as the library itself takes it. A shard that nothing was read from and
+whose parent is not finished gets no partition: it gets one when its parent is finished, as always here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+
+from airflow_provider_coordination.sources.kinesis.kcl_leases import StreamLeases, shard_of
+from airflow_provider_coordination.sources.kinesis.kcl_table import (
+    SHARD_END,
+    TRIM_HORIZON,
+    KclLease,
+    LeaseTable,
+    UnreadableItem,
+)
+from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress
+from airflow_provider_coordination.sources.kinesis.shards import Shard, StreamDescription
+
+WRONG_STREAM = "make sure that the lease table is that of this very stream, and not of an earlier one of its name"
+
+
+class Becomes(StrEnum):
+    """What becomes of a lease."""
+
+    PARTITION = "partition"
+    """A partition, read on from the checkpoint."""
+    COMPLETED = "COMPLETED"
+    """A finished partition."""
+    LATER = "later"
+    """Nothing now; a partition by itself, once its parents are finished or the shards are synced."""
+    NOTHING = "nothing"
+    """Nothing, and nothing is missing."""
+    REFUSED = "refused"
+    """Nothing: it cannot be carried over exactly."""
+    LOST = "lost"
+    """Nothing: what the application had not read cannot be read any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointRecord:
+    """What the stream holds at a lease's checkpoint.
+
+    :param user_records: how many user records the Kinesis record carries; None if the stream no longer has it.
+    :param problem: why that could not be told; None if it could.
+    """
+
+    user_records: int | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardPlan:
+    """What becomes of one shard.
+
+    :param shard_id: the shard; the whole lease key where that names something else.
+    :param kcl_checkpoint: where the Kinesis Client Library stands, as it writes it.
+    :param becomes: what it becomes.
+    :param progress: of its partition; for a refused shard, with which it is parked if the others are imported.
+    :param note: what a person should know, such as why it is refused.
+    :param remedy: the way out of a refusal.
+    """
+
+    shard_id: str
+    kcl_checkpoint: str
+    becomes: Becomes
+    progress: ShardProgress | None = None
+    note: str = ""
+    remedy: str = ""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether something would be missing, or doubled, if the import went on without it."""
+        return self.becomes in (Becomes.REFUSED, Becomes.LOST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportPlan:
+    """What becomes of the leases of a stream.
+
+    :param stream: the stream.
+    :param shards: one entry for each lease of the stream and each listed shard, in the order of their names.
+    :param other_streams: how many leases of other streams the table holds.
+    :param other_items: how many items that are no leases, by their kind.
+    """
+
+    stream: StreamDescription
+    shards: tuple[ShardPlan, ...]
+    other_streams: int = 0
+    other_items: Mapping[str, int]
+
+    @property
+    def refused(self) -> tuple[ShardPlan, ...]:
+        """What cannot be carried over exactly."""
+        return tuple(shard for shard in self.shards if shard.is_refused)
+
+
+def checkpoints_to_look_up(
+    table: LeaseTable, stream: StreamDescription, shards: Sequence[Shard], *, account: str | None = None
+) -> dict[str, str]:
+    """Return the shards, with their checkpoints, of which the record at the checkpoint must be looked at.
+
+    :param table: what the lease table holds.
+    :param stream: the stream as it is now.
+    :param shards: what ListShards returned.
+    :param account: as for `plan_import`.
+    """
+    listed = {shard.shard_id: shard for shard in shards}
+    own = StreamLeases.of(table, stream, account)
+    return {
+        name: lease.checkpoint
+        for name, lease in own.by_shard.items()
+        if lease.is_at_sequence_number and name in listed and not _contradiction(lease, listed[name])
+    }
+
+
+def plan_import(
+    table: LeaseTable,
+    stream: StreamDescription,
+    shards: Sequence[Shard],
+    records: Mapping[str, CheckpointRecord],
+    *,
+    account: str | None = None,
+    unread_from_trim_horizon: bool = False,
+) -> ImportPlan:
+    """Decide what becomes of each lease.
+
+    :param table: what the lease table holds.
+    :param stream: the stream as it is now.
+    :param shards: what ListShards returned, every shard still listed.
+    :param records: what the stream holds at the checkpoints of `checkpoints_to_look_up`, by shard.
+    :param account: whose stream it is, in a table of leases of several accounts; None if there is but one.
+    :param unread_from_trim_horizon: read the shards of LATEST and AT_TIMESTAMP leases from their earliest record on.
+    :raises ConfigurationError: if the table holds leases of streams of this name in several accounts.
+    """
+    own = StreamLeases.of(table, stream, account)
+    planner = _Planner(stream, {s.shard_id: s for s in shards}, own, records, unread_from_trim_horizon)
+    plans = [planner.leased(lease) for lease in own.by_shard.values()]
+    plans += [planner.unreadable(item) for item in own.unreadable]
+    plans += [planner.doubtful(lease) for lease in own.doubtful]
+    plans += [_refused_lease(lease, *_of_an_earlier_stream(stream.creation_epoch)) for lease in own.earlier]
+    plans += [planner.unleased(shard) for shard in shards if shard.shard_id not in own.leased]
+    return ImportPlan(
+        stream=stream,
+        shards=tuple(sorted(plans, key=lambda plan: plan.shard_id)),
+        other_streams=own.other_streams,
+        other_items=table.other_items,
+    )
+
+
+@dataclass(frozen=True)
+class _Planner:
+    stream: StreamDescription
+    listed: Mapping[str, Shard]
+    own: StreamLeases
+    records: Mapping[str, CheckpointRecord]
+    unread_from_trim_horizon: bool
+
+    def leased(self, lease: KclLease) -> ShardPlan:
+        """Return what becomes of a shard that has a lease."""
+        shard = self.listed.get(lease.shard_id)
+        plan = self._gone(lease) if shard is None else self._present(lease, shard)
+        if lease.pending_checkpoint and lease.checkpoint != SHARD_END:
+            prepared = f"the prepared checkpoint {lease.pending_checkpoint} is ignored: it was never made"
+            return replace(plan, note="; ".join(filter(None, (plan.note, prepared))))
+        return plan
+
+    def unleased(self, shard: Shard) -> ShardPlan:
+        """Return what becomes of a listed shard that has no lease."""
+        if shard.shard_id not in self._ancestors:
+            return ShardPlan(
+                shard_id=shard.shard_id,
+                kcl_checkpoint="no lease",
+                becomes=Becomes.LATER,
+                note="read from its earliest record on, when its parents are finished or the shards are synced",
+            )
+        return ShardPlan(
+            shard_id=shard.shard_id,
+            kcl_checkpoint="no lease",
+            becomes=Becomes.COMPLETED,
+            progress=self._finished(shard, shard.parent_shard_ids, self._children(shard.shard_id, ())),
+            note="worked off and cleaned up: a shard that came from it has a lease",
+        )
+
+    def unreadable(self, item: UnreadableItem) -> ShardPlan:
+        """Return what becomes of a lease that cannot be understood."""
+        shard = self.listed.get(shard_of(item))
+        return ShardPlan(
+            shard_id=shard.shard_id if shard else item.lease_key,
+            kcl_checkpoint="unreadable",
+            becomes=Becomes.REFUSED,
+            progress=ShardProgress.first(self.stream.name, shard) if shard else None,
+            note=f"its item is damaged: {item.problem}",
+            remedy="restore it; without an item the shard counts as unread",
+        )
+
+    def doubtful(self, lease: KclLease) -> ShardPlan:
+        """Return what becomes of a lease of which it cannot be told whether it still counts."""
+        shard = None if lease.shard_id in self.own.by_shard else self.listed.get(lease.shard_id)
+        plan = _refused_lease(
+            lease,
+            "it is a lease of a single-stream application, in the table of a multi-stream one: one of them is outdated",
+            "delete the outdated leases",
+        )
+        return replace(plan, progress=ShardProgress.first(self.stream.name, shard) if shard else None)
+
+    def _gone(self, lease: KclLease) -> ShardPlan:
+        """Return what becomes of a lease whose shard the stream no longer lists."""
+        if lease.checkpoint != SHARD_END:
+            return _plan(
+                lease,
+                Becomes.LOST,
+                note="the stream no longer has the shard: what was not read of it cannot be read any more",
+                remedy="import the others with --partial",
+            )
+        if lease.hash_key_range is None:
+            return _plan(lease, Becomes.NOTHING, note="finished, and the stream no longer has the shard")
+        first, last = map(str, lease.hash_key_range)
+        progress = ShardProgress(
+            stream=self.stream.name,
+            shard_id=lease.shard_id,
+            parent_shard_ids=lease.parent_shard_ids,
+            starting_hash_key=first,
+            ending_hash_key=last,
+            children=self._children(lease.shard_id, lease.child_shard_ids),
+            end_of_shard=True,
+        )
+        return _plan(lease, Becomes.COMPLETED, progress, note="the stream no longer has the shard")
+
+    def _present(self, lease: KclLease, shard: Shard) -> ShardPlan:
+        """Return what becomes of a lease whose shard the stream lists."""
+        parked = ShardProgress.first(self.stream.name, shard)
+        contradiction = _contradiction(lease, shard)
+        if contradiction:
+            return _plan(lease, Becomes.REFUSED, parked, note=contradiction, remedy=WRONG_STREAM)
+        if lease.checkpoint == SHARD_END:
+            children = self._children(lease.shard_id, lease.child_shard_ids)
+            return _plan(lease, Becomes.COMPLETED, self._finished(shard, _parents(lease, shard), children))
+        first = replace(parked, parent_shard_ids=_parents(lease, shard))
+        if lease.is_at_sequence_number:
+            return self._begun(lease, first)
+        return self._unread(lease, first)
+
+    def _begun(self, lease: KclLease, first: ShardProgress) -> ShardPlan:
+        record = self.records[lease.shard_id]
+        at_checkpoint = replace(first, checkpoint=lease.checkpoint)
+        if record.problem:
+            return _plan(
+                lease, Becomes.REFUSED, first,
+                note=f"the record at its checkpoint cannot be told apart: {record.problem}", remedy=_FINISH_THE_BATCH,
+            )  # fmt: skip
+        if record.user_records is None:
+            note = "the stream no longer has the record at the checkpoint, and perhaps not all that followed"
+            return _plan(lease, Becomes.PARTITION, at_checkpoint, note=note)
+        if lease.sub_sequence_number < record.user_records - 1:
+            return _plan(
+                lease, Becomes.REFUSED, first,
+                note=f"its checkpoint is inside an aggregated record: {lease.sub_sequence_number + 1} of "
+                f"{record.user_records} user records are processed, and positions here are whole Kinesis records",
+                remedy=_FINISH_THE_BATCH,
+            )  # fmt: skip
+        return _plan(lease, Becomes.PARTITION, at_checkpoint)
+
+    def _unread(self, lease: KclLease, first: ShardProgress) -> ShardPlan:
+        note = ""
+        if lease.checkpoint != TRIM_HORIZON:
+            if not self.unread_from_trim_horizon:
+                return _plan(
+                    lease, Becomes.REFUSED, first,
+                    note="nothing is checkpointed yet, and from where it is read the lease does not tell",
+                    remedy="let the application checkpoint, or read all of it with --unread-from-trim-horizon",
+                )  # fmt: skip
+            note = f"read from its earliest record on, as you said, and not from {lease.checkpoint}"
+        waits_for = [p for p in first.parent_shard_ids if p in self.listed and not self.own.is_finished(p)]
+        if waits_for:
+            note = f"gets its partition when {' and '.join(waits_for)} is finished"
+            return _plan(lease, Becomes.LATER, note=note)
+        return _plan(lease, Becomes.PARTITION, first, note=note)
+
+    def _finished(self, shard: Shard, parents: tuple[str, ...], children: tuple[ChildShard, ...]) -> ShardProgress:
+        return replace(
+            ShardProgress.first(self.stream.name, shard),
+            parent_shard_ids=parents,
+            checkpoint=shard.ending_sequence_number or TRIM_HORIZON,
+            children=children,
+            end_of_shard=True,
+        )
+
+    def _children(self, shard_id: str, named: Sequence[str]) -> tuple[ChildShard, ...]:
+        """Return the shards that a finished one continues in, as far as anything tells about them."""
+        names = {*named, *(s.shard_id for s in self.listed.values() if shard_id in s.parent_shard_ids)}
+        return tuple(child for name in sorted(names) if (child := self._child(name, shard_id)))
+
+    def _child(self, name: str, parent: str) -> ChildShard | None:
+        shard, lease = self.listed.get(name), self.own.by_shard.get(name)
+        if shard:
+            hash_keys = (shard.starting_hash_key, shard.ending_hash_key)
+            return ChildShard(
+                shard_id=name,
+                parent_shard_ids=shard.parent_shard_ids,
+                starting_hash_key=hash_keys[0],
+                ending_hash_key=hash_keys[1],
+            )
+        if lease and lease.hash_key_range:
+            return ChildShard(
+                shard_id=name,
+                parent_shard_ids=lease.parent_shard_ids or (parent,),
+                starting_hash_key=str(lease.hash_key_range[0]),
+                ending_hash_key=str(lease.hash_key_range[1]),
+            )
+        return None
+
+    @cached_property
+    def _ancestors(self) -> set[str]:
+        """The listed shards from which a leased one came."""
+        found: set[str] = set()
+        waiting = [name for name in self.own.leased if name in self.listed]
+        while waiting:
+            for parent in self.listed[waiting.pop()].parent_shard_ids:
+                if parent in self.listed and parent not in found:
+                    found.add(parent)
+                    waiting.append(parent)
+        return found
+
+
+def _contradiction(lease: KclLease, shard: Shard) -> str | None:
+    """Return how a lease and the shard of its name differ; None if they can be the same."""
+    hash_keys = (int(shard.starting_hash_key), int(shard.ending_hash_key))
+    if lease.hash_key_range not in (None, hash_keys):
+        return f"the lease says hash keys {_span(lease.hash_key_range)}, the stream {_span(hash_keys)}"
+    parents = set(lease.parent_shard_ids)
+    if parents and shard.parent_shard_ids and parents != set(shard.parent_shard_ids):
+        return (
+            f"the lease says it came from {', '.join(sorted(parents))}, the stream {', '.join(shard.parent_shard_ids)}"
+        )
+    if lease.checkpoint == SHARD_END and shard.is_open:
+        return "the lease says the shard has ended, but it is open"
+    if lease.is_at_sequence_number and int(lease.checkpoint) < int(shard.starting_sequence_number):
+        return f"its checkpoint lies before the first sequence number of the shard, {shard.starting_sequence_number}"
+    return None
+
+
+def _span(hash_keys: tuple[int, int] | None) -> str:
+    return "-".join(map(str, hash_keys or ()))
+
+
+def _parents(lease: KclLease, shard: Shard) -> tuple[str, ...]:
+    # The same ones, where both tell; the stream's listing keeps their order.
+    return shard.parent_shard_ids or lease.parent_shard_ids
+
+
+def _plan(
+    lease: KclLease, becomes: Becomes, progress: ShardProgress | None = None, *, note: str = "", remedy: str = ""
+) -> ShardPlan:
+    sub_sequence = f"/{lease.sub_sequence_number}" if lease.is_at_sequence_number and lease.sub_sequence_number else ""
+    return ShardPlan(
+        shard_id=lease.shard_id,
+        kcl_checkpoint=lease.checkpoint + sub_sequence,
+        becomes=becomes,
+        progress=progress,
+        note=note,
+        remedy=remedy,
+    )
+
+
+def _refused_lease(lease: KclLease, note: str, remedy: str) -> ShardPlan:
+    return replace(_plan(lease, Becomes.REFUSED, note=note, remedy=remedy), shard_id=lease.lease_key)
+
+
+def _of_an_earlier_stream(creation_epoch: int) -> tuple[str, str]:
+    return (
+        f"that was an earlier stream of this name: the present one was created at {creation_epoch}",
+        "delete the leases of the earlier stream, or import the others with --partial",
+    )
+
+
+_FINISH_THE_BATCH = "let the application finish the batch and checkpoint without naming a record, stop it, import again"

@@ -1,0 +1,175 @@
+"""Importing the leases of the Kinesis Client Library: what is read for it, and the partitions that come of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, Partition, PartitionStatus
+from airflow_provider_coordination.sources.kinesis.aggregation import expand, is_aggregated
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient
+from airflow_provider_coordination.sources.kinesis.errors import kinesis_errors
+from airflow_provider_coordination.sources.kinesis.kcl import (
+    CheckpointRecord,
+    ImportPlan,
+    ShardPlan,
+    checkpoints_to_look_up,
+    plan_import,
+)
+from airflow_provider_coordination.sources.kinesis.kcl_table import (
+    SETTLE_SECONDS,
+    Item,
+    lease_table,
+    read_items,
+    read_settled_items,
+    refuse_if_moved,
+)
+from airflow_provider_coordination.sources.kinesis.leases import partition_key
+from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
+from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
+
+PAGES_LOOKED_AT = 50
+"""How many pages without a record are read before it counts as unknown what is at a checkpoint."""
+READ_INTERVAL_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class KclImport:
+    """An import that is decided and not done.
+
+    :param plan: what becomes of each lease.
+    :param items: the items of the lease table that it rests on.
+    """
+
+    plan: ImportPlan
+    items: Sequence[Item]
+
+    def refuse_if_moved(self, leases: DynamoDbCalls) -> None:
+        """Check, right before the import is done, that the application was not started meanwhile.
+
+        :param leases: makes calls to the lease table.
+        :raises KclRunningError: if an item has changed.
+        """
+        refuse_if_moved(self.items, read_items(leases))
+
+
+def prepare_import(
+    leases: DynamoDbCalls,
+    client: KinesisClient,
+    stream_name: str,
+    *,
+    account: str | None = None,
+    unread_from_trim_horizon: bool = False,
+    settle_seconds: float = SETTLE_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+) -> KclImport:
+    """Read a lease table and its stream, and decide what becomes of each lease. Writes nothing.
+
+    :param leases: makes calls to the lease table.
+    :param client: as `kinesis_client` returns it.
+    :param stream_name: the stream whose leases are imported.
+    :param account: as for `plan_import`.
+    :param unread_from_trim_horizon: as for `plan_import`.
+    :param settle_seconds: how far apart the table is read twice.
+    :param sleep: waits that many seconds.
+    :raises KclRunningError: if the application still works on its leases.
+    :raises ConfigurationError: if the table or the stream does not exist, or must not be read.
+    :raises StoreUnavailableError: if DynamoDB does not answer.
+    :raises SourceError: if Kinesis does not answer.
+    """
+    # Leases before shards: a shard that splits in between is still seen with its children.
+    items = read_settled_items(leases, settle_seconds=settle_seconds, sleep=sleep)
+    table = lease_table(items)
+    stream = describe_stream(client, stream_name)
+    shards = list_shards(client, stream_name)
+    records = {
+        shard_id: checkpoint_record(client, stream_name, shard_id, checkpoint, sleep=sleep)
+        for shard_id, checkpoint in checkpoints_to_look_up(table, stream, shards, account=account).items()
+    }
+    plan = plan_import(
+        table, stream, shards, records, account=account, unread_from_trim_horizon=unread_from_trim_horizon
+    )
+    return KclImport(plan, items)
+
+
+def checkpoint_record(
+    client: KinesisClient,
+    stream_name: str,
+    shard_id: str,
+    sequence_number: str,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> CheckpointRecord:
+    """Return what a stream holds at a sequence number. Never raises for what concerns one shard alone.
+
+    :param client: as `kinesis_client` returns it.
+    :param stream_name: the stream.
+    :param shard_id: the shard.
+    :param sequence_number: where to look.
+    :param sleep: waits that many seconds.
+    """
+    try:
+        with kinesis_errors(client, stream_name, shard_id):
+            iterator = client.get_shard_iterator(
+                StreamName=stream_name,
+                ShardId=shard_id,
+                ShardIteratorType="AT_SEQUENCE_NUMBER",
+                StartingSequenceNumber=sequence_number,
+            )["ShardIterator"]
+            for _ in range(PAGES_LOOKED_AT):
+                page = client.get_records(ShardIterator=iterator, Limit=1)
+                if page["Records"]:
+                    return _found(page["Records"][0], sequence_number)
+                iterator = page.get("NextShardIterator")
+                if not iterator or page.get("MillisBehindLatest") == 0:
+                    return CheckpointRecord()
+                sleep(READ_INTERVAL_SECONDS)
+    except SourceError as error:
+        return CheckpointRecord(problem=str(error))
+    return CheckpointRecord(problem=f"{PAGES_LOOKED_AT} reads in a row returned no record; try again")
+
+
+def partitions_of(plan: ImportPlan, source_identifier: str, now: datetime) -> list[Partition]:
+    """Return the partitions that a plan makes, refused shards included: those are parked.
+
+    A refused shard that had no partition would be read from its earliest record on by the next shard sync.
+
+    :param plan: as `plan_import` makes it.
+    :param source_identifier: the source's item family.
+    :param now: when the import is done (aware); they queue as of then.
+    """
+    return [p for shard in plan.shards if (p := partition_of(plan, shard, source_identifier, now)) is not None]
+
+
+def partition_of(plan: ImportPlan, shard: ShardPlan, source_identifier: str, now: datetime) -> Partition | None:
+    """Return the partition that a shard's plan makes, or None; see `partitions_of`."""
+    if shard.progress is None:
+        return None
+    partition = Partition(
+        source_identifier=source_identifier,
+        partition_key=partition_key(plan.stream.name, plan.stream.creation_epoch, shard.progress.shard_id),
+        status=PartitionStatus.UNASSIGNED,
+        priority=now,
+        progress=shard.progress.to_mapping(),
+    )
+    if shard.is_refused:
+        return partition.failed(f"not imported: {shard.note}; {shard.remedy}").closed(PARKED_UNTIL)
+    return partition.completed(now) if shard.progress.is_finished else partition
+
+
+def _found(record: Mapping[str, Any], sequence_number: str) -> CheckpointRecord:
+    """Return what the first record says that was read from a sequence number on."""
+    found = int(record["SequenceNumber"])
+    if found > int(sequence_number):
+        return CheckpointRecord()
+    if found < int(sequence_number):
+        return CheckpointRecord(problem=f"Kinesis returned the record {found}, which is before it")
+    data, key = record["Data"], record["PartitionKey"]
+    records = expand(data, key)
+    if is_aggregated(data) and records == [(0, key, data)]:
+        return CheckpointRecord(problem="it looks like an aggregate and cannot be taken apart")
+    return CheckpointRecord(user_records=len(records))

@@ -1,0 +1,281 @@
+"""The lease table of the Kinesis Client Library, as its versions 1, 2 and 3 write it: read, never written.
+
+One item that cannot be understood is reported and stops nothing; items of the other kinds that version 3 may keep in
+the same table are left out. The attributes are those of the library's own lease serializers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls, RejectedError
+
+TRIM_HORIZON = "TRIM_HORIZON"
+LATEST = "LATEST"
+AT_TIMESTAMP = "AT_TIMESTAMP"
+SHARD_END = "SHARD_END"
+SENTINELS = (TRIM_HORIZON, LATEST, AT_TIMESTAMP, SHARD_END)
+
+SETTLE_SECONDS = 15.0
+"""How far apart the table is read twice: a worker renews each lease every 3 to 4 seconds unless told otherwise."""
+
+Item = Mapping[str, Mapping[str, Any]]
+"""An item as DynamoDB's low-level API returns it: each value under the name of its type."""
+
+
+class KclRunningError(SourceError):
+    """The application of the Kinesis Client Library still works on its leases."""
+
+
+class KclStream(NamedTuple):
+    """Whose shard a lease of a multi-stream application is for."""
+
+    account: str
+    name: str
+    creation_epoch: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class KclLease:
+    """A lease of the Kinesis Client Library.
+
+    :param lease_key: the item's key.
+    :param shard_id: the shard.
+    :param stream: its stream; None in the table of a single-stream application, which does not tell.
+    :param checkpoint: a sequence number in decimal digits, or one of `SENTINELS`.
+    :param sub_sequence_number: the last processed user record in the Kinesis record at the checkpoint.
+    :param owner: the worker that holds it, if one does.
+    :param parent_shard_ids: as far as the lease tells; version 1 may not.
+    :param child_shard_ids: told at the shard's end, by versions 2 and 3.
+    :param hash_key_range: the first and the last hash key; None where version 1 wrote the lease.
+    :param pending_checkpoint: a checkpoint that was prepared and never made.
+    """
+
+    lease_key: str
+    shard_id: str
+    checkpoint: str
+    stream: KclStream | None = None
+    sub_sequence_number: int = 0
+    owner: str | None = None
+    parent_shard_ids: tuple[str, ...] = ()
+    child_shard_ids: tuple[str, ...] = ()
+    hash_key_range: tuple[int, int] | None = None
+    pending_checkpoint: str | None = None
+
+    @property
+    def is_at_sequence_number(self) -> bool:
+        """Whether a record was processed, and not yet the last."""
+        return self.checkpoint not in SENTINELS
+
+
+class UnreadableItem(NamedTuple):
+    """A lease that cannot be understood: the item's key and what is wrong with it."""
+
+    lease_key: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class LeaseTable:
+    """What a lease table holds.
+
+    :param leases: in the order of their keys.
+    :param unreadable: what should be leases and cannot be understood.
+    :param other_items: how many items of each other kind there are.
+    """
+
+    leases: tuple[KclLease, ...]
+    unreadable: tuple[UnreadableItem, ...] = ()
+    other_items: Mapping[str, int] = field(default_factory=dict)
+
+
+def lease_table(items: Iterable[Item]) -> LeaseTable:
+    """Return what the items of a lease table say."""
+    leases: list[KclLease] = []
+    unreadable: list[UnreadableItem] = []
+    others: Counter[str] = Counter()
+    for item in items:
+        try:
+            kind = _text(item, "entityType") or "LEASE"
+            if kind == "LEASE":
+                leases.append(parse_lease(item))
+            else:
+                others[kind] += 1
+        except ValueError as error:
+            unreadable.append(UnreadableItem(_key(item), str(error)))
+    return LeaseTable(tuple(sorted(leases, key=lambda lease: lease.lease_key)), tuple(sorted(unreadable)), dict(others))
+
+
+def parse_lease(item: Item) -> KclLease:
+    """Return the lease that an item holds.
+
+    :raises ValueError: naming the attribute that is not what the library writes.
+    """
+    lease_key = _required(item, "leaseKey")
+    stream, shard_id = _place(lease_key, _text(item, "streamName"), _text(item, "shardId"))
+    return KclLease(
+        lease_key=lease_key,
+        shard_id=shard_id,
+        stream=stream,
+        checkpoint=_position(_required(item, "checkpoint")),
+        sub_sequence_number=_number(item, "checkpointSubSequenceNumber"),
+        owner=_text(item, "leaseOwner"),
+        parent_shard_ids=_names(item, "parentShardId"),
+        child_shard_ids=_names(item, "childShardIds"),
+        hash_key_range=_hash_key_range(item),
+        pending_checkpoint=_text(item, "pendingCheckpoint"),
+    )
+
+
+def stream_of_key(lease_key: str) -> tuple[KclStream | None, str]:
+    """Return the stream and the shard that a lease key names: `[account:stream:creation epoch:]shard`.
+
+    :raises ValueError: if it is no such key.
+    """
+    if ":" not in lease_key:
+        return None, lease_key
+    account, _, rest = lease_key.partition(":")
+    name, _, rest = rest.partition(":")
+    epoch, _, shard_id = rest.partition(":")
+    if not (_is_number(account) and name and _is_number(epoch) and int(epoch) > 0 and shard_id):
+        raise ValueError(f"leaseKey {lease_key!r} is not <account>:<stream>:<creation epoch>:<shard>")
+    return KclStream(account, name, int(epoch)), shard_id
+
+
+def read_items(call: DynamoDbCalls) -> list[Item]:
+    """Return every item of a table, read consistently, page after page.
+
+    :param call: makes calls to the lease table.
+    :raises ConfigurationError: if there is no such table, or it must not be read.
+    :raises StoreUnavailableError: if DynamoDB does not answer.
+    """
+    items: list[Item] = []
+    request: dict[str, Any] = {"ConsistentRead": True}
+    while True:
+        try:
+            page = call("scan", expect=("ResourceNotFoundException",), **request)
+        except RejectedError:
+            raise ConfigurationError(
+                f"the lease table {call.name} does not exist: it has the name of the application of the Kinesis Client "
+                "Library; check the name, the region, the account and the endpoint"
+            ) from None
+        items += page["Items"]
+        if not page.get("LastEvaluatedKey"):
+            return items
+        request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+
+
+def read_settled_items(
+    call: DynamoDbCalls,
+    *,
+    settle_seconds: float = SETTLE_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[Item]:
+    """Return every item of a table on which nobody works any more: it is read twice, and nothing may move.
+
+    :param call: makes calls to the lease table.
+    :param settle_seconds: how long to wait in between; longer than the application takes between two renewals.
+    :param sleep: waits that many seconds.
+    :raises KclRunningError: if an item changed.
+    :raises ConfigurationError: as `read_items`.
+    """
+    before = read_items(call)
+    sleep(settle_seconds)
+    after = read_items(call)
+    refuse_if_moved(before, after)
+    return after
+
+
+def refuse_if_moved(before: Iterable[Item], after: Iterable[Item]) -> None:
+    """Check that two readings of a table hold the same.
+
+    Every write of the library moves the lease's counter; the other items of version 3 carry heartbeats too.
+
+    :raises KclRunningError: naming the items that changed.
+    """
+    first, second = ({_key(item): _comparable(item) for item in items} for items in (before, after))
+    moved = sorted(key for key in first.keys() | second.keys() if first.get(key) != second.get(key))
+    if moved:
+        shown = ", ".join(moved[:5]) + (f" and {len(moved) - 5} more" if len(moved) > 5 else "")
+        raise KclRunningError(
+            f"the application still works on its lease table: {shown} changed between two readings; "
+            "stop all its workers and import again"
+        )
+
+
+def _place(lease_key: str, stream_name: str | None, shard: str | None) -> tuple[KclStream | None, str]:
+    stream, shard_id = stream_of_key(lease_key)
+    if shard is not None and shard != shard_id:
+        raise ValueError(f"shardId {shard!r} is not the shard of leaseKey {lease_key!r}")
+    if stream_name is not None and f"{stream_name}:{shard_id}" != lease_key:
+        raise ValueError(f"streamName {stream_name!r} is not the stream of leaseKey {lease_key!r}")
+    return stream, shard_id
+
+
+def _position(text: str) -> str:
+    if text in SENTINELS:
+        return text
+    if not _is_number(text):
+        raise ValueError(f"checkpoint {text!r} is neither a sequence number nor one of {', '.join(SENTINELS)}")
+    return str(int(text))
+
+
+def _hash_key_range(item: Item) -> tuple[int, int] | None:
+    start, end = _text(item, "startingHashKey"), _text(item, "endingHashKey")
+    if start is None and end is None:
+        return None
+    if not (start and end and _is_number(start) and _is_number(end)):
+        raise ValueError(f"startingHashKey {start!r} and endingHashKey {end!r} are not two numbers")
+    return int(start), int(end)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _key(item: Item) -> str:
+    return str(item.get("leaseKey", {}).get("S", "?"))
+
+
+def _comparable(item: Item) -> dict[str, Any]:
+    # A set has no order, and two answers may tell it in two.
+    return {name: {k: sorted(v) if k == "SS" else v for k, v in value.items()} for name, value in item.items()}
+
+
+def _required(item: Item, name: str) -> str:
+    text = _text(item, name)
+    if not text:
+        raise ValueError(f"{name} is missing")
+    return text
+
+
+def _text(item: Item, name: str) -> str | None:
+    value = _value(item, name, "S")
+    return None if value is None else str(value)
+
+
+def _number(item: Item, name: str) -> int:
+    text = _value(item, name, "N")
+    if text is None:
+        return 0
+    if not _is_number(str(text)):
+        raise ValueError(f"{name} {text!r} is not a whole number of at least 0")
+    return int(text)
+
+
+def _names(item: Item, name: str) -> tuple[str, ...]:
+    return tuple(sorted(_value(item, name, "SS") or ()))
+
+
+def _value(item: Item, name: str, kind: str) -> Any:
+    value = item.get(name)
+    if value is None or "NULL" in value:
+        return None
+    if kind not in value:
+        raise ValueError(f"{name} is of type {', '.join(value)} and not {kind}")
+    return value[kind]

@@ -1,0 +1,332 @@
+"""A table that Data Prepper left, adopted and then worked on, without loss: in place, and copied into SQL."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.coordination.transfer import TransferState, compare, write
+from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.stores.data_prepper import (
+    JudgedItem,
+    check_table,
+    copied,
+    judge,
+    mend,
+    read_items,
+)
+from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
+from tests.support.clock import ManualClock
+from tests.support.data_prepper_items import PARTITIONS, Item, create_table, item_set, stored_item, write_items
+
+MANUAL = Path(__file__).resolve().parents[2] / "docs" / "importing.md"
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+ITEMS = item_set(NOW)
+AVAILABLE = (
+    "fresh", "fresh-null", "with-state", "given-up", "unexpiring", "quoted", "corrupt", "unknown", "expired", "due",
+)  # fmt: skip
+LATER = ("leased", "closed")
+
+
+@pytest.fixture
+def aws(dynamodb: Any) -> AwsSettings:
+    return AwsSettings(
+        region="us-east-1", endpoint_url=dynamodb.endpoint_url, access_key_id="test", secret_access_key="test"
+    )
+
+
+@pytest.fixture
+def table(dynamodb: Any, dynamodb_table: str) -> str:
+    """A table that Data Prepper has worked on."""
+    create_table(dynamodb.client(), dynamodb_table)
+    write_items(dynamodb.client(), dynamodb_table, ITEMS)
+    return dynamodb_table
+
+
+@pytest.fixture
+def calls(aws: AwsSettings, table: str) -> DynamoDbCalls:
+    return DynamoDbCalls(aws, table, 15.0)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW)
+
+
+@pytest.fixture
+def adopted(calls: DynamoDbCalls, aws: AwsSettings, table: str, clock: ManualClock) -> Iterator[SourceCoordinator]:
+    """The table adopted, and a worker on it."""
+    assert mend(calls, judged(calls), NOW) == []
+    store = open_store(StoreSettings(store="dynamodb", aws=aws, table=table, skip_table_creation=True))
+    yield a_worker(store, clock)
+    store.close()
+
+
+@pytest.fixture
+def copied_into_sql(calls: DynamoDbCalls, clock: ManualClock, tmp_path: Path) -> Iterator[SourceCoordinator]:
+    """The items copied into SQL, and a worker there."""
+    store = open_store(StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db"))
+    worker = a_worker(store, clock)
+    assert write(store, compare(store, copies(calls))) == []
+    yield worker
+    store.close()
+
+
+@pytest.fixture(params=["adopted", "copied_into_sql"])
+def worker(request: pytest.FixtureRequest) -> SourceCoordinator:
+    """A worker on what Data Prepper left, in either place."""
+    found: SourceCoordinator = request.getfixturevalue(request.param)
+    return found
+
+
+def a_worker(store: Any, clock: ManualClock) -> SourceCoordinator:
+    coordinator = SourceCoordinator(store, "clicks-pipeline", "worker-1", prefix="prod", clock=clock)
+    coordinator.initialize()
+    return coordinator
+
+
+def judged(calls: DynamoDbCalls, **options: Any) -> list[JudgedItem]:
+    return [judge(item, NOW, **options) for item in read_items(calls)]
+
+
+def copies(calls: DynamoDbCalls) -> list[Partition]:
+    return [copied(item, NOW) for item in judged(calls)]
+
+
+def keys(*names: str) -> set[str]:
+    return {ITEMS[name]["sourcePartitionKey"]["S"] for name in names}
+
+
+def key(name: str) -> str:
+    [found] = keys(name)
+    return found
+
+
+def named(partitions: Sequence[Partition]) -> set[str]:
+    return {partition.partition_key for partition in partitions}
+
+
+# In place
+
+
+def test_the_table_is_recognized(calls: DynamoDbCalls) -> None:
+    assert check_table(calls) is False  # and its TTL is off
+
+
+def test_a_table_of_something_else_is_refused(dynamodb: Any, dynamodb_table: str, aws: AwsSettings) -> None:
+    dynamodb.client().create_table(
+        TableName=dynamodb_table,
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+
+    with pytest.raises(ConfigurationError, match="the table has the key"):
+        check_table(DynamoDbCalls(aws, dynamodb_table, 15.0))
+
+
+def test_adopting_changes_what_would_hurt_and_not_a_byte_else(
+    dynamodb: Any, table: str, calls: DynamoDbCalls, adopted: SourceCoordinator
+) -> None:
+    changing = {"version", "expirationTime", "partitionPriority"}
+    for name, written in ITEMS.items():
+        stored = stored_item(dynamodb.client(), table, written)
+        mends = judge(written, NOW).mends
+        if not mends:
+            assert stored == written, name
+            continue
+        assert {k: v for k, v in stored.items() if k not in changing} == {
+            k: v for k, v in written.items() if k not in changing
+        }, name
+        assert int(stored["version"]["N"]) == int(written["version"]["N"]) + 1, name
+        assert "expirationTime" not in stored, name
+        queued = stored["partitionPriority"] != written["partitionPriority"]
+        assert queued is (name == "given-up"), name
+
+
+def test_adopting_twice_changes_nothing(dynamodb: Any, calls: DynamoDbCalls, adopted: SourceCoordinator) -> None:
+    assert [item for item in judged(calls) if item.mends] == []
+
+
+def test_nothing_is_called_that_the_manual_does_not_name(calls: DynamoDbCalls) -> None:
+    called: set[str] = set()
+    calls.client.meta.events.register("before-call", lambda model, **_: called.add(f"dynamodb:{model.name}"))
+
+    check_table(calls)
+    mend(calls, judged(calls), NOW)
+
+    [sentence] = re.findall(r"^In place needs (.*?) A copy", MANUAL.read_text(), re.MULTILINE | re.DOTALL)
+    assert called == set(re.findall(r"`(.*?)`", sentence))
+
+
+def test_an_item_that_is_written_meanwhile_is_left_alone(dynamodb: Any, table: str, calls: DynamoDbCalls) -> None:
+    seen = judged(calls)
+    written = ITEMS["given-up"] | {"version": {"N": "4"}, "partitionProgressState": {"S": '{"lastRecord":8}'}}
+    dynamodb.client().put_item(TableName=table, Item=written)
+
+    [left] = mend(calls, seen, NOW)
+
+    assert left.partition_key == key("given-up")
+    assert stored_item(dynamodb.client(), table, written) == written
+
+
+def test_a_lease_is_ended_if_a_person_says_so(
+    dynamodb: Any, table: str, calls: DynamoDbCalls, aws: AwsSettings, clock: ManualClock
+) -> None:
+    mend(calls, judged(calls, release=True), NOW)
+    store = open_store(StoreSettings(store="dynamodb", aws=aws, table=table))
+
+    assert key("leased") in named(a_worker(store, clock).acquire(50))
+    store.close()
+
+
+# Worked on, in either place
+
+
+def test_everything_that_is_available_is_acquired_and_nothing_else(
+    worker: SourceCoordinator, clock: ManualClock
+) -> None:
+    assert named(worker.acquire(50)) == keys(*AVAILABLE)
+    assert worker.acquire(50) == []
+    assert named(list(worker.completed_since(NOW - timedelta(days=1)))) == keys("done")
+
+    for name in AVAILABLE:
+        if name not in ("quoted", "corrupt"):
+            worker.complete(key(name))
+    clock.advance(9 * 60)  # the lease of Data Prepper's host ends, and what it closed reopens
+    assert named(worker.acquire(50)) >= keys(*LATER)
+
+
+def test_progress_is_read_as_it_was_left(worker: SourceCoordinator) -> None:
+    progress = {partition.partition_key: partition.progress for partition in worker.acquire(50)}
+
+    for name in ("with-state", "given-up", "unknown", "expired"):
+        assert progress[key(name)] == json.loads(ITEMS[name]["partitionProgressState"]["S"])
+    for name in ("fresh", "fresh-null", "due"):
+        assert progress[key(name)] == {}
+
+
+def test_progress_is_saved_and_read_back_by_the_next_owner(worker: SourceCoordinator) -> None:
+    worker.acquire(50)
+
+    worker.save_progress(key("with-state"), {"lastRecord": 43})
+    worker.give_up(key("with-state"))
+
+    [again] = worker.acquire(1)
+    assert (again.partition_key, again.progress) == (key("with-state"), {"lastRecord": 43})
+
+
+@pytest.mark.parametrize("name", ["quoted", "corrupt"])
+def test_a_state_that_is_no_json_object_is_never_overwritten(worker: SourceCoordinator, name: str) -> None:
+    worker.acquire(50)
+
+    with pytest.raises(ProgressError):
+        worker.save_progress(key(name), {"lastRecord": 1})
+    worker.renew(key(name))
+    worker.fail(key(name), "cannot be read")
+
+    stored = worker.get(key(name))
+    assert stored is not None and stored.unreadable_progress == ITEMS[name]["partitionProgressState"]["S"]
+
+
+def test_what_is_closed_counts_on_and_reopens(worker: SourceCoordinator, clock: ManualClock) -> None:
+    worker.acquire(50)
+
+    closed = worker.close(key("due"), timedelta(minutes=1))
+    assert (closed.status, closed.closed_count) == (PartitionStatus.CLOSED, 2)
+
+    for held in worker.held:
+        worker.complete(held)
+    clock.advance(61)
+    assert named(worker.acquire(50)) == keys("due")
+
+
+def test_what_is_completed_stays_completed_with_its_progress(worker: SourceCoordinator) -> None:
+    worker.acquire(50)
+    worker.complete(key("with-state"))
+
+    for name in ("with-state", "done"):
+        stored = worker.get(key(name))
+        assert stored is not None and stored.status is PartitionStatus.COMPLETED
+        assert stored.progress == json.loads(ITEMS[name]["partitionProgressState"]["S"])
+    assert worker.create_partitions({key("done"): {}}) == []
+
+
+def test_a_supplier_goes_on_from_the_global_state(worker: SourceCoordinator) -> None:
+    given: list[Any] = []
+
+    def supplier(state: Any) -> Iterator[Page]:
+        given.append(state)
+        yield Page({"bucket|a/new.json": {}, key("fresh"): {"again": True}}, state={"bucket": "2026-03-01T12:00:00Z"})
+
+    assert worker.supply(supplier) == ["bucket|a/new.json"]
+    worker.supply(supplier)
+    assert given == [{"bucket": "2026-01-01T00:00:00Z"}, {"bucket": "2026-03-01T12:00:00Z"}]
+
+
+def test_the_items_of_the_other_families_keep_what_they_say(worker: SourceCoordinator) -> None:
+    for name in ("leader", "stream-state", "export-state", "file"):
+        written = ITEMS[name]
+        stored = worker.store.get(written["sourceIdentifier"]["S"], key(name))
+        assert stored is not None
+        assert stored.progress == json.loads(written.get("partitionProgressState", {"S": "{}"})["S"])
+
+
+def test_attributes_that_nobody_here_knows_stay_through_a_whole_life(
+    dynamodb: Any, table: str, adopted: SourceCoordinator
+) -> None:
+    adopted.acquire(50)
+    adopted.save_progress(key("unknown"), {"lastRecord": 4})
+    adopted.close(key("unknown"), timedelta(0))
+    adopted.acquire(50)
+    adopted.complete(key("unknown"))
+
+    stored: Item = stored_item(dynamodb.client(), table, ITEMS["unknown"])
+    assert {name: stored[name] for name in ("pluginVersion", "tags")} == {
+        name: ITEMS["unknown"][name] for name in ("pluginVersion", "tags")
+    }
+    assert stored["sourceStatusCombinationKey"] == {"S": f"{PARTITIONS}|COMPLETED"}
+
+
+# Copied again
+
+
+def test_copying_twice_changes_nothing_although_the_work_has_begun_elsewhere(
+    calls: DynamoDbCalls, copied_into_sql: SourceCoordinator
+) -> None:
+    store = copied_into_sql.store
+    copied_into_sql.acquire(50)
+
+    again = compare(store, copies(calls))
+
+    assert {transfer.state for transfer in again} == {TransferState.PRESENT}
+    before = {p.partition_key: p for p in copied_into_sql.partitions()}
+    write(store, again)
+    assert {p.partition_key: p for p in copied_into_sql.partitions()} == before
+
+
+def test_what_has_got_further_since_is_a_conflict_and_stays(
+    calls: DynamoDbCalls, copied_into_sql: SourceCoordinator
+) -> None:
+    copied_into_sql.acquire(50)
+    copied_into_sql.save_progress(key("with-state"), {"lastRecord": 43})
+    copied_into_sql.complete(key("fresh"))
+
+    again = compare(copied_into_sql.store, copies(calls))
+    write(copied_into_sql.store, again)
+
+    conflicts = [transfer.partition for transfer in again if transfer.state is TransferState.CONFLICT]
+    assert named(conflicts) == keys("with-state", "fresh")
+    stored = copied_into_sql.get(key("with-state"))
+    assert stored is not None and stored.progress == {"lastRecord": 43}

@@ -1,0 +1,369 @@
+"""What becomes of the leases of the Kinesis Client Library: a table of cases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.kinesis.kcl import (
+    Becomes,
+    CheckpointRecord,
+    ImportPlan,
+    ShardPlan,
+    checkpoints_to_look_up,
+    plan_import,
+)
+from airflow_provider_coordination.sources.kinesis.kcl_table import (
+    KclLease,
+    KclStream,
+    LeaseTable,
+    UnreadableItem,
+)
+from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress
+from airflow_provider_coordination.sources.kinesis.shards import Shard, StreamDescription
+
+EPOCH = 1_767_268_800
+CLICKS = StreamDescription(name="clicks", creation_epoch=EPOCH, open_shards=1, retention_hours=24)
+WHOLE = CheckpointRecord(user_records=1)
+
+
+def shard(name: str, *parents: str, start: int = 100, end: int | None = None, keys: tuple[int, int] = (0, 9)) -> Shard:
+    return Shard(
+        shard_id=name,
+        parent_shard_ids=parents,
+        starting_hash_key=str(keys[0]),
+        ending_hash_key=str(keys[1]),
+        starting_sequence_number=str(start),
+        ending_sequence_number=None if end is None else str(end),
+    )
+
+
+def lease(name: str, checkpoint: str, **fields: Any) -> KclLease:
+    return KclLease(lease_key=name, shard_id=name, checkpoint=checkpoint, **fields)
+
+
+def lease_of(name: str, checkpoint: str, *, account: str = "1", stream: str = "clicks", epoch: int = EPOCH) -> KclLease:
+    return KclLease(
+        lease_key=f"{account}:{stream}:{epoch}:{name}",
+        shard_id=name,
+        checkpoint=checkpoint,
+        stream=KclStream(account, stream, epoch),
+    )
+
+
+def plan(
+    leases: list[KclLease],
+    shards: list[Shard],
+    records: Mapping[str, CheckpointRecord] | None = None,
+    *,
+    unreadable: tuple[UnreadableItem, ...] = (),
+    **options: Any,
+) -> ImportPlan:
+    table = LeaseTable(tuple(leases), unreadable)
+    looked_up = checkpoints_to_look_up(table, CLICKS, shards, account=options.get("account"))
+    found = {name: (records or {}).get(name, WHOLE) for name in looked_up}
+    return plan_import(table, CLICKS, shards, found, **options)
+
+
+def outcomes(planned: ImportPlan) -> dict[str, Becomes]:
+    return {each.shard_id: each.becomes for each in planned.shards}
+
+
+def of(planned: ImportPlan, name: str) -> ShardPlan:
+    [found] = [each for each in planned.shards if each.shard_id == name]
+    return found
+
+
+def progress_of(planned: ImportPlan, name: str) -> ShardProgress:
+    progress = of(planned, name).progress
+    assert progress is not None
+    return progress
+
+
+# Checkpoints
+
+
+def test_a_sequence_number_is_the_checkpoint() -> None:
+    planned = plan([lease("s0", "150")], [shard("s0")])
+
+    assert of(planned, "s0") == ShardPlan(
+        shard_id="s0",
+        kcl_checkpoint="150",
+        becomes=Becomes.PARTITION,
+        progress=ShardProgress(
+            stream="clicks",
+            shard_id="s0",
+            parent_shard_ids=(),
+            starting_hash_key="0",
+            ending_hash_key="9",
+            checkpoint="150",
+        ),
+    )
+
+
+def test_an_unread_shard_is_read_from_its_earliest_record_on() -> None:
+    planned = plan([lease("s0", "TRIM_HORIZON")], [shard("s0")])
+
+    assert of(planned, "s0").becomes is Becomes.PARTITION
+    assert progress_of(planned, "s0").checkpoint == "TRIM_HORIZON"
+
+
+def test_a_finished_shard_is_completed_and_names_its_children() -> None:
+    shards = [
+        shard("s0", end=200),
+        shard("s1", "s0", start=201, keys=(0, 4)),
+        shard("s2", "s0", start=201, keys=(5, 9)),
+    ]
+    planned = plan([lease("s0", "SHARD_END"), lease("s1", "TRIM_HORIZON"), lease("s2", "250")], shards)
+
+    assert outcomes(planned) == {"s0": Becomes.COMPLETED, "s1": Becomes.PARTITION, "s2": Becomes.PARTITION}
+    finished = progress_of(planned, "s0")
+    assert finished.is_finished and finished.checkpoint == "200"
+    assert finished.children == (
+        ChildShard(shard_id="s1", parent_shard_ids=("s0",), starting_hash_key="0", ending_hash_key="4"),
+        ChildShard(shard_id="s2", parent_shard_ids=("s0",), starting_hash_key="5", ending_hash_key="9"),
+    )
+
+
+@pytest.mark.parametrize("checkpoint", ["LATEST", "AT_TIMESTAMP"])
+def test_a_shard_that_is_read_from_where_the_lease_does_not_tell_is_refused(checkpoint: str) -> None:
+    refused = of(plan([lease("s0", checkpoint)], [shard("s0")]), "s0")
+
+    assert refused.becomes is Becomes.REFUSED
+    assert "--unread-from-trim-horizon" in refused.remedy
+
+
+@pytest.mark.parametrize("checkpoint", ["LATEST", "AT_TIMESTAMP"])
+def test_it_is_read_from_its_earliest_record_on_if_a_person_says_so(checkpoint: str) -> None:
+    planned = plan([lease("s0", checkpoint)], [shard("s0")], unread_from_trim_horizon=True)
+
+    assert of(planned, "s0").becomes is Becomes.PARTITION
+    assert progress_of(planned, "s0").checkpoint == "TRIM_HORIZON"
+    assert checkpoint in of(planned, "s0").note
+
+
+def test_a_prepared_checkpoint_is_told_and_ignored() -> None:
+    planned = plan([lease("s0", "150", pending_checkpoint="160")], [shard("s0")])
+
+    assert progress_of(planned, "s0").checkpoint == "150"
+    assert "160 is ignored" in of(planned, "s0").note
+
+
+# Checkpoints inside an aggregated record
+
+
+@pytest.mark.parametrize(
+    ("sub_sequence_number", "user_records", "becomes"),
+    [
+        (0, 1, Becomes.PARTITION),
+        (0, 2, Becomes.REFUSED),
+        (3, 5, Becomes.REFUSED),
+        (4, 5, Becomes.PARTITION),
+        (7, 5, Becomes.PARTITION),
+        (0, None, Becomes.PARTITION),
+        (3, None, Becomes.PARTITION),
+    ],
+)
+def test_a_checkpoint_is_exact_unless_user_records_of_its_record_are_left(
+    sub_sequence_number: int, user_records: int | None, becomes: Becomes
+) -> None:
+    planned = plan(
+        [lease("s0", "150", sub_sequence_number=sub_sequence_number)],
+        [shard("s0")],
+        {"s0": CheckpointRecord(user_records=user_records)},
+    )
+
+    assert of(planned, "s0").becomes is becomes
+
+
+def test_a_checkpoint_inside_an_aggregated_record_is_refused_with_counts_and_a_way_out() -> None:
+    planned = plan([lease("s0", "150", sub_sequence_number=3)], [shard("s0")], {"s0": CheckpointRecord(user_records=5)})
+
+    refused = of(planned, "s0")
+    assert refused.kcl_checkpoint == "150/3"
+    assert "4 of 5 user records are processed" in refused.note
+    assert "finish the batch and checkpoint" in refused.remedy
+    assert planned.refused == (refused,)
+
+
+def test_a_record_that_cannot_be_looked_at_refuses_the_shard() -> None:
+    planned = plan([lease("s0", "150")], [shard("s0")], {"s0": CheckpointRecord(problem="throttled")})
+
+    assert of(planned, "s0").becomes is Becomes.REFUSED and "throttled" in of(planned, "s0").note
+
+
+# Families of shards
+
+
+@pytest.mark.parametrize("parent", ["150", "TRIM_HORIZON", "LATEST"])
+def test_an_unread_child_of_an_unfinished_shard_waits_for_it(parent: str) -> None:
+    shards = [shard("s0", end=200), shard("s1", "s0", start=201)]
+    planned = plan([lease("s0", parent), lease("s1", "TRIM_HORIZON")], shards)
+
+    assert of(planned, "s1").becomes is Becomes.LATER and of(planned, "s1").progress is None
+    assert "s0" in of(planned, "s1").note
+
+
+def test_a_grandchild_waits_for_a_child_that_waits() -> None:
+    shards = [shard("s0", end=200), shard("s1", "s0", start=201, end=300), shard("s2", "s1", start=301)]
+    planned = plan([lease("s0", "150"), lease("s1", "TRIM_HORIZON"), lease("s2", "TRIM_HORIZON")], shards)
+
+    assert outcomes(planned) == {"s0": Becomes.PARTITION, "s1": Becomes.LATER, "s2": Becomes.LATER}
+
+
+def test_the_child_of_a_merge_waits_for_the_parent_that_is_left() -> None:
+    shards = [shard("s0", end=200), shard("s1", end=200), shard("s2", "s0", "s1", start=201)]
+    leases = [lease("s0", "SHARD_END"), lease("s1", "150"), lease("s2", "TRIM_HORIZON")]
+
+    assert outcomes(plan(leases, shards)) == {
+        "s0": Becomes.COMPLETED,
+        "s1": Becomes.PARTITION,
+        "s2": Becomes.LATER,
+    }
+
+
+def test_a_child_that_was_begun_is_imported_whatever_its_parent_says() -> None:
+    shards = [shard("s0", end=200), shard("s1", "s0", start=201)]
+
+    planned = plan([lease("s0", "150"), lease("s1", "250")], shards)
+
+    assert outcomes(planned) == {"s0": Becomes.PARTITION, "s1": Becomes.PARTITION}
+
+
+def test_listed_ancestors_whose_leases_were_cleaned_up_are_completed() -> None:
+    shards = [shard("s0", end=200), shard("s1", "s0", start=201, end=300), shard("s2", "s1", start=301)]
+    planned = plan([lease("s2", "350")], shards)
+
+    assert outcomes(planned) == {"s0": Becomes.COMPLETED, "s1": Becomes.COMPLETED, "s2": Becomes.PARTITION}
+    assert progress_of(planned, "s1").is_finished
+
+
+def test_a_shard_that_nobody_has_seen_yet_is_left_to_the_shard_sync() -> None:
+    shards = [shard("s0", end=200), shard("s1", "s0", start=201)]
+    planned = plan([lease("s0", "150")], shards)
+
+    assert of(planned, "s1").becomes is Becomes.LATER and of(planned, "s1").kcl_checkpoint == "no lease"
+
+
+def test_parents_and_hash_keys_come_from_the_listing_where_version_1_did_not_write_them() -> None:
+    shards = [shard("s0", end=200), shard("s1", "s0", start=201, keys=(3, 7))]
+    planned = plan([lease("s0", "SHARD_END"), lease("s1", "250")], shards)
+
+    progress = progress_of(planned, "s1")
+    assert (progress.parent_shard_ids, progress.starting_hash_key, progress.ending_hash_key) == (("s0",), "3", "7")
+
+
+def test_parents_come_from_the_lease_where_the_listing_has_forgotten_them() -> None:
+    planned = plan([lease("s1", "150", parent_shard_ids=("s0",))], [shard("s1")])
+
+    assert progress_of(planned, "s1").parent_shard_ids == ("s0",)
+
+
+# Shards that are gone
+
+
+def test_a_finished_shard_that_is_gone_is_completed() -> None:
+    gone = lease("s0", "SHARD_END", hash_key_range=(0, 9), child_shard_ids=("s1", "s9"))
+    planned = plan([gone, lease("s1", "250")], [shard("s1", "s0", start=201)])
+
+    progress = progress_of(planned, "s0")
+    assert of(planned, "s0").becomes is Becomes.COMPLETED and progress.is_finished
+    assert [child.shard_id for child in progress.children] == ["s1"]
+
+
+def test_a_finished_shard_that_is_gone_and_of_which_version_1_tells_no_hash_keys_is_not_needed() -> None:
+    planned = plan([lease("s0", "SHARD_END"), lease("s1", "250")], [shard("s1", "s0", start=201)])
+
+    assert of(planned, "s0").becomes is Becomes.NOTHING
+
+
+@pytest.mark.parametrize("checkpoint", ["150", "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"])
+def test_an_unfinished_shard_that_is_gone_is_lost(checkpoint: str) -> None:
+    planned = plan([lease("s0", checkpoint), lease("s1", "TRIM_HORIZON")], [shard("s1", "s0", start=201)])
+
+    lost = of(planned, "s0")
+    assert lost.becomes is Becomes.LOST and lost.is_refused
+    assert "cannot be read any more" in lost.note
+    assert of(planned, "s1").becomes is Becomes.PARTITION  # nothing is left to wait for
+
+
+# Leases of another stream
+
+
+@pytest.mark.parametrize(
+    ("contradicting", "listed", "note"),
+    [
+        (lease("s0", "150", hash_key_range=(0, 4)), shard("s0"), "hash keys 0-4, the stream 0-9"),
+        (lease("s0", "150", parent_shard_ids=("s7",)), shard("s0", "s8"), "came from s7, the stream s8"),
+        (lease("s0", "SHARD_END"), shard("s0"), "has ended, but it is open"),
+        (lease("s0", "50"), shard("s0"), "before the first sequence number of the shard, 100"),
+    ],
+)
+def test_a_lease_that_contradicts_the_shard_of_its_name_is_refused(
+    contradicting: KclLease, listed: Shard, note: str
+) -> None:
+    refused = of(plan([contradicting], [listed]), "s0")
+
+    assert refused.becomes is Becomes.REFUSED
+    assert note in refused.note and "earlier one of its name" in refused.remedy
+
+
+def test_only_the_leases_of_the_stream_are_taken_from_a_multi_stream_table() -> None:
+    planned = plan([lease_of("s0", "150"), lease_of("s0", "160", stream="views")], [shard("s0")])
+
+    assert outcomes(planned) == {"s0": Becomes.PARTITION}
+    assert progress_of(planned, "s0").checkpoint == "150"
+    assert planned.other_streams == 1
+
+
+def test_leases_of_an_earlier_stream_of_the_name_are_refused() -> None:
+    planned = plan([lease_of("s0", "150", epoch=EPOCH - 60)], [shard("s0")])
+
+    refused = of(planned, f"1:clicks:{EPOCH - 60}:s0")
+    assert refused.becomes is Becomes.REFUSED and refused.progress is None
+    assert "an earlier stream of this name" in refused.note
+    assert of(planned, "s0").becomes is Becomes.LATER
+
+
+def test_streams_of_one_name_in_two_accounts_are_told_apart_by_a_person() -> None:
+    leases = [lease_of("s0", "150"), lease_of("s0", "160", account="2")]
+
+    with pytest.raises(ConfigurationError, match="in the accounts 1, 2"):
+        plan(leases, [shard("s0")])
+    assert progress_of(plan(leases, [shard("s0")], account="2"), "s0").checkpoint == "160"
+
+
+def test_leases_of_a_single_stream_application_in_a_multi_stream_table_are_refused() -> None:
+    planned = plan([lease_of("s0", "150"), lease("s0", "120"), lease("s1", "130")], [shard("s0"), shard("s1")])
+
+    assert [(p.shard_id, p.becomes) for p in planned.shards if p.kcl_checkpoint != "150"] == [
+        ("s0", Becomes.REFUSED),
+        ("s1", Becomes.REFUSED),
+    ]
+    assert [p.progress is None for p in planned.refused] == [True, False]  # s0 has its partition already
+
+
+# Damaged leases
+
+
+def test_a_damaged_lease_refuses_its_shard_and_no_other() -> None:
+    shards = [shard("s0", end=200), shard("s1", "s0", start=201), shard("s2")]
+    planned = plan(
+        [lease("s1", "TRIM_HORIZON"), lease("s2", "150")],
+        shards,
+        unreadable=(UnreadableItem("s0", "checkpoint is missing"),),
+    )
+
+    assert outcomes(planned) == {"s0": Becomes.REFUSED, "s1": Becomes.LATER, "s2": Becomes.PARTITION}
+    assert "checkpoint is missing" in of(planned, "s0").note
+
+
+def test_a_damaged_lease_of_another_stream_is_none_of_ours() -> None:
+    planned = plan(
+        [lease_of("s0", "150")], [shard("s0")], unreadable=(UnreadableItem("1:views:5:s0", "checkpoint is missing"),)
+    )
+
+    assert outcomes(planned) == {"s0": Becomes.PARTITION} and planned.other_streams == 1

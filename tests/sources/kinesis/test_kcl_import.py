@@ -1,0 +1,139 @@
+"""What the stream holds at a checkpoint, told from the answers of Kinesis; and the partitions that a plan makes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from botocore.stub import Stubber
+
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient
+from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError
+from airflow_provider_coordination.sources.kinesis.kcl import Becomes, CheckpointRecord, ImportPlan, ShardPlan
+from airflow_provider_coordination.sources.kinesis.kcl_import import (
+    PAGES_LOOKED_AT,
+    checkpoint_record,
+    partitions_of,
+)
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def answer(answers: Stubber, *pages: dict[str, Any]) -> None:
+    request = {
+        "StreamName": "clicks",
+        "ShardId": "s0",
+        "ShardIteratorType": "AT_SEQUENCE_NUMBER",
+        "StartingSequenceNumber": "150",
+    }
+    answers.add_response("get_shard_iterator", {"ShardIterator": "first"}, request)
+    for page in pages:
+        answers.add_response("get_records", {"Records": [], "NextShardIterator": "next", **page})
+
+
+def record(sequence_number: str, data: bytes = b"one") -> dict[str, Any]:
+    return {"Records": [{"SequenceNumber": sequence_number, "Data": data, "PartitionKey": "key"}]}
+
+
+def look(client: KinesisClient) -> CheckpointRecord:
+    return checkpoint_record(client, "clicks", "s0", "150", sleep=lambda seconds: None)
+
+
+@pytest.mark.parametrize(
+    ("pages", "found"),
+    [
+        ([record("150")], CheckpointRecord(user_records=1)),
+        ([record("150", aggregate([("a", b"1"), ("b", b"2")]))], CheckpointRecord(user_records=2)),
+        ([{"MillisBehindLatest": 5}, record("150")], CheckpointRecord(user_records=1)),
+        ([record("151")], CheckpointRecord(user_records=None)),
+        ([{"MillisBehindLatest": 5}, {"MillisBehindLatest": 0}], CheckpointRecord(user_records=None)),
+    ],
+    ids=["plain", "aggregate", "after-an-empty-page", "trimmed", "trimmed-and-nothing-after"],
+)
+def test_what_is_at_a_checkpoint(
+    client: KinesisClient, kinesis_answers: Stubber, pages: list[dict[str, Any]], found: CheckpointRecord
+) -> None:
+    answer(kinesis_answers, *pages)
+
+    assert look(client) == found
+
+
+def test_a_shard_that_ends_after_its_checkpoint_has_nothing_there(
+    client: KinesisClient, kinesis_answers: Stubber
+) -> None:
+    kinesis_answers.add_response("get_shard_iterator", {"ShardIterator": "first"})
+    kinesis_answers.add_response("get_records", {"Records": [], "MillisBehindLatest": 9})
+
+    assert look(client) == CheckpointRecord()
+
+
+def test_a_record_before_the_checkpoint_is_no_answer(client: KinesisClient, kinesis_answers: Stubber) -> None:
+    answer(kinesis_answers, record("149"))
+
+    assert "149, which is before it" in (look(client).problem or "")
+
+
+def test_pages_without_a_record_are_read_only_so_often(client: KinesisClient, kinesis_answers: Stubber) -> None:
+    answer(kinesis_answers, *[{"MillisBehindLatest": 5}] * PAGES_LOOKED_AT)
+
+    assert "try again" in (look(client).problem or "")
+
+
+def test_what_concerns_one_shard_is_its_problem_alone(client: KinesisClient, kinesis_answers: Stubber) -> None:
+    kinesis_answers.add_client_error("get_shard_iterator", "InvalidArgumentException", "not of this stream")
+
+    assert "not of this stream" in (look(client).problem or "")
+
+
+def test_what_concerns_them_all_is_raised(client: KinesisClient, kinesis_answers: Stubber) -> None:
+    kinesis_answers.add_client_error("get_shard_iterator", "AccessDeniedException")
+
+    with pytest.raises(AccessDeniedError):
+        look(client)
+
+
+def plan(becomes: Becomes, progress: ShardProgress | None) -> ImportPlan:
+    stream = StreamDescription(name="clicks", creation_epoch=5, open_shards=1, retention_hours=24)
+    shard = ShardPlan(
+        shard_id="s0", kcl_checkpoint="150", becomes=becomes, progress=progress, note="why", remedy="what to do"
+    )
+    return ImportPlan(stream=stream, shards=(shard,), other_items={})
+
+
+def progress(**fields: Any) -> ShardProgress:
+    return ShardProgress(
+        stream="clicks", shard_id="s0", parent_shard_ids=(), starting_hash_key="0", ending_hash_key="9", **fields
+    )
+
+
+@pytest.mark.parametrize(
+    ("becomes", "given", "status"),
+    [
+        (Becomes.PARTITION, progress(checkpoint="150"), PartitionStatus.UNASSIGNED),
+        (Becomes.COMPLETED, progress(end_of_shard=True), PartitionStatus.COMPLETED),
+        (Becomes.REFUSED, progress(), PartitionStatus.CLOSED),
+    ],
+)
+def test_a_shard_becomes_a_partition_under_the_key_of_the_shard_sync(
+    becomes: Becomes, given: ShardProgress, status: PartitionStatus
+) -> None:
+    [partition] = partitions_of(plan(becomes, given), "clicks|PARTITION", NOW)
+
+    assert (partition.source_identifier, partition.partition_key) == ("clicks|PARTITION", "clicks:5:s0")
+    assert (partition.status, ShardProgress.from_mapping(partition.progress)) == (status, given)
+
+
+def test_a_refused_shard_is_parked_and_says_why() -> None:
+    [parked] = partitions_of(plan(Becomes.REFUSED, progress()), "clicks|PARTITION", NOW)
+
+    assert parked.is_parked and parked.last_error == "not imported: why; what to do"
+
+
+@pytest.mark.parametrize("becomes", [Becomes.LATER, Becomes.NOTHING, Becomes.LOST])
+def test_what_becomes_nothing_makes_no_partition(becomes: Becomes) -> None:
+    assert partitions_of(plan(becomes, None), "clicks|PARTITION", NOW) == []
