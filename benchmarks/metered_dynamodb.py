@@ -1,0 +1,173 @@
+"""What the requests of DynamoDB clients cost, and a way to let several workers compete in an order that repeats.
+
+DynamoDB Local says what capacity each answered request consumed. Beside AWS's published rules that was found right,
+for the table and for its index: a put that is new to an index costs the index one write, one that changes the index's
+key two (the old entry goes, the new one comes), one that changes nothing in it none; each per started KB, entry by
+entry. It differs in two points, which `cost_of` sets right:
+
+- a query that finds nothing is reported as free; AWS charges the least read, half a unit;
+- a write that its condition refuses is reported without its cost; AWS charges the stored item's write to the table, and
+  nothing to an index. It is counted as one unit, so items must stay within 1 KB.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+LEAST_READ_UNITS = 0.5
+REFUSED_WRITE_UNITS = 1.0
+READS = frozenset({"GetItem", "Query"})
+WRITES = frozenset({"DeleteItem", "PutItem", "TransactWriteItems", "UpdateItem"})
+REFUSED = "ConditionalCheckFailedException"
+
+
+@dataclass
+class Tally:
+    """What some requests cost.
+
+    :param requests: how many there were.
+    :param refused: how many of them were writes whose condition did not hold.
+    :param read_units: the read capacity they consumed, of table and index.
+    :param write_units: the write capacity they consumed, of table and index.
+    """
+
+    requests: float = 0
+    refused: float = 0
+    read_units: float = 0.0
+    write_units: float = 0.0
+
+    def add(self, other: Tally) -> None:
+        """Add another tally to this one."""
+        self.requests += other.requests
+        self.refused += other.refused
+        self.read_units += other.read_units
+        self.write_units += other.write_units
+
+    def divided_by(self, number: int) -> Tally:
+        """Return each part of it divided."""
+        return Tally(
+            requests=self.requests / number,
+            refused=self.refused / number,
+            read_units=self.read_units / number,
+            write_units=self.write_units / number,
+        )
+
+    @property
+    def units(self) -> float:
+        """Capacity units of both kinds."""
+        return self.read_units + self.write_units
+
+
+class Meter:
+    """Counts the requests of one client, which only one thread at a time may be made to count.
+
+    :param client: a boto3 DynamoDB client.
+    :param before_request: called in the requesting thread before each request is sent.
+    """
+
+    def __init__(self, client: Any, before_request: Callable[[], None]) -> None:
+        self._tally = Tally()
+        self._lock = threading.Lock()
+        self._before_request = before_request
+        client.meta.events.register("before-parameter-build.dynamodb", self._ask_for_capacity)
+        client.meta.events.register("before-send.dynamodb", self._before_send)
+        client.meta.events.register("after-call.dynamodb", self._after_call)
+
+    @contextmanager
+    def counting(self) -> Iterator[Tally]:
+        """Give a tally of the requests that are made inside."""
+        with self._lock:
+            outer, self._tally = self._tally, Tally()
+        inner = self._tally
+        try:
+            yield inner
+        finally:
+            with self._lock:
+                outer.add(inner)
+                self._tally = outer
+
+    def _ask_for_capacity(self, params: dict[str, Any], model: Any, **_: Any) -> None:
+        if "ReturnConsumedCapacity" in model.input_shape.members:
+            params["ReturnConsumedCapacity"] = "INDEXES"
+
+    def _before_send(self, **_: Any) -> None:
+        self._before_request()
+
+    def _after_call(self, parsed: Mapping[str, Any], model: Any, **_: Any) -> None:
+        cost = cost_of(model.name, parsed)
+        with self._lock:
+            self._tally.add(cost)
+
+
+def cost_of(operation: str, answer: Mapping[str, Any]) -> Tally:
+    """Return what one request cost, by its answer.
+
+    :raises ValueError: for an operation or an error that no worker is expected to meet.
+    """
+    if code := answer.get("Error", {}).get("Code"):
+        if code != REFUSED:
+            raise ValueError(f"{operation} failed: {answer['Error']}")
+        return Tally(requests=1, refused=1, write_units=REFUSED_WRITE_UNITS)
+    if operation in READS:
+        return Tally(requests=1, read_units=max(LEAST_READ_UNITS, answer["ConsumedCapacity"]["CapacityUnits"]))
+    if operation in WRITES:
+        consumed = answer["ConsumedCapacity"]
+        tables = consumed if isinstance(consumed, list) else [consumed]
+        return Tally(requests=1, write_units=sum(table["CapacityUnits"] for table in tables))
+    raise ValueError(f"{operation} is not expected here")
+
+
+@dataclass
+class Turnstile:
+    """Lets one of several threads go on at a time, from request to request, in an order that a seed fixes.
+
+    Each thread calls `wait` before each request and `leave` when it ends. Nobody passes until all are waiting, so that
+    at every moment one thread alone is between two of its requests, and what happens depends on the seed alone.
+
+    :param workers: the names of the threads.
+    :param seed: which order.
+    """
+
+    workers: set[str]
+    seed: int
+    _waiting: set[str] = field(default_factory=set, init=False)
+    _next: str | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)
+        self._changed = threading.Condition()
+
+    def wait(self, worker: str) -> None:
+        """Wait for this worker's turn."""
+        with self._changed:
+            self._waiting.add(worker)
+            self._choose()
+            self._changed.wait_for(lambda: self._next == worker)
+            self._next = None
+            self._waiting.discard(worker)
+
+    def leave(self, worker: str) -> None:
+        """Let the others go on without this worker."""
+        with self._changed:
+            self.workers.discard(worker)
+            self._choose()
+
+    def _choose(self) -> None:
+        if self._next is None and self.workers and self._waiting == self.workers:
+            self._next = self._chance.choice(sorted(self._waiting))
+            self._changed.notify_all()
+
+
+def item_bytes(item: Mapping[str, Mapping[str, str]]) -> int:
+    """Return an item's size as DynamoDB counts it: names, texts in UTF-8, and two digits of a number to a byte."""
+    return sum(len(name.encode()) + _value_bytes(value) for name, value in item.items())
+
+
+def _value_bytes(value: Mapping[str, str]) -> int:
+    ((kind, text),) = value.items()
+    return len(text.encode()) if kind == "S" else (len(text) + 1) // 2 + 1

@@ -1,0 +1,427 @@
+"""What coordination costs on DynamoDB in requests and capacity units: ours, a model of Data Prepper's, and the least.
+
+A partition's life is: created, acquired, checkpointed once, completed. It is lived on DynamoDB Local, by one worker and
+by eight that compete. Competing workers are let go on request by request, in an order that a seed fixes, so that a run
+repeats exactly; nothing is timed. DynamoDB Local's index is never behind its table: on AWS everybody meets a few more
+refused writes.
+
+- `ours` takes up to a number of partitions at a time: 10, or 1 to compare like with like.
+- `Data Prepper` is `data_prepper_model.py`, which takes one at a time, having no other way. Competing workers of both
+  sides poll without a supplier, which spares Data Prepper a second pass and four requests on the global state for
+  each miss.
+- `least` is what the same operations cost on this table and index at the least, if no write is ever refused:
+
+  - each operation is one request; taking n partitions asks the index once for each of three statuses: 3/n requests
+  - a write costs the table 1 write unit per started KB of the item; items here are smaller
+  - the index holds whole items: a new entry costs 1 write unit more; a change of status or priority 2, since the old
+    entry is deleted and a new one put; so create 2, and 3 each for acquire (status), checkpoint (the lease that it
+    renews is the priority) and complete (status)
+  - a query of the index, always eventually consistent, costs 0.5 read units per started 4 KB that it reads, and 0.5 if
+    it finds nothing: two queries that find nothing, and one that reads n items
+
+Usage: python benchmarks/store_cost.py [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import random
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Any, Protocol
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
+from airflow_provider_coordination.stores.dynamodb.items import new_item
+from benchmarks.data_prepper_model import ModelCoordinator, ModelStore
+from benchmarks.metered_dynamodb import LEAST_READ_UNITS, Meter, Tally, Turnstile, item_bytes
+from tests.support.clock import ManualClock
+from tests.support.dynamodb_local import REGION, DynamoDbLocal
+
+WORKERS = 8
+AT_A_TIME = 10
+SOURCE = "clickstream"
+PARTITIONS = f"{SOURCE}|PARTITION"
+REQUEST_SECONDS = 0.002
+PHASES = ("create", "acquire", "checkpoint", "complete")
+POLL = "empty poll"
+PROGRESS = {"checkpoint": "49590338271490256608559692538361571095921575989136588898", "landed": []}
+
+Bill = dict[str, Tally]
+
+
+class Worker(Protocol):
+    """One worker, of either side."""
+
+    meter: Meter
+
+    def create(self, keys: Sequence[str]) -> None:
+        """Create partitions."""
+
+    def acquire(self) -> Sequence[str]:
+        """Acquire what it takes at a time; return the keys, none if there is nothing."""
+
+    def checkpoint(self, key: str) -> None:
+        """Save progress once."""
+
+    def complete(self, key: str) -> None:
+        """Finish a partition."""
+
+    def poll_with_supplier(self) -> None:
+        """Ask for a partition where there is none, with a supplier that finds none either."""
+
+
+@dataclass
+class Table:
+    """A table of DynamoDB Local for one measurement, and the clock of all who use it."""
+
+    server: DynamoDbLocal
+    clock: ManualClock = field(default_factory=ManualClock)
+    name: str = field(default_factory=lambda: f"cost-{uuid.uuid4().hex[:12]}")
+
+    def __post_init__(self) -> None:
+        self.store(random.Random(0)).initialize()
+
+    def store(self, chance: random.Random) -> DynamoDbStore:
+        """Return our store on it."""
+        aws = AwsSettings(
+            region=REGION, endpoint_url=self.server.endpoint_url, access_key_id="test", secret_access_key="test"
+        )
+        return DynamoDbStore(aws, table=self.name, chance=chance)
+
+    def items(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the items it holds."""
+        pages = self.server.client().get_paginator("scan").paginate(TableName=self.name)
+        return (item for page in pages for item in page["Items"])
+
+
+class OurWorker:
+    """A worker as our jobs are: it takes up to so many partitions at a time."""
+
+    def __init__(self, table: Table, name: str, seed: int, before_request: Callable[[], None], at_a_time: int) -> None:
+        store = table.store(random.Random(f"{name} {seed}"))
+        owner = f"{name}:clickstream:scheduled__2026-01-01:ingest:-1:1:0123abcd"
+        self._coordinator = SourceCoordinator(store, SOURCE, owner, clock=table.clock)
+        self._coordinator.initialize()
+        self._at_a_time = at_a_time
+        self.meter = Meter(store.client, before_request)
+
+    def create(self, keys: Sequence[str]) -> None:
+        """See `Worker.create`."""
+        self._coordinator.create_partitions({key: {} for key in keys})
+
+    def acquire(self) -> Sequence[str]:
+        """See `Worker.acquire`."""
+        return [partition.partition_key for partition in self._coordinator.acquire(self._at_a_time)]
+
+    def checkpoint(self, key: str) -> None:
+        """See `Worker.checkpoint`."""
+        self._coordinator.checkpoint(key, PROGRESS)
+
+    def complete(self, key: str) -> None:
+        """See `Worker.complete`."""
+        self._coordinator.complete(key)
+
+    def poll_with_supplier(self) -> None:
+        """See `Worker.poll_with_supplier`."""
+        assert self._coordinator.get_next_partition(lambda state: [Page({})]) is None
+
+
+class ModelWorker:
+    """A node of Data Prepper with one thread, as modelled."""
+
+    def __init__(self, table: Table, name: str, seed: int, before_request: Callable[[], None]) -> None:
+        client = table.server.client()
+        self._coordinator = ModelCoordinator(ModelStore(client, table.name, table.clock), SOURCE, name, table.clock)
+        self._coordinator.initialize()
+        self.meter = Meter(client, before_request)
+
+    def create(self, keys: Sequence[str]) -> None:
+        """See `Worker.create`."""
+        self._coordinator.create_partitions(keys)
+
+    def acquire(self) -> Sequence[str]:
+        """See `Worker.acquire`."""
+        key = self._coordinator.get_next_partition()
+        return [key] if key else []
+
+    def checkpoint(self, key: str) -> None:
+        """See `Worker.checkpoint`."""
+        self._coordinator.save_progress(key, json.dumps(PROGRESS, separators=(",", ":")))
+
+    def complete(self, key: str) -> None:
+        """See `Worker.complete`."""
+        self._coordinator.complete(key)
+
+    def poll_with_supplier(self) -> None:
+        """See `Worker.poll_with_supplier`."""
+        assert self._coordinator.get_next_partition(list) is None
+
+
+MakeWorker = Callable[[Table, str, int, Callable[[], None]], Worker]
+
+WAYS: dict[str, MakeWorker] = {
+    "Data Prepper": ModelWorker,
+    "ours, 1 at a time": partial(OurWorker, at_a_time=1),
+    f"ours, {AT_A_TIME} at a time": partial(OurWorker, at_a_time=AT_A_TIME),
+}
+MODEL, ONE, OURS = WAYS
+
+
+def live(make: MakeWorker, table: Table, *, workers: int, partitions: int, seed: int) -> Bill:
+    """Let workers take partitions through their lives until none is left; return what each phase cost all of them.
+
+    :raises AssertionError: if a partition was not completed, or an item outgrew what `Meter` can count.
+    """
+    names = [f"node-{number}" for number in range(workers)]
+    turnstile = Turnstile(set(names), seed)
+
+    def before_request(name: str) -> None:
+        turnstile.wait(name)
+        table.clock.advance(REQUEST_SECONDS)
+
+    competitors = {name: make(table, name, seed, partial(before_request, name)) for name in names}
+    creator = make(table, "creator", seed, lambda: None)
+    bill: Bill = defaultdict(Tally)
+    with creator.meter.counting() as bill["create"]:
+        creator.create(partition_keys(partitions))
+
+    def work(name: str) -> Bill:
+        try:
+            return drain(competitors[name])
+        finally:
+            turnstile.leave(name)
+
+    with ThreadPoolExecutor(workers) as pool:
+        for bill_of_one in pool.map(work, names):
+            for phase, tally in bill_of_one.items():
+                bill[phase].add(tally)
+    check(table, partitions)
+    return bill
+
+
+def drain(worker: Worker) -> Bill:
+    """Take partitions through their lives until there is none to take."""
+    bill: Bill = defaultdict(Tally)
+    while True:
+        with worker.meter.counting() as cost:
+            keys = worker.acquire()
+        bill["acquire" if keys else POLL].add(cost)
+        if not keys:
+            return bill
+        for key in keys:
+            with worker.meter.counting() as cost:
+                worker.checkpoint(key)
+            bill["checkpoint"].add(cost)
+            with worker.meter.counting() as cost:
+                worker.complete(key)
+            bill["complete"].add(cost)
+
+
+def partition_keys(count: int) -> list[str]:
+    """Return keys as a scan of a bucket makes them."""
+    return [f"clickstream-landing|events/2026/01/01/part-{number:08d}.json.gz" for number in range(count)]
+
+
+def check(table: Table, partitions: int) -> None:
+    """Check that all partitions are completed, and that a refused write of any of them costs one unit."""
+    items = [item for item in table.items() if item["sourceIdentifier"]["S"] == PARTITIONS]
+    assert [item["sourcePartitionStatus"]["S"] for item in items] == ["COMPLETED"] * partitions
+    assert max(map(item_bytes, items)) <= 1024 - item_bytes({"partitionOwner": {"S": "x" * 100}})
+
+
+def least_life(at_a_time: int) -> Bill:
+    """Return what the phases of one life cost at the least; see the module's docstring."""
+    new = Partition(
+        source_identifier=PARTITIONS,
+        partition_key=partition_keys(1)[0],
+        status=PartitionStatus.UNASSIGNED,
+        priority=ManualClock().now(),
+    )
+    read = LEAST_READ_UNITS * max(1, math.ceil(at_a_time * item_bytes(new_item(new, None)) / 4096))
+    return {
+        "create": Tally(requests=1, write_units=2),
+        "acquire": Tally(
+            requests=1 + 3 / at_a_time, write_units=3, read_units=(2 * LEAST_READ_UNITS + read) / at_a_time
+        ),
+        "checkpoint": Tally(requests=1, write_units=3),
+        "complete": Tally(requests=1, write_units=3),
+    }
+
+
+def polls(server: DynamoDbLocal) -> dict[str, dict[str, Tally]]:
+    """Return what one poll costs where nothing is to be had, by what is in the queue and by who asks."""
+    costs: dict[str, dict[str, Tally]] = {}
+    for name, make in WAYS.items():
+        if name == ONE:
+            continue  # as the other
+        for queue, statuses in QUEUES.items():
+            table = Table(server)
+            worker = make(table, "node-0", 0, lambda: None)
+            fill(table, statuses)
+            worker.poll_with_supplier()  # the first one creates the global state
+            with worker.meter.counting() as plain:
+                assert not worker.acquire()
+            with worker.meter.counting() as with_supplier:
+                worker.poll_with_supplier()
+            costs.setdefault(queue, {})[name] = plain
+            costs.setdefault(f"{queue}{SUPPLIED}", {})[name] = with_supplier
+    return costs
+
+
+SUPPLIED = "; a supplier is asked"
+QUEUES = {
+    "all completed": [PartitionStatus.COMPLETED],
+    "leased or not due": [PartitionStatus.COMPLETED, PartitionStatus.ASSIGNED, PartitionStatus.CLOSED],
+}
+
+
+def fill(table: Table, statuses: Sequence[PartitionStatus]) -> None:
+    """Put partitions in a table, in these statuses in turn, none of which can be acquired now."""
+    later = table.clock.now() + timedelta(minutes=5)
+    due = {PartitionStatus.ASSIGNED: {"ownership_timeout": later}, PartitionStatus.CLOSED: {"reopen_at": later}}
+    table.store(random.Random(0)).create(
+        [
+            Partition(
+                source_identifier=PARTITIONS,
+                partition_key=key,
+                status=status,
+                priority=later,
+                owner="another" if status is PartitionStatus.ASSIGNED else None,
+                progress=PROGRESS,
+                **due.get(status, {}),
+            )
+            for key, status in zip(partition_keys(60), itertools.cycle(statuses), strict=False)
+        ]
+    )
+
+
+def measure(server: DynamoDbLocal, *, partitions: int, seeds: int) -> dict[tuple[str, int], list[Bill]]:
+    """Return what one life cost in each way, alone and in competition, run by run."""
+    costs = {}
+    for (name, make), workers in itertools.product(WAYS.items(), (1, WORKERS)):
+        bills = [
+            live(make, Table(server), workers=workers, partitions=partitions, seed=seed)
+            for seed in range(seeds if workers > 1 else 1)
+        ]
+        costs[name, workers] = [{phase: bill[phase].divided_by(partitions) for phase in PHASES} for bill in bills]
+    return costs
+
+
+def total(tallies: Iterable[Tally]) -> Tally:
+    """Return the sum of tallies."""
+    whole = Tally()
+    for tally in tallies:
+        whole.add(tally)
+    return whole
+
+
+def mean(bills: Sequence[Bill]) -> Bill:
+    """Return the mean of what runs cost, phase by phase."""
+    return {phase: total(bill[phase] for bill in bills).divided_by(len(bills)) for phase in PHASES}
+
+
+def worst_ratio(costs: Mapping[tuple[str, int], list[Bill]], name: str, phases: Sequence[str]) -> float:
+    """Return the requests of ours to the model's when all compete: our worst run to the model's mean."""
+    model = total(mean(costs[MODEL, WORKERS])[phase] for phase in phases)
+    return max(total(bill[phase] for phase in phases).requests for bill in costs[name, WORKERS]) / model.requests
+
+
+def figures(
+    costs: Mapping[tuple[str, int], list[Bill]], poll_costs: Mapping[str, Mapping[str, Tally]]
+) -> dict[str, Any]:
+    """Return what the aims are about."""
+    least = {OURS: total(least_life(AT_A_TIME).values()), ONE: total(least_life(1).values())}
+    supplied = [cost for queue, cost in poll_costs.items() if SUPPLIED in queue]
+    return {
+        "requests_per_partition": {
+            f"{name}, {workers} workers": round(total(mean(bills).values()).requests, 3)
+            for (name, workers), bills in costs.items()
+        },
+        "requests_to_data_prepper": {
+            name: {
+                "life": round(worst_ratio(costs, name, PHASES), 3),
+                "acquire": round(worst_ratio(costs, name, ["acquire"]), 3),
+            }
+            for name in (ONE, OURS)
+        },
+        "capacity_to_least": {
+            f"{name}, {workers} workers": round(
+                max(total(bill.values()).units for bill in costs[name, workers]) / least[name].units, 3
+            )
+            for name in (ONE, OURS)
+            for workers in (1, WORKERS)
+        },
+        "empty_poll_to_data_prepper": round(max(cost[OURS].requests / cost[MODEL].requests for cost in supplied), 3),
+    }
+
+
+def tables(costs: Mapping[tuple[str, int], list[Bill]], poll_costs: Mapping[str, Mapping[str, Tally]]) -> str:
+    """Return the tables in Markdown."""
+    lives = {f"{name} | {workers}": mean(bills) for (name, workers), bills in sorted(costs.items(), key=_by_workers)}
+    lives |= {f"least, {n} at a time | any": least_life(n) for n in (1, AT_A_TIME)}
+    least = {n: total(least_life(n).values()).units for n in (1, AT_A_TIME)}
+    lines = [
+        f"| requests per partition | workers | {' | '.join(PHASES)} | whole life | refused writes |",
+        "|---|---" + "|--:" * (len(PHASES) + 2) + "|",
+    ]
+    for label, cost in lives.items():
+        cells = [f"{cost[phase].requests:.2f}" for phase in PHASES]
+        whole = total(cost.values())
+        lines.append(f"| {label} | {' | '.join(cells)} | {whole.requests:.2f} | {whole.refused:.2f} |")
+    lines += [
+        "",
+        "| capacity units per partition | workers | written | read | both | to the least |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
+    for label, cost in lives.items():
+        whole = total(cost.values())
+        to_least = whole.units / least[AT_A_TIME if f"{AT_A_TIME} at" in label else 1]
+        lines.append(
+            f"| {label} | {whole.write_units:.2f} | {whole.read_units:.2f} | {whole.units:.2f} | {to_least:.2f} |"
+        )
+    lines += ["", "| empty poll | of | requests | units written | units read |", "|---|---|--:|--:|--:|"]
+    for queue, by_way in poll_costs.items():
+        lines += [
+            f"| {queue} | {name.partition(',')[0]} | {cost.requests} | {cost.write_units:g} | {cost.read_units:g} |"
+            for name, cost in by_way.items()
+        ]
+    return "\n".join(lines)
+
+
+def _by_workers(cost: tuple[tuple[str, int], object]) -> int:
+    ((_, workers), _) = cost
+    return workers
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer partitions and orders")
+    parser.add_argument("--partitions", type=int, help="how many lives a run has; default 400, 160 with --quick")
+    parser.add_argument("--orders", type=int, help="of the competitors; default 5, 2 with --quick")
+    options = parser.parse_args(arguments)
+    partitions = options.partitions or (160 if options.quick else 400)
+    seeds = options.orders or (2 if options.quick else 5)
+    with DynamoDbLocal() as server:
+        costs = measure(server, partitions=partitions, seeds=seeds)
+        poll_costs = polls(server)
+    print(f"{partitions} partitions; {WORKERS} workers in {seeds} orders, means of these:\n")
+    print(tables(costs, poll_costs))
+    print()
+    print(json.dumps(figures(costs, poll_costs)))
+
+
+if __name__ == "__main__":
+    main()
