@@ -13,9 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import airflow_provider_coordination
+from airflow_provider_coordination.cli import app
+from airflow_provider_coordination.cli.commands import COMMON, EXIT_REFUSED, EXIT_USAGE
+from airflow_provider_coordination.cli.reading import SortKey
 from airflow_provider_coordination.coordination.coordinator import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
+from airflow_provider_coordination.coordination.metrics import PARTITIONS, CoordinationMetric
+from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.get_provider_info import get_provider_info
 from airflow_provider_coordination.hooks.coordination import FIELDS
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
@@ -25,6 +31,13 @@ from airflow_provider_coordination.sources.kinesis.sync import ShardSyncSummary
 from airflow_provider_coordination.spark import application
 from airflow_provider_coordination.spark.ingestion import Summary
 from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
+from airflow_provider_coordination.spark.metrics import (
+    ENDPOINTS,
+    EXPORTERS,
+    FLUSH_SECONDS,
+    SERVICE_NAME,
+    IngestionMetric,
+)
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
 
@@ -163,6 +176,73 @@ def test_every_field_of_the_connection_is_documented_as_it_is() -> None:
 def test_every_column_is_documented_with_its_type() -> None:
     documented = [(code(name), code(kind)) for name, kind, *_ in rows(page("columns.md"), "column")]
     assert documented == [(field.name, str(field.type)) for field in RECORD_SCHEMA]
+
+
+@pytest.mark.parametrize(
+    ("heading", "metrics"),
+    [
+        ("Partitions and leases", list(CoordinationMetric)),
+        ("Gauge of a source", [PARTITIONS]),
+        ("Of a Spark job", list(IngestionMetric)),
+    ],
+)
+def test_every_metric_is_documented(heading: str, metrics: list[str]) -> None:
+    table = rows(page("metrics.md"), "metric", below=f"\n### {heading}\n")
+    assert [code(name) for name, *_ in table] == metrics
+    assert all(all(row) for row in table)
+
+
+def test_every_metric_that_the_manual_names_exists() -> None:
+    known = {*CoordinationMetric, PARTITIONS, *IngestionMetric}
+    assert set(re.findall(r"\bcoordination\.[a-z_]+", page("metrics.md"))) <= known
+
+
+def test_how_a_job_exports_metrics_is_documented_as_it_is() -> None:
+    text = page("metrics.md")
+    for name in (*ENDPOINTS, *EXPORTERS, SERVICE_NAME):
+        assert f"`{name}`" in text
+    assert re.search(rf"delays the end of the job by\s+{FLUSH_SECONDS:.0f} seconds at most", text)
+
+
+def commands() -> dict[str, Any]:
+    """Return the commands of `airflow-coordination` by name, groups left out."""
+    found = typer.main.get_command(app.application()).commands  # type: ignore[attr-defined]
+    return {name: command for name, command in found.items() if not hasattr(command, "commands")}
+
+
+def options(command: Any) -> dict[str, str]:
+    """Return the options of a command, as the manual names them, by the name of their parameter."""
+    return {p.name: ", ".join(f"`{opt}`" for opt in p.opts) for p in command.params if p.param_type_name == "option"}
+
+
+def test_every_command_is_documented_with_its_options() -> None:
+    text = page("commands.md")
+    listed = [re.sub(r"[\[\]`]|\(.*", "", name) for name, _ in rows(text, "command", below="# Commands")]
+    assert listed == [*commands(), "import"]
+    everywhere = [option for option, _ in rows(text, "option", below="\n## Which store\n")]
+    for name, command in commands().items():
+        section = text.partition(f"\n### {name}\n")[2].partition("\n#")[0]
+        assert section.count(f"$ airflow-coordination {name}")
+        own = [option for parameter, option in options(command).items() if parameter not in COMMON]
+        assert own == ([option for option, *_ in rows(section, "option")] if own else [])
+        assert [option for option in options(command).values() if option not in own] == everywhere[:-1]
+    assert everywhere[-1] == "`--help`, `-h`"
+
+
+def test_the_json_of_the_commands_is_documented() -> None:
+    fields = [code(name) for name, _ in rows(page("commands.md"), "field", below="\n## For scripts\n")]
+    assert fields == [*(field.name for field in dataclasses.fields(Partition)), "is_parked"]
+
+
+def test_what_partitions_are_sorted_by_is_documented() -> None:
+    table = rows(page("commands.md"), "option", below="\n### partitions\n")
+    [meaning] = [text for option, _, text in table if code(option) == "--sort"]
+    assert re.findall(r"`(\w+)`", meaning) == list(SortKey)
+
+
+def test_the_exit_codes_of_the_commands_are_documented() -> None:
+    documented = [int(code(number)) for number, _ in rows(page("commands.md"), "exit code")]
+    assert documented == [0, EXIT_REFUSED, EXIT_USAGE, 130]
 
 
 def texts_of_the_code() -> list[str]:
