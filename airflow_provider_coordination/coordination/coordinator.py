@@ -355,7 +355,7 @@ class SourceCoordinator:
             delay = self._retry_policy.delay_after(counted.attempts)
             if delay == timedelta(0):
                 return counted.given_up(now)
-            return counted.closed(PARKED_UNTIL if delay is None else now + delay)
+            return counted.resting(PARKED_UNTIL if delay is None else now + delay)
 
         with self._counting_errors():
             written = self._leases.change(partition_key, failed, needs_trust=False)

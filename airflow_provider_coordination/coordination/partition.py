@@ -55,7 +55,7 @@ class Partition:
     :param unreadable_progress: the state as it is stored, where that is not a JSON object; `progress` is empty then.
         Every write keeps it, except one that a person orders.
     :param reopen_at: when a CLOSED partition may be acquired again (aware, UTC).
-    :param closed_count: how often it was closed.
+    :param closed_count: how often it was closed to be read again later; resting after a failure does not count.
     :param attempts: how often in a row working on it failed, since it last got further.
     :param last_error: why it failed the last time; None if it did not since it last got further.
     :param version: grows by one with every write; `first_version` on creation, 0 for what others created. The version
@@ -141,13 +141,12 @@ class Partition:
         return replace(self._disowned(PartitionStatus.UNASSIGNED), priority=available_at)
 
     def closed(self, reopen_at: datetime) -> Partition:
-        """Return it put aside until `reopen_at`."""
-        return replace(
-            self._disowned(PartitionStatus.CLOSED),
-            reopen_at=reopen_at,
-            priority=reopen_at,
-            closed_count=self.closed_count + 1,
-        )
+        """Return it put aside until `reopen_at`, and the closing counted."""
+        return replace(self.resting(reopen_at), closed_count=self.closed_count + 1)
+
+    def resting(self, reopen_at: datetime) -> Partition:
+        """Return it put aside until `reopen_at` because it failed: `attempts` counts that, `closed_count` does not."""
+        return replace(self._disowned(PartitionStatus.CLOSED), reopen_at=reopen_at, priority=reopen_at)
 
     def completed(self, at: datetime) -> Partition:
         """Return it finished at this instant."""

@@ -72,7 +72,7 @@ class Row:
         if failed.attempts % MAX_ATTEMPTS:
             return failed.given_up(now)
         parks = failed.attempts // MAX_ATTEMPTS > MAX_CLOSED_COUNT
-        return failed.closed(PARKED_UNTIL if parks else now + FIRST_DELAY, None, now)
+        return replace(failed, status="CLOSED", owner=None, until=PARKED_UNTIL if parks else now + FIRST_DELAY)
 
 
 def row(partition: Partition) -> Row:

@@ -95,7 +95,7 @@ def test_a_partition_that_failed_max_attempts_times_rests_and_comes_back(fleet: 
     a = fleet.working("a", "x", retry_policy=POLICY)
     failed(a, 2)
     stored = fleet.stored()
-    assert (stored.status, stored.closed_count) == (PartitionStatus.CLOSED, 1)
+    assert (stored.status, stored.closed_count) == (PartitionStatus.CLOSED, 0)
     assert stored.reopen_at == fleet.clock.now() + seconds(60)
     fleet.clock.advance(59)
     assert a.acquire(1) == []

@@ -47,6 +47,7 @@ Rows = dict[str, Row | None]
 
 workers = st.integers(0, WORKERS - 1)
 leases = st.integers(0, 11)  # see LeaseSafety.choose
+shares = st.sampled_from([0.0, 1.0, -1.0, 0.5])  # of how far a wall clock may be off
 seconds = st.sampled_from([1, 10, 30, 55, 60, 66, 200, 7200])
 faults = st.sampled_from([*["none"] * 6, "not made", "not answered", "not answered", "slow", "taken", "forced", "away"])
 few_faults = st.sampled_from(["none", "none", "none", "not made", "not answered", "away"])
@@ -111,10 +112,12 @@ class LeaseSafety(RuleBasedStateMachine):
         coordinator.initialize()
         return Worker(number, coordinator, clock)
 
-    @initialize(beyond=st.booleans())
-    def begin_with_some_partitions(self, beyond: bool) -> None:
+    @initialize(beyond=st.booleans(), shares=st.tuples(*[shares] * WORKERS))
+    def begin_with_some_partitions(self, beyond: bool, shares: tuple[float, ...]) -> None:
         self.skew_limit = BEYOND_THE_MARGIN_SECONDS if beyond else int(MARGIN.total_seconds())
         self.skews = [0] * WORKERS
+        for w, share in enumerate(shares):
+            self.a_wall_clock_is_set(w, share)
         self.create(0, KEYS[:2], "none")
 
     # Surroundings: true time, by which every wall clock is off by up to the limit, is the person's clock
@@ -124,7 +127,7 @@ class LeaseSafety(RuleBasedStateMachine):
         for clock in (self.persons_clock, *(worker.clock for worker in self.workers)):
             clock.advance(seconds)
 
-    @rule(w=workers, share=st.sampled_from([-1.0, 1.0, 0.0, -0.5, 0.5]))
+    @rule(w=workers, share=shares)
     def a_wall_clock_is_set(self, w: int, share: float) -> None:
         skew, worker = round(share * self.skew_limit), self.workers[w]
         believed = {key: worker.coordinator.owns(key) for key in KEYS}
@@ -186,6 +189,7 @@ class LeaseSafety(RuleBasedStateMachine):
             remaining = (self.rows[key].until - self.persons_clock.now()).total_seconds()
             self.time_passes(max(0, remaining + seconds))
         self.acquire(other, 3, "none")
+        self.who_believes_is_the_one_owner()
         if gives_back:
             self.give_up_all(other, "none")
             self.acquire(worker.number, 3, fault)
@@ -468,6 +472,9 @@ class LeaseSafety(RuleBasedStateMachine):
             if ran:
                 assert after is not None and after.owner is None
                 assert after.progress.get("count", 0) == ran[0] + len(pages), "the state after the last page is kept"
+        if ran and fault != "taken":
+            left = after.progress.get("count", 0) - ran[0] if after else 0
+            assert all(key in self.rows for key in pages[:left]), "a state is left once its partitions are there"
         if after and before:
             assert after.progress.get("count", 0) >= before.progress.get("count", 0)
 

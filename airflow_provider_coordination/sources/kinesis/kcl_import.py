@@ -9,7 +9,12 @@ from datetime import datetime
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import SourceError
-from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, Partition, PartitionStatus
+from airflow_provider_coordination.coordination.partition import (
+    PARKED_UNTIL,
+    Partition,
+    PartitionStatus,
+    first_version,
+)
 from airflow_provider_coordination.sources.kinesis.aggregation import expand, is_aggregated
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.errors import kinesis_errors
@@ -155,9 +160,10 @@ def partition_of(plan: ImportPlan, shard: ShardPlan, source_identifier: str, now
         status=PartitionStatus.UNASSIGNED,
         priority=now,
         progress=shard.progress.to_mapping(),
+        version=first_version(now),
     )
     if shard.is_refused:
-        return partition.failed(f"not imported: {shard.note}; {shard.remedy}").closed(PARKED_UNTIL)
+        return partition.failed(f"not imported: {shard.note}; {shard.remedy}").resting(PARKED_UNTIL)
     return partition.completed(now) if shard.progress.is_finished else partition
 
 
