@@ -34,7 +34,7 @@ format: venv ## let ruff format and mend what it can
 	@$(WITH) ruff format . && ruff check --fix .
 
 test-unit: venv ## the tests that need no server, in under two minutes
-	@$(WITH) python -m pytest -m "not integration and not system"
+	@$(WITH) python -m pytest -n 2 --dist worksteal -m "not integration and not system"
 
 test-integration: try-servers ## the tests that talk to real services
 	@$(WITH) python -m pytest -m "integration and not system"

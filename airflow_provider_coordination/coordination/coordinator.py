@@ -370,7 +370,7 @@ class SourceCoordinator:
             becomes = f"rests until {written.reopen_at:%Y-%m-%dT%H:%M:%SZ}"
         log.error(
             "partition failed, attempt %d, and %s: source=%s partition=%s owner=%s: %s",
-            written.attempts, becomes, self.source, partition_key, self.owner, error,
+            written.attempts, becomes, self.source, partition_key, self.owner, written.last_error,
         )  # fmt: skip
         return written
 

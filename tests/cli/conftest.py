@@ -116,7 +116,7 @@ class Clicks:
     def parked(self, *keys: str) -> None:
         for key in keys:
             self.waiting(key)
-            self.store.transact(update=[self[key].failed("no luck").closed(PARKED_UNTIL)])
+            self.store.transact(update=[self[key].failed("no luck").resting(PARKED_UNTIL)])
 
     def completed(self, *keys: str) -> None:
         for key in keys:

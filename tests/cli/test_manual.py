@@ -36,7 +36,7 @@ def example_store(clicks: Clicks) -> None:
     error = "the transform or its write failed: KeyError: 'user_id'"
     leased = used.acquired(OWNER, now + timedelta(minutes=2))
     rests = resting.failed(error).failed(error).failed(error).closed(now + timedelta(minutes=4))
-    clicks.store.transact(update=[done.completed(now), leased, parked.failed(error).closed(PARKED_UNTIL), rests])
+    clicks.store.transact(update=[done.completed(now), leased, parked.failed(error).resting(PARKED_UNTIL), rests])
     clicks.owner("b").supply(lambda state: [])
     clicks.clock.advance(80)
 

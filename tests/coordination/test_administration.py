@@ -67,7 +67,7 @@ class Office:
     def parked(self) -> None:
         self.leased()
         [partition] = self.a.held.values()
-        self.store.transact(update=[partition.failed("no luck").closed(PARKED_UNTIL)])
+        self.store.transact(update=[partition.failed("no luck").resting(PARKED_UNTIL)])
 
     def completed(self) -> None:
         self.leased()

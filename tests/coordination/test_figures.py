@@ -68,6 +68,6 @@ def test_what_fails_and_what_is_parked_is_counted(source: Source) -> None:
     source.a.create_partitions({"p": {}, "q": {}})
     source.a.acquire(2)
     source.a.fail("p", "no luck")
-    source.store.transact(update=[source.a.held["q"].failed("no luck").closed(PARKED_UNTIL)])
+    source.store.transact(update=[source.a.held["q"].failed("no luck").resting(PARKED_UNTIL)])
     figures = source.figures
     assert (figures.failing, figures.parked) == (2, 1)

@@ -55,7 +55,7 @@ def test_what_is_there_is_the_same_unless_it_got_somewhere_else(existing: Partit
 
 def test_a_parked_partition_is_the_same_if_it_is_brought_parked() -> None:
     store = InMemoryStore()
-    parked = BROUGHT.failed("why").closed(PARKED_UNTIL)
+    parked = BROUGHT.failed("why").resting(PARKED_UNTIL)
     store.create([parked])
 
     assert compare(store, [parked])[0].state is TransferState.PRESENT
