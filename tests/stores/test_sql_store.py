@@ -30,8 +30,8 @@ from airflow_provider_coordination.coordination.partition import (
 from airflow_provider_coordination.stores.sql import SqlStore
 from airflow_provider_coordination.stores.sql_database import Database, too_old
 from airflow_provider_coordination.stores.sql_schema import STEPS, partition_table
-from tests.stores.test_store_contract import NOW, SOURCE, a_partition, acquisition, keys
 from tests.support.mariadb import MariaDb
+from tests.support.partitions import NOW, SOURCE, a_partition, acquisition, keys
 
 TABLE = "leases"
 SERVERS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -17,35 +17,8 @@ from airflow_provider_coordination.coordination.partition import (
     PartitionStatus,
     check_partition_key,
 )
-from airflow_provider_coordination.coordination.store import Acquisition, CoordinationStore
-
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-SOURCE = "test|clicks|PARTITION"
-
-
-def a_partition(key: str, *, source: str = SOURCE, age_seconds: float = 0, **progress: object) -> Partition:
-    return Partition(
-        source_identifier=source,
-        partition_key=key,
-        status=PartitionStatus.UNASSIGNED,
-        priority=NOW - timedelta(seconds=age_seconds),
-        progress=progress,
-    )
-
-
-def acquisition(limit: int = 10, *, owner: str = "me", source: str = SOURCE, at: datetime = NOW) -> Acquisition:
-    return Acquisition(
-        source_identifier=source,
-        owner=owner,
-        limit=limit,
-        ownership_timeout=at + timedelta(seconds=60),
-        available_by=at,
-        expired_by=at - timedelta(seconds=5),
-    )
-
-
-def keys(partitions: list[Partition]) -> list[str]:
-    return [p.partition_key for p in partitions]
+from airflow_provider_coordination.coordination.store import CoordinationStore
+from tests.support.partitions import NOW, SOURCE, a_partition, acquisition, keys
 
 
 def test_initializing_again_keeps_what_is_there(store: CoordinationStore) -> None:

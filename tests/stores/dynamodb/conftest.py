@@ -2,46 +2,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.coordination.store import Acquisition
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
 from tests.support.aws_wire import AwsWire
 from tests.support.dynamodb_local import DynamoDbLocal
-
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-SOURCE = "prod|clicks|PARTITION"
+from tests.support.partitions import SOURCE
 
 MakeStore = Callable[..., DynamoDbStore]
-
-
-def a_partition(key: str, *, age_seconds: float = 0, **progress: object) -> Partition:
-    return Partition(
-        source_identifier=SOURCE,
-        partition_key=key,
-        status=PartitionStatus.UNASSIGNED,
-        priority=NOW - timedelta(seconds=age_seconds),
-        progress=progress,
-    )
-
-
-def acquisition(limit: int = 10, *, owner: str = "me", at: datetime = NOW) -> Acquisition:
-    return Acquisition(
-        source_identifier=SOURCE,
-        owner=owner,
-        limit=limit,
-        ownership_timeout=at + timedelta(seconds=60),
-        available_by=at,
-        expired_by=at - timedelta(seconds=5),
-    )
-
-
-def keys(partitions: list[Partition]) -> list[str]:
-    return [p.partition_key for p in partitions]
 
 
 @pytest.fixture

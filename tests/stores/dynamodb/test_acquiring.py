@@ -12,8 +12,9 @@ import pytest
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
 from airflow_provider_coordination.stores.dynamodb.hints import KnownVersions
-from tests.stores.dynamodb.conftest import NOW, SOURCE, MakeStore, RawTable, a_partition, acquisition, keys
+from tests.stores.dynamodb.conftest import MakeStore, RawTable
 from tests.support.aws_wire import AwsWire
+from tests.support.partitions import NOW, SOURCE, a_partition, acquisition, keys
 
 pytestmark = pytest.mark.integration
 

@@ -16,8 +16,9 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
-from tests.stores.dynamodb.conftest import NOW, SOURCE, MakeStore, a_partition, acquisition, keys
+from tests.stores.dynamodb.conftest import MakeStore
 from tests.support.aws_wire import AwsWire
+from tests.support.partitions import NOW, SOURCE, a_partition, acquisition, keys
 
 pytestmark = pytest.mark.integration
 

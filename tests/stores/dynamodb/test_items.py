@@ -10,7 +10,8 @@ import pytest
 from airflow_provider_coordination.coordination.errors import ConfigurationError, PartitionUpdateError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
-from tests.stores.dynamodb.conftest import NOW, SOURCE, MakeStore, RawTable, a_partition, acquisition, keys
+from tests.stores.dynamodb.conftest import MakeStore, RawTable
+from tests.support.partitions import NOW, SOURCE, a_partition, acquisition, keys
 
 pytestmark = pytest.mark.integration
 
@@ -38,10 +39,10 @@ def test_a_new_partition_is_an_item_with_nothing_more_than_it_needs(store: Dynam
     store.create([a_partition("bucket|key 1/ü")])
 
     assert raw.item("bucket|key 1/ü") == {
-        "sourceIdentifier": {"S": "prod|clicks|PARTITION"},
+        "sourceIdentifier": {"S": "test|clicks|PARTITION"},
         "sourcePartitionKey": {"S": "bucket|key 1/ü"},
         "sourcePartitionStatus": {"S": "UNASSIGNED"},
-        "sourceStatusCombinationKey": {"S": "prod|clicks|PARTITION|UNASSIGNED"},
+        "sourceStatusCombinationKey": {"S": "test|clicks|PARTITION|UNASSIGNED"},
         "partitionPriority": {"S": "2026-03-01T12:00:00.000000Z"},
         "closedCount": {"N": "0"},
         "version": {"N": "0"},
@@ -183,7 +184,7 @@ def test_a_set_of_items_of_data_prepper_is_worked_off_without_loss(store: Dynamo
         "crashed",
         "ASSIGNED",
         "2026-03-01T11:50:00.123456789Z",
-        partitionOwner="prod|clicks:host",
+        partitionOwner="test|clicks:host",
         partitionOwnershipTimeout="2026-03-01T11:50:00.123456789Z",
         partitionProgressState=state,
         version=41,
@@ -215,7 +216,7 @@ def test_an_item_that_cannot_be_read_is_told_by_its_key_and_stops_no_other(
     put_as_data_prepper(raw, "bad", "UNASSIGNED", "2026-03-01T11:00:00Z", reOpenAt="in a while")
 
     assert keys(store.acquire(acquisition())) == ["good"]
-    assert "partition 'bad' of 'prod|clicks|PARTITION': its item in DynamoDB cannot be read" in caplog.text
+    assert "partition 'bad' of 'test|clicks|PARTITION': its item in DynamoDB cannot be read" in caplog.text
     with pytest.raises(ConfigurationError, match=r"'bad'.*cannot be read.*mend it, or delete it"):
         store.get(SOURCE, "bad")
 
@@ -331,6 +332,6 @@ def test_a_page_goes_on_after_a_partition_that_has_left_the_queue(store: DynamoD
 
 def test_the_sources_of_a_table_are_listed_once_each(store: DynamoDbStore, raw: RawTable) -> None:
     store.create([a_partition("a"), a_partition("b")])
-    raw.put("leader", source="prod|clicks|GLOBAL")
+    raw.put("leader", source="test|clicks|GLOBAL")
 
-    assert store.source_identifiers() == ["prod|clicks|GLOBAL", "prod|clicks|PARTITION"]
+    assert store.source_identifiers() == ["test|clicks|GLOBAL", "test|clicks|PARTITION"]

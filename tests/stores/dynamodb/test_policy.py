@@ -17,9 +17,9 @@ from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
 from airflow_provider_coordination.stores.dynamodb.table import TableOptions
 from tests.stores import test_store_contract
-from tests.stores.dynamodb.conftest import SOURCE
 from tests.support.aws_wire import AwsWire
 from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.partitions import SOURCE
 
 pytestmark = pytest.mark.integration
 

@@ -13,10 +13,11 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore, table
 from airflow_provider_coordination.stores.dynamodb.table import TableOptions
-from tests.stores.dynamodb.conftest import MakeStore, RawTable, a_partition
+from tests.stores.dynamodb.conftest import MakeStore, RawTable
 from tests.support.aws_wire import AwsWire
 from tests.support.dynamodb_local import DynamoDbLocal
 from tests.support.fake_aws import fake_aws
+from tests.support.partitions import a_partition
 
 pytestmark = pytest.mark.integration
 
