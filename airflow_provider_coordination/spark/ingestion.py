@@ -28,7 +28,7 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import Metrics, NoMetrics
-from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.sources.kinesis.completion import complete_shard
 from airflow_provider_coordination.sources.kinesis.leases import parse_partition_key
@@ -73,6 +73,7 @@ class Summary:
     :param completed: partitions it finished.
     :param lost: partitions whose lease it lost; others go on with them.
     :param failed: why, for each partition that failed and did not get further afterwards in this job.
+    :param resting: partitions that rest after failures, or are parked, at its end: it left them alone.
     :param seconds: how long it ran.
     :param stopped_because: the condition that ended it.
     :param metrics: the totals of what the job counted, zeros left out.
@@ -86,6 +87,7 @@ class Summary:
     completed: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    resting: list[str] = field(default_factory=list)
     seconds: float = 0.0
     stopped_because: str = ""
     metrics: dict[str, float] = field(default_factory=dict)
@@ -437,8 +439,21 @@ class Ingestion:
                         self._note_delivered_until(key, until, after=timedelta(0))
             given_up = self._coordinator.give_up_all()
             log.info("leases given back: %d", len(given_up))
+            self._note_resting()
         except CoordinationError as error:
             log.warning("leases could not be given back and will run out: %s", error)
+
+    def _note_resting(self) -> None:
+        for partition in self._coordinator.partitions(PartitionStatus.CLOSED):
+            if not partition.attempts:
+                continue
+            self._summary.resting.append(partition.partition_key)
+            log.warning(
+                "not delivered: partition %s %s after %d failures, the last one: %s",
+                partition.partition_key,
+                "is parked" if partition.is_parked else f"rests until {partition.reopen_at:%Y-%m-%dT%H:%M:%SZ}",
+                partition.attempts, partition.last_error,
+            )  # fmt: skip
 
     def _note_delivered_until(self, key: str, until: datetime, *, after: timedelta) -> None:
         """Write how far an idle shard is, if that is news by more than `after`.

@@ -94,7 +94,10 @@ def test_what_fails_is_tried_again_and_then_rests_with_its_last_error(fleet: Fle
     partition = fleet.look.get(partition_key("s", EPOCH, "shard-0"))
     assert partition is not None
     assert (partition.attempts, partition.last_error) == (3, "shard-0 is gone")
-    assert fleet.run().failed == {}, "it rests, and the next job leaves it alone"
+    later = fleet.run()
+    assert (later.failed, later.resting) == ({}, [partition.partition_key]), (
+        "it rests, and the next job leaves it alone"
+    )
 
 
 def test_a_failure_that_passes_within_the_job_is_forgotten(fleet: Fleet) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from tests.support.spark_job import MakePipeline
 
@@ -73,6 +74,11 @@ def test_a_record_that_the_transform_fails_on_holds_up_its_own_shard_alone(make_
     assert f"failed: partition={partition}" in bad.output
     assert 0 < len(pipeline.delivered()) < len(pipeline.sent), "the other shard went on"
 
+    early = pipeline.run(transform="tests.support.transforms:keep_data")
+    assert early.process.returncode == 0 and early.summary["resting"] == [partition], early.output
+    assert f"not delivered: partition {partition} rests until" in early.output
+    coordinator = pipeline.coordinator()
+    Administration(coordinator.store, coordinator.source_identifier).reopen(partition)
     good = pipeline.run(transform="tests.support.transforms:keep_data")
     assert good.process.returncode == 0, good.output
     pipeline.assert_exactly_once()
