@@ -18,8 +18,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from airflow_provider_coordination.coordination.figures import is_available
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
+from airflow_provider_coordination.coordination.store import is_available
 
 STYLES = {
     PartitionStatus.UNASSIGNED: "cyan",

@@ -34,7 +34,7 @@ from airflow_provider_coordination.coordination.partition import (
     Partition,
     PartitionStatus,
     check_partition_key,
-    first_version,
+    new_partition,
     source_identifier,
 )
 from airflow_provider_coordination.coordination.retries import RetryPolicy
@@ -518,14 +518,7 @@ class SourceCoordinator:
 
     def _new(self, partition_key: str, progress: Mapping[str, Any]) -> Partition:
         check_partition_key(partition_key)
-        now = self._clock.now()
-        return Partition(
-            source_identifier=self.source_identifier,
-            partition_key=partition_key,
-            status=PartitionStatus.UNASSIGNED,
-            priority=now,
-            version=first_version(now),
-        ).with_progress(progress)
+        return new_partition(self.source_identifier, partition_key, self._clock.now()).with_progress(progress)
 
     def _require_initialized(self) -> None:
         if not self._initialized:

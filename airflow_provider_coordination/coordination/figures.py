@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
-from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions
+from airflow_provider_coordination.coordination.partition import UNFINISHED, PartitionStatus
+from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions, is_available
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +56,3 @@ def source_figures(store: CoordinationStore, source_identifier: str, now: dateti
         oldest_waiting=now - available_since if waits else None,
         owners=dict(sorted(owners.items())),
     )
-
-
-def is_available(partition: Partition, now: datetime) -> bool:
-    """Tell whether a partition could be acquired now, were all clocks one: it waits, is due, or its lease ran out."""
-    return partition.status is not PartitionStatus.COMPLETED and partition.priority <= now

@@ -23,7 +23,12 @@ from airflow_provider_coordination.coordination.errors import (
     StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.coordination.store import Acquisition, CoordinationStore, all_partitions
+from airflow_provider_coordination.coordination.store import (
+    Acquisition,
+    CoordinationStore,
+    all_partitions,
+    is_available,
+)
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +140,7 @@ class Leases:
         with self._lock:
             asked = self._ask()
             found = self._store.get(self._source_identifier, partition_key)
-            if found is None or not _is_available(found, asked.now, expired_by=asked.now - self._safety_margin):
+            if found is None or not is_available(found, asked.now, expired_by=asked.now - self._safety_margin):
                 return None
             intended = found.acquired(self._owner, asked.now + self.ownership_timeout)
             try:
@@ -349,10 +354,3 @@ class Leases:
             raise PartitionNotOwnedError(
                 f"partition {partition_key!r} of {self._source_identifier!r} is not leased to {self._owner}"
             ) from None
-
-
-def _is_available(partition: Partition, now: datetime, *, expired_by: datetime) -> bool:
-    """Tell whether a partition may be acquired, as `acquisition_order` says for a queue of them."""
-    if partition.status is PartitionStatus.COMPLETED:
-        return False
-    return partition.priority <= (expired_by if partition.status is PartitionStatus.ASSIGNED else now)

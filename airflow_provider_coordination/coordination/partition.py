@@ -160,6 +160,17 @@ class Partition:
         return replace(self, status=status, owner=None, ownership_timeout=None, reopen_at=None)
 
 
+def new_partition(source_identifier: str, partition_key: str, created_at: datetime) -> Partition:
+    """Return a partition as it is created: without progress, waiting since this instant (aware)."""
+    return Partition(
+        source_identifier=source_identifier,
+        partition_key=partition_key,
+        status=PartitionStatus.UNASSIGNED,
+        priority=created_at,
+        version=first_version(created_at),
+    )
+
+
 def first_version(created_at: datetime) -> int:
     """Return the version that a partition starts with: the microseconds since 1970.
 

@@ -146,6 +146,18 @@ def acquisition_order(request: Acquisition) -> list[tuple[PartitionStatus, datet
     ]
 
 
+def is_available(partition: Partition, now: datetime, *, expired_by: datetime | None = None) -> bool:
+    """Tell whether one partition may be acquired, as `acquisition_order` says for a queue of them.
+
+    :param expired_by: for one that is ASSIGNED, by when its lease must have ended; `now`, as if all clocks were one, if
+        not given.
+    """
+    if partition.status is PartitionStatus.COMPLETED:
+        return False
+    leased = partition.status is PartitionStatus.ASSIGNED
+    return partition.priority <= (expired_by if leased and expired_by is not None else now)
+
+
 def version_refused(partition: Partition) -> PartitionUpdateError:
     """Return the error for a write whose version did not match."""
     return PartitionUpdateError(

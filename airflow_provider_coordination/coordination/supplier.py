@@ -14,7 +14,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.leases import Leases
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, first_version
+from airflow_provider_coordination.coordination.partition import new_partition
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.coordination.store import CoordinationStore
 
@@ -65,15 +65,7 @@ class GlobalState:
             return True
         if self._store.get(self._source_identifier, GLOBAL_STATE_KEY) is not None:
             return False
-        now = self._clock.now()
-        first = Partition(
-            source_identifier=self._source_identifier,
-            partition_key=GLOBAL_STATE_KEY,
-            status=PartitionStatus.UNASSIGNED,
-            priority=now,
-            version=first_version(now),
-        )
-        self._store.create([first])
+        self._store.create([new_partition(self._source_identifier, GLOBAL_STATE_KEY, self._clock.now())])
         return self._leases.acquire_key(GLOBAL_STATE_KEY) is not None
 
     def pages(self, supplier: Supplier) -> Generator[Page]:

@@ -120,14 +120,7 @@ def read_items(call: DynamoDbCalls) -> list[Item]:
     :param call: makes calls to the table.
     :raises StoreUnavailableError: if DynamoDB does not answer.
     """
-    items: list[Item] = []
-    request: dict[str, Any] = {"ConsistentRead": True}
-    while True:
-        page = call("scan", **request)
-        items += page["Items"]
-        if "LastEvaluatedKey" not in page:
-            return items
-        request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+    return [item for page in call.pages("scan", ConsistentRead=True) for item in page["Items"]]
 
 
 def is_of(item: Item, source: str | None, prefix: str | None) -> bool:

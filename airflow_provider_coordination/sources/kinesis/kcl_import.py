@@ -12,8 +12,7 @@ from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import (
     PARKED_UNTIL,
     Partition,
-    PartitionStatus,
-    first_version,
+    new_partition,
 )
 from airflow_provider_coordination.sources.kinesis.aggregation import expand, is_aggregated
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
@@ -154,14 +153,8 @@ def partition_of(plan: ImportPlan, shard: ShardPlan, source_identifier: str, now
     """Return the partition that a shard's plan makes, or None; see `partitions_of`."""
     if shard.progress is None:
         return None
-    partition = Partition(
-        source_identifier=source_identifier,
-        partition_key=partition_key(plan.stream.name, plan.stream.creation_epoch, shard.progress.shard_id),
-        status=PartitionStatus.UNASSIGNED,
-        priority=now,
-        progress=shard.progress.to_mapping(),
-        version=first_version(now),
-    )
+    key = partition_key(plan.stream.name, plan.stream.creation_epoch, shard.progress.shard_id)
+    partition = new_partition(source_identifier, key, now).with_progress(shard.progress.to_mapping())
     if shard.is_refused:
         return partition.failed(f"not imported: {shard.note}; {shard.remedy}").resting(PARKED_UNTIL)
     return partition.completed(now) if shard.progress.is_finished else partition

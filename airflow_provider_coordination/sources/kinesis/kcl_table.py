@@ -154,20 +154,14 @@ def read_items(call: DynamoDbCalls) -> list[Item]:
     :raises ConfigurationError: if there is no such table, or it must not be read.
     :raises StoreUnavailableError: if DynamoDB does not answer.
     """
-    items: list[Item] = []
-    request: dict[str, Any] = {"ConsistentRead": True}
-    while True:
-        try:
-            page = call("scan", expect=("ResourceNotFoundException",), **request)
-        except RejectedError:
-            raise ConfigurationError(
-                f"the lease table {call.name} does not exist: it has the name of the application of the Kinesis Client "
-                "Library; check the name, the region, the account and the endpoint"
-            ) from None
-        items += page["Items"]
-        if not page.get("LastEvaluatedKey"):
-            return items
-        request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+    pages = call.pages("scan", expect=("ResourceNotFoundException",), ConsistentRead=True)
+    try:
+        return [item for page in pages for item in page["Items"]]
+    except RejectedError:
+        raise ConfigurationError(
+            f"the lease table {call.name} does not exist: it has the name of the application of the Kinesis Client "
+            "Library; check the name, the region, the account and the endpoint"
+        ) from None
 
 
 def read_settled_items(
