@@ -1,13 +1,33 @@
-"""What delivery still owes for a batch: one reference per sink.
+"""The acknowledgment set: what is still owed for a batch before it counts as delivered, as an immutable value.
 
-This is the form that lives and dies with the Spark job. A batch that was not acknowledged before the job died is
-delivered again from its landed file, which the sinks recognise by its batch id.
+A set is an item in the store, so it outlives the job that made it. Every change makes a new value, which reaches the
+store as a write that is conditional on the version read. The words are those of Data Prepper's end-to-end
+acknowledgments; unlike there a set ends exactly once, a release has an identity and counts once, a stray release
+changes nothing, and an expiry is an end like any other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import AcknowledgmentError, ProgressError
+from airflow_provider_coordination.coordination.partition import (
+    Partition,
+    PartitionStatus,
+    first_version,
+    format_instant,
+    parse_instant,
+)
+
+FAMILY = "ACKNOWLEDGMENT"
+"""The item family of acknowledgment sets."""
+MAX_REFERENCES = 100
+MAX_NAME_CHARACTERS = 128
+MAX_REASON_CHARACTERS = 1000
 
 
 class AcknowledgmentState(StrEnum):
@@ -15,35 +35,314 @@ class AcknowledgmentState(StrEnum):
 
     PENDING = "PENDING"
     ACKNOWLEDGED = "ACKNOWLEDGED"
+    """Every reference was released, all positively: the batch is delivered."""
     REJECTED = "REJECTED"
+    """One was released negatively: the batch is delivered again."""
+    EXPIRED = "EXPIRED"
+    """It was still pending when its time was up: the batch is delivered again."""
+    CANCELLED = "CANCELLED"
+    """Whoever made it took it back: the batch is delivered again, and no failure is counted."""
 
 
-class AcknowledgmentSet:
-    """The references of one batch; ends once, when the last is released or the first is released negatively.
+class ReleaseEffect(StrEnum):
+    """What a release did."""
 
-    :param batch_id: the batch.
-    :param sinks: one reference each; none at all means that nothing is owed.
+    RELEASED = "released"
+    DUPLICATE = "duplicate"
+    """The same release was made before; nothing changed."""
+    LATE = "late"
+    """The set had ended, or its time was up, before; nothing changed but that it ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """One release of a reference.
+
+    :param handle: whose reference.
+    :param positive: whether the data arrived.
     """
 
-    def __init__(self, batch_id: str, sinks: Iterable[str]) -> None:
-        self.batch_id = batch_id
-        self._owed = set(sinks)
-        self._state = AcknowledgmentState.PENDING if self._owed else AcknowledgmentState.ACKNOWLEDGED
+    handle: str
+    positive: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcknowledgmentSet:
+    """The references of one batch.
+
+    A reference is owed by a handle, such as a sink or a check; a handle owes one or several. The set is ACKNOWLEDGED
+    once it is complete and nothing is owed, and REJECTED with the first negative release.
+
+    :param set_id: its name, unique in its source.
+    :param partition_key: the batch's partition.
+    :param batch_id: the batch; what delivers it again is another set of the same batch.
+    :param created_at: when it was made (aware).
+    :param timeout: how long it may be pending without progress.
+    :param expires_at: until when it may be pending as it stands (aware); every positive release sets it anew.
+    :param references: how many references each handle still owes.
+    :param added: how many references there ever were.
+    :param complete: whether no more handles are added.
+    :param releases: what was released, by release id.
+    :param sinks: those handles that the job which delivers the batch releases itself; the others are released from
+        outside.
+    :param state: where it stands.
+    :param ended_at: when it ended (aware); None while it is PENDING.
+    :param reason: why it was rejected, expired or cancelled.
+    :param run: the Airflow run it belongs to, as `run_name` names it; empty for none.
+    :param batch: what a reader may want to know of the batch, such as its range and its number of records.
+    :param version: as that of a partition.
+    """
+
+    set_id: str
+    partition_key: str
+    batch_id: str
+    created_at: datetime
+    timeout: timedelta
+    expires_at: datetime
+    references: Mapping[str, int] = field(default_factory=dict)
+    added: int = 0
+    complete: bool = False
+    releases: Mapping[str, Release] = field(default_factory=dict)
+    sinks: Sequence[str] = ()
+    state: AcknowledgmentState = AcknowledgmentState.PENDING
+    ended_at: datetime | None = None
+    reason: str | None = None
+    run: str = ""
+    batch: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 0
 
     @property
-    def state(self) -> AcknowledgmentState:
-        """Where the set stands."""
-        return self._state
+    def is_pending(self) -> bool:
+        """Whether it has not ended."""
+        return self.state is AcknowledgmentState.PENDING
 
-    def release(self, sink: str, *, positive: bool) -> AcknowledgmentState:
-        """Release a sink's reference and return where the set stands then.
+    @property
+    def owed(self) -> int:
+        """How many references are not released."""
+        return sum(self.references.values())
 
-        Releasing twice, or after the end, changes nothing.
+    @property
+    def progress(self) -> float:
+        """The fraction of references that are released: from 0, also where there is none yet, to 1."""
+        return (self.added - self.owed) / self.added if self.added else float(self.complete)
+
+    def add(self, handle: str, references: int = 1) -> AcknowledgmentSet:
+        """Return it with a handle more, which owes so many references.
+
+        :raises AcknowledgmentError: if the set is complete, or the handle is there already.
         """
-        if self._state is AcknowledgmentState.PENDING and sink in self._owed:
-            self._owed.discard(sink)
-            if not positive:
-                self._state = AcknowledgmentState.REJECTED
-            elif not self._owed:
-                self._state = AcknowledgmentState.ACKNOWLEDGED
-        return self._state
+        if self.complete:
+            raise AcknowledgmentError(f"{self}: it is complete; add handles before that")
+        if handle in self._handles:
+            raise AcknowledgmentError(f"{self}: handle {handle!r} was added before; acquire it once more instead")
+        _check_name("handle", handle)
+        return self._owing(handle, references)
+
+    def acquire(self, handle: str, references: int = 1) -> AcknowledgmentSet:
+        """Return it with more references owed by a handle that is there.
+
+        :raises AcknowledgmentError: if the set has no such handle.
+        """
+        self._require_handle(handle)
+        return self._owing(handle, references)
+
+    def release(
+        self, handle: str, *, positive: bool, release_id: str, reason: str | None = None, at: datetime
+    ) -> tuple[AcknowledgmentSet, ReleaseEffect]:
+        """Return it with a reference released, perhaps ended thereby, and what that did.
+
+        A positive release is progress: the set may be pending for its whole timeout from then on.
+
+        :param handle: whose reference.
+        :param positive: whether the data arrived.
+        :param release_id: the release's identity: repeated, it changes nothing.
+        :param reason: why it is negative.
+        :param at: now (aware).
+        :raises AcknowledgmentError: if the set has no such handle, it owes nothing more, the release id was used
+            for something else, or a negative release has no reason.
+        """
+        self._require_handle(handle)
+        _check_name("release id", release_id)
+        if not positive and not (reason and reason.strip()):
+            raise AcknowledgmentError(f"{self}: a negative release of {handle!r} needs a reason; say why")
+        known = self.releases.get(release_id)
+        if known == Release(handle=handle, positive=positive):
+            return self, ReleaseEffect.DUPLICATE
+        if not self.is_pending:
+            return self, ReleaseEffect.LATE
+        if known is not None:
+            raise AcknowledgmentError(
+                f"{self}: release id {release_id!r} was used before, for a "
+                f"{'positive' if known.positive else 'negative'} release of {known.handle!r}; give another one"
+            )
+        if not self.references[handle]:
+            raise AcknowledgmentError(f"{self}: handle {handle!r} owes nothing more; every reference is released once")
+        changed = replace(
+            self,
+            references={**self.references, handle: self.references[handle] - 1},
+            releases={**self.releases, release_id: Release(handle=handle, positive=positive)},
+        )
+        if not positive:
+            return changed.ended(AcknowledgmentState.REJECTED, at, f"{handle}: {reason}"), ReleaseEffect.RELEASED
+        return changed.extended(at + self.timeout)._settled(at), ReleaseEffect.RELEASED
+
+    def outside_handle(self, handle: str | None = None) -> str:
+        """Return the handle that somebody outside the job releases: this one, or without a name the only one there is.
+
+        :raises AcknowledgmentError: if the set has no such handle, the job itself releases it, or none is named where
+            the set has several.
+        """
+        outside = [name for name in self.references if name not in self.sinks]
+        if handle is None and len(outside) == 1:
+            return outside[0]
+        if handle is None or handle in self.sinks:
+            wrong = "name a handle" if handle is None else f"handle {handle!r} is released by the job that delivers"
+            known = ", ".join(map(repr, outside)) or "none"
+            raise AcknowledgmentError(f"{self}: {wrong}; handles released from outside are {known}")
+        self._require_handle(handle)
+        return handle
+
+    def completed(self, at: datetime) -> AcknowledgmentSet:
+        """Return it with no more handles to come, ended if nothing is owed. Again changes nothing."""
+        return self if self.complete or not self.is_pending else replace(self, complete=True)._settled(at)
+
+    def extended(self, expires_at: datetime) -> AcknowledgmentSet:
+        """Return it pending until this instant, or longer where it was."""
+        return replace(self, expires_at=max(expires_at, self.expires_at))
+
+    def ended(self, state: AcknowledgmentState, at: datetime, reason: str | None = None) -> AcknowledgmentSet:
+        """Return it ended."""
+        return replace(self, state=state, ended_at=at, reason=reason and reason[:MAX_REASON_CHARACTERS])
+
+    @property
+    def _handles(self) -> set[str]:
+        return set(self.references)
+
+    def _owing(self, handle: str, references: int) -> AcknowledgmentSet:
+        if references < 1:
+            raise AcknowledgmentError(f"{self}: handle {handle!r} must owe at least one reference; got {references!r}")
+        if self.added + references > MAX_REFERENCES:
+            raise AcknowledgmentError(f"{self}: a set has at most {MAX_REFERENCES} references; use several batches")
+        return replace(
+            self,
+            references={**self.references, handle: self.references.get(handle, 0) + references},
+            added=self.added + references,
+        )
+
+    def _settled(self, at: datetime) -> AcknowledgmentSet:
+        return self.ended(AcknowledgmentState.ACKNOWLEDGED, at) if self.complete and not self.owed else self
+
+    def _require_handle(self, handle: str) -> None:
+        if handle not in self.references:
+            known = ", ".join(map(repr, self.references)) or "none"
+            raise AcknowledgmentError(f"{self}: it has no handle {handle!r}; its handles are {known}")
+
+    def __str__(self) -> str:
+        return f"acknowledgment set {self.set_id!r}"
+
+
+def run_name(dag_id: str, run_id: str) -> str:
+    """Return what a set says of the Airflow run it belongs to."""
+    return f"{dag_id}/{run_id}"
+
+
+def item_of(acknowledgment_set: AcknowledgmentSet, source_identifier: str) -> Partition:
+    """Return a set as the item that every store keeps.
+
+    Pending ones are UNASSIGNED in the order of their expiry, ended ones COMPLETED in the order of their end.
+
+    :param source_identifier: the item family of the source's sets.
+    """
+    s = acknowledgment_set
+    at = s.ended_at or s.expires_at
+    return Partition(
+        source_identifier=source_identifier,
+        partition_key=s.set_id,
+        status=PartitionStatus.UNASSIGNED if s.is_pending else PartitionStatus.COMPLETED,
+        priority=at,
+        version=s.version or first_version(s.created_at),
+    ).with_progress(
+        {
+            "partition_key": s.partition_key,
+            "batch_id": s.batch_id,
+            "state": str(s.state),
+            "created_at": format_instant(s.created_at),
+            "timeout_seconds": s.timeout.total_seconds(),
+            "expires_at": format_instant(s.expires_at),
+            "references": dict(s.references),
+            "added": s.added,
+            "complete": s.complete,
+            "releases": {name: [r.handle, r.positive] for name, r in s.releases.items()},
+            "sinks": list(s.sinks),
+            "ended_at": None if s.ended_at is None else format_instant(s.ended_at),
+            "reason": s.reason,
+            "run": s.run,
+            "batch": dict(s.batch),
+        }
+    )
+
+
+def set_of_item(item: Partition) -> AcknowledgmentSet:
+    """Return the set that an item holds.
+
+    :raises ProgressError: if it holds none that this version can read.
+    """
+    try:
+        state = item.progress
+        return AcknowledgmentSet(
+            set_id=item.partition_key,
+            partition_key=state["partition_key"],
+            batch_id=state["batch_id"],
+            state=AcknowledgmentState(state["state"]),
+            created_at=parse_instant(state["created_at"]),
+            timeout=timedelta(seconds=state["timeout_seconds"]),
+            expires_at=parse_instant(state["expires_at"]),
+            references={str(handle): int(count) for handle, count in state["references"].items()},
+            added=int(state["added"]),
+            complete=bool(state["complete"]),
+            releases={
+                name: Release(handle=handle, positive=positive)
+                for name, (handle, positive) in state["releases"].items()
+            },
+            sinks=tuple(state["sinks"]),
+            ended_at=None if state["ended_at"] is None else parse_instant(state["ended_at"]),
+            reason=state["reason"],
+            run=state["run"],
+            batch=state["batch"],
+            version=item.version,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ProgressError(
+            f"acknowledgment set {item.partition_key!r}: what is stored cannot be read: {type(error).__name__}: "
+            f"{error}; restore it, or delete the item"
+        ) from None
+
+
+def record_of(acknowledgment_set: AcknowledgmentSet) -> dict[str, Any]:
+    """Return a set as a JSON object for readers outside: commands, HTTP and check functions; instants are text."""
+    s = acknowledgment_set
+    return {
+        "set_id": s.set_id,
+        "partition_key": s.partition_key,
+        "batch_id": s.batch_id,
+        "state": str(s.state),
+        "created_at": format_instant(s.created_at),
+        "expires_at": format_instant(s.expires_at),
+        "timeout_seconds": s.timeout.total_seconds(),
+        "ended_at": None if s.ended_at is None else format_instant(s.ended_at),
+        "reason": s.reason,
+        "references": dict(s.references),
+        "sinks": list(s.sinks),
+        "progress": s.progress,
+        "run": s.run,
+        "batch": dict(s.batch),
+        "version": s.version,
+    }
+
+
+def _check_name(what: str, name: str) -> None:
+    if not name or len(name) > MAX_NAME_CHARACTERS or not name.isprintable():
+        raise AcknowledgmentError(
+            f"{what} {name[: MAX_NAME_CHARACTERS + 1]!r} is not usable: give 1 to {MAX_NAME_CHARACTERS} printable "
+            "characters"
+        )

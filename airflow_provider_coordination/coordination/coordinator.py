@@ -38,7 +38,7 @@ from airflow_provider_coordination.coordination.partition import (
     source_identifier,
 )
 from airflow_provider_coordination.coordination.retries import RetryPolicy
-from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions
+from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions, is_available
 from airflow_provider_coordination.coordination.supplier import GlobalState, Supplier
 
 log = logging.getLogger(__name__)
@@ -90,10 +90,11 @@ class SourceCoordinator:
         self._retry_policy = retry_policy or RetryPolicy()
         self._metrics = metrics or NoMetrics()
         self._tags = {"source": source, "store": store.kind}
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
+        self._prefix = prefix
         self._leases = self._leases_of(self.source_identifier)
-        self._global_state = source_identifier(source, prefix=prefix, family="GLOBAL_STATE")
-        self._supplied_at = self._clock.monotonic()
+        self._global_state = self.family("GLOBAL_STATE")
+        self._supplied_at = self.clock.monotonic()
         self._supplying = threading.Lock()
         self._initialized = False
 
@@ -101,6 +102,10 @@ class SourceCoordinator:
         """Make the store ready; needed once before anything else."""
         self.store.initialize()
         self._initialized = True
+
+    def family(self, name: str) -> str:
+        """Return the item family of this source that has this name, such as `ACKNOWLEDGMENT`."""
+        return source_identifier(self.source, prefix=self._prefix, family=name)
 
     # What there is
 
@@ -112,10 +117,10 @@ class SourceCoordinator:
         :raises ConfigurationError: if a key is not usable; nothing was created.
         """
         self._require_initialized()
-        created = self.store.create([self._new(key, progress) for key, progress in partitions.items()])
+        created = self.store.create([self.new(key, progress) for key, progress in partitions.items()])
         for key in created:
             log.info("partition created: source=%s partition=%s", self.source, key)
-        self._count(CoordinationMetric.PARTITIONS_CREATED, len(created))
+        self.count(CoordinationMetric.PARTITIONS_CREATED, len(created))
         return created
 
     def get(self, partition_key: str) -> Partition | None:
@@ -145,11 +150,11 @@ class SourceCoordinator:
         """
         self._require_initialized()
         unfinished = sum(self.store.count_by_status(self.source_identifier, UNFINISHED).values())
-        expired_by = self._clock.now() - self._safety_margin
+        expired_by = self.clock.now() - self._safety_margin
         live = {
             p.owner
             for p in self.partitions(PartitionStatus.ASSIGNED)
-            if p.ownership_timeout is not None and p.ownership_timeout >= expired_by
+            if p.ownership_timeout is not None and p.ownership_timeout >= expired_by and not p.is_awaiting
         }
         return fair_share(unfinished, len(live | {self.owner}), expected_workers)
 
@@ -185,7 +190,7 @@ class SourceCoordinator:
         """
         acquired = self._acquire(limit)
         if limit > 0 and not acquired:
-            self._count(CoordinationMetric.NO_PARTITIONS_ACQUIRED)
+            self.count(CoordinationMetric.NO_PARTITIONS_ACQUIRED)
         return acquired
 
     def get_next_partition(
@@ -201,14 +206,14 @@ class SourceCoordinator:
             for so long; None never does.
         :returns: the partition, or None if none is available.
         """
-        due = force_after is not None and self._clock.monotonic() - self._supplied_at > force_after.total_seconds()
+        due = force_after is not None and self.clock.monotonic() - self._supplied_at > force_after.total_seconds()
         if supplier and due:
             self.supply(supplier)
         acquired = self._acquire(1)
         if not acquired and supplier and not due and self.supply(supplier):
             acquired = self._acquire(1)
         if not acquired:
-            self._count(CoordinationMetric.NO_PARTITIONS_ACQUIRED)
+            self.count(CoordinationMetric.NO_PARTITIONS_ACQUIRED)
         return acquired[0] if acquired else None
 
     def save_progress(self, partition_key: str, progress: Mapping[str, Any]) -> Partition:
@@ -236,24 +241,52 @@ class SourceCoordinator:
         """
         with self._counting_errors():
             renewed = self._leases.renew(partition_key)
-        self._count(CoordinationMetric.LEASES_RENEWED)
+        self.count(CoordinationMetric.LEASES_RENEWED)
         return renewed
+
+    def refresh(self, partition_key: str) -> Partition:
+        """Read a partition that this owner holds anew: others may have acknowledged its batches.
+
+        :raises PartitionNotOwnedError: if it is not this owner's any more.
+        """
+        with self._counting_errors():
+            return self._leases.refresh(partition_key)
 
     def renew_due(self) -> None:
         """Renew every lease of which more than a third has passed; forget those that are lost."""
         renewed, lost = self._leases.renew_due()
-        self._count(CoordinationMetric.LEASES_RENEWED, len(renewed))
-        self._count(CoordinationMetric.PARTITION_NOT_OWNED_ERRORS, len(lost))
+        self.count(CoordinationMetric.LEASES_RENEWED, len(renewed))
+        self.count(CoordinationMetric.PARTITION_NOT_OWNED_ERRORS, len(lost))
 
     def await_acknowledgment(self, partition_key: str, timeout: timedelta) -> Partition:
-        """Keep the lease for as long as an acknowledgment may take, without renewals; nothing shortens it again.
+        """Leave the partition leased for as long as its acknowledgments may take, without an owner that works on it.
+
+        Nobody else acquires it until then. The end of its last pending acknowledgment set gives it back earlier.
 
         :param timeout: from now; a lease that runs longer is left as it is.
+        :returns: the partition, which this owner holds no more.
         :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
+        :raises ProgressChangedError: if the stored progress is not the one that this owner knows: what it would wait
+            for may have been acknowledged; the lease is still held.
         """
-        until = self._clock.now() + timeout
+        until = self.clock.now() + timeout
+        known = self.held.get(partition_key)
+
+        def awaiting(partition: Partition) -> Partition:
+            if known is not None and partition.progress != known.progress:
+                raise ProgressChangedError(
+                    f"partition {partition_key!r}: its progress changed before {self.owner} left it to wait; look "
+                    "again whether there is anything to wait for"
+                )
+            return partition.awaiting(until)
+
         with self._counting_errors():
-            return self._leases.change(partition_key, lambda p: p.renewed(until))
+            written = self._leases.change(partition_key, awaiting)
+        log.info(
+            "partition waits for acknowledgments until %s: source=%s partition=%s owner=%s",
+            written.ownership_timeout, self.source, partition_key, self.owner,
+        )  # fmt: skip
+        return written
 
     def recover(self) -> None:
         """Find out where this owner's leases stand after the store was away; what it lost is forgotten.
@@ -261,7 +294,7 @@ class SourceCoordinator:
         Call it after a `StoreUnavailableError`, before new work: the write may have been made, and so may an
         acquisition. Work goes on from the progress that is stored then.
         """
-        self._count(CoordinationMetric.PARTITION_NOT_OWNED_ERRORS, len(self._leases.recover()))
+        self.count(CoordinationMetric.PARTITION_NOT_OWNED_ERRORS, len(self._leases.recover()))
 
     def complete(
         self,
@@ -279,15 +312,15 @@ class SourceCoordinator:
         :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
         :raises PartitionUpdateError: if one of `unchanged` has changed; nothing was written, decide again.
         """
-        now = self._clock.now()
+        now = self.clock.now()
         with self._counting_errors(CoordinationMetric.COMPLETE_UPDATE_ERRORS):
             self._leases.change(
                 partition_key,
                 lambda p: (p if progress is None else p.with_progress(progress)).recovered().completed(now),
-                create=[self._new(key, first) for key, first in (create or {}).items()],
+                create=[self.new(key, first) for key, first in (create or {}).items()],
                 unchanged=unchanged,
             )
-        self._count(CoordinationMetric.PARTITIONS_COMPLETED)
+        self.count(CoordinationMetric.PARTITIONS_COMPLETED)
         log.info("partition completed: source=%s partition=%s owner=%s", self.source, partition_key, self.owner)
 
     def close(self, partition_key: str, reopen_after: timedelta, *, max_closed_count: int | None = None) -> Partition:
@@ -299,7 +332,7 @@ class SourceCoordinator:
         :returns: the partition, CLOSED or COMPLETED.
         :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
         """
-        now = self._clock.now()
+        now = self.clock.now()
 
         def finishes(partition: Partition) -> bool:
             return max_closed_count is not None and partition.closed_count + 1 >= max_closed_count
@@ -315,13 +348,13 @@ class SourceCoordinator:
         ):
             written = self._leases.change(partition_key, closed)
         if written.status is PartitionStatus.COMPLETED:
-            self._count(CoordinationMetric.PARTITIONS_COMPLETED)
+            self.count(CoordinationMetric.PARTITIONS_COMPLETED)
             log.info(
                 "partition completed by its closing number %d: source=%s partition=%s",
                 written.closed_count, self.source, partition_key,
             )  # fmt: skip
         else:
-            self._count(CoordinationMetric.PARTITIONS_CLOSED)
+            self.count(CoordinationMetric.PARTITIONS_CLOSED)
             log.info(
                 "partition closed: source=%s partition=%s reopen_at=%s", self.source, partition_key, written.reopen_at
             )
@@ -333,10 +366,10 @@ class SourceCoordinator:
         :param after: how long the partition stays unavailable.
         :raises PartitionNotOwnedError: if somebody else has it already.
         """
-        available_at = self._clock.now() + after
+        available_at = self.clock.now() + after
         with self._counting_errors():
             self._leases.change(partition_key, lambda p: p.given_up(available_at), needs_trust=False)
-        self._count(CoordinationMetric.PARTITIONS_GIVEN_UP)
+        self.count(CoordinationMetric.PARTITIONS_GIVEN_UP)
         log.info("partition given up: source=%s partition=%s owner=%s", self.source, partition_key, self.owner)
 
     def fail(self, partition_key: str, error: str) -> Partition:
@@ -348,30 +381,9 @@ class SourceCoordinator:
         :returns: the partition as it is now.
         :raises PartitionNotOwnedError: if somebody else has it already.
         """
-        now = self._clock.now()
-
-        def failed(partition: Partition) -> Partition:
-            counted = partition.failed(_storable(error))
-            delay = self._retry_policy.delay_after(counted.attempts)
-            if delay == timedelta(0):
-                return counted.given_up(now)
-            return counted.resting(PARKED_UNTIL if delay is None else now + delay)
-
         with self._counting_errors():
-            written = self._leases.change(partition_key, failed, needs_trust=False)
-        self._count(CoordinationMetric.ATTEMPTS_FAILED)
-        self._count(CoordinationMetric.PARTITIONS_GIVEN_UP)
-        becomes = "is available again"
-        if written.is_parked:
-            self._count(CoordinationMetric.PARTITIONS_PARKED)
-            becomes = "is parked until a person reopens it"
-        elif written.status is PartitionStatus.CLOSED:
-            self._count(CoordinationMetric.PARTITIONS_CLOSED)
-            becomes = f"rests until {written.reopen_at:%Y-%m-%dT%H:%M:%SZ}"
-        log.error(
-            "partition failed, attempt %d, and %s: source=%s partition=%s owner=%s: %s",
-            written.attempts, becomes, self.source, partition_key, self.owner, written.last_error,
-        )  # fmt: skip
+            written = self._leases.change(partition_key, lambda p: self.failed(p, error), needs_trust=False)
+        self.note_failed(written)
         return written
 
     def delete(self, partition_key: str) -> None:
@@ -381,7 +393,7 @@ class SourceCoordinator:
         """
         with self._counting_errors():
             self._leases.delete(partition_key)
-        self._count(CoordinationMetric.PARTITIONS_DELETED)
+        self.count(CoordinationMetric.PARTITIONS_DELETED)
         log.info("partition deleted: source=%s partition=%s owner=%s", self.source, partition_key, self.owner)
 
     def give_up_all(self) -> list[str]:
@@ -405,7 +417,7 @@ class SourceCoordinator:
             current: Partition | None = partition
             while current is not None and current.owner == owner:
                 try:
-                    self.store.transact(update=[current.given_up(self._clock.now())])
+                    self.store.transact(update=[current.given_up(self.clock.now())])
                     given_up.append(current.partition_key)
                     log.info(
                         "partition given up for its owner: source=%s partition=%s owner=%s",
@@ -414,8 +426,152 @@ class SourceCoordinator:
                     break
                 except PartitionUpdateError:  # it was renewed, or taken, in between
                     current = self.get(current.partition_key)
-        self._count(CoordinationMetric.PARTITIONS_GIVEN_UP, len(given_up))
+        self.count(CoordinationMetric.PARTITIONS_GIVEN_UP, len(given_up))
         return given_up
+
+    # What time brings
+
+    def reopen_due(self) -> list[str]:
+        """Make every CLOSED partition available whose time has come; return the keys.
+
+        A job that acquires would take them anyway; others see it only now. A partition keeps its place in the queue:
+        it queues as of when it was to reopen.
+        """
+        reopened = []
+        now = self.clock.now()
+        for partition in self.partitions(PartitionStatus.CLOSED):
+            if partition.priority > now:
+                break
+            try:
+                self.store.transact(update=[partition.given_up(partition.priority)])
+            except PartitionUpdateError:  # it was acquired, or reopened, by somebody else
+                continue
+            reopened.append(partition.partition_key)
+            log.info("partition reopened: source=%s partition=%s", self.source, partition.partition_key)
+        self.count(CoordinationMetric.PARTITIONS_REOPENED, len(reopened))
+        return reopened
+
+    def next_reopening(self) -> datetime | None:
+        """Return when the next CLOSED partition reopens; None if none does, or only by a person's hand."""
+        first = self.first(PartitionStatus.CLOSED)
+        return first.priority if first is not None and not first.is_parked else None
+
+    def is_available(self) -> bool:
+        """Tell whether there is a partition that a worker could acquire now."""
+        firsts = map(self.first, UNFINISHED)
+        return any(first is not None and self.may_acquire(first) for first in firsts)
+
+    def first(self, status: PartitionStatus) -> Partition | None:
+        """Return the partition that is first in the queue of a status; None if the queue is empty."""
+        self._require_initialized()
+        return next(iter(self.store.query(self.source_identifier, status, limit=1)), None)
+
+    def may_acquire(self, partition: Partition) -> bool:
+        """Tell whether a worker could acquire this partition now."""
+        now = self.clock.now()
+        return is_available(partition, now, expired_by=now - self._safety_margin)
+
+    def available_at(self, partition: Partition) -> datetime:
+        """Return from when on a worker could acquire this unfinished partition, if it stays as it is (aware)."""
+        leased = partition.status is PartitionStatus.ASSIGNED
+        return partition.priority + (self._safety_margin if leased else timedelta(0))
+
+    # What ends with an acknowledgment set, whoever owns the partition
+
+    def current(self, partition_key: str) -> Partition | None:
+        """Return a partition as this owner last wrote it, if it holds it, or as the store holds it now."""
+        held = self._leases.held.get(partition_key)
+        return held if held is not None else self.get(partition_key)
+
+    def settle(
+        self,
+        seen: Partition,
+        change: Change,
+        *,
+        update: Sequence[Partition] = (),
+        create: Sequence[Partition] = (),
+        unchanged: Sequence[Partition] = (),
+        needs_trust: bool = False,
+    ) -> Partition:
+        """Write a change of a partition, with other items of the same decision, in one transaction.
+
+        Through the lease if this owner holds the partition; conditional on the version alone if not, since what is
+        delivered is delivered, whoever says so.
+
+        :param seen: the partition as `current` returned it.
+        :param change: makes the new value; rests on nothing but the partition's progress and status.
+        :param update: written if they are still the version that each carries.
+        :param create: written if absent.
+        :param unchanged: must still be as they were read.
+        :param needs_trust: refuse where this owner does not hold the lease, or trusts it no more.
+        :returns: the partition as written.
+        :raises PartitionUpdateError: if one of them has changed; nothing was written, decide again.
+        :raises PartitionNotOwnedError: if this owner held the lease, and has lost it.
+        """
+        key = seen.partition_key
+        if needs_trust or key in self._leases.held:
+            with self._counting_errors():
+                return self._leases.change(
+                    key, change, needs_trust=needs_trust, update=update, create=create, unchanged=unchanged
+                )
+        return self.store.transact(update=[change(seen), *update], create=create, unchanged=unchanged)[0]
+
+    def failed(self, partition: Partition, error: str) -> Partition:
+        """Return a partition with one more failure and what the retry policy makes of it: available, resting, parked.
+
+        :param error: why it failed; kept with the partition.
+        """
+        now = self.clock.now()
+        counted = partition.failed(_storable(error))
+        delay = self._retry_policy.delay_after(counted.attempts)
+        if delay == timedelta(0):
+            return counted.given_up(now)
+        return counted.resting(PARKED_UNTIL if delay is None else now + delay)
+
+    def renewed(self, partition: Partition) -> Partition:
+        """Return a partition with its lease running for an ownership timeout from now, or longer where it did."""
+        return self._leases.renewed(partition)
+
+    def new(self, partition_key: str, progress: Mapping[str, Any]) -> Partition:
+        """Return a partition of this source as it is created.
+
+        :raises ConfigurationError: if the key is not usable.
+        :raises ProgressError: if the progress cannot be stored.
+        """
+        check_partition_key(partition_key)
+        return new_partition(self.source_identifier, partition_key, self.clock.now()).with_progress(progress)
+
+    def note_failed(self, partition: Partition) -> None:
+        """Count and log a failure that was written."""
+        self.count(CoordinationMetric.ATTEMPTS_FAILED)
+        self.count(CoordinationMetric.PARTITIONS_GIVEN_UP)
+        becomes = "is available again"
+        if partition.is_parked:
+            self.count(CoordinationMetric.PARTITIONS_PARKED)
+            becomes = "is parked until a person reopens it"
+        elif partition.status is PartitionStatus.CLOSED:
+            self.count(CoordinationMetric.PARTITIONS_CLOSED)
+            becomes = f"rests until {partition.reopen_at:%Y-%m-%dT%H:%M:%SZ}"
+        log.error(
+            "partition failed, attempt %d, and %s: source=%s partition=%s owner=%s: %s",
+            partition.attempts, becomes, self.source, partition.partition_key, self.owner, partition.last_error,
+        )  # fmt: skip
+
+    def note_completed(self, partition_key: str, created: Sequence[str]) -> None:
+        """Count and log a completion that was written.
+
+        :param created: the partitions that follow it.
+        """
+        self.count(CoordinationMetric.PARTITIONS_COMPLETED)
+        log.info(
+            "partition completed: source=%s partition=%s owner=%s followed by=%s",
+            self.source, partition_key, self.owner, ", ".join(created) or "none",
+        )  # fmt: skip
+
+    def count(self, metric: CoordinationMetric, by: int = 1) -> None:
+        """Count that something happened to this source so many times."""
+        if by:
+            self._metrics.count(metric, self._tags, by)
 
     # The supplier
 
@@ -442,8 +598,8 @@ class SourceCoordinator:
     # Inside
 
     def _supply(self, supplier: Supplier) -> list[str] | None:
-        self._supplied_at = self._clock.monotonic()
-        state = GlobalState(self.store, self._leases_of(self._global_state), self._global_state, self._clock)
+        self._supplied_at = self.clock.monotonic()
+        state = GlobalState(self.store, self._leases_of(self._global_state), self._global_state, self.clock)
         if not state.acquire():
             log.info("supplier left to another worker: source=%s owner=%s", self.source, self.owner)
             return None
@@ -454,13 +610,13 @@ class SourceCoordinator:
                 for page in pages:
                     created += self.create_partitions(page.partitions)
         except LOST as error:
-            self._count(CoordinationMetric.SUPPLIER_FAILURES)
+            self.count(CoordinationMetric.SUPPLIER_FAILURES)
             log.warning("supplier ends early: source=%s owner=%s: %s", self.source, self.owner, error)
         except BaseException:
-            self._count(CoordinationMetric.SUPPLIER_FAILURES)
+            self.count(CoordinationMetric.SUPPLIER_FAILURES)
             raise
         else:
-            self._count(CoordinationMetric.PARTITION_CREATION_SUPPLIER_INVOCATIONS)
+            self.count(CoordinationMetric.PARTITION_CREATION_SUPPLIER_INVOCATIONS)
             log.info("supplier ends: source=%s partitions created=%d", self.source, len(created))
         finally:
             state.release()
@@ -476,13 +632,13 @@ class SourceCoordinator:
                 "partition acquired: source=%s partition=%s owner=%s fencing_token=%d",
                 self.source, partition.partition_key, self.owner, partition.version,
             )  # fmt: skip
-        self._count(CoordinationMetric.PARTITIONS_ACQUIRED, len(acquired))
+        self.count(CoordinationMetric.PARTITIONS_ACQUIRED, len(acquired))
         return acquired
 
     def _save(self, partition_key: str, change: Change) -> Partition:
         with self._counting_errors(CoordinationMetric.SAVE_STATE_UPDATE_ERRORS):
             written = self._leases.change(partition_key, change)
-        self._count(CoordinationMetric.PROGRESS_SAVED)
+        self.count(CoordinationMetric.PROGRESS_SAVED)
         return written
 
     @contextmanager
@@ -492,19 +648,15 @@ class SourceCoordinator:
         try:
             yield
         except PartitionNotFoundError:
-            self._count(CoordinationMetric.PARTITION_NOT_FOUND_ERRORS)
+            self.count(CoordinationMetric.PARTITION_NOT_FOUND_ERRORS)
             raise
         except PartitionNotOwnedError:
-            self._count(CoordinationMetric.PARTITION_NOT_OWNED_ERRORS)
+            self.count(CoordinationMetric.PARTITION_NOT_OWNED_ERRORS)
             raise
         except (PartitionUpdateError, ProgressChangedError, ProgressError, StoreUnavailableError):
             if other is not None:
-                self._count(other)
+                self.count(other)
             raise
-
-    def _count(self, metric: CoordinationMetric, by: int = 1) -> None:
-        if by:
-            self._metrics.count(metric, self._tags, by)
 
     def _leases_of(self, family: str) -> Leases:
         return Leases(
@@ -513,12 +665,8 @@ class SourceCoordinator:
             self.owner,
             ownership_timeout=self.ownership_timeout,
             safety_margin=self._safety_margin,
-            clock=self._clock,
+            clock=self.clock,
         )
-
-    def _new(self, partition_key: str, progress: Mapping[str, Any]) -> Partition:
-        check_partition_key(partition_key)
-        return new_partition(self.source_identifier, partition_key, self._clock.now()).with_progress(progress)
 
     def _require_initialized(self) -> None:
         if not self._initialized:

@@ -49,3 +49,11 @@ class ProgressChangedError(CoordinationError):
 
 class ProgressError(CoordinationError):
     """A partition's stored progress is not a JSON object, or a new one cannot be stored: not JSON, or too large."""
+
+
+class AcknowledgmentError(ConfigurationError):
+    """What is asked of an acknowledgment set makes no sense for it: trying again changes nothing."""
+
+
+class AcknowledgmentSetNotFoundError(AcknowledgmentError):
+    """The store answered that the source has no such acknowledgment set."""

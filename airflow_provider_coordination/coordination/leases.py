@@ -161,6 +161,7 @@ class Leases:
         change: Change,
         *,
         needs_trust: bool = True,
+        update: Sequence[Partition] = (),
         create: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> Partition:
@@ -168,12 +169,13 @@ class Leases:
 
         :param change: makes the new value from the one last written.
         :param needs_trust: whether a lease that ran out by the owner's own clock is refused without asking the store.
+        :param update: other items of the same decision, written if they are still the version that each carries.
         :param create: written if absent.
         :param unchanged: must still be as they were read.
         :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
         :raises PartitionNotFoundError: if the partition is gone.
         :raises ProgressChangedError: if the new progress was made from one that is not the stored one.
-        :raises PartitionUpdateError: if one of `unchanged` has changed; nothing was written.
+        :raises PartitionUpdateError: if one of `update` or `unchanged` has changed; nothing was written.
         """
         with self._lock:
             lease = self._held_lease(partition_key)
@@ -185,7 +187,8 @@ class Leases:
                 intended = change(current)
                 try:
                     with self._doubting(lease, unless=intended.owner == self._owner):
-                        written = self._store.transact(update=[intended], create=create, unchanged=unchanged)[0]
+                        together = {"update": [intended, *update], "create": create, "unchanged": unchanged}
+                        written = self._store.transact(**together)[0]
                     break
                 except PartitionUpdateError:
                     with self._doubting(lease, unless=intended.owner == self._owner):
@@ -253,6 +256,22 @@ class Leases:
         :raises PartitionNotOwnedError: if somebody else took the partition.
         """
         return self.change(partition_key, self.renewed, needs_trust=False)
+
+    def refresh(self, partition_key: str) -> Partition:
+        """Read a held partition anew: others may have changed its progress, who acknowledge its batches.
+
+        :raises PartitionNotOwnedError: if it is not this owner's any more.
+        :raises PartitionNotFoundError: if it is gone.
+        """
+        with self._lock:
+            lease = self._held_lease(partition_key)
+            stored = self._store.get(self._source_identifier, partition_key)
+            if stored is None or stored.owner != self._owner:
+                del self._leases[partition_key]
+                raise self._lost(partition_key, stored)
+            if stored.version != lease.partition.version:
+                self._leases[partition_key] = replace(lease, partition=stored)
+            return stored
 
     def renewed(self, partition: Partition) -> Partition:
         """Return a partition with its lease running for an ownership timeout from now, or longer where it did."""

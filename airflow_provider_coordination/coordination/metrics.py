@@ -42,6 +42,18 @@ class CoordinationMetric(StrEnum):
     """A partition failed so often that only a person reopens it."""
     SUPPLIER_FAILURES = "coordination.supplier_failures"
     """A supplier raised, or lost the lease on the global state while it ran."""
+    PARTITIONS_REOPENED = "coordination.partitions_reopened"
+    """A CLOSED partition became available because its time had come."""
+
+    ACKNOWLEDGMENT_SETS_CREATED = "coordination.acknowledgment_sets_created"
+    ACKNOWLEDGMENT_SETS_ACKNOWLEDGED = "coordination.acknowledgment_sets_acknowledged"
+    ACKNOWLEDGMENT_SETS_REJECTED = "coordination.acknowledgment_sets_rejected"
+    ACKNOWLEDGMENT_SETS_EXPIRED = "coordination.acknowledgment_sets_expired"
+    ACKNOWLEDGMENT_SETS_CANCELLED = "coordination.acknowledgment_sets_cancelled"
+    LATE_ACKNOWLEDGMENTS = "coordination.late_acknowledgments"
+    """A release came after its set had ended, and changed nothing."""
+    INVALID_ACKNOWLEDGMENTS = "coordination.invalid_acknowledgments"
+    """A release or an acquisition of a reference was refused: no such set or handle, or nothing left to release."""
 
 
 PARTITIONS = "coordination.partitions"

@@ -37,6 +37,9 @@ class PartitionStatus(StrEnum):
     """Finished: all its data is delivered."""
 
 
+AWAITING_SUFFIX = ":acknowledgment"
+"""Ends the owner of a partition that waits for acknowledgments: no process holds it."""
+
 UNFINISHED = (PartitionStatus.UNASSIGNED, PartitionStatus.ASSIGNED, PartitionStatus.CLOSED)
 
 
@@ -81,6 +84,11 @@ class Partition:
         """Whether it is CLOSED until a person reopens it."""
         return self.status is PartitionStatus.CLOSED and self.reopen_at is not None and self.reopen_at >= PARKED_UNTIL
 
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether no process holds its lease, which lasts until its batches are acknowledged."""
+        return self.status is PartitionStatus.ASSIGNED and (self.owner or "").endswith(AWAITING_SUFFIX)
+
     def acquired(self, owner: str, ownership_timeout: datetime) -> Partition:
         """Return it leased to `owner` until `ownership_timeout`."""
         return replace(
@@ -96,6 +104,11 @@ class Partition:
         """Return it with its lease running until `ownership_timeout`, or longer where it already did."""
         end = max(ownership_timeout, self.ownership_timeout or ownership_timeout)
         return replace(self, ownership_timeout=end, priority=end)
+
+    def awaiting(self, until: datetime) -> Partition:
+        """Return it leased until `until`, or longer where it was, without a process that works on it."""
+        owner = f"{(self.owner or '').removesuffix(AWAITING_SUFFIX)}{AWAITING_SUFFIX}"
+        return replace(self.renewed(until), owner=owner)
 
     def with_progress(self, progress: Mapping[str, Any]) -> Partition:
         """Return it with this state.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ def read_settings(cls: type[T], what: str, values: object) -> T:
     if not isinstance(values, Mapping):
         raise ConfigurationError(f"{what}: expected a JSON object; got {values!r}")
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]
     for name in values:
         if name not in fields:
             raise ConfigurationError(f"{what}: unknown field {name!r}; known are {', '.join(fields)}")
@@ -43,6 +44,12 @@ def read_settings(cls: type[T], what: str, values: object) -> T:
 def write_settings(settings: Any) -> dict[str, Any]:
     """Return a settings dataclass as the JSON object that `read_settings` reads, secrets included."""
     return {field.name: _write(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
+
+
+@functools.cache
+def _hints(cls: type) -> Mapping[str, Any]:
+    """Return the types of a class's fields; working them out takes longer than all the rest."""
+    return typing.get_type_hints(cls)
 
 
 def _read(wanted: Any, where: str, value: Any) -> Any:

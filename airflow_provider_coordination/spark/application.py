@@ -24,18 +24,21 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
+from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import (
+    Delivery,
     PublishLanded,
-    Sink,
-    TransformedParquet,
     check_folders,
     load_transform,
 )
 from airflow_provider_coordination.spark.ingestion import Ingestion, Observer, Summary
 from airflow_provider_coordination.spark.landing import JOB_GROUP
 from airflow_provider_coordination.spark.metrics import JobMetrics
+from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.sinks import ParquetSink
 from airflow_provider_coordination.spark.storage import delete_file, join, read_text, write_text
+from airflow_provider_coordination.spark.transforming import SparkDelivery
 from airflow_provider_coordination.stores import open_store
 
 if TYPE_CHECKING:
@@ -78,6 +81,8 @@ def main(arguments: Sequence[str] | None = None, observer: Observer = lambda pha
         force=True,
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # pyspark's: errors with traces and payloads
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("botocore").setLevel(logging.WARNING)
     logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # a collector that is away is told once an interval
     paths = list(sys.argv[1:] if arguments is None else arguments)
@@ -118,7 +123,8 @@ def ingest(settings: IngestSettings, observer: Observer) -> Summary:
 
 
 def _ingest(settings: IngestSettings, observer: Observer, metrics: JobMetrics) -> Summary:
-    check_folders(settings.landing_root, settings.output, renaming=settings.transform is None)
+    outputs = [settings.output, *(sink.output for sink in settings.all_sinks if sink.output != settings.output)]
+    check_folders(settings.landing_root, outputs, renaming=settings.publishes_landed)
     coordinator = SourceCoordinator(
         open_store(settings.store),
         settings.source,
@@ -136,15 +142,17 @@ def _ingest(settings: IngestSettings, observer: Observer, metrics: JobMetrics) -
     stop = threading.Event()
     _stop_on_signal(spark, stop)
     try:
-        sink = _sink(spark, settings)
+        bad_records = BadRecords(settings.max_parse_exceptions, settings.max_saved_parse_exceptions)
+        delivery = _delivery(spark, settings, bad_records)
         check_reachable(spark, settings.landing_root)
         job = Ingestion(
             settings,
             spark,
             coordinator,
-            sink,
+            delivery,
             creation_epoch=stream.creation_epoch,
             stop=stop,
+            bad_records=bad_records,
             observer=observer,
             metrics=metrics,
         )
@@ -215,11 +223,21 @@ def _stop_session(spark: SparkSession) -> None:
         log.warning("the Spark session could not be stopped: %s", error)
 
 
-def _sink(spark: SparkSession, settings: IngestSettings) -> Sink:
-    if settings.transform is None:
-        return PublishLanded(settings.output)
-    # Loaded with the session there already: a decorator such as udf("long") asks for it while its module is imported.
-    return TransformedParquet(spark, settings.output, load_transform(settings.transform))
+def _delivery(spark: SparkSession, settings: IngestSettings, bad_records: BadRecords) -> Delivery:
+    if settings.publishes_landed:
+        return PublishLanded(settings.output, keep=bool(settings.downstream))
+    delivery = SparkDelivery(
+        spark,
+        [ParquetSink(name=sink.name, output=sink.output, where=sink.where) for sink in settings.all_sinks],
+        source=settings.source,
+        # Loaded with the session there already: a decorator such as udf("long") asks for it while its module is
+        # imported.
+        transform=None if settings.transform is None else load_transform(settings.transform),
+        payload=None if settings.schema is None else JsonPayload(settings.schema),
+        found=bad_records,
+    )
+    delivery.check()
+    return delivery
 
 
 def _stop_on_signal(spark: SparkSession, stop: threading.Event) -> None:

@@ -7,13 +7,16 @@ the file.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.sources.kinesis.progress import LandedBatch
 from airflow_provider_coordination.spark.landing import file_name, token_of
+from airflow_provider_coordination.spark.settings import MAIN
 from airflow_provider_coordination.spark.storage import (
+    copy_file,
     delete_file,
     delete_folder,
     exists,
@@ -25,35 +28,52 @@ from airflow_provider_coordination.spark.storage import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 Transform = Callable[["DataFrame"], "DataFrame"]
 
-SINK = "main"
-
-SPARK_WROTE_ALL = "_SUCCESS"
-"""The file that Spark puts beside what it wrote, last."""
-
 
 class DeliveryError(CoordinationError):
-    """A batch could not be delivered; it stays landed and is tried again by the next job."""
+    """A batch could not be delivered; it stays landed and is tried again."""
 
 
-class Sink(Protocol):
-    """Takes batches, each once. `publish` is called after `prepare`, and only while the lease is held."""
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What was made of a batch.
 
-    def prepare(self, folder: str, batch: LandedBatch, fencing_token: int) -> None:
+    :param records: how many records each sink takes of it; sinks that had it already are left out.
+    :param unrouted: how many records no sink takes.
+    """
+
+    records: Mapping[str, int] = field(default_factory=dict)
+    unrouted: int = 0
+
+
+class Delivery(Protocol):
+    """Takes batches into sinks, each batch once. `publish` is called after `prepare`, while the lease is held."""
+
+    @property
+    def sinks(self) -> Sequence[str]:
+        """The names of the sinks, in the order of publishing; each owes a reference for every batch."""
+        ...
+
+    def prepare(self, folder: str, batch: LandedBatch, fencing_token: int, sinks: Collection[str]) -> Prepared:
         """Do everything that nobody can see yet.
 
         :param folder: the folder, below any root, of the batch's partition.
         :param batch: the batch; has a file.
         :param fencing_token: of the lease under which it is delivered.
+        :param sinks: those that have not taken the batch yet.
+        :returns: what will become visible.
         :raises DeliveryError: if the batch cannot be delivered.
         """
         ...
 
-    def publish(self, folder: str, batch: LandedBatch, fencing_token: int) -> None:
-        """Make the batch visible, whole, unless it is already."""
+    def publish(self, sink: str, folder: str, batch: LandedBatch, fencing_token: int) -> None:
+        """Make the batch visible in one sink, whole, unless it is already.
+
+        A batch that is delivered again because it was rejected replaces what is there.
+        """
         ...
 
     def sweep(self, folder: str) -> None:
@@ -62,83 +82,39 @@ class Sink(Protocol):
 
 
 class PublishLanded:
-    """Delivers batches as they were landed: by renaming the landed file into the dataset.
+    """Delivers batches as they were landed: the landed file becomes the dataset's.
 
     :param output: the dataset's folder.
+    :param keep: whether the landed file may be needed again, since the batch is acknowledged by others too: it is
+        copied then, and renamed if not.
     """
 
-    def __init__(self, output: str) -> None:
+    sinks = (MAIN,)
+
+    def __init__(self, output: str, *, keep: bool = False) -> None:
         self._output = output
+        self._keep = keep
 
-    def prepare(self, folder: str, batch: LandedBatch, fencing_token: int) -> None:
-        """Do nothing: the landed file is what will be published."""
+    def prepare(self, folder: str, batch: LandedBatch, fencing_token: int, sinks: Collection[str]) -> Prepared:
+        """Copy the landed file to where it can be renamed from; do nothing where it can itself be renamed."""
+        wanted = batch.redeliver or not exists(dataset_file(self._output, batch))
+        if self._keep and wanted and exists(batch.file):
+            copy_file(batch.file, self._staged(folder, batch, fencing_token))
+        return Prepared(records={MAIN: batch.records})
 
-    def publish(self, folder: str, batch: LandedBatch, fencing_token: int) -> None:
-        """Rename the landed file to the batch's name in the dataset."""
-        publish(batch.file, dataset_file(self._output, batch))
-
-    def sweep(self, folder: str) -> None:
-        """Do nothing: nothing was prepared."""
-
-
-class TransformedParquet:
-    """Delivers batches through a user's transform.
-
-    :param spark: the session.
-    :param output: the dataset's folder.
-    :param transform: from the batch's raw records to what is written; `_batch_id` is added if it does not keep it.
-    """
-
-    def __init__(self, spark: SparkSession, output: str, transform: Transform) -> None:
-        self._spark = spark
-        self._output = output
-        self._transform = transform
-
-    def prepare(self, folder: str, batch: LandedBatch, fencing_token: int) -> None:
-        """Write the transformed batch where readers of the dataset do not look."""
-        from pyspark.sql import functions
-
-        if exists(dataset_file(self._output, batch)):
-            return
-        if not exists(batch.file):
-            raise DeliveryError(f"landed file {batch.file} is gone: restore it, or reset its partition")
-        try:
-            result: Any = self._transform(self._spark.read.parquet(batch.file))
-            if not hasattr(result, "write"):
-                raise TypeError(f"the transform must return a DataFrame; it returned {type(result).__name__}")
-            if "_batch_id" not in result.columns:
-                result = result.withColumn("_batch_id", functions.lit(batch.batch_id))
-            staging = self._staging(folder, batch, fencing_token)
-            # One file a batch, whatever the session is set to: it is what a rename can publish whole.
-            result.coalesce(1).write.mode("overwrite").option("maxRecordsPerFile", 0).parquet(staging)
-        except Exception as error:
-            raise DeliveryError(
-                f"batch {batch.batch_id} ({batch.records} records after {batch.start} up to {batch.end}): "
-                f"the transform or its write failed: {_last_line(error)}"
-            ) from error
-
-    def publish(self, folder: str, batch: LandedBatch, fencing_token: int) -> None:
-        """Rename the one file that was written to the batch's name in the dataset."""
+    def publish(self, sink: str, folder: str, batch: LandedBatch, fencing_token: int) -> None:
+        """Rename the file to the batch's name in the dataset."""
+        staged = self._staged(folder, batch, fencing_token)
         target = dataset_file(self._output, batch)
-        staging = self._staging(folder, batch, fencing_token)
-        if not exists(target):
-            if not exists(join(staging, SPARK_WROTE_ALL)):
-                raise DeliveryError(f"batch {batch.batch_id}: what was staged in {staging} is gone or not whole")
-            files = [file for file in files_below(staging) if file.endswith(".parquet")]
-            if len(files) > 1:
-                raise DeliveryError(
-                    f"batch {batch.batch_id}: expected one staged file, found {len(files)} in {staging}"
-                )
-            for file in files:  # none where the transform left no rows
-                publish(file, target)
-        delete_folder(staging)
+        if not self._keep or exists(staged) or not exists(target):
+            publish(staged if self._keep else batch.file, target)
 
     def sweep(self, folder: str) -> None:
         """Remove the partition's staging folder."""
         delete_folder(join(self._output, "_staging", folder))
 
-    def _staging(self, folder: str, batch: LandedBatch, fencing_token: int) -> str:
-        return join(self._output, "_staging", folder, f"{batch.batch_id}.{fencing_token}")
+    def _staged(self, folder: str, batch: LandedBatch, fencing_token: int) -> str:
+        return join(self._output, "_staging", folder, f"{batch.batch_id}.{fencing_token}.parquet")
 
 
 def dataset_file(output: str, batch: LandedBatch) -> str:
@@ -163,14 +139,15 @@ def load_transform(name: str) -> Transform:
     return function  # type: ignore[no-any-return]
 
 
-def check_folders(landing: str, output: str, *, renaming: bool) -> None:
-    """Check that these folders can be written, and that files can be renamed from one to the other.
+def check_folders(landing: str, outputs: Iterable[str], *, renaming: bool) -> None:
+    """Check that these folders can be written, and that files can be renamed from landing to the first output.
 
-    :param renaming: whether files will be.
+    :param outputs: the folders of the sinks.
+    :param renaming: whether files will be renamed.
     :raises ConfigurationError: naming the folder and the reason.
     """
     probes = []
-    for root in (landing, output):
+    for root in (landing, *outputs):
         try:
             make_folder(root)
             probes.append(join(root, "_probe." + file_name("check", 0)))
@@ -178,7 +155,7 @@ def check_folders(landing: str, output: str, *, renaming: bool) -> None:
         except OSError as error:
             raise ConfigurationError(f"path {root!r} cannot be written: {error}") from error
     if renaming:
-        publish(*probes)
+        publish(*probes[:2])
     for probe in probes:
         delete_file(probe)
 
@@ -199,8 +176,3 @@ def sweep(root: str, folder: str, keep: set[str], fencing_token: int) -> int:
             delete_file(uri)
             deleted += 1
     return deleted
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"

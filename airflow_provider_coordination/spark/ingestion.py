@@ -1,9 +1,9 @@
 """The job: rounds of acquire, land, record, deliver, acknowledge, until a stop condition holds.
 
 Exactly-once follows from the order. A batch is *recorded* in its partition's progress, under the lease, before it is
-delivered; from then on whoever owns the partition delivers exactly that file; the sink takes a batch id once; and the
-checkpoint moves only when the batch is acknowledged. A crash between any two steps repeats at most a step that is
-idempotent.
+delivered; from then on whoever owns the partition delivers exactly that file; a sink takes a batch id once; and the
+checkpoint moves only when the batch's acknowledgment set ends. A crash between any two steps repeats at most a step
+that is idempotent.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, AcknowledgmentState
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
     CoordinationError,
+    ProgressChangedError,
     ProgressError,
     SourceError,
     StoreUnavailableError,
@@ -30,10 +30,11 @@ from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import Metrics, NoMetrics
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
-from airflow_provider_coordination.sources.kinesis.completion import complete_shard
 from airflow_provider_coordination.sources.kinesis.leases import parse_partition_key
 from airflow_provider_coordination.sources.kinesis.progress import LandedBatch, ShardProgress
-from airflow_provider_coordination.spark.delivery import SINK, Sink, sweep
+from airflow_provider_coordination.spark.bad_records import BadRecords
+from airflow_provider_coordination.spark.deliveries import Deliveries
+from airflow_provider_coordination.spark.delivery import Delivery, Prepared, sweep
 from airflow_provider_coordination.spark.landing import (
     Landed,
     LandingOptions,
@@ -42,7 +43,7 @@ from airflow_provider_coordination.spark.landing import (
     partition_folder,
 )
 from airflow_provider_coordination.spark.metrics import note_round
-from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
 from airflow_provider_coordination.spark.stopping import StopConditions
 from airflow_provider_coordination.spark.storage import delete_file, delete_folder, join
 
@@ -53,6 +54,8 @@ log = logging.getLogger(__name__)
 
 DELIVERY_THREADS = 8
 UNREADABLE_ROUNDS = 5
+SETS_NAMED = 1000
+"""How many pending sets a summary names: as many as Airflow maps over by default."""
 STORE_PATIENCE_SECONDS = 300.0
 """How long a job waits for a store that does not answer; its leases run out long before."""
 STORE_POLL_SECONDS = 5.0
@@ -70,10 +73,17 @@ class Summary:
     :param records_delivered: user records of the batches that were delivered.
     :param bytes_delivered: their payload bytes.
     :param batches_delivered: how many batches.
+    :param records_by_sink: how many records each sink took of them.
+    :param dead_letters: how many of these records are bad and went to the dead-letter sink.
+    :param unrouted: how many records no sink took.
+    :param parse_exceptions: how many bad records it found, also in batches that were not delivered for that.
+    :param saved_parse_exceptions: the latest of them, as many as it was told to save.
     :param completed: partitions it finished.
     :param lost: partitions whose lease it lost; others go on with them.
     :param failed: why, for each partition that failed and did not get further afterwards in this job.
     :param resting: partitions that rest after failures, or are parked, at its end: it left them alone.
+    :param pending_acknowledgments: how many batches it delivered that others have yet to acknowledge.
+    :param acknowledgment_sets: the names of their sets, the first 1,000.
     :param seconds: how long it ran.
     :param stopped_because: the condition that ended it.
     :param metrics: the totals of what the job counted, zeros left out.
@@ -84,10 +94,17 @@ class Summary:
     records_delivered: int = 0
     bytes_delivered: int = 0
     batches_delivered: int = 0
+    records_by_sink: dict[str, int] = field(default_factory=dict)
+    dead_letters: int = 0
+    unrouted: int = 0
+    parse_exceptions: int = 0
+    saved_parse_exceptions: list[dict[str, Any]] = field(default_factory=list)
     completed: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     resting: list[str] = field(default_factory=list)
+    pending_acknowledgments: int = 0
+    acknowledgment_sets: list[str] = field(default_factory=list)
     seconds: float = 0.0
     stopped_because: str = ""
     metrics: dict[str, float] = field(default_factory=dict)
@@ -103,9 +120,10 @@ class Ingestion:
     :param settings: what to do.
     :param spark: the session.
     :param coordinator: of the source, initialized, for this job's owner.
-    :param sink: where batches go.
+    :param delivery: takes batches into the sinks.
     :param creation_epoch: when the stream was created, in whole seconds since 1970: shards of an earlier stream of the
         same name are not read from this one.
+    :param bad_records: what the delivery finds wrong with records.
     :param stop: set from outside to end the job after the step in hand.
     :param observer: told of passed phases.
     :param metrics: where counts go.
@@ -117,10 +135,11 @@ class Ingestion:
         settings: IngestSettings,
         spark: SparkSession,
         coordinator: SourceCoordinator,
-        sink: Sink,
+        delivery: Delivery,
         *,
         creation_epoch: int,
         stop: threading.Event,
+        bad_records: BadRecords | None = None,
         observer: Observer = lambda phase: None,
         metrics: Metrics | None = None,
         clock: Clock | None = None,
@@ -128,8 +147,9 @@ class Ingestion:
         self._settings = settings
         self._spark = spark
         self._coordinator = coordinator
-        self._sink = sink
+        self._delivery = delivery
         self._creation_epoch = creation_epoch
+        self._bad_records = bad_records or BadRecords()
         self._stop = stop
         self._observer = observer
         self._metrics = metrics or NoMetrics()
@@ -147,7 +167,9 @@ class Ingestion:
             max_duration_seconds=settings.max_duration_seconds,
             max_idle_rounds=settings.max_idle_rounds,
         )
+        self._deliveries = Deliveries(settings, coordinator, delivery, observer)
         self._mine: dict[str, datetime | None] = {}  # what is at work, and up to when it is read
+        self._files: dict[str, set[str]] = {}  # landed files of each, to be deleted once the checkpoint is past them
         self._unreadable: dict[str, int] = {}
         self._renewal_interval = timedelta(seconds=settings.ownership_timeout_seconds / 3)
         self._summary = Summary()
@@ -164,7 +186,7 @@ class Ingestion:
         started_at, started = self._clock.now(), self._clock.monotonic()
         summary, idle_rounds = self._summary, 0
         try:
-            with LeaseRenewer(self._coordinator):
+            with LeaseRenewer(self._deliveries):
                 while not summary.stopped_because:
                     before, completed = summary.records_landed, len(summary.completed)
                     try:
@@ -182,7 +204,7 @@ class Ingestion:
                             running_seconds=summary.seconds,
                             idle_rounds=idle_rounds,
                             acquired=acquired or len(summary.completed) > completed,
-                            read_until=list(self._mine.values()),
+                            read_until=[until for key, until in self._mine.items() if not self._is_paused(key)],
                         )
                         or ""
                     )
@@ -197,7 +219,11 @@ class Ingestion:
         summary = self._summary
         summary.rounds += 1
         landed_before, delivered_before = summary.records_landed, summary.records_delivered
+        bad_before, unrouted_before, taken_before = (
+            summary.parse_exceptions, summary.unrouted, dict(summary.records_by_sink),
+        )  # fmt: skip
         seconds: dict[str, float] = {}
+        self._hear_of_others()
         with self._timed(seconds, "acquire"):
             acquired = self._acquire(running_seconds)
         with self._timed(seconds, "redeliver"):  # what a former owner recorded but did not deliver
@@ -210,7 +236,9 @@ class Ingestion:
         self._observer("recorded")
         with self._timed(seconds, "deliver"):
             self._deliver()
-        self._notice_lost()
+        for key in list(self._mine):
+            self._notice_delivered(key)
+        self._notice_gone()
         log.info(
             "round %d: leases=%d landed=%d records %d bytes delivered=%d records lag_ms=[%s] seconds=[%s] "
             "completed=%d failed=%d lost=%d",
@@ -225,6 +253,9 @@ class Ingestion:
             self._tags,
             landed=summary.records_landed - landed_before,
             delivered=summary.records_delivered - delivered_before,
+            bad=summary.parse_exceptions - bad_before,
+            unrouted=summary.unrouted - unrouted_before,
+            taken={sink: n - taken_before.get(sink, 0) for sink, n in summary.records_by_sink.items()},
             millis_behind_latest=[row.millis_behind_latest for row in rows if not row.error],
         )
         return acquired
@@ -233,6 +264,8 @@ class Ingestion:
 
     def _acquire(self, running_seconds: float) -> bool:
         # At first the other expected workers may not have leases yet; later, who holds none is not there.
+        if self._settings.downstream or self._summary.rounds == 1:
+            self._deliveries.end_overdue()
         starting = running_seconds < self._settings.ownership_timeout_seconds
         share = self._settings.max_leases or self._coordinator.fair_share(self._settings.workers if starting else 1)
         acquired = self._coordinator.acquire(share - len(self._coordinator.held))
@@ -264,7 +297,8 @@ class Ingestion:
         keep = {batch.file for batch in progress.landed}
         token = self._coordinator.fencing_token(partition.partition_key)
         swept = sweep(self._settings.landing_root, folder, keep=keep, fencing_token=token)
-        self._sink.sweep(folder)
+        self._delivery.sweep(folder)
+        self._files[partition.partition_key] = keep - {""}
         if swept or progress.landed:
             log.info(
                 "partition taken over: partition=%s files swept=%d, batches landed and not delivered=%d",
@@ -276,7 +310,7 @@ class Ingestion:
     def _land(self) -> list[Landed]:
         plans = []
         for key, progress in self._at_work():
-            if not progress.landed and not progress.end_of_shard:
+            if self._deliveries.may_land(progress):
                 plans.append(
                     ReadPlan(
                         source_identifier=self._coordinator.source_identifier,
@@ -284,7 +318,7 @@ class Ingestion:
                         fencing_token=self._coordinator.fencing_token(key),
                         stream=progress.stream,
                         shard_id=progress.shard_id,
-                        start=progress.checkpoint,
+                        start=progress.landed_position,
                     )
                 )
         if not plans or self._stop.is_set():
@@ -326,7 +360,14 @@ class Ingestion:
             read_until=row.read_until,
             fencing_token=self._coordinator.fencing_token(key),
         )
-        self._coordinator.save_progress(key, self._progress(key).landing(batch, row.children).to_mapping())
+        try:
+            self._deliveries.begin(key, batch, self._progress(key).landing(batch, row.children))
+        except ProgressChangedError:  # somebody acknowledged an earlier batch meanwhile; what is landed ends as before
+            self._deliveries.begin(key, batch, self._progress(key).landing(batch, row.children))
+        if batch.file:
+            self._files.setdefault(key, set()).add(batch.file)
+        else:
+            self._mine[key] = batch.read_until
         self._summary.records_landed += row.records
 
     def _cannot_read(self, row: Landed) -> None:
@@ -339,53 +380,63 @@ class Ingestion:
     # Deliver and acknowledge
 
     def _deliver(self) -> None:
-        while batches := [(key, progress.landed[0]) for key, progress in self._at_work() if progress.landed]:
+        while batches := [
+            (key, batch)
+            for key, progress in self._at_work()
+            if (batch := self._deliveries.next_of(progress)) is not None
+        ]:
             with ThreadPoolExecutor(DELIVERY_THREADS, thread_name_prefix="delivery") as pool:
-                deliveries = {pool.submit(self._deliver_batch, key, batch): (key, batch) for key, batch in batches}
+                deliveries = {pool.submit(self._deliveries.deliver, key, batch): (key, batch) for key, batch in batches}
                 for delivery in as_completed(deliveries):
                     key, batch = deliveries[delivery]
                     try:
-                        owed = delivery.result()
-                        self._observer("delivered")
-                        if owed.state is AcknowledgmentState.ACKNOWLEDGED:
-                            self._checkpoint(key, batch)
+                        self._note_delivery(key, batch, delivery.result())
                     except LOST as error:
                         log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, error)
+                        self._doubt(key)
                     except StoreUnavailableError:
                         raise
                     except (CoordinationError, OSError) as error:
-                        self._fail(key, str(error))
+                        self._reject(key, batch, str(error))
+        self._summary.parse_exceptions = self._bad_records.total
+        self._summary.saved_parse_exceptions = self._bad_records.samples
 
-    def _deliver_batch(self, key: str, batch: LandedBatch) -> AcknowledgmentSet:
-        owed = AcknowledgmentSet(batch.batch_id, [SINK] if batch.file else [])
-        if batch.file:
-            folder = partition_folder(self._coordinator.source_identifier, key)
-            token = self._coordinator.fencing_token(key)
-            self._sink.prepare(folder, batch, token)
-            self._observer("delivering")
-            if not self._coordinator.owns(key):  # the last look before the batch becomes visible
-                self._coordinator.renew(key)
-            self._sink.publish(folder, batch, token)
-            owed.release(SINK, positive=True)
-        return owed
+    def _note_delivery(self, key: str, batch: LandedBatch, delivered: Prepared | None) -> None:
+        summary = self._summary
+        self._mine[key] = batch.read_until
+        summary.failed.pop(key, None)
+        if delivered is not None:
+            summary.batches_delivered += 1
+            summary.records_delivered += batch.records
+            summary.bytes_delivered += batch.bytes
+            summary.unrouted += delivered.unrouted
+            summary.dead_letters += delivered.records.get(DEAD_LETTER, 0)
+            for sink, records in delivered.records.items():
+                summary.records_by_sink[sink] = summary.records_by_sink.get(sink, 0) + records
+        self._notice_delivered(key)
 
-    def _checkpoint(self, key: str, batch: LandedBatch) -> None:
-        progress = self._progress(key).delivered(batch.batch_id)
-        if progress.is_finished:
-            children = complete_shard(self._coordinator, key, progress)
-            self._summary.completed.append(key)
-            del self._mine[key]
-            delete_folder(join(self._settings.landing_root, partition_folder(self._coordinator.source_identifier, key)))
-            log.info("shard finished: partition=%s children=%s", key, ", ".join(children) or "none")
-        else:
-            self._coordinator.checkpoint(key, progress.to_mapping())
-            self._mine[key] = batch.read_until
-            if batch.file:  # not before the checkpoint: until then the batch may have to be delivered again
-                delete_file(batch.file)
-        self._summary.failed.pop(key, None)
-        self._summary.batches_delivered += 1
-        self._summary.records_delivered += batch.records
-        self._summary.bytes_delivered += batch.bytes
+    def _notice_delivered(self, key: str) -> None:
+        """Delete the landed files that the checkpoint is past, whoever acknowledged them; not before: until then a
+        batch may have to be delivered again."""
+        if (held := self._coordinator.held.get(key)) is None:
+            self._notice_gone()
+            return
+        landed = {batch.file for batch in ShardProgress.from_mapping(held.progress).landed}
+        for file in self._files.get(key, set()) - landed:
+            delete_file(file)
+        self._files[key] = landed - {""}
+
+    def _reject(self, key: str, batch: LandedBatch, reason: str) -> None:
+        with suppress(*LOST):
+            if self._deliveries.reject(key, batch, reason):
+                self._put_down(key, reason)
+                return
+        self._fail(key, reason)
+
+    def _doubt(self, key: str) -> None:
+        """Find out whether the lease is lost, where a write or a set said so."""
+        with suppress(*LOST):
+            self._coordinator.renew(key)
 
     # Leases
 
@@ -395,21 +446,50 @@ class Ingestion:
             if key in self._mine and self._coordinator.owns(key):
                 yield key, ShardProgress.from_mapping(partition.progress)
 
+    def _hear_of_others(self) -> None:
+        """Read the partitions anew whose batches others acknowledge."""
+        for key, progress in list(self._at_work()):
+            if self._deliveries.pending_of(progress):
+                with suppress(*LOST):
+                    self._coordinator.refresh(key)
+        self._notice_gone()
+
+    def _is_paused(self, key: str) -> bool:
+        """Tell whether a partition is read further only once others have acknowledged what is landed."""
+        held = self._coordinator.held.get(key)
+        if held is None:
+            return False
+        progress = ShardProgress.from_mapping(held.progress)
+        return bool(self._deliveries.pending_of(progress)) and not self._deliveries.may_land(progress)
+
     def _progress(self, key: str) -> ShardProgress:
         return ShardProgress.from_mapping(self._coordinator.leased(key).progress)
 
     def _fail(self, key: str, reason: str) -> None:
         """Give the partition back, with its landed batches; the retry policy says when it is tried again."""
-        self._summary.failed[key] = reason
-        self._mine.pop(key, None)
-        self._unreadable.pop(key, None)
+        self._put_down(key, reason)
         with suppress(*LOST):
             self._coordinator.fail(key, reason)
 
-    def _notice_lost(self) -> None:
+    def _put_down(self, key: str, reason: str) -> None:
+        self._summary.failed[key] = reason
+        for of in (self._mine, self._unreadable, self._files):
+            of.pop(key, None)
+
+    def _notice_gone(self) -> None:
+        """Find out what became of partitions that are held no more: an acknowledgment set ended them, or others did."""
         for key in self._mine.keys() - self._coordinator.held.keys():
-            self._summary.lost.append(key)
             del self._mine[key]
+            self._files.pop(key, None)
+            stored = self._coordinator.get(key)
+            if stored is not None and stored.status is PartitionStatus.COMPLETED:
+                self._summary.completed.append(key)
+                folder = partition_folder(self._coordinator.source_identifier, key)
+                delete_folder(join(self._settings.landing_root, folder))
+            elif stored is not None and stored.owner is None and stored.attempts:
+                self._summary.failed[key] = str(stored.last_error)
+            else:
+                self._summary.lost.append(key)
 
     def _outlast(self, error: StoreUnavailableError) -> None:
         """Wait until the store answers again, and find out which leases are left."""
@@ -423,7 +503,7 @@ class Ingestion:
                 if self._clock.monotonic() - since > STORE_PATIENCE_SECONDS:
                     break
             else:
-                self._notice_lost()
+                self._notice_gone()
                 log.info(
                     "the store is back after %.0f s: leases=%d lost=%d",
                     self._clock.monotonic() - since, len(self._coordinator.held), len(self._summary.lost),
@@ -437,11 +517,33 @@ class Ingestion:
                 if until is not None and self._coordinator.owns(key):
                     with suppress(*LOST):
                         self._note_delivered_until(key, until, after=timedelta(0))
+            self._hear_of_others()
+            paused = sum(map(self._is_paused, self._mine))
+            awaiting = self._await_others()
+            self._notice_gone()
             given_up = self._coordinator.give_up_all()
-            log.info("leases given back: %d", len(given_up))
+            log.info("leases given back: %d, waiting for acknowledgments: %d", len(given_up), awaiting)
+            if paused:
+                log.warning("%d partitions are read further only once others acknowledge what is delivered", paused)
+            self._deliveries.purge()
             self._note_resting()
         except CoordinationError as error:
             log.warning("leases could not be given back and will run out: %s", error)
+
+    def _await_others(self) -> int:
+        """Leave partitions leased whose batches only others have yet to acknowledge; return how many."""
+        awaiting = 0
+        for key, partition in self._coordinator.held.items():
+            with suppress(*LOST, ProgressError, SourceError):
+                progress = ShardProgress.from_mapping(partition.progress)
+                pending = self._deliveries.pending_of(progress)
+                self._summary.pending_acknowledgments += len(pending)
+                self._summary.acknowledgment_sets += pending[: SETS_NAMED - len(self._summary.acknowledgment_sets)]
+                if (until := self._deliveries.waits_until(progress)) is not None:
+                    self._coordinator.await_acknowledgment(key, until - self._clock.now())
+                    self._mine.pop(key, None)
+                    awaiting += 1
+        return awaiting
 
     def _note_resting(self) -> None:
         for partition in self._coordinator.partitions(PartitionStatus.CLOSED):

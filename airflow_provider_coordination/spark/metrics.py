@@ -39,6 +39,10 @@ class IngestionMetric(StrEnum):
 
     RECORDS_LANDED = "coordination.records_landed"
     RECORDS_DELIVERED = "coordination.records_delivered"
+    PARSE_EXCEPTIONS = "coordination.parse_exceptions"
+    RECORDS_UNROUTED = "coordination.records_unrouted"
+    SINK_RECORDS = "coordination.sink_records"
+    """With the tag `sink` as well; the dead letters are the sink `dead_letter`."""
     MILLIS_BEHIND_LATEST = "coordination.millis_behind_latest"
     """A gauge: how far the job's reading is behind the source's end; of the partition that is furthest behind."""
 
@@ -50,6 +54,9 @@ def note_round(
     landed: int,
     delivered: int,
     millis_behind_latest: Iterable[int | None],
+    bad: int = 0,
+    unrouted: int = 0,
+    taken: Mapping[str, int] | None = None,
 ) -> None:
     """Note what one round of a job did.
 
@@ -57,9 +64,16 @@ def note_round(
     :param landed: user records landed in it.
     :param delivered: user records delivered in it.
     :param millis_behind_latest: of each partition that was read; None where it is not known.
+    :param bad: records that were found bad in it.
+    :param unrouted: records delivered in it that no sink took.
+    :param taken: records that each sink took in it, by its name.
     """
     metrics.count(IngestionMetric.RECORDS_LANDED, tags, landed)
     metrics.count(IngestionMetric.RECORDS_DELIVERED, tags, delivered)
+    metrics.count(IngestionMetric.PARSE_EXCEPTIONS, tags, bad)
+    metrics.count(IngestionMetric.RECORDS_UNROUTED, tags, unrouted)
+    for sink, records in (taken or {}).items():
+        metrics.count(IngestionMetric.SINK_RECORDS, {**tags, "sink": sink}, records)
     known = [behind for behind in millis_behind_latest if behind is not None]
     if known:
         metrics.gauge(IngestionMetric.MILLIS_BEHIND_LATEST, max(known), tags)

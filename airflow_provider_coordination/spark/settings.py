@@ -7,15 +7,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.acknowledgment import MAX_NAME_CHARACTERS, MAX_REFERENCES
 from airflow_provider_coordination.coordination.coordinator import check_lease_times
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.stores import StoreSettings
+
+MAIN = "main"
+"""The sink that every job has: the dataset."""
+DEAD_LETTER = "dead_letter"
+"""The sink of records that are bad."""
+MAX_SAVED_PARSE_EXCEPTIONS = 100
 
 POSITIVE = (
     "workers",
@@ -25,7 +33,23 @@ POSITIVE = (
     "shards_per_slot",
     "round_seconds",
     "max_duration_seconds",
+    "acknowledgment_timeout_seconds",
+    "max_pending_batches",
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkSettings:
+    """One sink: a dataset, and which records go there.
+
+    :param name: its name; letters, digits, `_` and `-`.
+    :param output: where it is: a path or URI that every worker reaches.
+    :param where: a SQL predicate over the transformed columns; None for every record.
+    """
+
+    name: str
+    output: str
+    where: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +67,12 @@ class IngestSettings:
     :param landing: where raw batches wait for delivery; `<output>/_landing` by default. Without a transform it must be
         on the same filesystem as `output`.
     :param transform: `module:function`, from DataFrame to DataFrame; None publishes the raw records.
+    :param schema: what the payload holds, as DDL: it is parsed as JSON before the transform; None leaves it alone.
+    :param where: which of the transformed records go to `output`, as a SQL predicate; None for all.
+    :param sinks: the other sinks.
+    :param dead_letter: where bad records go: a path or URI that every worker reaches; None lets them fail their batch.
+    :param max_parse_exceptions: most bad records in one run of the job; None for any number.
+    :param max_saved_parse_exceptions: of how many bad records, the latest ones, the job's summary tells.
     :param ownership_timeout_seconds: how long a lease runs without renewal.
     :param safety_margin_seconds: how far the clocks of workers may differ.
     :param workers: how many jobs are expected to share the source.
@@ -55,6 +85,12 @@ class IngestSettings:
     :param max_batch_bytes: most record bytes read of one shard in one round; what a slot keeps in memory for each
         shard that it reads at the same time.
     :param shards_per_slot: how many shards one Spark task reads at the same time.
+    :param downstream: the handles that others release before a batch counts as delivered; none if the job's sinks are
+        all there is.
+    :param acknowledgment_timeout_seconds: how long a batch may wait for an acknowledgment without progress.
+    :param max_pending_batches: how many batches of one partition may be landed and not acknowledged; beyond that it is
+        not read further.
+    :param run: the Airflow run, as `run_name` names it.
     """
 
     source: str
@@ -67,6 +103,12 @@ class IngestSettings:
     kinesis: AwsSettings = field(default_factory=AwsSettings)
     landing: str | None = None
     transform: str | None = None
+    schema: str | None = None
+    where: str | None = None
+    sinks: tuple[SinkSettings, ...] = ()
+    dead_letter: str | None = None
+    max_parse_exceptions: int | None = None
+    max_saved_parse_exceptions: int = 0
     ownership_timeout_seconds: float = 60.0
     safety_margin_seconds: float = 5.0
     workers: int = 1
@@ -78,6 +120,10 @@ class IngestSettings:
     idle_seconds: float = 2.0
     max_batch_bytes: int = 32 * 1024 * 1024
     shards_per_slot: int = 4
+    downstream: tuple[str, ...] = ()
+    acknowledgment_timeout_seconds: float = 3600.0
+    max_pending_batches: int = 16
+    run: str = ""
 
     def check(self) -> None:
         """Check every value.
@@ -100,10 +146,91 @@ class IngestSettings:
                 f"ingest settings: transform {self.transform!r} is not of the form 'module:function', "
                 "for example 'my_project.transforms:clean'"
             )
+        self._check_bad_records()
+        self._check_sinks()
+        self._check_handles()
         check_lease_times(
             timedelta(seconds=self.ownership_timeout_seconds), timedelta(seconds=self.safety_margin_seconds)
         )
         self.store.check()
+
+    @property
+    def all_sinks(self) -> tuple[SinkSettings, ...]:
+        """Every sink, in the order in which they are published: bad records first."""
+        main = SinkSettings(name=MAIN, output=self.output, where=self.where)
+        dead = () if self.dead_letter is None else (SinkSettings(name=DEAD_LETTER, output=self.dead_letter),)
+        return (*dead, main, *self.sinks)
+
+    @property
+    def publishes_landed(self) -> bool:
+        """Whether what is landed is what is delivered: nothing looks into the records."""
+        return self.transform is None and self.schema is None and self.where is None and not self.sinks
+
+    def _check_bad_records(self) -> None:
+        limit, saved = self.max_parse_exceptions, self.max_saved_parse_exceptions
+        if limit is not None and limit < 0:
+            raise ConfigurationError(
+                f"ingest settings: field 'max_parse_exceptions' must not be negative; got {limit!r}"
+            )
+        if not 0 <= saved <= MAX_SAVED_PARSE_EXCEPTIONS:
+            raise ConfigurationError(
+                "ingest settings: field 'max_saved_parse_exceptions' must be from 0 to "
+                f"{MAX_SAVED_PARSE_EXCEPTIONS}; got {saved!r}"
+            )
+        for name in ("schema", "where", "dead_letter"):
+            if (given := getattr(self, name)) is not None and not given.strip():
+                raise ConfigurationError(f"ingest settings: field {name!r} must not be empty; leave it out")
+
+    def _check_sinks(self) -> None:
+        for sink in self.sinks:
+            if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", sink.name):
+                raise ConfigurationError(
+                    f"ingest settings: sink {sink.name!r}: the name is not usable; give up to 64 letters, digits, '_' "
+                    "and '-'"
+                )
+            if not sink.output:
+                raise ConfigurationError(f"ingest settings: sink {sink.name!r}: its path must not be empty")
+            if sink.where is not None and not sink.where.strip():
+                raise ConfigurationError(
+                    f"ingest settings: sink {sink.name!r}: 'where' must not be empty; leave it out"
+                )
+            if sink.name in (MAIN, DEAD_LETTER):
+                raise ConfigurationError(
+                    f"ingest settings: sink {sink.name!r}: the name is taken by the job itself; give another one"
+                )
+        names = [sink.name for sink in self.all_sinks]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigurationError(f"ingest settings: sink {name!r} is there twice; name each sink differently")
+        for other in self.all_sinks:
+            for sink in self.all_sinks:
+                if sink.name != other.name and _reads(other.output, sink.output):
+                    raise ConfigurationError(
+                        f"ingest settings: sink {sink.name!r} is in {sink.output!r}, where readers of sink "
+                        f"{other.name!r} would find it; give it a folder beside {other.output!r}, or below it one "
+                        "whose name begins with '_'"
+                    )
+        if len(names) + len(self.downstream) > MAX_REFERENCES:
+            raise ConfigurationError(
+                f"ingest settings: {len(names)} sinks and {len(self.downstream)} handles are too many; a batch has at "
+                f"most {MAX_REFERENCES} references"
+            )
+
+    def _check_handles(self) -> None:
+        sinks = {MAIN, DEAD_LETTER, *(sink.name for sink in self.sinks)}
+        for n, handle in enumerate(self.downstream):
+            if handle in sinks:
+                raise ConfigurationError(
+                    f"ingest settings: handle {handle!r} is the name of a sink, which the job releases itself; give "
+                    "another one"
+                )
+            if handle in self.downstream[:n]:
+                raise ConfigurationError(f"ingest settings: handle {handle!r} is named twice; name each once")
+            if not handle or not handle.isprintable() or len(handle) > MAX_NAME_CHARACTERS:
+                raise ConfigurationError(
+                    f"ingest settings: handle {handle!r} is not usable; give 1 to {MAX_NAME_CHARACTERS} printable "
+                    "characters"
+                )
 
     @property
     def landing_root(self) -> str:
@@ -137,3 +264,10 @@ class IngestSettings:
                 "run of the operator, so run the task again instead of starting the application with an old file"
             )
         return settings
+
+
+def _reads(output: str, path: str) -> bool:
+    """Tell whether who reads a dataset finds what is in a path: it is the same folder, or one below it that is not
+    passed over."""
+    dataset, below = output.rstrip("/"), path.rstrip("/")
+    return below == dataset or (below.startswith(f"{dataset}/") and not below[len(dataset) + 1 :].startswith("_"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,6 +46,35 @@ def write_table(table: pa.Table, uri: str) -> None:
     with filesystem.open_output_stream(path) as stream:
         pq.write_table(table, stream, compression="zstd")
     _make_durable(filesystem, path)
+
+
+def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return what a Parquet file holds.
+
+    :param columns: only these; all by default.
+    """
+    filesystem, path = _open(uri)
+    return pq.read_table(path, columns=columns, filesystem=filesystem, partitioning=None)
+
+
+def row_count(uri: str) -> int:
+    """Return how many rows a Parquet file holds."""
+    filesystem, path = _open(uri)
+    return int(pq.read_metadata(path, filesystem=filesystem).num_rows)
+
+
+def copy_file(uri: str, target: str) -> None:
+    """Copy a file to a name that nobody reads yet, durably.
+
+    :raises MissingFileError: if there is no such file.
+    """
+    filesystem, path = _open(uri)
+    target_filesystem, target_path = _open(target)
+    if filesystem.get_file_info(path).type != fs.FileType.File:
+        raise MissingFileError(f"landed file {uri} is gone: restore it, or reset its partition")
+    target_filesystem.create_dir(target_path.rsplit("/", 1)[0], recursive=True)
+    fs.copy_files(path, target_path, source_filesystem=filesystem, destination_filesystem=target_filesystem)
+    _make_durable(target_filesystem, target_path)
 
 
 def publish(uri: str, target: str) -> None:
@@ -114,8 +144,9 @@ def make_folder(uri: str) -> None:
 
 
 def write_text(uri: str, text: str) -> None:
-    """Write a small file."""
+    """Write a small file, and the folder that it is in."""
     filesystem, path = _open(uri)
+    filesystem.create_dir(path.rsplit("/", 1)[0], recursive=True)
     with filesystem.open_output_stream(path) as stream:
         stream.write(text.encode())
 

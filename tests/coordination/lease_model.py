@@ -45,6 +45,9 @@ class Row:
     def renewed(self, now: datetime, lease: timedelta = LEASE) -> Row:
         return replace(self, until=max(self.until, now + lease))
 
+    def awaiting(self, now: datetime, wait: timedelta) -> Row:
+        return replace(self.renewed(now, wait), owner=f"{self.owner}:acknowledgment")
+
     def saved(self, count: int, now: datetime) -> Row:
         return replace(self.renewed(now), count=count)
 

@@ -10,11 +10,14 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionNotFoundError,
     PartitionNotOwnedError,
     PartitionUpdateError,
+    ProgressChangedError,
     UninitializedCoordinatorError,
 )
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, keys
+from tests.coordination.unreliable_store import Fault
 from tests.support.clock import ManualClock
 
 
@@ -293,48 +296,84 @@ def test_the_fair_share_counts_live_owners_and_unfinished_partitions(fleet: Flee
 # Waiting for an acknowledgment
 
 
-def test_a_lease_that_waits_for_an_acknowledgment_needs_no_renewal(fleet: Fleet) -> None:
+def test_a_partition_that_waits_for_an_acknowledgment_has_no_owner_that_works_on_it(fleet: Fleet) -> None:
+    a = fleet.working("a", "x", "y")
+    waiting = a.await_acknowledgment("x", timedelta(hours=2))
+    assert waiting == fleet.stored() and waiting.is_awaiting
+    assert (waiting.status, waiting.owner) == (PartitionStatus.ASSIGNED, "a:acknowledgment")
+    assert not a.owns("x") and list(a.held) == ["y"]
+    with pytest.raises(PartitionNotOwnedError, match="is not leased to a"):
+        a.save_progress("x", {"n": 1})
+
+
+def test_a_partition_that_waits_for_an_acknowledgment_is_left_alone_until_its_time(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
     waiting = a.await_acknowledgment("x", timedelta(hours=2))
     assert waiting.ownership_timeout == fleet.clock.now() + timedelta(hours=2)
-    fleet.clock.advance(7200 - MARGIN - 1)
-    assert a.owns("x") and b.acquire(1) == []
+    fleet.clock.advance(7200 + MARGIN - 1)
+    assert a.acquire(1) == b.acquire(1) == []
     fleet.clock.advance(1)
-    assert not a.owns("x")
-    fleet.clock.advance(2 * MARGIN)
-    assert keys(b.acquire(1)) == ["x"]
+    assert keys(b.acquire(1)) == ["x"] and not fleet.stored().is_awaiting
 
 
-@pytest.mark.parametrize(
-    "act", ["renew", "save_progress", "checkpoint", "renew_due", "await_acknowledgment", "recover"]
-)
-def test_nothing_shortens_the_wait_for_an_acknowledgment(fleet: Fleet, act: str) -> None:
+@pytest.mark.parametrize("act", ["renew_due", "recover", "give_up_all", "give_up_owner"])
+def test_who_left_a_partition_to_wait_has_nothing_more_to_do_with_it(fleet: Fleet, act: str) -> None:
     a = fleet.working("a", "x")
-    end = a.await_acknowledgment("x", timedelta(hours=2)).ownership_timeout
+    waiting = a.await_acknowledgment("x", timedelta(hours=2))
+    fleet.clock.advance(7100)
+    getattr(a, act)(*(["a"] if act == "give_up_owner" else []))
+    assert fleet.stored() == waiting and a.held == {}
+
+
+def test_a_partition_that_waits_has_no_worker_to_share_with(fleet: Fleet) -> None:
+    a, b = fleet.working("a", "w", "x", "y", "z"), fleet.owner("b")
+    assert b.fair_share() == 2
+    for key in ("w", "x", "y", "z"):
+        a.await_acknowledgment(key, timedelta(hours=2))
+    assert b.fair_share() == 4
+
+
+@pytest.mark.parametrize("act", ["renew", "save_progress", "checkpoint", "renew_due", "recover"])
+def test_nothing_shortens_a_lease(fleet: Fleet, act: str) -> None:
+    a = fleet.working("a", "x")
+    end = fleet.stored().ownership_timeout
     arguments: dict[str, tuple[object, ...]] = {
         "renew": ("x",),
         "save_progress": ("x", {"n": 1}),
         "checkpoint": ("x", {"n": 1}),
-        "await_acknowledgment": ("x", timedelta(minutes=1)),
     }
-    fleet.clock.advance(3600)
+    fleet.clock.advance(TIMEOUT - MARGIN if act == "renew_due" else 30)  # it is due when the lease is trusted no more
+    fleet.clock.set_wall_clock_back(3600)
+    before = fleet.stored()
     getattr(a, act)(*arguments.get(act, ()))
-    assert fleet.stored().ownership_timeout == end
-    fleet.clock.advance(3600 - MARGIN - 1)
-    assert a.owns("x")
-    fleet.clock.advance(1)
-    assert not a.owns("x")
+    assert (fleet.stored().ownership_timeout, fleet.stored().version) == (end, before.version + 1)
 
 
-def test_a_lease_that_waits_is_not_renewed_until_its_end_is_near(fleet: Fleet) -> None:
+def test_waiting_does_not_shorten_a_lease(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
-    waiting = a.await_acknowledgment("x", timedelta(hours=2))
-    fleet.clock.advance(7200 - 41)
+    end = fleet.stored().ownership_timeout
+    assert a.await_acknowledgment("x", timedelta(seconds=30)).ownership_timeout == end
+
+
+def test_a_lease_that_runs_long_is_not_renewed_until_its_end_is_near(fleet: Fleet) -> None:
+    a = fleet.working("a", "x", ownership_timeout=timedelta(hours=2))
+    acquired = fleet.stored()
+    fleet.clock.advance(2399)
     a.renew_due()
-    assert fleet.stored() == waiting
+    assert fleet.stored() == acquired
     fleet.clock.advance(1)
     a.renew_due()
-    assert fleet.stored().ownership_timeout == fleet.clock.now() + timedelta(seconds=TIMEOUT)
+    assert fleet.stored().ownership_timeout == fleet.clock.now() + timedelta(hours=2)
+
+
+def test_a_partition_whose_progress_changed_meanwhile_is_not_left_to_wait_for_what_may_have_ended(fleet: Fleet) -> None:
+    a = fleet.working("a", "x")
+    fleet.store.store.transact(update=[fleet.stored().with_progress({"acknowledged": "by another"})])
+    with pytest.raises(ProgressChangedError, match="look again whether there is anything to wait for"):
+        a.await_acknowledgment("x", timedelta(hours=2))
+    assert a.owns("x") and not fleet.stored().is_awaiting
+    a.await_acknowledgment("x", timedelta(hours=2))
+    assert fleet.stored().is_awaiting and fleet.stored().progress == {"acknowledged": "by another"}
 
 
 def test_a_lease_that_ran_out_cannot_be_made_to_wait(fleet: Fleet) -> None:
@@ -372,8 +411,7 @@ def test_without_a_last_number_a_partition_may_be_closed_for_ever(fleet: Fleet) 
 def test_completed_partitions_are_found_by_when_they_were_really_completed(fleet: Fleet) -> None:
     a = fleet.working("a", "early", "late", "open")
     fleet.clock.advance(10)
-    a.await_acknowledgment("early", timedelta(hours=2))  # where its lease ended does not matter
-    a.complete("early")
+    a.complete("early")  # when its lease would have ended does not matter
     fleet.clock.advance(10)
     noon = fleet.clock.now()
     a.complete("late")
@@ -413,3 +451,116 @@ def test_an_owner_that_lost_a_partition_unawares_does_not_delete_it(fleet: Fleet
     with pytest.raises(PartitionNotOwnedError, match="the lease of a is lost; it is ASSIGNED now, owner b"):
         a.delete("x")
     assert fleet.stored() == taken
+
+
+# What time brings
+
+
+def test_closed_partitions_that_are_due_become_available_and_keep_their_place_in_the_queue(fleet: Fleet) -> None:
+    a = fleet.working("a", "first", "later")
+    a.close("later", timedelta(seconds=20))
+    a.close("first", timedelta(seconds=10))
+    due = a.next_reopening()
+    assert due == fleet.clock.now() + timedelta(seconds=10) and a.reopen_due() == []
+    fleet.clock.advance(15)
+    a.create_partitions({"new": {}})
+    assert fleet.owner("watcher").reopen_due() == ["first"]
+    reopened = fleet.stored("first")
+    assert (reopened.status, reopened.priority, reopened.closed_count) == (PartitionStatus.UNASSIGNED, due, 1)
+    assert a.next_reopening() == fleet.stored("later").reopen_at
+    assert keys(fleet.owner("b").acquire(5)) == ["first", "new"]
+
+
+def test_a_partition_that_rests_after_failures_keeps_them_when_it_is_reopened(fleet: Fleet) -> None:
+    a = fleet.working("a", "x", retry_policy=RetryPolicy(max_attempts=1))
+    a.fail("x", "boom")
+    fleet.clock.advance(60)
+    assert a.reopen_due() == ["x"]
+    assert (fleet.stored().attempts, fleet.stored().last_error) == (1, "boom")
+
+
+def test_a_parked_partition_is_reopened_by_a_person_alone(fleet: Fleet) -> None:
+    a = fleet.working("a", "x", retry_policy=RetryPolicy(max_attempts=1, max_closed_count=0))
+    assert a.fail("x", "boom").is_parked
+    fleet.clock.advance(10**9)
+    assert a.next_reopening() is None and a.reopen_due() == [] and not a.is_available()
+
+
+def test_two_who_reopen_at_once_reopen_each_partition_once(fleet: Fleet) -> None:
+    a, b = fleet.working("a", "x", "y"), fleet.owner("b")
+    for key in ("x", "y"):
+        a.close(key, timedelta(seconds=10))
+    fleet.clock.advance(10)
+    by_b: list[str] = []
+    fleet.store.fault = Fault(before=lambda: by_b.extend(b.reopen_due()))
+    assert (a.reopen_due(), by_b) == ([], ["x", "y"])
+
+
+def test_a_partition_that_was_acquired_meanwhile_is_not_reopened(fleet: Fleet) -> None:
+    a, b = fleet.working("a", "x"), fleet.owner("b")
+    a.close("x", timedelta(seconds=10))
+    fleet.clock.advance(10)
+    fleet.store.fault = Fault(before=lambda: b.acquire(1))
+    assert a.reopen_due() == [] and b.owns("x")
+
+
+def test_work_is_available_when_a_worker_could_acquire_it_and_not_before(fleet: Fleet) -> None:
+    a, b = fleet.owner("a"), fleet.owner("b")
+    assert not b.is_available()
+    a.create_partitions({"x": {}})
+    assert b.is_available()
+    a.acquire(1)
+    assert not b.is_available()
+    fleet.clock.advance(TIMEOUT + MARGIN - 1)
+    assert not b.is_available()
+    fleet.clock.advance(1)
+    assert b.is_available()
+    b.acquire(1)
+    b.close("x", timedelta(seconds=30))
+    assert not a.is_available()
+    fleet.clock.advance(30)
+    assert a.is_available()
+    a.acquire(1)
+    a.complete("x")
+    assert not b.is_available()
+
+
+# What is delivered, whoever owns the partition
+
+
+def test_a_decision_about_anybodys_partition_is_written_if_it_is_as_it_was_seen(fleet: Fleet) -> None:
+    fleet.working("a", "x")
+    b = fleet.owner("b")
+    seen = b.current("x")
+    assert seen == fleet.stored()
+    fleet.store.store.transact(update=[fleet.stored()])
+    with pytest.raises(PartitionUpdateError):
+        b.settle(seen, lambda p: p.with_progress({"n": 1}))
+    seen = b.current("x")
+    assert seen is not None
+    written = b.settle(seen, lambda p: p.with_progress({"n": 1}))
+    assert written == fleet.stored() and (written.owner, written.progress) == ("a", {"n": 1})
+
+
+def test_a_decision_about_a_partition_that_one_holds_goes_through_the_lease(fleet: Fleet) -> None:
+    a = fleet.working("a", "x")
+    seen = a.current("x")
+    assert seen == a.held["x"]
+    assert a.settle(seen, lambda p: p.with_progress({"n": 1})) == a.held["x"] == fleet.stored()
+    a.settle(a.held["x"], lambda p: p.completed(fleet.clock.now()))
+    assert a.held == {}
+    with pytest.raises(PartitionNotOwnedError):
+        a.settle(fleet.stored(), lambda p: p, needs_trust=True)
+
+
+def test_a_decision_is_written_together_with_all_that_it_rests_on_or_not_at_all(fleet: Fleet) -> None:
+    a = fleet.working("a", "x", "y")
+    stale = fleet.stored("y")
+    a.renew("y")
+    seen, new = fleet.stored(), a.new("z", {})
+    for others in ({"update": [stale]}, {"unchanged": [stale]}):
+        with pytest.raises(PartitionUpdateError):
+            fleet.owner("b").settle(seen, lambda p: p.with_progress({"n": 1}), create=[new], **others)
+        with pytest.raises(PartitionUpdateError):
+            a.settle(seen, lambda p: p.with_progress({"n": 1}), create=[new], **others)
+    assert fleet.stored() == seen == a.held["x"] and a.get("z") is None

@@ -305,7 +305,7 @@ class LeaseSafety(RuleBasedStateMachine):
             worker,
             key,
             lambda: worker.coordinator.await_acknowledgment(key, timeout),
-            lambda before: {key: before.renewed(now, timeout)},
+            lambda before: {key: before.awaiting(now, timeout)},
             fault,
         )
 
@@ -665,7 +665,7 @@ class LeaseSafetyOnSqlite(LeaseSafety):
 
 
 def test_whatever_happens_no_two_believe_and_nothing_is_lost(quiet: None) -> None:
-    run(LeaseSafety, examples=300)
+    run(LeaseSafety, examples=120)
 
 
 def test_whatever_happens_no_two_believe_and_nothing_is_lost_on_sqlite(quiet: None) -> None:

@@ -71,6 +71,7 @@ GIVING_BACK: dict[str, Callable[[SourceCoordinator], object]] = {
     "fail": lambda a: a.fail("x", "boom"),
     "give_up": lambda a: a.give_up("x"),
     "delete": lambda a: a.delete("x"),
+    "await": lambda a: a.await_acknowledgment("x", timedelta(hours=2)),
 }
 
 
@@ -124,12 +125,30 @@ def test_a_refused_completion_leaves_no_doubt(fleet: Fleet) -> None:
 
 def test_the_lease_of_a_lost_answer_is_trusted_to_its_stored_end(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
-    unanswered(fleet, lambda: a.await_acknowledgment("x", timedelta(hours=2)))
+    fleet.clock.advance(30)
+    unanswered(fleet, lambda: a.renew("x"))
     a.renew("x")
-    fleet.clock.advance(7200 - MARGIN - 1)
+    assert fleet.stored() == a.held["x"]
+    fleet.clock.advance(TIMEOUT - MARGIN - 1)
     assert a.owns("x")
     fleet.clock.advance(1)
     assert not a.owns("x")
+
+
+def test_leaving_a_partition_to_wait_when_the_answer_was_lost_finds_it_waiting(fleet: Fleet) -> None:
+    a = fleet.working("a", "x")
+    unanswered(fleet, lambda: a.await_acknowledgment("x", timedelta(hours=2)))
+    waiting = fleet.stored()
+    assert a.await_acknowledgment("x", timedelta(hours=2)) == waiting == fleet.stored()
+    assert a.held == {}
+
+
+def test_recovery_leaves_to_wait_what_was_left_to_wait(fleet: Fleet) -> None:
+    a = fleet.working("a", "x")
+    unanswered(fleet, lambda: a.await_acknowledgment("x", timedelta(hours=2)))
+    waiting = fleet.stored()
+    a.recover()
+    assert a.held == {} and fleet.stored() == waiting
 
 
 def test_a_lease_runs_from_when_it_was_asked_for_and_not_from_when_the_answer_came(fleet: Fleet) -> None:

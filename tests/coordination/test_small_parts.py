@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, AcknowledgmentState
 from airflow_provider_coordination.coordination.balance import fair_share
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.owner import new_owner
@@ -48,20 +47,3 @@ def test_two_owners_of_the_same_task_try_differ() -> None:
 )
 def test_the_fair_share_is_an_even_part_rounded_up(unfinished: int, live: int, expected: int, share: int) -> None:
     assert fair_share(unfinished, live, expected) == share
-
-
-def test_a_set_is_acknowledged_when_every_sink_released_positively() -> None:
-    owed = AcknowledgmentSet("batch", ["main", "copy"])
-    assert owed.release("main", positive=True) is AcknowledgmentState.PENDING
-    assert owed.release("main", positive=True) is AcknowledgmentState.PENDING
-    assert owed.release("copy", positive=True) is AcknowledgmentState.ACKNOWLEDGED
-
-
-def test_one_negative_release_rejects_and_later_ones_change_nothing() -> None:
-    owed = AcknowledgmentSet("batch", ["main", "copy"])
-    assert owed.release("main", positive=False) is AcknowledgmentState.REJECTED
-    assert owed.release("copy", positive=True) is AcknowledgmentState.REJECTED
-
-
-def test_a_set_that_owes_nothing_is_acknowledged() -> None:
-    assert AcknowledgmentSet("batch", []).state is AcknowledgmentState.ACKNOWLEDGED

@@ -22,7 +22,6 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.coordination.transfer import TransferState, compare, write
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate, expand
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
-from airflow_provider_coordination.sources.kinesis.completion import complete_shard
 from airflow_provider_coordination.sources.kinesis.kcl import Becomes
 from airflow_provider_coordination.sources.kinesis.kcl_import import KclImport, partitions_of, prepare_import
 from airflow_provider_coordination.sources.kinesis.kcl_table import KclRunningError
@@ -32,6 +31,7 @@ from airflow_provider_coordination.sources.kinesis.shards import Shard, describe
 from airflow_provider_coordination.sources.kinesis.sync import sync_shards
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
+from tests.support.batches import end_shard
 from tests.support.kcl_lease_table import create_lease_table, lease_item, other_items, write_items
 
 SOURCE = "clicks|PARTITION"
@@ -370,8 +370,7 @@ def read_the_rest(client: KinesisClient, coordinator: SourceCoordinator, stream:
                 for record in page.records:
                     yield from (data for _, _, data in expand(record.data, record.partition_key))
                 if page.end_of_shard:
-                    finished = replace(progress, end_of_shard=True, children=page.children)
-                    complete_shard(coordinator, partition.partition_key, finished)
+                    end_shard(coordinator, partition.partition_key, *page.children)
                     break
                 if not page.records:
                     break  # and the partition stays leased, so that it is not acquired again

@@ -17,7 +17,6 @@ from airflow_provider_coordination.sources.kinesis.client import (
     KinesisClient,
     kinesis_client,
 )
-from airflow_provider_coordination.sources.kinesis.completion import complete_shard
 from airflow_provider_coordination.sources.kinesis.errors import (
     KinesisUnavailableError,
     ShardNotFoundError,
@@ -29,6 +28,7 @@ from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, 
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.sources.kinesis.sync import sync_shards
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.batches import begin_delivery
 
 pytestmark = pytest.mark.integration
 
@@ -182,16 +182,14 @@ def test_a_split_shard_ends_and_its_children_are_leased_when_its_end_is_delivere
 
     assert sync_shards(client, coordinator, stream).created == []
     pages = read_to_the_end(client, stream, progress.shard_id)
-    progress = progress.landing(whole_shard(pages), pages[-1].children).delivered("whole-shard")
-    children = complete_shard(coordinator, parent.partition_key, progress)
+    begin_delivery(coordinator, parent.partition_key, whole_shard(pages), children=pages[-1].children)
 
     assert sync_shards(client, coordinator, stream).created == []
-    assert {partition.partition_key for partition in coordinator.acquire(10)} == set(children)
-    found = {
-        name: read_until(client, stream, name, "TRIM_HORIZON", 1)
-        for name in [parse_partition_key(children[0]).shard_id]
-    }
-    assert [[record.data for record in records] for records in found.values()] == [[b"after"]]
+    children = [child.shard_id for child in pages[-1].children]
+    assert {parse_partition_key(partition.partition_key).shard_id for partition in coordinator.acquire(10)} == set(
+        children
+    )
+    assert [record.data for record in read_until(client, stream, children[0], "TRIM_HORIZON", 1)] == [b"after"]
 
 
 def whole_shard(pages: list[ShardPage]) -> LandedBatch:

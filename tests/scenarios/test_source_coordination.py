@@ -234,14 +234,20 @@ def test_s12_a_closed_partition_comes_back_with_its_state(fleet: Fleet) -> None:
 def test_s14_a_wait_for_an_acknowledgment_is_not_shortened_by_renewing_or_saving(fleet: Fleet) -> None:
     """Given a wait of 2 h: there any renewal or save sets the timeout to 10 min from now.
 
-    Ours never shorten a timeout: the partition would be taken over while its data waits to be acknowledged.
+    Ours leaves the partition without an owner that could, and no write shortens a timeout: the partition would be taken
+    over while its data waits to be acknowledged.
     """
     me = fleet.working("me", "X")
-    end = me.await_acknowledgment("X", timedelta(hours=2)).ownership_timeout
-    assert end == fleet.clock.now() + timedelta(hours=2)
-    assert me.renew("X").ownership_timeout == end
-    assert me.save_progress("X", {"n": 1}).ownership_timeout == end
-    assert me.checkpoint("X", {"n": 2}).ownership_timeout == end
+    waiting = me.await_acknowledgment("X", timedelta(hours=2))
+    assert waiting.ownership_timeout == fleet.clock.now() + timedelta(hours=2)
+    for write in (me.renew, lambda key: me.save_progress(key, {"n": 1})):
+        with pytest.raises(PartitionNotOwnedError):
+            write("X")
+    me.renew_due()
+    assert fleet.stored("X") == waiting
+    [mine] = fleet.working("me too", "Y").held.values()
+    fleet.clock.set_wall_clock_back(7200)
+    assert mine.renewed(fleet.clock.now()).ownership_timeout == mine.ownership_timeout
 
 
 def test_s16_giving_up_disowns_and_queues_by_the_given_instant(fleet: Fleet) -> None:

@@ -9,9 +9,8 @@ import pytest
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.kinesis.progress import LandedBatch
 from airflow_provider_coordination.spark.delivery import (
-    DeliveryError,
+    MAIN,
     PublishLanded,
-    TransformedParquet,
     check_folders,
     load_transform,
     sweep,
@@ -52,21 +51,26 @@ def landed(tmp_path: Path) -> LandedBatch:
 
 
 def test_publishing_moves_the_landed_file_to_its_batch_name(tmp_path: Path, landed: LandedBatch) -> None:
-    PublishLanded(str(tmp_path / "out")).publish(FOLDER, landed, 1)
+    PublishLanded(str(tmp_path / "out")).publish(MAIN, FOLDER, landed, 1)
     assert pq.read_table(tmp_path / "out" / "shard-1-abc.parquet").num_rows == 2
     assert not Path(landed.file).exists()
+
+
+def test_what_is_published_is_counted(tmp_path: Path, landed: LandedBatch) -> None:
+    prepared = PublishLanded(str(tmp_path / "out")).prepare(FOLDER, landed, 1, [MAIN])
+    assert (prepared.records, prepared.unrouted) == ({MAIN: landed.records}, 0)
 
 
 def test_publishing_again_finds_it_done(tmp_path: Path, landed: LandedBatch) -> None:
     sink = PublishLanded(str(tmp_path / "out"))
     for _ in range(3):
-        sink.publish(FOLDER, landed, 1)
+        sink.publish(MAIN, FOLDER, landed, 1)
     assert [path.name for path in (tmp_path / "out").glob("*.parquet")] == ["shard-1-abc.parquet"]
 
 
 def test_a_landed_file_that_vanished_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match="restore it, or reset its partition"):
-        PublishLanded(str(tmp_path)).publish(FOLDER, a_batch(str(tmp_path / "gone.parquet")), 1)
+        PublishLanded(str(tmp_path)).publish(MAIN, FOLDER, a_batch(str(tmp_path / "gone.parquet")), 1)
 
 
 def test_files_are_not_published_across_filesystems(tmp_path: Path) -> None:
@@ -106,19 +110,19 @@ def test_the_sweep_knows_a_recorded_file_however_its_root_is_spelled(tmp_path: P
 
 
 def test_checking_folders_leaves_nothing_behind(tmp_path: Path) -> None:
-    check_folders(str(tmp_path / "landing"), str(tmp_path / "out"), renaming=True)
+    check_folders(str(tmp_path / "landing"), [str(tmp_path / "out"), str(tmp_path / "copy")], renaming=True)
     assert files_below(str(tmp_path)) == []
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="file/out' cannot be written"):
-        check_folders(str(tmp_path / "landing"), str(tmp_path / "file" / "out"), renaming=True)
+        check_folders(str(tmp_path / "landing"), [str(tmp_path), str(tmp_path / "file" / "out")], renaming=True)
 
 
 def test_a_path_that_is_no_path_is_named() -> None:
     with pytest.raises(ConfigurationError, match="'nope://x/y' is not a path that can be written"):
-        check_folders("nope://x/y", "nope://x/y", renaming=False)
+        check_folders("nope://x/y", ["nope://x/y"], renaming=False)
 
 
 @pytest.mark.parametrize(
@@ -138,57 +142,3 @@ def test_safe_names_differ_where_their_texts_do() -> None:
     names = {safe_name(text) for text in ("a|b", "a:b", "a-b", "", "../x", "ä")}
     assert len(names) == 6
     assert all("/" not in name and ":" not in name and not name.startswith(".") for name in names)
-
-
-def staged(tmp_path: Path, *names: str) -> Path:
-    """What Spark left in the staging folder of the batch."""
-    folder = tmp_path / "out" / "_staging" / FOLDER / "shard-1-abc.1"
-    folder.mkdir(parents=True)
-    for name in names:
-        if name.endswith(".parquet"):
-            pq.write_table(pa.table({"n": [1]}), folder / name)
-        else:
-            (folder / name).touch()
-    return folder
-
-
-def transformed(tmp_path: Path) -> TransformedParquet:
-    return TransformedParquet(None, str(tmp_path / "out"), lambda records: records)  # type: ignore[arg-type]
-
-
-def test_a_transformed_batch_is_published_as_one_file(tmp_path: Path, landed: LandedBatch) -> None:
-    folder = staged(tmp_path, "part-0.parquet", "_SUCCESS")
-    transformed(tmp_path).publish(FOLDER, landed, 1)
-    assert (tmp_path / "out" / "shard-1-abc.parquet").exists() and not folder.exists()
-    assert Path(landed.file).exists(), "the landed file stays until the checkpoint"
-
-
-def test_a_transform_without_rows_publishes_nothing(tmp_path: Path, landed: LandedBatch) -> None:
-    staged(tmp_path, "_SUCCESS")
-    transformed(tmp_path).publish(FOLDER, landed, 1)
-    assert not (tmp_path / "out" / "shard-1-abc.parquet").exists()
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["part-0.parquet"], "is gone or not whole"),
-        ([], "is gone or not whole"),
-        (["part-0.parquet", "part-1.parquet", "_SUCCESS"], "expected one staged file, found 2"),
-    ],
-)
-def test_a_staged_batch_that_is_not_whole_is_never_published(
-    tmp_path: Path, landed: LandedBatch, names: list[str], message: str
-) -> None:
-    staged(tmp_path, *names)
-    with pytest.raises(DeliveryError, match=message):
-        transformed(tmp_path).publish(FOLDER, landed, 1)
-    assert not (tmp_path / "out" / "shard-1-abc.parquet").exists()
-    assert Path(landed.file).exists()
-
-
-def test_a_transformed_batch_that_was_published_is_not_published_again(tmp_path: Path, landed: LandedBatch) -> None:
-    staged(tmp_path, "part-0.parquet", "_SUCCESS")
-    transformed(tmp_path).publish(FOLDER, landed, 1)
-    transformed(tmp_path).publish(FOLDER, landed, 1)
-    assert [path.name for path in (tmp_path / "out").glob("*.parquet")] == ["shard-1-abc.parquet"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ from airflow_provider_coordination.sources.kinesis.errors import KinesisUnavaila
 from airflow_provider_coordination.sources.kinesis.leases import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import LandedBatch
 from airflow_provider_coordination.spark import ingestion
-from airflow_provider_coordination.spark.delivery import DeliveryError, PublishLanded
+from airflow_provider_coordination.spark.delivery import DeliveryError, Prepared, PublishLanded
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, MortalStore, crash_at
 
@@ -41,7 +41,7 @@ actions = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(actions, max_size=14))
 def test_every_event_is_delivered_once_whenever_jobs_die_and_shards_change(story: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -107,7 +107,7 @@ def test_a_failure_that_passes_within_the_job_is_forgotten(fleet: Fleet) -> None
     def mend(phase: str) -> None:
         sink.broken = sink.broken and phase != "delivered"  # the other shard's batch went through
 
-    assert fleet.run(mend, sink=sink).failed == {}
+    assert fleet.run(mend, delivery=sink).failed == {}
     partition = fleet.look.get(partition_key("s", EPOCH, "shard-0"))
     assert partition is not None and (partition.attempts, partition.last_error) == (0, None)
     assert fleet.delivered() == Counter(fleet.stream.sent)
@@ -137,20 +137,21 @@ class FailsForAWhile(PublishLanded):
 
     broken = True
 
-    def prepare(self, folder: str, batch: LandedBatch, fencing_token: int) -> None:
+    def prepare(self, folder: str, batch: LandedBatch, fencing_token: int, sinks: Collection[str]) -> Prepared:
         if self.broken and "shard-0" in folder:
             raise DeliveryError("the sink is broken")
+        return super().prepare(folder, batch, fencing_token, sinks)
 
 
 def test_a_batch_that_cannot_be_delivered_stays_landed_and_is_delivered_by_the_next_job(fleet: Fleet) -> None:
     fleet.stream.send(4)
     sink = FailsForAWhile(str(fleet.folder))
-    summary = fleet.run(sink=sink)
+    summary = fleet.run(delivery=sink)
     assert list(summary.failed.values()) == ["the sink is broken"]
     assert len(fleet.progress("shard-0").landed) == 1
     sink.broken = False
     fleet.clock.ahead += timedelta(minutes=1)
-    assert fleet.run(sink=sink).failed == {}
+    assert fleet.run(delivery=sink).failed == {}
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 

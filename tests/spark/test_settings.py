@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 from airflow_provider_coordination.stores import StoreSettings
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -26,9 +26,16 @@ SETTINGS = IngestSettings(
 )
 
 
+def a_sink(name: str = "copy", output: str = "/data/copy", where: str | None = None) -> tuple[SinkSettings, ...]:
+    return (SinkSettings(name=name, output=output, where=where),)
+
+
 def test_settings_survive_their_file(tmp_path: Path) -> None:
-    SETTINGS.write(tmp_path / "s.json")
-    assert IngestSettings.read(tmp_path / "s.json", NOW) == SETTINGS
+    settings = replace(
+        SETTINGS, sinks=(*a_sink(), *a_sink("large", "/data/large", "amount > 1")), downstream=("check",)
+    )
+    settings.write(tmp_path / "s.json")
+    assert IngestSettings.read(tmp_path / "s.json", NOW) == settings
 
 
 def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
@@ -90,6 +97,21 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
         ({"workers": 0}, "'workers' must be positive; got 0"),
         ({"max_duration_seconds": -1.0}, "'max_duration_seconds' must be positive"),
         ({"idle_seconds": -1.0}, "'idle_seconds' must not be negative"),
+        ({"schema": " "}, "'schema' must not be empty; leave it out"),
+        ({"max_parse_exceptions": -1}, "'max_parse_exceptions' must not be negative; got -1"),
+        ({"max_saved_parse_exceptions": 101}, "'max_saved_parse_exceptions' must be from 0 to 100; got 101"),
+        ({"sinks": a_sink(name="a b")}, "sink 'a b': the name is not usable"),
+        ({"sinks": a_sink(name="dead_letter")}, "sink 'dead_letter': the name is taken by the job itself"),
+        ({"sinks": a_sink(output="")}, "sink 'copy': its path must not be empty"),
+        ({"sinks": a_sink(where="")}, "sink 'copy': 'where' must not be empty"),
+        ({"sinks": (*a_sink(), *a_sink(output="/other"))}, "sink 'copy' is there twice"),
+        ({"sinks": a_sink(output="/data/clicks/")}, "where readers of sink 'main' would find it"),
+        ({"sinks": a_sink(output="/data/clicks/copy")}, "sink 'copy' is in '/data/clicks/copy', where readers of"),
+        ({"dead_letter": "/data"}, "sink 'main' is in '/data/clicks', where readers of sink 'dead_letter'"),
+        ({"sinks": a_sink(), "downstream": ("copy",)}, "handle 'copy' is the name of a sink"),
+        ({"downstream": ("a", "a")}, "handle 'a' is named twice"),
+        ({"downstream": ("",)}, "handle '' is not usable"),
+        ({"downstream": tuple(map(str, range(100)))}, "1 sinks and 100 handles are too many"),
         ({"transform": "module"}, "transform 'module' is not of the form 'module:function'"),
         ({"transform": ":f"}, "is not of the form"),
         ({"ownership_timeout_seconds": 10.0}, "at least four times the margin"),
@@ -103,3 +125,17 @@ def test_a_value_that_cannot_work_is_refused(changes: dict[str, Any], message: s
 def test_raw_batches_wait_below_the_output_unless_told_otherwise() -> None:
     assert SETTINGS.landing_root == "/data/clicks/_landing"
     assert replace(SETTINGS, landing="/scratch").landing_root == "/scratch"
+
+
+def test_a_folder_that_readers_of_the_dataset_pass_over_may_be_another_sinks() -> None:
+    replace(SETTINGS, dead_letter="/data/clicks/_dead").check()
+
+
+def test_the_dead_letters_are_published_first() -> None:
+    settings = replace(SETTINGS, dead_letter="/data/dead", sinks=a_sink())
+    assert [sink.name for sink in settings.all_sinks] == ["dead_letter", "main", "copy"]
+
+
+@pytest.mark.parametrize("changes", [{"transform": "m:f"}, {"schema": "a INT"}, {"where": "true"}, {"sinks": a_sink()}])
+def test_what_looks_into_the_records_is_not_published_as_it_was_landed(changes: dict[str, Any]) -> None:
+    assert SETTINGS.publishes_landed and not replace(SETTINGS, **changes).publishes_landed

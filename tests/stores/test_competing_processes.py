@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import UTC, datetime
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.kinesis.progress import TRIM_HORIZON, ShardProgress
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from tests.support.batches import a_batch, a_shard, begin_delivery, shard_key
 
 SOURCE = "clicks|PARTITION"
 PROCESSES = 16
@@ -131,4 +135,69 @@ def test_processes_that_create_the_same_partitions_create_each_once(url: str) ->
     created = [key for output, _ in outputs for key in output.split()]
     assert sorted(created) == [f"p{n:04}" for n in range(3000)]
     assert store.count_by_status(SOURCE)[PartitionStatus.UNASSIGNED] == 3000
+    store.close()
+
+
+RELEASER = """
+import sys
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.metrics import MetricTotals
+from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.stores import StoreSettings, open_store
+
+url, name, *set_ids = sys.argv[1:]
+totals = MetricTotals()
+coordinator = SourceCoordinator(open_store(StoreSettings.from_url(url)), "clicks", name, metrics=totals)
+coordinator.initialize()
+sets = AcknowledgmentSets(coordinator, SourceBatches())
+input()
+for n, set_id in enumerate(set_ids):
+    rejects = n % 2 and name == "sink-3"
+    sets.release(set_id, name, positive=not rejects, reason="no" if rejects else None)
+for metric, count in totals.totals.items():
+    print(metric, int(count))
+"""
+
+
+@pytest.mark.integration
+def test_processes_that_release_the_same_sets_at_once_end_each_once(any_url: str) -> None:
+    store = open_store(StoreSettings.from_url(any_url))
+    coordinator = SourceCoordinator(store, "clicks", "owner", ownership_timeout=timedelta(minutes=10))
+    coordinator.initialize()
+    shards = [shard_key(f"shard-{n:02}") for n in range(10)]
+    coordinator.create_partitions({key: a_shard(key).to_mapping() for key in shards})
+    coordinator.acquire(len(shards))
+    sinks = [f"sink-{n}" for n in range(4)]
+    made = [
+        begin_delivery(coordinator, key, a_batch(start, end), sinks).set_id
+        for key in shards
+        for start, end in ((TRIM_HORIZON, "5"), ("5", "9"))
+    ]
+    before = {key: coordinator.leased(key).version for key in shards}
+    releasers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RELEASER, any_url, sink, *made],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for sink in sinks
+    ]
+    outputs = [releaser.communicate("go\n", timeout=120) for releaser in releasers]
+    assert [errors for _, errors in outputs if "Traceback" in errors] == []
+    counted: Counter[str] = Counter()
+    for line in "".join(output for output, _ in outputs).splitlines():
+        metric, count = line.split()
+        counted[metric.removeprefix("coordination.")] += int(count)
+    # The first batch of each shard is acknowledged by all four, the second rejected by one of them.
+    assert (counted["acknowledgment_sets_acknowledged"], counted["acknowledgment_sets_rejected"]) == (10, 10)
+    assert counted["attempts_failed"] == 10
+    for key in shards:
+        partition = coordinator.get(key)
+        assert partition is not None
+        progress = ShardProgress.from_mapping(partition.progress)
+        assert (partition.version, partition.attempts) == (before[key] + 2, progress.landed[0].redeliver)
+        assert progress.checkpoint == "5" and [batch.end for batch in progress.landed] == ["9"]
     store.close()

@@ -21,7 +21,8 @@ from airflow_provider_coordination.sources.kinesis.leases import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress
 from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
 from airflow_provider_coordination.spark import ingestion, landing
-from airflow_provider_coordination.spark.delivery import PublishLanded
+from airflow_provider_coordination.spark.bad_records import BadRecords
+from airflow_provider_coordination.spark.delivery import Delivery, PublishLanded
 from airflow_provider_coordination.spark.ingestion import Ingestion, Summary
 from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land_shard
 from airflow_provider_coordination.spark.settings import IngestSettings
@@ -153,8 +154,9 @@ class Fleet:
     def work(
         self,
         observer: Callable[[str], None] = lambda phase: None,
-        sink: PublishLanded | None = None,
+        delivery: Delivery | None = None,
         store: CoordinationStore | None = None,
+        bad_records: BadRecords | None = None,
         **changes: Any,
     ) -> Summary:
         """Run a job to its end, within `without_spark`; an observer that raises `Crash` kills it where it stands."""
@@ -186,9 +188,10 @@ class Fleet:
             job_settings,
             None,  # type: ignore[arg-type]
             self.coordinator(job_settings.owner, store),
-            sink or PublishLanded(job_settings.output),
+            delivery or PublishLanded(job_settings.output, keep=bool(job_settings.downstream)),
             creation_epoch=EPOCH,
             stop=threading.Event(),
+            bad_records=bad_records,
             observer=dying,
         )
         try:

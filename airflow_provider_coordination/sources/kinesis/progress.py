@@ -1,8 +1,9 @@
 """What a shard's partition remembers: how far its data is delivered, and what is landed but not delivered.
 
 This is the only ledger of positions. A batch is fixed once it is in here: whoever owns the partition next
-delivers exactly the file it names. Batches follow each other without a gap, are delivered in order, and
-are cut at whole Kinesis records, so that a position is a sequence number without a sub-sequence number.
+delivers exactly the file it names. Batches follow each other without a gap and are cut at whole Kinesis records, so
+that a position is a sequence number without a sub-sequence number. Several may be in delivery at once and end in any
+order; the checkpoint moves over those that are acknowledged without a gap.
 """
 
 from __future__ import annotations
@@ -89,6 +90,9 @@ class LandedBatch:
     :param read_until: an instant (aware): every record that had arrived by then, up to here, is in this
         batch or before.
     :param fencing_token: of the lease under which it was written.
+    :param acknowledgment_set: the set that it waits for, once its delivery has begun.
+    :param acknowledged: whether it is delivered, and only waits for batches before it.
+    :param redeliver: whether an earlier delivery of it was rejected, so that what lies in a sink is replaced.
     :raises ValueError: if it ends before it starts, or is a position that cannot be.
     """
 
@@ -101,6 +105,9 @@ class LandedBatch:
     end_of_shard: bool
     read_until: datetime | None
     fencing_token: int
+    acknowledgment_set: str | None = None
+    acknowledged: bool = False
+    redeliver: bool = False
 
     def __post_init__(self) -> None:
         if position_order(self.end) < position_order(self.start):
@@ -185,24 +192,43 @@ class ShardProgress:
             )
         return replace(self, landed=(*self.landed, batch), children=children, end_of_shard=batch.end_of_shard)
 
-    def delivered(self, batch_id: str) -> ShardProgress:
-        """Return it with the first landed batch delivered: the checkpoint is at its end.
+    def batch(self, batch_id: str) -> LandedBatch | None:
+        """Return a batch that is landed and not passed by the checkpoint; None if there is none of this name."""
+        return next((batch for batch in self.landed if batch.batch_id == batch_id), None)
 
-        :param batch_id: of the first landed batch; no other can be delivered before it.
-        :raises ValueError: if it is another one, or none is landed.
+    def in_delivery(self, batch_id: str, set_id: str) -> ShardProgress:
+        """Return it with a batch waiting for this acknowledgment set.
+
+        :raises ValueError: if no such batch is landed, or it is acknowledged.
         """
-        if not self.landed or self.landed[0].batch_id != batch_id:
-            first = f"'{self.landed[0].batch_id}'" if self.landed else "none"
-            raise ValueError(
-                f"shard '{self.shard_id}': batch '{batch_id}' is not the next to deliver, which is {first}"
-            )
-        batch, *rest = self.landed
-        return replace(
-            self,
-            checkpoint=batch.end,
-            landed=tuple(rest),
-            delivered_until=batch.read_until or self.delivered_until,
-        )
+        return self._with(batch_id, acknowledgment_set=set_id)
+
+    def acknowledged(self, batch_id: str) -> ShardProgress:
+        """Return it with a batch delivered, and the checkpoint at the end of all that is without a gap.
+
+        :raises ValueError: if no such batch is landed, or it is acknowledged.
+        """
+        marked = self._with(batch_id, acknowledgment_set=None, acknowledged=True)
+        checkpoint, delivered_until, left = marked.checkpoint, marked.delivered_until, list(marked.landed)
+        while left and left[0].acknowledged:
+            batch = left.pop(0)
+            checkpoint, delivered_until = batch.end, batch.read_until or delivered_until
+        return replace(marked, checkpoint=checkpoint, landed=tuple(left), delivered_until=delivered_until)
+
+    def rejected(self, batch_id: str) -> ShardProgress:
+        """Return it with a batch that has to be delivered again, from its file.
+
+        :raises ValueError: if no such batch is landed, or it is acknowledged.
+        """
+        return self._with(batch_id, acknowledgment_set=None, redeliver=True)
+
+    def _with(self, batch_id: str, **changes: Any) -> ShardProgress:
+        batch = self.batch(batch_id)
+        if batch is None or batch.acknowledged:
+            known = ", ".join(repr(b.batch_id) for b in self.landed if not b.acknowledged) or "none"
+            raise ValueError(f"shard '{self.shard_id}': batch '{batch_id}' is not to be delivered; to deliver: {known}")
+        landed = tuple(replace(b, **changes) if b.batch_id == batch_id else b for b in self.landed)
+        return replace(self, landed=landed)
 
     def from_the_beginning(self) -> ShardProgress:
         """Return it as if nothing of the shard was ever read: what was delivered is delivered again."""

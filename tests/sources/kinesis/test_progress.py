@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -15,14 +15,14 @@ from airflow_provider_coordination.coordination.settings import write_settings
 from airflow_provider_coordination.sources.kinesis.progress import (
     TRIM_HORIZON,
     ChildShard,
-    LandedBatch,
     ProgressFormatError,
     ShardProgress,
     batch_id,
     position_order,
 )
+from tests.support.batches import HOUR, NOON
+from tests.support.batches import a_batch as batch
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 FRESH = ShardProgress(
     stream="clicks",
     shard_id="shard-1",
@@ -31,21 +31,6 @@ FRESH = ShardProgress(
     ending_hash_key="9",
 )
 CHILD = ChildShard(shard_id="shard-2", parent_shard_ids=("shard-1",), starting_hash_key="0", ending_hash_key="4")
-
-
-def batch(start: str, end: str, **changes: Any) -> LandedBatch:
-    landed = LandedBatch(
-        batch_id=f"batch-to-{end}",
-        start=start,
-        end=end,
-        file=f"{end}.parquet",
-        records=10,
-        bytes=100,
-        end_of_shard=False,
-        read_until=NOON,
-        fencing_token=3,
-    )
-    return replace(landed, **changes)
 
 
 def test_a_new_shard_is_read_from_its_earliest_record_on() -> None:
@@ -59,8 +44,12 @@ def test_landing_moves_the_reading_position_and_not_the_checkpoint() -> None:
     assert (progress.landed_position, progress.checkpoint) == ("9", TRIM_HORIZON)
 
 
-def test_delivery_moves_the_checkpoint_to_the_end_of_the_batch() -> None:
-    progress = FRESH.landing(batch(TRIM_HORIZON, "5")).landing(batch("5", "9")).delivered("batch-to-5")
+def in_delivery(progress: ShardProgress, batch_id: str) -> ShardProgress:
+    return progress.in_delivery(batch_id, "a set")
+
+
+def test_an_acknowledgment_moves_the_checkpoint_to_the_end_of_the_batch() -> None:
+    progress = FRESH.landing(batch(TRIM_HORIZON, "5")).landing(batch("5", "9")).acknowledged("batch-to-5")
 
     assert (progress.checkpoint, progress.landed_position, progress.delivered_until) == ("5", "9", NOON)
 
@@ -70,38 +59,94 @@ def test_a_batch_that_does_not_continue_what_is_landed_is_refused() -> None:
         FRESH.landing(batch(TRIM_HORIZON, "5")).landing(batch("6", "9"))
 
 
-def test_a_batch_cannot_be_delivered_before_the_ones_before_it() -> None:
-    progress = FRESH.landing(batch(TRIM_HORIZON, "5")).landing(batch("5", "9"))
-
-    with pytest.raises(ValueError, match="not the next to deliver, which is 'batch-to-5'"):
-        progress.delivered("batch-to-9")
+def three_batches() -> ShardProgress:
+    later = [batch("5", "9", read_until=NOON + HOUR), batch("9", "12", read_until=NOON + 2 * HOUR)]
+    return FRESH.landing(batch(TRIM_HORIZON, "5")).landing(later[0]).landing(later[1])
 
 
-def test_a_batch_cannot_be_delivered_twice() -> None:
-    progress = FRESH.landing(batch(TRIM_HORIZON, "5")).delivered("batch-to-5")
+def test_an_acknowledgment_after_a_gap_waits_for_the_ones_before_it() -> None:
+    progress = three_batches().acknowledged("batch-to-9")
 
-    with pytest.raises(ValueError, match="which is none"):
-        progress.delivered("batch-to-5")
+    assert (progress.checkpoint, progress.delivered_until, len(progress.landed)) == (TRIM_HORIZON, None, 3)
+    assert [b.acknowledged for b in progress.landed] == [False, True, False]
+
+
+def test_the_checkpoint_moves_over_all_that_is_acknowledged_without_a_gap_and_no_further() -> None:
+    progress = three_batches().acknowledged("batch-to-9").acknowledged("batch-to-5")
+
+    assert (progress.checkpoint, progress.delivered_until) == ("9", NOON + HOUR)
+    assert [b.batch_id for b in progress.landed] == ["batch-to-12"]
+
+
+@given(st.permutations([5, 9, 12]))
+def test_in_whatever_order_batches_are_acknowledged_all_of_them_count_in_the_end(order: list[int]) -> None:
+    progress = three_batches()
+    seen = []
+    for end in order:
+        progress = progress.acknowledged(f"batch-to-{end}")
+        seen.append(position_order(progress.checkpoint))
+
+    assert seen == sorted(seen)
+    assert (progress.checkpoint, progress.landed, progress.delivered_until) == ("12", (), NOON + 2 * HOUR)
+
+
+def test_a_rejected_batch_stops_the_checkpoint_until_it_is_delivered_again() -> None:
+    waiting = three_batches().in_delivery("batch-to-5", "a set").in_delivery("batch-to-9", "another")
+    rejected = waiting.rejected("batch-to-5").acknowledged("batch-to-9")
+
+    assert rejected.checkpoint == TRIM_HORIZON
+    first = rejected.landed[0]
+    assert (first.acknowledgment_set, first.redeliver, first.acknowledged) == (None, True, False)
+    assert rejected.in_delivery("batch-to-5", "a third").acknowledged("batch-to-5").checkpoint == "9"
+
+
+def test_a_batch_waits_for_the_set_of_its_last_delivery() -> None:
+    progress = three_batches().in_delivery("batch-to-9", "first").in_delivery("batch-to-9", "second")
+
+    assert [b.acknowledgment_set for b in progress.landed] == [None, "second", None]
+    assert progress.batch("batch-to-9") == progress.landed[1] and progress.batch("batch-to-8") is None
+
+
+@pytest.mark.parametrize("act", [ShardProgress.acknowledged, ShardProgress.rejected, in_delivery])
+def test_only_what_is_to_be_delivered_can_be_in_delivery_acknowledged_or_rejected(
+    act: Callable[[ShardProgress, str], ShardProgress],
+) -> None:
+    progress = three_batches().acknowledged("batch-to-9").acknowledged("batch-to-5")
+    waits_after_a_gap = three_batches().acknowledged("batch-to-9")
+
+    with pytest.raises(ValueError, match="batch 'batch-to-5' is not to be delivered; to deliver: 'batch-to-12'"):
+        act(progress, "batch-to-5")
+    with pytest.raises(ValueError, match="to deliver: 'batch-to-5', 'batch-to-12'"):
+        act(waits_after_a_gap, "batch-to-9")
+    with pytest.raises(ValueError, match="to deliver: none"):
+        act(FRESH, "batch-to-5")
 
 
 def test_a_batch_that_does_not_say_until_when_keeps_what_is_known() -> None:
     progress = FRESH.landing(batch(TRIM_HORIZON, "5")).landing(batch("5", "9", read_until=None))
 
-    assert progress.delivered("batch-to-5").delivered("batch-to-9").delivered_until == NOON
+    assert progress.acknowledged("batch-to-5").acknowledged("batch-to-9").delivered_until == NOON
 
 
 def test_a_shard_is_finished_when_its_end_is_delivered() -> None:
     ended = FRESH.landing(batch(TRIM_HORIZON, "5", end_of_shard=True), (CHILD,))
 
     assert not ended.is_finished
-    assert ended.delivered("batch-to-5").is_finished
-    assert ended.delivered("batch-to-5").children == (CHILD,)
+    assert ended.acknowledged("batch-to-5").is_finished
+    assert ended.acknowledged("batch-to-5").children == (CHILD,)
+
+
+def test_a_shard_whose_end_is_delivered_before_what_comes_before_is_not_finished() -> None:
+    ended = FRESH.landing(batch(TRIM_HORIZON, "5")).landing(batch("5", "9", end_of_shard=True), (CHILD,))
+
+    assert not ended.acknowledged("batch-to-9").is_finished
+    assert ended.acknowledged("batch-to-9").acknowledged("batch-to-5").is_finished
 
 
 def test_a_shard_that_ended_empty_is_finished_by_a_batch_without_records() -> None:
     end = batch(TRIM_HORIZON, TRIM_HORIZON, records=0, bytes=0, file="", end_of_shard=True, batch_id="end")
 
-    assert FRESH.landing(end).delivered("end").is_finished
+    assert FRESH.landing(end).acknowledged("end").is_finished
 
 
 def test_nothing_lands_after_the_end_of_a_shard() -> None:
@@ -121,28 +166,34 @@ def test_a_batch_cannot_end_before_it_starts() -> None:
         batch("10", "9")
 
 
+ACTS = [ShardProgress.acknowledged, ShardProgress.rejected, in_delivery]
 INSTANTS = st.none() | st.datetimes(min_value=datetime(2000, 1, 1), timezones=st.just(UTC))
 
 
 @given(
     steps=st.lists(st.tuples(st.integers(0, 10**30), INSTANTS), max_size=4),
-    deliveries=st.integers(0, 4),
+    acts=st.lists(st.sampled_from(ACTS), max_size=4),
     ends=st.booleans(),
 )
 def test_progress_survives_being_stored_as_json(
-    steps: list[tuple[int, datetime | None]], deliveries: int, ends: bool
+    steps: list[tuple[int, datetime | None]],
+    acts: list[Callable[[ShardProgress, str], ShardProgress]],
+    ends: bool,
 ) -> None:
     progress = FRESH
     position = 0
     for step, read_until in steps:
         position += step
-        progress = progress.landing(batch(progress.landed_position, str(position), read_until=read_until))
+        name = f"batch-{len(progress.landed)}"
+        progress = progress.landing(
+            batch(progress.landed_position, str(position), read_until=read_until, batch_id=name)
+        )
     if ends:
         progress = progress.landing(
             batch(progress.landed_position, progress.landed_position, end_of_shard=True), (CHILD,)
         )
-    for landed in progress.landed[:deliveries]:
-        progress = progress.delivered(landed.batch_id)
+    for landed, act in zip(progress.landed, acts, strict=False):
+        progress = act(progress, landed.batch_id)
 
     assert ShardProgress.from_mapping(json.loads(json.dumps(progress.to_mapping()))) == progress
 
@@ -165,6 +216,7 @@ STORED = FRESH.landing(batch(TRIM_HORIZON, "5")).to_mapping()
         pytest.param(STORED | {"sub_checkpoint": 3}, id="a field of a newer version"),
         pytest.param(STORED | {"landed": [{}]}, id="a batch without fields"),
         pytest.param(STORED | {"landed": [STORED["landed"][0] | {"end": "x"}]}, id="no position"),
+        pytest.param(STORED | {"landed": [STORED["landed"][0] | {"acknowledged": "yes"}]}, id="no truth value"),
         pytest.param(STORED | {"landed": 5}, id="no list"),
         pytest.param(STORED | {"landed": [7]}, id="no object"),
         pytest.param(STORED | {"checkpoint": "LATEST"}, id="a checkpoint that is no position"),
@@ -175,6 +227,13 @@ STORED = FRESH.landing(batch(TRIM_HORIZON, "5")).to_mapping()
 def test_a_stored_progress_that_cannot_be_trusted_is_refused(stored: dict[str, Any]) -> None:
     with pytest.raises(ProgressFormatError, match="stored progress"):
         ShardProgress.from_mapping(stored)
+
+
+def test_a_batch_that_was_landed_before_there_were_acknowledgment_sets_waits_for_none() -> None:
+    added = {"acknowledgment_set", "acknowledged", "redeliver"}
+    former = {name: value for name, value in STORED["landed"][0].items() if name not in added}
+
+    assert ShardProgress.from_mapping(STORED | {"landed": [former]}) == FRESH.landing(batch(TRIM_HORIZON, "5"))
 
 
 def test_positions_compare_as_numbers_after_trim_horizon() -> None:

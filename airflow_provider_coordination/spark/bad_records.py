@@ -1,0 +1,256 @@
+"""Records that cannot be delivered as they are: how they are found, told from other trouble, and counted.
+
+A record is bad only if it fails by itself. What executors, files, networks and sessions do is never a record's fault:
+it fails the batch, which is tried again.
+"""
+
+from __future__ import annotations
+
+import builtins
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
+
+log = logging.getLogger(__name__)
+
+MAX_FAILING = 20
+"""How many records of one batch may make a transform raise, before the transform is taken to be wrong. Each is searched
+for, which takes seconds."""
+WAYS = 8
+"""Into how many parts the search divides what fails. A probe that fails costs a Python worker and so several that pass;
+more parts mean fewer of the former and more of the latter."""
+SPREAD = 5
+"""How many records, spread over a batch, are tried alone to see whether everything fails."""
+ERROR_CHARACTERS = 500
+PAYLOAD_CHARACTERS = 200
+
+POSITION = ("sequence_number", "sub_sequence_number")
+"""What tells a record from the others of its batch."""
+BAD_SCHEMA = pa.schema(
+    [
+        pa.field("sequence_number", pa.string()),
+        pa.field("sub_sequence_number", pa.int64()),
+        pa.field("error", pa.string()),
+        pa.field("stage", pa.string()),
+    ]
+)
+"""What is known of a bad record when it is found."""
+DEAD_LETTER_SCHEMA = pa.schema(
+    [
+        pa.field("error", pa.string()),
+        pa.field("source", pa.string()),
+        *(RECORD_SCHEMA.field(n).with_nullable(True) for n in range(7)),
+        pa.field("stage", pa.string()),
+        pa.field("_batch_id", pa.string()),
+        pa.field("failed_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+"""The columns of the dead-letter sink; `docs/sinks.md` describes them."""
+
+RECORD_STATES = ("22", "38", "39", "P0001")
+"""SQLSTATEs, or their classes, of errors in data and in the user's functions."""
+NOT_OF_A_RECORD = (OSError, ImportError, MemoryError, SystemError, SystemExit, KeyboardInterrupt)
+"""What a user's function raises where its surroundings are to blame: connections, files, modules, memory."""
+
+
+class Stage(StrEnum):
+    """Where a record turned out to be bad."""
+
+    SCHEMA = "schema"
+    """Its payload is not what the schema says."""
+    TRANSFORM = "transform"
+    """The transform raised on it, or marked it."""
+
+
+def bad_records(positions: pa.Table, errors: pa.Array | pa.ChunkedArray, stage: Stage) -> pa.Table:
+    """Return what is known of bad records.
+
+    :param positions: a table with the columns of `POSITION`.
+    :param errors: what is wrong with each.
+    """
+    columns = [*(positions.column(name) for name in POSITION), errors, pa.repeat(str(stage), positions.num_rows)]
+    return pa.table(dict(zip(BAD_SCHEMA.names, columns, strict=True))).cast(BAD_SCHEMA)
+
+
+def dead_letters(bad: pa.Table, landed: pa.Table, source: str, batch_id: str, at: datetime) -> pa.Table:
+    """Return bad records as the dead-letter sink keeps them, in the order of the batch.
+
+    :param bad: of `BAD_SCHEMA`.
+    :param landed: the batch's records as they were landed.
+    """
+    rows = pc.indices_nonzero(pc.is_in(landed.column("sequence_number"), bad.column("sequence_number")))
+    numbered = landed.take(rows).drop_columns("_batch_id").append_column("_row", rows)
+    found = bad.join(numbered, list(POSITION), join_type="left outer").sort_by("_row")
+    constant = {"source": source, "_batch_id": batch_id, "failed_at": at}
+    columns = [
+        pa.repeat(pa.scalar(constant[f.name], f.type), found.num_rows) if f.name in constant else found.column(f.name)
+        for f in DEAD_LETTER_SCHEMA
+    ]
+    return pa.Table.from_arrays(columns, schema=DEAD_LETTER_SCHEMA)
+
+
+def samples(letters: pa.Table, limit: int) -> list[dict[str, Any]]:
+    """Return the last of some dead letters as a summary tells of them, with error and payload cut short."""
+    return [
+        {
+            "shard_id": row["shard_id"],
+            "sequence_number": row["sequence_number"],
+            "sub_sequence_number": row["sub_sequence_number"],
+            "stage": row["stage"],
+            "error": row["error"][:ERROR_CHARACTERS],
+            "data": (row["data"] or b"")[:PAYLOAD_CHARACTERS].decode(errors="backslashreplace"),
+        }
+        for row in letters.slice(max(0, letters.num_rows - limit)).to_pylist()
+    ]
+
+
+class BadRecords:
+    """What one job finds wrong with records: its budget, its count and its samples. Safe to use from several threads.
+
+    A batch that is tried again counts once.
+
+    :param limit: most bad records that the job puts up with; None for any number.
+    :param saved: how many samples to keep, the latest ones.
+    """
+
+    def __init__(self, limit: int | None = None, saved: int = 0) -> None:
+        self._limit = limit
+        self.saved = saved
+        self._counts: dict[str, int] = {}
+        self._samples: dict[str, list[dict[str, Any]]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def total(self) -> int:
+        """How many bad records were found."""
+        with self._lock:
+            return sum(self._counts.values())
+
+    @property
+    def samples(self) -> list[dict[str, Any]]:
+        """The latest samples, in the order in which their batches were looked at."""
+        with self._lock:
+            found = [sample for of_batch in self._samples.values() for sample in of_batch]
+        return found[max(0, len(found) - self.saved) :]
+
+    def left(self, batch_id: str) -> int | None:
+        """Return how many bad records a batch may have; None for any number."""
+        with self._lock:
+            return None if self._limit is None else max(0, self._limit - self._others(batch_id))
+
+    def note(self, batch_id: str, count: int, found: Sequence[dict[str, Any]] = ()) -> None:
+        """Note how many bad records a batch has.
+
+        :param found: samples of them.
+        :raises DeliveryError: if that is more than the job puts up with.
+        """
+        with self._lock:
+            self._counts.pop(batch_id, None)
+            self._samples.pop(batch_id, None)
+            if count:
+                self._counts[batch_id] = count
+                self._samples[batch_id] = list(found)
+            while len(self._samples) > 1 and self._samples_without_the_first() >= self.saved:
+                del self._samples[next(iter(self._samples))]
+            total = sum(self._counts.values())
+        if count and self._limit is not None and total > self._limit:
+            raise DeliveryError(
+                f"batch {batch_id}: {count} bad records make {total} in this run, more than "
+                f"'max_parse_exceptions' = {self._limit}; nothing of the batch is published. Mend the schema, the "
+                "transform or the producer, or raise the limit"
+            )
+
+    def _samples_without_the_first(self) -> int:
+        return sum(len(of_batch) for of_batch in list(self._samples.values())[1:])
+
+    def _others(self, batch_id: str) -> int:
+        return sum(count for name, count in self._counts.items() if name != batch_id)
+
+
+Fails = Callable[[int, int], str | None]
+"""Tells the error of the rows from the first number up to the second, exclusive; None if they pass."""
+
+
+def fails_everywhere(size: int, fails: Fails) -> str | None:
+    """Return the error if rows that are spread over all of them fail, each alone; None if one passes."""
+    error = None
+    for row in sorted({(size - 1) * n // (SPREAD - 1) for n in range(SPREAD)}):
+        if (error := fails(row, row + 1)) is None:
+            return None
+    return error
+
+
+def find_failing(size: int, fails: Fails) -> Iterator[tuple[int, str]]:
+    """Yield the rows that fail, in order, each with its error, out of rows that are known to fail together.
+
+    Every row that is yielded was seen to fail by itself. The search ends early if a failure is not to be had again.
+
+    :param size: how many rows there are.
+    :param fails: tries them.
+    """
+    low, high = 0, size  # holds a row that fails; what is before it is settled, what is after it is unknown
+    while True:
+        error = None
+        while high - low > 1:
+            step = -(-(high - low) // WAYS)
+            parts = [(start, min(start + step, high)) for start in range(low, high, step)]
+            for low, high in parts[:-1]:
+                if (error := fails(low, high)) is not None:
+                    break
+            else:
+                low, high = parts[-1]  # by elimination
+        error = error or fails(low, high)
+        if error is None:
+            return
+        yield low, error
+        if high == size or fails(high, size) is None:
+            return
+        low, high = high, size
+
+
+def is_of_a_record(error: BaseException) -> bool:
+    """Tell whether a query failed because of the data or of the user's functions, rather than of its surroundings."""
+    if not sql_state(error).startswith(RECORD_STATES):
+        return False
+    raised = getattr(builtins, _raised_in_python(str(error)).partition(":")[0].rpartition(".")[2].strip(), None)
+    return not (isinstance(raised, type) and issubclass(raised, NOT_OF_A_RECORD))
+
+
+def sql_state(error: BaseException) -> str:
+    """Return the SQLSTATE of a query's error, or of what caused it; empty if it has none."""
+    origin: Any = getattr(error, "_origin", None) or getattr(error, "java_exception", None) or error
+    while origin is not None:
+        try:
+            if state := origin.getSqlState():
+                return str(state)
+        except Exception:  # not every exception of Java has it, and only a call tells
+            log.debug("no SQLSTATE: %s", type(origin))
+        origin = origin.getCause() if hasattr(origin, "getCause") else None
+    return ""
+
+
+def error_text(error: BaseException) -> str:
+    """Return what is wrong, in one line, without the traces of Python and the JVM."""
+    if raised := _raised_in_python(str(error)):
+        return raised
+    of_java = getattr(error, "java_exception", None)
+    text = str(error) if of_java is None else str(of_java.toString())
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if of_java is not None else f"{type(error).__name__}: {line}"
+
+
+def _raised_in_python(text: str) -> str:
+    """Return the last line of a Python traceback, `<exception>: <its message>`; empty if there is no traceback."""
+    lines = text.splitlines()
+    frames = [n for n, line in enumerate(lines) if line.startswith('  File "')]
+    after = lines[frames[-1] + 1 :] if frames else []
+    return next((line.strip() for line in after if line.strip() and not line.startswith(" ")), "")

@@ -1,0 +1,213 @@
+"""What one job has in delivery: the acknowledgment sets of its batches, from recording to the last sink's release.
+
+A batch is recorded together with its set. The job releases one reference for each of its sinks; the set's end moves
+the checkpoint, wherever it happens. A set that a former owner left pending is taken over: only the sinks that have not
+taken the batch get it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, ReleaseEffect
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import (
+    AcknowledgmentError,
+    AcknowledgmentSetNotFoundError,
+    PartitionNotOwnedError,
+)
+from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
+from airflow_provider_coordination.sources.kinesis.progress import LandedBatch, ShardProgress
+from airflow_provider_coordination.spark.delivery import Delivery, Prepared
+from airflow_provider_coordination.spark.landing import partition_folder
+from airflow_provider_coordination.spark.settings import IngestSettings
+
+log = logging.getLogger(__name__)
+
+
+class Deliveries:
+    """The batches that one job delivers. `deliver` is called from several threads, for different partitions.
+
+    :param settings: the job's.
+    :param coordinator: of the source, for the job's owner.
+    :param delivery: takes batches into sinks.
+    :param observer: told of the phases `delivering` and `delivered`.
+    """
+
+    def __init__(
+        self,
+        settings: IngestSettings,
+        coordinator: SourceCoordinator,
+        delivery: Delivery,
+        observer: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._coordinator = coordinator
+        self._delivery = delivery
+        self._observer = observer
+        self._sets = AcknowledgmentSets(coordinator, ShardBatches())
+        self._timeout = timedelta(seconds=settings.acknowledgment_timeout_seconds)
+        self._lock = threading.Lock()
+        self._in_hand: dict[str, AcknowledgmentSet] = {}  # sinks of this job still owe references
+        self._handed_on: dict[str, AcknowledgmentSet] = {}  # only others do
+
+    @property
+    def ownership_timeout(self) -> timedelta:
+        """How long a lease runs without renewal."""
+        return self._coordinator.ownership_timeout
+
+    def renew_due(self) -> None:
+        """Renew leases, and extend the sets of batches that this job still works on."""
+        self._coordinator.renew_due()
+        now = self._coordinator.clock.now()
+        for set_id, in_hand in list(self._in_hand.items()):
+            if in_hand.expires_at - now < self._timeout / 2 and self._coordinator.owns(in_hand.partition_key):
+                try:
+                    self._note_extended(self._sets.extend(set_id, self._timeout))
+                except AcknowledgmentError as error:  # it ended meanwhile; who delivers the batch finds out
+                    log.debug("%s", error)
+                    self._in_hand.pop(set_id, None)
+
+    def end_overdue(self) -> None:
+        """End the source's sets whose time is up, so that their batches are delivered again."""
+        self._sets.expire_overdue()
+
+    def purge(self) -> None:
+        """Delete sets that ended long ago."""
+        self._sets.purge()
+
+    def begin(self, key: str, batch: LandedBatch, progress: ShardProgress) -> AcknowledgmentSet:
+        """Record a batch, or begin to deliver it anew, with its set.
+
+        A batch without records owes nothing: it is acknowledged at once.
+
+        :param key: the batch's partition.
+        :param progress: the partition's, with the batch in it.
+        """
+        sinks = self._delivery.sinks if batch.file else ()
+        made = self._sets.begin(
+            key,
+            batch.batch_id,
+            [*sinks, *(self._settings.downstream if batch.file else ())],
+            timeout=self._timeout,
+            sinks=sinks,
+            progress=progress.to_mapping(),
+            run=self._settings.run,
+            batch={"start": batch.start, "end": batch.end, "records": batch.records, "bytes": batch.bytes},
+        )
+        if made.is_pending:
+            self._in_hand[made.set_id] = made
+        return made
+
+    def next_of(self, progress: ShardProgress) -> LandedBatch | None:
+        """Return the first batch of a partition that this job has to deliver; None if there is none."""
+        return next((batch for batch in progress.landed if self._is_mine(batch)), None)
+
+    def may_land(self, progress: ShardProgress) -> bool:
+        """Tell whether a partition may be read further: nothing is left to deliver, and not too much is pending."""
+        return (
+            not progress.end_of_shard
+            and self.next_of(progress) is None
+            and len(progress.landed) < self._settings.max_pending_batches
+        )
+
+    def deliver(self, key: str, batch: LandedBatch) -> Prepared | None:
+        """Take a batch into the sinks that do not have it yet, and release their references.
+
+        :returns: what became visible; None if there was nothing left to do.
+        :raises DeliveryError: if the batch cannot be delivered.
+        :raises PartitionNotOwnedError: if the lease is lost, or the set ended meanwhile.
+        """
+        waiting = self._set_of(key, batch)
+        if not waiting.is_pending:
+            return None
+        prepared = None
+        owed = [sink for sink in self._delivery.sinks if waiting.references.get(sink)]
+        if owed:
+            folder = partition_folder(self._coordinator.source_identifier, key)
+            token = self._coordinator.fencing_token(key)
+            prepared = self._delivery.prepare(folder, batch, token, owed)
+            self._observer("delivering")
+            for sink in owed:
+                if not self._coordinator.owns(key):  # the last look before the batch becomes visible
+                    self._coordinator.renew(key)
+                self._delivery.publish(sink, folder, batch, token)
+            self._observer("delivered")
+            for sink in owed:
+                waiting, effect = self._sets.release(waiting.set_id, sink, positive=True)
+                if effect is ReleaseEffect.LATE:
+                    raise PartitionNotOwnedError(f"{waiting} ended as {waiting.state} while its batch was delivered")
+        self._let_go(waiting)
+        return prepared
+
+    def reject(self, key: str, batch: LandedBatch, reason: str) -> bool:
+        """Say that a batch cannot be delivered, which gives its partition back; tell whether its set could be ended.
+
+        :raises PartitionNotOwnedError: if the lease is lost.
+        """
+        progress = ShardProgress.from_mapping(self._coordinator.leased(key).progress)
+        noted = progress.batch(batch.batch_id)
+        if noted is None or noted.acknowledgment_set is None:
+            return False
+        with suppress(AcknowledgmentError):
+            owed = [s for s, n in self._sets.get(noted.acknowledgment_set).references.items() if n]
+            sink = next((s for s in self._delivery.sinks if s in owed), None)
+            if sink is None:
+                return False
+            ended, _ = self._sets.release(
+                noted.acknowledgment_set,
+                sink,
+                positive=False,
+                release_id=f"{sink} failed",
+                reason=reason,
+                owned=True,
+            )
+            self._in_hand.pop(ended.set_id, None)
+            return not ended.is_pending
+        return False
+
+    def waits_until(self, progress: ShardProgress) -> datetime | None:
+        """Return until when a partition waits for others alone; None if there is work left, or nothing to wait for."""
+        waiting = [batch.acknowledgment_set for batch in progress.landed if not batch.acknowledged]
+        if not waiting or self.next_of(progress) is not None:
+            return None
+        return max(self._handed_on[set_id].expires_at for set_id in waiting if set_id is not None)
+
+    def pending_of(self, progress: ShardProgress) -> list[str]:
+        """Return the sets of a partition that only others still owe references to."""
+        return [b.acknowledgment_set for b in progress.landed if b.acknowledgment_set in self._handed_on]
+
+    def _note_extended(self, extended: AcknowledgmentSet) -> None:
+        with self._lock:  # the thread that delivers may have let it go in this moment
+            if extended.set_id in self._in_hand:
+                self._in_hand[extended.set_id] = extended
+
+    def _let_go(self, waiting: AcknowledgmentSet) -> None:
+        with self._lock:
+            self._in_hand.pop(waiting.set_id, None)
+            if waiting.is_pending:
+                self._handed_on[waiting.set_id] = waiting
+
+    def _is_mine(self, batch: LandedBatch) -> bool:
+        return not batch.acknowledged and batch.acknowledgment_set not in self._handed_on
+
+    def _set_of(self, key: str, batch: LandedBatch) -> AcknowledgmentSet:
+        """Return the set that a batch waits for, perhaps a former owner's, or begin one."""
+        set_id = batch.acknowledgment_set
+        known = None
+        if set_id is not None:
+            with suppress(AcknowledgmentSetNotFoundError):
+                known = self._in_hand.get(set_id) or self._sets.get(set_id)
+        if known is not None and known.is_pending and set(known.sinks) != set(self._delivery.sinks):
+            log.warning("%s: the sinks of the job have changed since; the batch is delivered anew", known)
+            self._sets.cancel(known.set_id, "the sinks of the job have changed")
+            known = None
+        if known is None or not known.is_pending:
+            return self.begin(key, batch, ShardProgress.from_mapping(self._coordinator.leased(key).progress))
+        self._in_hand[known.set_id] = known
+        return known

@@ -1,0 +1,163 @@
+"""What a record's payload is: JSON of a given schema, parsed into columns beside the raw ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField, StructType
+
+ERROR = "_error"
+"""The column by which a transform marks a row as bad."""
+RESERVED = {ERROR, *RECORD_SCHEMA.names}
+CORRUPT = "_coordination_corrupt"
+END = "_coordination_end"
+STRICT = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": CORRUPT,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+"""Spark's parser takes more for JSON than JSON is."""
+
+
+class JsonPayload:
+    """Parses payloads that are one JSON object each. Needs a session to be there.
+
+    A field that is missing is null; one that is declared NOT NULL must be there. Fields that the schema does not name
+    are passed over.
+
+    :param ddl: the schema, such as `id STRING NOT NULL, amount DOUBLE`.
+    :raises ConfigurationError: if it is no schema, or names a column that records have already.
+    """
+
+    def __init__(self, ddl: str) -> None:
+        self._schema = _parse(ddl)
+        self.names = self._schema.names
+
+    def parsed(self, records: DataFrame) -> DataFrame:
+        """Return the records with the columns of the schema; nothing but nulls where the payload does not fit."""
+        from pyspark.sql import functions
+
+        payload = functions.from_json(_text(), self._schema, STRICT)
+        columns = [payload.getField(name).alias(name) for name in self.names]
+        return records.select("*", *columns)
+
+    def fitting(self, records: DataFrame) -> DataFrame:
+        """Return the records whose payload fits."""
+        return records.where(self._fits())
+
+    def unfit(self, records: DataFrame) -> DataFrame:
+        """Return position and `error` of the records whose payload does not fit."""
+        return records.where(~self._fits()).select(
+            "sequence_number", "sub_sequence_number", self._reason().alias("error")
+        )
+
+    def _fits(self) -> Column:
+        from pyspark.sql import functions
+        from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
+
+        # Spark stops at the end of the first value and does not look at what follows. Within an array that is within an
+        # object, what follows is an error, or a second element, or hides the end.
+        around = StructType(
+            [
+                StructField("records", ArrayType(self._schema)),
+                StructField(END, IntegerType()),
+                StructField(CORRUPT, StringType()),
+            ]
+        )
+        whole = functions.concat(functions.lit('{"records":['), _text(), functions.lit(f'],"{END}":1}}'))
+        parsed = functions.from_json(whole, around, STRICT)
+        # As a function of one value: a filter evaluates anew whatever it names twice.
+        return functions.is_valid_utf8(_text()) & functions.exists(functions.array(parsed), self._is_one)
+
+    def _is_one(self, parsed: Column) -> Column:
+        """Tell whether what was parsed is one object that has all that it must have."""
+        from pyspark.sql import functions
+
+        records = parsed.getField("records")
+        found = functions.get(records, functions.lit(0))
+        fits = parsed.getField(CORRUPT).isNull() & parsed.getField(END).isNotNull() & (functions.size(records) == 1)
+        for column in (found, *(found.getField(field.name) for field in self._required)):
+            fits = fits & column.isNotNull()
+        return functions.coalesce(fits, functions.lit(False))
+
+    def _reason(self) -> Column:
+        from pyspark.sql import functions
+
+        payload = functions.from_json(_text(), self._schema, STRICT)
+        wrong = [
+            functions.when(
+                payload.getField(field.name).isNull() & _given(field).isNotNull(),
+                functions.lit(f"field '{field.name}' is no {field.dataType.simpleString().upper()}"),
+            )
+            for field in self._schema.fields
+        ]
+        missing = [
+            functions.when(_given(field).isNull(), functions.lit(f"field '{field.name}' is missing"))
+            for field in self._required
+        ]
+        named = functions.concat_ws("; ", *wrong, *missing)
+        return (
+            functions.when(~functions.is_valid_utf8(_text()), functions.lit("the payload is not UTF-8"))
+            .when(functions.get_json_object(_text(), "$").isNull(), functions.lit("the payload is not JSON"))
+            .when(
+                functions.try_parse_json(_text()).isNull(),
+                functions.lit("the payload is not JSON, or a key is there twice"),
+            )
+            .when(functions.json_object_keys(_text()).isNull(), functions.lit("the payload is not a JSON object"))
+            .when(named != "", functions.concat(functions.lit("the payload does not fit the schema: "), named))
+            .otherwise(functions.lit("the payload is not one JSON object, or does not fit the schema"))
+        )
+
+    @property
+    def _required(self) -> list[StructField]:
+        return [field for field in self._schema.fields if not field.nullable]
+
+
+def _text() -> Column:
+    from pyspark.sql import functions
+
+    return functions.col("data").cast("string")
+
+
+def _given(field: StructField) -> Column:
+    from pyspark.sql import functions
+
+    quoted = field.name.replace("'", "\\'")
+    return functions.get_json_object(_text(), f"$['{quoted}']")
+
+
+def _parse(ddl: str) -> StructType:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        schema = StructType.fromDDL(ddl)
+    except PySparkException as error:
+        raise ConfigurationError(
+            f"schema {ddl!r} cannot be parsed: {_first_line(error)}; give columns and types, such as "
+            "'id STRING NOT NULL, amount DOUBLE'"
+        ) from None
+    if not isinstance(schema, StructType) or not schema.fields:
+        raise ConfigurationError(
+            f"schema {ddl!r} names no columns; give columns and types, such as 'id STRING NOT NULL, amount DOUBLE'"
+        )
+    lowered = [name.lower() for name in schema.names]
+    for name in lowered:
+        if name in RESERVED or name.startswith("_coordination_"):
+            raise ConfigurationError(
+                f"schema {ddl!r}: column {name!r} is one that every record has already, or one of ours; leave 'schema' "
+                "out and parse 'data' in the transform under another name"
+            )
+        if lowered.count(name) > 1:
+            raise ConfigurationError(f"schema {ddl!r}: column {name!r} is there twice; name each column once")
+    return schema
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

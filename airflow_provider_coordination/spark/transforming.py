@@ -1,0 +1,468 @@
+"""Delivery through Spark: payloads are parsed, records transformed and routed to sinks, bad ones to the dead letters.
+
+The transform runs once for a batch, however many sinks there are. A record on which it raises is looked for by halving
+the batch, and the rest goes on without it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_coordination.coordination.clock import Clock, SystemClock
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.kinesis.progress import LandedBatch
+from airflow_provider_coordination.spark.bad_records import (
+    BAD_SCHEMA,
+    DEAD_LETTER_SCHEMA,
+    MAX_FAILING,
+    POSITION,
+    BadRecords,
+    Fails,
+    Stage,
+    bad_records,
+    dead_letters,
+    error_text,
+    fails_everywhere,
+    find_failing,
+    is_of_a_record,
+    samples,
+)
+from airflow_provider_coordination.spark.delivery import DeliveryError, Prepared, Transform
+from airflow_provider_coordination.spark.payload import ERROR, JsonPayload
+from airflow_provider_coordination.spark.settings import DEAD_LETTER
+from airflow_provider_coordination.spark.sinks import ParquetSink, parquet_files
+from airflow_provider_coordination.spark.storage import (
+    delete_file,
+    delete_folder,
+    exists,
+    join,
+    make_folder,
+    publish,
+    read_table,
+    row_count,
+    write_table,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger(__name__)
+
+ROUTE = "_coordination_to_{}"
+"""The columns that say, in what is staged for all sinks, which of them take a row."""
+MARKED = tuple(f"_coordination_{name}" for name in POSITION)
+"""The columns that say, there, which record a marked row is."""
+RECORDS = (
+    "stream STRING, shard_id STRING, sequence_number STRING, sub_sequence_number BIGINT, partition_key STRING, "
+    "approximate_arrival_timestamp TIMESTAMP, data BINARY, _batch_id STRING"
+)
+"""`RECORD_SCHEMA` as Spark reads it. Told, it need not look into each file first."""
+
+
+class SparkDelivery:
+    """Delivers batches through Spark.
+
+    :param spark: the session.
+    :param sinks: the sinks, in the order in which they are published; that of the dead letters is named so.
+    :param source: the source's name, for the dead letters.
+    :param transform: from a batch's records to what is written; `_batch_id` is added if it does not keep it.
+    :param payload: parses the payload before that.
+    :param found: what the job finds wrong with records.
+    :param clock: where the time comes from.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        sinks: Sequence[ParquetSink],
+        *,
+        source: str,
+        transform: Transform | None = None,
+        payload: JsonPayload | None = None,
+        found: BadRecords | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.spark = spark
+        self.source = source
+        self.payload = payload
+        self.found = found or BadRecords()
+        self.clock = clock or SystemClock()
+        self.dead = next((sink for sink in sinks if sink.name == DEAD_LETTER), None)
+        self.routed = [sink for sink in sinks if sink is not self.dead]
+        self._transform = transform
+        self._sinks = {sink.name: sink for sink in sinks}
+
+    @property
+    def sinks(self) -> Sequence[str]:
+        """See `Delivery.sinks`."""
+        return tuple(self._sinks)
+
+    def check(self) -> None:
+        """Check the predicates, as far as that is possible without records.
+
+        :raises ConfigurationError: naming the sink, its predicate and what is wrong.
+        """
+        from pyspark.errors import AnalysisException, ParseException
+
+        if all(sink.where is None for sink in self.routed):
+            return
+        telling: type[AnalysisException] = AnalysisException
+        try:
+            result = self.plan(self.spark.createDataFrame([], RECORDS), "", fitting=False)
+        except Exception as error:  # some transforms need records; what is wrong with others, their batches say
+            log.warning("columns of predicates are not checked: the transform does not work without records: %s", error)
+            result, telling = self.spark.range(0), ParseException
+        for sink in self.routed:
+            try:
+                if sink.where is not None:
+                    result.withColumn(ROUTE, _holds(sink.where))
+            except telling as error:
+                raise ConfigurationError(
+                    f"sink {sink.name!r}: 'where' {sink.where!r} cannot be used: {error_text(error)}; give a SQL "
+                    "predicate over the columns that are written"
+                ) from None
+            except AnalysisException:
+                continue
+
+    def prepare(self, folder: str, batch: LandedBatch, fencing_token: int, sinks: Collection[str]) -> Prepared:
+        """See `Delivery.prepare`: stage what each sink takes, in a folder of its own that readers pass over."""
+        wanted = [sink for sink in self._sinks.values() if sink.name in sinks and sink.needs(batch)]
+        if not wanted:
+            return Prepared()
+        if not exists(batch.file):
+            raise DeliveryError(f"landed file {batch.file} is gone: restore it, or reset its partition")
+        staging = {sink.name: sink.staging(folder, batch, fencing_token) for sink in wanted}
+        work = self.routed[0].staging(folder, batch, fencing_token) + ".work"
+        try:
+            return _Batch(self, batch, work, staging).prepare()
+        except DeliveryError:
+            raise
+        except Exception as error:
+            raise DeliveryError(
+                f"batch {batch.batch_id} ({batch.records} records after {batch.start} up to {batch.end}): "
+                f"the transform or its write failed: {error_text(error)}"
+            ) from error
+        finally:
+            delete_folder(work)
+
+    def publish(self, sink: str, folder: str, batch: LandedBatch, fencing_token: int) -> None:
+        """See `Delivery.publish`."""
+        self._sinks[sink].publish(folder, batch, fencing_token)
+
+    def sweep(self, folder: str) -> None:
+        """See `Delivery.sweep`."""
+        for sink in self._sinks.values():
+            sink.sweep(folder)
+
+    def plan(self, records: DataFrame, batch_id: str, *, fitting: bool) -> DataFrame:
+        """Return what becomes of some records of a batch, before it is routed.
+
+        :param fitting: whether to leave out records whose payload does not fit.
+        """
+        from pyspark.sql import functions
+
+        if self.payload is not None:
+            records = self.payload.parsed(self.payload.fitting(records) if fitting else records)
+        result: Any = records if self._transform is None else self._transform(records)
+        if not hasattr(result, "write"):
+            raise TypeError(f"the transform must return a DataFrame; it returned {type(result).__name__}")
+        if "_batch_id" not in result.columns:
+            result = result.withColumn("_batch_id", functions.lit(batch_id))
+        return result  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Staged:
+    """What the transform made of a batch, for all sinks.
+
+    :param file: where it is.
+    :param schema: its columns.
+    """
+
+    file: str
+    schema: StructType
+
+    @property
+    def marks(self) -> bool:
+        """Whether the transform may have marked rows as bad."""
+        return ERROR in self.schema.names
+
+    def is_for(self, sink: int) -> bool:
+        """Tell whether it says which rows a sink takes; it does not where the only sink takes all."""
+        return ROUTE.format(sink) in self.schema.names
+
+    def routes(self, sinks: int) -> tuple[list[int], int]:
+        """Return how many rows each sink takes, and how many none takes, marked rows left out."""
+        if not self.is_for(0):
+            return [row_count(self.file)], 0
+        columns = [ROUTE.format(n) for n in range(sinks)]
+        table = read_table(self.file, [*columns, *([ERROR] if self.marks else [])])
+        taken = pc.is_valid(table.column(ERROR)) if self.marks else pa.array([False] * table.num_rows, pa.bool_())
+        for column in columns:
+            taken = pc.or_(taken, table.column(column))
+        return [_count(table.column(column)) for column in columns], table.num_rows - _count(taken)
+
+
+class _Batch:
+    """One batch on its way into the staging folders of some sinks.
+
+    :param delivery: whose batch.
+    :param work: a folder for what is needed on the way.
+    :param staging: the staging folder of each sink that needs the batch, by name.
+    """
+
+    def __init__(self, delivery: SparkDelivery, batch: LandedBatch, work: str, staging: Mapping[str, str]) -> None:
+        self._delivery = delivery
+        self._batch = batch
+        self._work = work
+        self._staging = staging
+
+    def prepare(self) -> Prepared:
+        """Stage the batch; see `SparkDelivery.prepare`."""
+        unfit = self._unfit()
+        self._judge(unfit)
+        staged, raising = self._transformed(unfit)
+        bad = pa.concat_tables([unfit, raising, _marked(staged)])
+        self._stage_dead_letters(self._judge(bad))
+        counts, unrouted = staged.routes(len(self._delivery.routed))
+        records = {DEAD_LETTER: bad.num_rows}
+        for n, sink in enumerate(self._delivery.routed):
+            records[sink.name] = counts[n]
+            if sink.name in self._staging:
+                self._stage(sink, n, staged, counts[n])
+        return Prepared(records={name: records[name] for name in self._staging}, unrouted=unrouted)
+
+    @cached_property
+    def _landed(self) -> pa.Table:
+        return read_table(self._batch.file)
+
+    # Bad records
+
+    def _unfit(self) -> pa.Table:
+        """Return the records whose payload does not fit the schema."""
+        if self._delivery.payload is None:
+            return BAD_SCHEMA.empty_table()
+        unfit = self._delivery.payload.unfit(self._read(self._batch.file)).toArrow()
+        return bad_records(unfit, unfit.column("error"), Stage.SCHEMA)
+
+    def _transformed(self, unfit: pa.Table) -> tuple[_Staged, pa.Table]:
+        """Write what the transform makes of all records on which it does not raise; return the others with it.
+
+        :param unfit: the records that it does not get at all.
+        """
+        fitting = unfit.num_rows > 0
+        try:
+            return self._write(self._batch.file, fitting=fitting), BAD_SCHEMA.empty_table()
+        except Exception as error:
+            if not is_of_a_record(error):
+                raise
+            log.warning(
+                "batch %s: the transform raised; looking for the records on which it does: %s",
+                self._batch.batch_id, error_text(error),
+            )  # fmt: skip
+        failing = self._failing(unfit)
+        rest = join(self._work, "rest.parquet")
+        write_table(self._landed.filter(pa.array([n not in failing for n in range(self._landed.num_rows)])), rest)
+        return self._write(rest, fitting=fitting), self._raising(failing)
+
+    def _failing(self, unfit: pa.Table) -> dict[int, str]:
+        """Return the rows on which the transform raises, with what it raises.
+
+        :raises DeliveryError: if they are too many, or have nowhere to go.
+        """
+        left = self._delivery.found.left(self._batch.batch_id)
+        most = MAX_FAILING if left is None else min(MAX_FAILING, left - unfit.num_rows)
+        if self._delivery.dead is None:
+            most = 0
+        fails = self._probe(fitting=unfit.num_rows > 0)
+        if (error := fails(0, 0)) is not None:
+            raise DeliveryError(
+                f"batch {self._batch.batch_id}: the transform or its write failed, even without a record: {error}"
+            )
+        rows = self._landed.num_rows
+        if rows > MAX_FAILING and (error := fails_everywhere(rows, fails)) is not None:
+            raise self._wrong(f"every record that was tried, out of {rows}", error)
+        failing = dict(islice(find_failing(rows, fails), most + 1))
+        if len(failing) > most:
+            self._judge(pa.concat_tables([unfit, self._raising(failing)]), more=True)
+            raise self._wrong(f"more than {most} of {rows} records", next(iter(failing.values())))
+        return failing
+
+    def _wrong(self, where: str, error: str) -> DeliveryError:
+        return DeliveryError(
+            f"batch {self._batch.batch_id}: the transform raises on {where}, which is taken for its own fault; mend "
+            f"it, or let it mark bad records in a column {ERROR!r}. The first error: {error}"
+        )
+
+    def _probe(self, *, fitting: bool) -> Fails:
+        """Return what tells whether the transform fails on a range of rows."""
+
+        def fails(low: int, high: int) -> str | None:
+            file = join(self._work, f"probe-{low}-{high}.parquet")
+            write_table(self._landed.slice(low, high - low), file)
+            try:
+                self._plan(file, fitting=fitting).write.format("noop").mode("overwrite").save()
+            except Exception as error:
+                if not is_of_a_record(error):
+                    raise
+                return error_text(error)
+            finally:
+                delete_file(file)
+            return None
+
+        return fails
+
+    def _raising(self, failing: Mapping[int, str]) -> pa.Table:
+        rows = self._landed.take(pa.array(failing, pa.int64()))
+        return bad_records(rows, pa.array(failing.values(), pa.string()), Stage.TRANSFORM)
+
+    def _judge(self, bad: pa.Table, *, more: bool = False) -> pa.Table:
+        """Note the batch's bad records, and refuse it where they are too many or have nowhere to go.
+
+        :param more: whether there are more than these.
+        :returns: their dead letters.
+        """
+        delivery, name = self._delivery, self._batch.batch_id
+        if not bad.num_rows:
+            delivery.found.note(name, 0)
+            return DEAD_LETTER_SCHEMA.empty_table()
+        letters = dead_letters(bad, self._landed, delivery.source, name, delivery.clock.now())
+        delivery.found.note(name, bad.num_rows, samples(letters, delivery.found.saved))
+        if delivery.dead is None:
+            raise DeliveryError(
+                f"batch {name}: {'at least ' if more else ''}{self._told(letters)}; give 'dead_letter_path' to put bad "
+                "records aside, or mend the schema, the transform or the producer"
+            )
+        return letters
+
+    def _stage_dead_letters(self, letters: pa.Table) -> None:
+        dead = self._delivery.dead
+        if dead is None:
+            return
+        if letters.num_rows:
+            log.warning("batch %s: %s; to the dead letters", self._batch.batch_id, self._told(letters))
+        if (staging := self._staging.get(dead.name)) is None:
+            return
+        try:
+            delete_folder(staging)
+            if letters.num_rows:
+                write_table(letters, join(staging, "part-0.parquet"))
+            ParquetSink.mark_whole(staging)
+        except OSError as error:
+            raise self._refused(dead, error) from error
+
+    def _told(self, letters: pa.Table) -> str:
+        [first] = letters.slice(0, 1).to_pylist()
+        at = f"{first['shard_id']}:{first['sequence_number']}/{first['sub_sequence_number']}"
+        return f"{letters.num_rows} of {self._batch.records} records are bad, the first at {at}: {first['error']}"
+
+    # Routing
+
+    def _read(self, file: str) -> DataFrame:
+        return self._delivery.spark.read.schema(RECORDS).parquet(file)
+
+    def _plan(self, file: str, *, fitting: bool) -> DataFrame:
+        """Return what is written of the records of a file, with what says which sinks take it."""
+        from pyspark.sql import functions
+
+        routed = self._delivery.routed
+        result = self._delivery.plan(self._read(file), self._batch.batch_id, fitting=fitting)
+        marks = ERROR in result.columns
+        if len(routed) == 1 and routed[0].where is None and not marks:
+            return result
+        if marks:
+            result = _with_positions(result)
+        unmarked = functions.col(ERROR).isNull() if marks else functions.lit(True)
+        routes = {ROUTE.format(n): unmarked & _holds(sink.where or "true") for n, sink in enumerate(routed)}
+        return result.withColumns(routes)
+
+    def _write(self, file: str, *, fitting: bool) -> _Staged:
+        plan = self._plan(file, fitting=fitting)
+        return _Staged(file=_write_one_file(plan, join(self._work, "all")), schema=plan.schema)
+
+    def _stage(self, sink: ParquetSink, number: int, staged: _Staged, rows: int) -> None:
+        """Give one sink its rows."""
+        staging = self._staging[sink.name]
+        try:
+            delete_folder(staging)
+            if rows and staged.is_for(number):
+                ours = [name for name in staged.schema.names if name.startswith("_coordination_") or name == ERROR]
+                taken = self._delivery.spark.read.schema(staged.schema).parquet(staged.file)
+                _write_one_file(taken.where(ROUTE.format(number)).drop(*ours), staging)
+            elif rows:
+                make_folder(staging)
+                publish(staged.file, join(staging, "part-0.parquet"))
+            ParquetSink.mark_whole(staging)
+        except Exception as error:
+            raise self._refused(sink, error) from error
+
+    def _refused(self, sink: ParquetSink, error: Exception) -> DeliveryError:
+        return DeliveryError(
+            f"batch {self._batch.batch_id}: sink {sink.name!r} at {sink.output!r} cannot take it: {error_text(error)}; "
+            "mend the sink, until then no sink gets the batch"
+        )
+
+
+def _marked(staged: _Staged) -> pa.Table:
+    """Return the records that the transform marked."""
+    if not staged.marks:
+        return BAD_SCHEMA.empty_table()
+    rows = read_table(staged.file, [ERROR, *MARKED])
+    marked = rows.filter(pc.is_valid(rows.column(ERROR))).rename_columns([ERROR, *POSITION])
+    return bad_records(marked, marked.column(ERROR), Stage.TRANSFORM)
+
+
+def _with_positions(result: DataFrame) -> DataFrame:
+    """Return what a transform made with the marked rows' positions under names of ours.
+
+    :raises DeliveryError: if it did not keep them.
+    """
+    from pyspark.sql import functions
+
+    missing = [name for name in POSITION if name not in result.columns]
+    if missing:
+        raise DeliveryError(
+            f"the transform marks records by {ERROR!r} and drops {' and '.join(map(repr, missing))}, which say what "
+            "record a row is; keep them"
+        )
+    is_marked = functions.col(ERROR).isNotNull()
+    types = ("string", "bigint")
+    return result.withColumns(
+        {
+            ERROR: functions.col(ERROR).cast("string"),
+            **{
+                ours: functions.when(is_marked, functions.col(name).cast(kind))
+                for ours, name, kind in zip(MARKED, POSITION, types, strict=True)
+            },
+        }
+    )
+
+
+def _holds(where: str) -> Column:
+    """Return whether a predicate holds; where it is null it does not."""
+    from pyspark.sql import functions
+
+    return functions.coalesce(functions.expr(where), functions.lit(False))
+
+
+def _write_one_file(frame: DataFrame, folder: str) -> str:
+    """Write a DataFrame to a folder as one file, whatever the session is set to: it is what a rename can publish whole.
+
+    :returns: the file.
+    """
+    frame.coalesce(1).write.mode("overwrite").option("maxRecordsPerFile", 0).parquet(folder)
+    [file] = parquet_files(folder)
+    return file
+
+
+def _count(flags: pa.ChunkedArray) -> int:
+    return int(pc.sum(flags).as_py() or 0)

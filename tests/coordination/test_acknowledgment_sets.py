@@ -1,0 +1,961 @@
+"""Acknowledgment sets in a store: who may release them, what their end does, and what time does to them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.acknowledgment import (
+    AcknowledgmentSet,
+    AcknowledgmentState,
+    ReleaseEffect,
+)
+from airflow_provider_coordination.coordination.acknowledgment_sets import (
+    MAX_TIMEOUT,
+    MAX_TRIES,
+    RETENTION,
+    AcknowledgmentSets,
+)
+from airflow_provider_coordination.coordination.administration import Administration
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import (
+    AcknowledgmentError,
+    AcknowledgmentSetNotFoundError,
+    ConfigurationError,
+    PartitionNotOwnedError,
+    PartitionUpdateError,
+    ProgressChangedError,
+    ProgressError,
+)
+from airflow_provider_coordination.coordination.metrics import MetricTotals
+from airflow_provider_coordination.coordination.partition import MAX_KEY_BYTES, Partition, PartitionStatus
+from airflow_provider_coordination.coordination.retries import RetryPolicy
+from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinesis.progress import TRIM_HORIZON, ShardProgress
+from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, seconds
+from tests.coordination.unreliable_store import Fault
+from tests.support.batches import HOUR, a_batch, a_shard, begin_delivery, shard_key
+
+FAMILY, SETS = "test|clicks|PARTITION", "test|clicks|ACKNOWLEDGMENT"
+ACKNOWLEDGED, REJECTED, EXPIRED, CANCELLED = (
+    AcknowledgmentState.ACKNOWLEDGED,
+    AcknowledgmentState.REJECTED,
+    AcknowledgmentState.EXPIRED,
+    AcknowledgmentState.CANCELLED,
+)
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+class Office:
+    """The owner `a` of the partition "x" and of a shard, somebody else, and their acknowledgment sets."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.totals = MetricTotals()
+        self.a = fleet.working("a", "x", metrics=self.totals)
+        self.mine = AcknowledgmentSets(self.a, SourceBatches())
+        self.theirs = self.sets("somebody else")
+
+    def sets(self, name: str, **options: Any) -> AcknowledgmentSets:
+        """The sets as another process sees them."""
+        return AcknowledgmentSets(self.fleet.owner(name, metrics=self.totals, **options), SourceBatches())
+
+    def begin(self, *handles: str, key: str = "x", **options: Any) -> AcknowledgmentSet:
+        return self.mine.begin(key, key, handles, **{"timeout": HOUR, **options})
+
+    def shard(self, *batches: tuple[str, str]) -> list[AcknowledgmentSet]:
+        """Let `a` hold a shard, and deliver these ranges of it to `sink`."""
+        self.a.create_partitions({SHARD: a_shard("p").to_mapping()})
+        self.a.acquire(1)
+        return [begin_delivery(self.a, SHARD, a_batch(start, end), ["sink"]) for start, end in batches]
+
+    @property
+    def progress(self) -> ShardProgress:
+        return ShardProgress.from_mapping(self.fleet.stored(SHARD).progress)
+
+    def count(self, name: str) -> float:
+        return self.totals.totals.get(f"coordination.{name}", 0)
+
+
+SHARD = shard_key("p")
+
+
+@pytest.fixture
+def office(fleet: Fleet) -> Office:
+    return Office(fleet)
+
+
+# Making
+
+
+def test_a_set_is_made_with_the_note_in_its_partition_that_it_waits(office: Office) -> None:
+    made = office.begin("main", "copy", sinks=["main"], run="dag/run", batch={"records": 7})
+    assert office.theirs.get(made.set_id) == made
+    assert (made.references, made.sinks, made.run, made.batch) == (
+        {"main": 1, "copy": 1}, ("main",), "dag/run", {"records": 7},
+    )  # fmt: skip
+    assert made.complete and made.is_pending and made.expires_at == office.fleet.clock.now() + HOUR
+    assert office.fleet.stored().progress == {"acknowledgment_set": made.set_id}
+    assert office.count("acknowledgment_sets_created") == 1
+
+
+def test_making_a_set_renews_the_lease(office: Office) -> None:
+    office.fleet.clock.advance(30)
+    office.begin("main")
+    assert office.fleet.stored().ownership_timeout == office.fleet.clock.now() + seconds(TIMEOUT)
+    assert office.a.held["x"] == office.fleet.stored()
+
+
+def test_a_handle_that_is_named_twice_owes_two_references(office: Office) -> None:
+    assert office.begin("main", "copy", "main").references == {"main": 2, "copy": 1}
+
+
+def test_two_deliveries_of_a_batch_have_sets_of_different_names(office: Office) -> None:
+    assert office.begin("main").set_id != office.begin("main").set_id
+
+
+def test_a_progress_is_recorded_with_its_set_even_an_empty_one(office: Office) -> None:
+    office.a.save_progress("x", {"n": 1})
+    made = office.begin("main", progress={"n": 2})
+    assert office.fleet.stored().progress == {"n": 2, "acknowledgment_set": made.set_id}
+    made = office.begin("main", progress={})
+    assert office.fleet.stored().progress == {"acknowledgment_set": made.set_id}
+
+
+def test_a_set_that_owes_nothing_is_acknowledged_as_it_is_made(office: Office) -> None:
+    made = office.begin()
+    assert made == office.mine.get(made.set_id) and made.state is ACKNOWLEDGED
+    assert office.fleet.stored().status is PartitionStatus.COMPLETED and office.a.held == {}
+    assert office.count("acknowledgment_sets_acknowledged") == office.count("partitions_completed") == 1
+
+
+def test_a_set_that_owes_nothing_yet_waits_until_it_is_complete(office: Office) -> None:
+    made = office.begin(complete=False)
+    assert made.is_pending and office.fleet.stored().status is PartitionStatus.ASSIGNED
+    assert office.theirs.complete(made.set_id).state is ACKNOWLEDGED
+    assert office.fleet.stored().status is PartitionStatus.COMPLETED
+
+
+@pytest.mark.parametrize("timeout", [timedelta(0), -seconds(1), MAX_TIMEOUT + seconds(1), timedelta.max])
+def test_a_timeout_that_is_over_before_it_begins_or_never_is_refused(office: Office, timeout: timedelta) -> None:
+    made = office.begin("main")
+    before = office.fleet.stored()
+    message = r"a timeout of .* s is not usable; give a positive one of at most 3650 days"
+    with pytest.raises(AcknowledgmentError, match=message):
+        office.begin("main", timeout=timeout)
+    with pytest.raises(AcknowledgmentError, match=message):
+        office.mine.extend(made.set_id, timeout)
+    assert office.fleet.stored() == before and office.mine.get(made.set_id) == made
+
+
+@pytest.mark.parametrize("handle", ["", "a\nb", "x" * 200])
+def test_a_handle_that_is_not_usable_makes_no_set(office: Office, handle: str) -> None:
+    with pytest.raises(AcknowledgmentError, match="is not usable"):
+        office.begin("main", handle)
+    assert list(office.mine.pending()) == [] and office.fleet.stored() == office.a.held["x"]
+
+
+def test_a_batch_whose_name_is_too_long_to_name_a_set_after_it_is_refused(office: Office) -> None:
+    with pytest.raises(ConfigurationError, match="is not usable: it has 1033 bytes"):
+        office.mine.begin("x", "b" * MAX_KEY_BYTES, ["main"], timeout=HOUR)
+    assert list(office.mine.pending()) == []
+
+
+def test_a_batch_that_is_not_landed_makes_no_set(office: Office) -> None:
+    office.shard()
+    with pytest.raises(ValueError, match="batch 'unheard of' is not to be delivered; to deliver: none"):
+        office.mine.begin(SHARD, "unheard of", ["sink"], timeout=HOUR)
+    assert list(office.mine.pending()) == []
+
+
+def test_a_set_is_made_by_the_owner_alone(office: Office) -> None:
+    with pytest.raises(PartitionNotOwnedError, match="is not leased to somebody else"):
+        office.theirs.begin("x", "x", ["main"], timeout=HOUR)
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_who_lost_the_lease_makes_no_set(office: Office, noticed: bool) -> None:
+    office.fleet.owner("operator").give_up_owner("a")
+    office.fleet.owner("b").acquire(1)
+    if noticed:
+        office.a.renew_due()
+        office.fleet.clock.advance(TIMEOUT)
+    with pytest.raises(PartitionNotOwnedError):
+        office.begin("main")
+    assert list(office.mine.pending()) == [] and office.fleet.stored().progress == {}
+
+
+def test_no_set_is_made_under_a_lease_that_ran_out(office: Office) -> None:
+    office.fleet.clock.advance(TIMEOUT)
+    with pytest.raises(PartitionNotOwnedError, match="ran out before it was renewed"):
+        office.begin("main")
+    assert list(office.mine.pending()) == []
+
+
+def test_no_set_is_made_from_a_progress_that_is_not_the_stored_one(office: Office) -> None:
+    office.fleet.store.store.transact(update=[office.fleet.stored().with_progress({"n": 1})])
+    with pytest.raises(ProgressChangedError):
+        office.begin("main")
+    assert list(office.mine.pending()) == [] and office.a.owns("x")
+    assert office.begin("main").is_pending
+
+
+def test_no_set_is_made_where_the_progress_cannot_be_read(office: Office) -> None:
+    office.a.give_up("x")
+    office.fleet.store.store.transact(update=[replace(office.fleet.stored(), unreadable_progress="{")])
+    office.a.acquire(1)
+    with pytest.raises(ProgressError, match="is not a JSON object and is kept as it is"):
+        office.begin("main")
+    assert list(office.mine.pending()) == [] and office.fleet.stored().unreadable_progress == "{"
+
+
+@pytest.mark.parametrize("batch", [{"n": object()}, {"n": "x" * 65536}])
+def test_what_cannot_be_stored_of_a_batch_makes_no_set(office: Office, batch: dict[str, Any]) -> None:
+    with pytest.raises(ProgressError):
+        office.begin("main", batch=batch)
+    assert list(office.mine.pending()) == [] and office.fleet.stored() == office.a.held["x"]
+
+
+# Releasing
+
+
+def test_somebody_without_a_lease_acknowledges_and_the_partition_is_finished(office: Office) -> None:
+    made = office.begin("main", "check", sinks=["main"])
+    owed, effect = office.mine.release(made.set_id, "main", positive=True)
+    assert (effect, owed.is_pending, owed.progress) == (ReleaseEffect.RELEASED, True, 0.5)
+    ended, effect = office.theirs.acknowledge(made.set_id, positive=True)
+    assert (effect, ended.state) == (ReleaseEffect.RELEASED, ACKNOWLEDGED)
+    assert ended == office.mine.get(made.set_id)
+    stored = office.fleet.stored()
+    assert (stored.status, stored.priority, stored.progress) == (
+        PartitionStatus.COMPLETED, office.fleet.clock.now(), {},
+    )  # fmt: skip
+    assert office.count("acknowledgment_sets_acknowledged") == office.count("partitions_completed") == 1
+
+
+def test_the_end_of_a_set_and_its_partition_are_one_transaction(office: Office) -> None:
+    made = office.begin("main")
+    office.fleet.store.calls.clear()
+    office.theirs.release(made.set_id, "main", positive=True)
+    assert [c for c in office.fleet.store.calls if c != "get"] == ["transact"]
+
+
+def test_the_owner_knows_its_own_writes(office: Office) -> None:
+    first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
+    for made in (second, first):
+        office.mine.release(made.set_id, "sink", positive=True)
+        assert office.a.held[SHARD] == office.fleet.stored(SHARD)
+    assert office.progress.checkpoint == "9" and office.a.owns(SHARD)
+
+
+def test_an_owner_goes_on_from_what_others_have_acknowledged(office: Office) -> None:
+    first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
+    office.theirs.release(first.set_id, "sink", positive=True)
+    office.mine.release(second.set_id, "sink", positive=True)
+    assert office.progress.checkpoint == "9" and office.a.held[SHARD] == office.fleet.stored(SHARD)
+
+
+def test_a_rejection_gives_the_partition_back_and_says_why(office: Office) -> None:
+    made = office.begin("main", "check")
+    ended, _ = office.theirs.release(made.set_id, "check", positive=False, reason="no rows")
+    stored = office.fleet.stored()
+    assert (ended.state, ended.reason) == (REJECTED, "check: no rows")
+    assert (stored.status, stored.attempts, stored.progress) == (PartitionStatus.UNASSIGNED, 1, {})
+    assert stored.last_error == "batch x was rejected: check: no rows"
+    assert office.count("acknowledgment_sets_rejected") == office.count("attempts_failed") == 1
+    with pytest.raises(PartitionNotOwnedError):
+        office.a.save_progress("x", {})
+
+
+def test_the_same_release_again_changes_nothing_and_is_not_counted_as_late(office: Office) -> None:
+    made = office.begin("main", "copy")
+    once, effect = office.theirs.release(made.set_id, "main", positive=True, release_id="r")
+    assert (once.references, effect) == ({"main": 0, "copy": 1}, ReleaseEffect.RELEASED)
+    again, effect = office.theirs.release(made.set_id, "main", positive=True, release_id="r")
+    assert (again, effect) == (once, ReleaseEffect.DUPLICATE)
+    office.theirs.release(made.set_id, "copy", positive=True)
+    again, effect = office.theirs.release(made.set_id, "main", positive=True, release_id="r")
+    assert (effect, again.state) == (ReleaseEffect.DUPLICATE, ACKNOWLEDGED)
+    assert office.count("late_acknowledgments") == office.count("invalid_acknowledgments") == 0
+
+
+@pytest.mark.parametrize("positive", [True, False])
+def test_a_late_release_changes_nothing_and_is_counted(
+    office: Office, positive: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = office.begin("main", "copy")
+    office.theirs.release(made.set_id, "main", positive=False, reason="no")
+    before, partition = office.mine.get(made.set_id), office.fleet.stored()
+    late, effect = office.theirs.release(made.set_id, "copy", positive=positive, reason="no")
+    assert (late, effect) == (before, ReleaseEffect.LATE)
+    assert (office.mine.get(made.set_id), office.fleet.stored()) == (before, partition)
+    assert office.count("late_acknowledgments") == 1
+    assert "release of 'copy' changes nothing, the set had ended" in caplog.text
+
+
+REFUSED: dict[str, tuple[Callable[[AcknowledgmentSets, str], object], str]] = {
+    "an unknown handle": (
+        lambda s, i: s.release(i, "other", positive=True),
+        "it has no handle 'other'; its handles are 'main', 'copy', 'check'",
+    ),
+    "an unknown set": (
+        lambda s, i: s.release("b.unknown", "main", positive=True),
+        "source 'clicks' has no acknowledgment set 'b.unknown'; give the name of one of this source",
+    ),
+    "an unknown set, from outside": (
+        lambda s, i: s.acknowledge("b.unknown", positive=True),
+        "source 'clicks' has no acknowledgment set 'b.unknown'",
+    ),
+    "no reason": (lambda s, i: s.release(i, "main", positive=False), "a negative release of 'main' needs a reason"),
+    "a conflicting release": (
+        lambda s, i: (s.release(i, "main", positive=True), s.release(i, "main", positive=False, reason="no")),
+        "release id 'main' was used before, for a positive release of 'main'; give another one",
+    ),
+    "one release too many": (
+        lambda s, i: (s.release(i, "main", positive=True), s.release(i, "main", positive=True, release_id="2")),
+        "handle 'main' owes nothing more; every reference is released once",
+    ),
+    "the job's own handle": (
+        lambda s, i: s.acknowledge(i, positive=True, handle="main"),
+        "handle 'main' is released by the job that delivers; handles released from outside are 'copy', 'check'",
+    ),
+    "one of several handles": (lambda s, i: s.acknowledge(i, positive=True), "name a handle; handles released from"),
+    "an unknown handle, from outside": (lambda s, i: s.acknowledge(i, positive=True, handle="o"), "no handle 'o'"),
+    "adding to a complete set": (lambda s, i: s.add(i, "late"), "it is complete; add handles before that"),
+    "acquiring for nobody": (lambda s, i: s.acquire(i, "other"), "it has no handle 'other'"),
+    "acquiring nothing": (lambda s, i: s.acquire(i, "main", 0), "must owe at least one reference; got 0"),
+    "changing an unknown set": (lambda s, i: s.extend("b.unknown", HOUR), "has no acknowledgment set 'b.unknown'"),
+}
+
+
+@pytest.mark.parametrize(("act", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_makes_no_sense_is_refused_by_one_clear_error_and_counted(
+    office: Office, act: Callable[[AcknowledgmentSets, str], object], message: str
+) -> None:
+    made = office.begin("main", "copy", "check", sinks=["main"])
+    partition = office.fleet.stored()
+    with pytest.raises(AcknowledgmentError) as raised:
+        act(office.theirs, made.set_id)
+    assert message in str(raised.value)
+    assert office.count("invalid_acknowledgments") == 1
+    assert office.fleet.stored() == partition and office.mine.get(made.set_id).is_pending
+
+
+def test_a_set_of_another_source_is_not_found(office: Office) -> None:
+    made = office.begin("main")
+    orders = SourceCoordinator(office.fleet.store, "orders", "somebody", prefix="test", clock=office.fleet.clock)
+    orders.initialize()
+    with pytest.raises(AcknowledgmentSetNotFoundError, match=r"source 'orders' has no acknowledgment set"):
+        AcknowledgmentSets(orders).release(made.set_id, "main", positive=True)
+
+
+def test_a_set_whose_handles_all_belong_to_the_job_cannot_be_acknowledged_from_outside(office: Office) -> None:
+    made = office.begin("main", sinks=["main"])
+    with pytest.raises(AcknowledgmentError, match="name a handle; handles released from outside are none"):
+        office.theirs.acknowledge(made.set_id, positive=True)
+
+
+# What only the owner may say
+
+
+def test_a_verdict_that_only_the_owner_may_give_is_refused_from_others(office: Office) -> None:
+    made = office.begin("main")
+    with pytest.raises(PartitionNotOwnedError, match="is not leased to somebody else"):
+        office.theirs.release(made.set_id, "main", positive=False, reason="no", owned=True)
+    assert office.mine.get(made.set_id) == made
+
+
+@pytest.mark.parametrize("handles", [["main"], ["main", "copy"]], ids=["ends", "goes on"])
+@pytest.mark.parametrize("positive", [True, False])
+def test_an_owner_that_lost_its_lease_unawares_has_no_verdict_to_give(
+    office: Office, positive: bool, handles: list[str]
+) -> None:
+    made = office.begin(*handles)
+    office.fleet.owner("operator").give_up_owner("a")
+    office.fleet.owner("b").acquire(1)
+    before = office.fleet.stored()
+    with pytest.raises(PartitionNotOwnedError):
+        office.mine.release(made.set_id, "main", positive=positive, reason="no", owned=True)
+    assert office.mine.get(made.set_id) == made and office.fleet.stored() == before
+    assert office.a.held == {}
+
+
+def test_an_owner_of_a_partition_that_was_deleted_has_no_verdict_to_give(office: Office) -> None:
+    made = office.begin("main")
+    office.fleet.store.store.delete(office.fleet.stored())
+    with pytest.raises(PartitionNotOwnedError):
+        office.mine.release(made.set_id, "main", positive=True, owned=True)
+    assert office.mine.get(made.set_id) == made
+
+
+def test_the_owners_verdict_renews_its_lease_and_ends_the_set(office: Office) -> None:
+    made = office.begin("main", "copy")
+    office.fleet.clock.advance(30)
+    office.mine.release(made.set_id, "main", positive=True, owned=True)
+    assert office.fleet.stored().ownership_timeout == office.fleet.clock.now() + seconds(TIMEOUT)
+    ended, _ = office.mine.release(made.set_id, "copy", positive=False, reason="no", owned=True)
+    assert ended.state is REJECTED and office.a.held == {} and office.fleet.stored().attempts == 1
+
+
+# More references
+
+
+def test_handles_and_references_are_added_while_a_set_is_open(office: Office) -> None:
+    made = office.begin("main", complete=False)
+    office.theirs.add(made.set_id, "copy", 2)
+    grown = office.theirs.acquire(made.set_id, "main")
+    assert grown.references == {"main": 2, "copy": 2} and grown == office.mine.get(made.set_id)
+    assert office.theirs.complete(made.set_id) == office.theirs.complete(made.set_id)
+    assert office.mine.get(made.set_id).complete
+
+
+@pytest.mark.parametrize(
+    "act",
+    [lambda s, i: s.add(i, "copy"), lambda s, i: s.acquire(i, "main"), lambda s, i: s.extend(i, HOUR)],
+    ids=["add", "acquire", "extend"],
+)
+def test_a_set_that_has_ended_is_not_changed_any_more(office: Office, act: Callable[..., object]) -> None:
+    made = office.begin("main", complete=False)
+    office.mine.cancel(made.set_id, "no more")
+    before = office.mine.get(made.set_id)
+    with pytest.raises(AcknowledgmentError, match="it has ended, CANCELLED; only a pending set can be changed"):
+        act(office.theirs, made.set_id)
+    assert office.mine.get(made.set_id) == before and office.count("invalid_acknowledgments") == 1
+
+
+# Contiguous prefix
+
+
+def test_a_batch_acknowledged_before_the_one_before_it_waits_for_it(office: Office) -> None:
+    first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
+    office.theirs.release(second.set_id, "sink", positive=True)
+    assert (office.progress.checkpoint, len(office.progress.landed)) == (TRIM_HORIZON, 2)
+    office.theirs.release(first.set_id, "sink", positive=True)
+    assert (office.progress.checkpoint, office.progress.landed) == ("9", ())
+
+
+def test_a_rejected_batch_stops_the_checkpoint_until_it_is_delivered_again(office: Office) -> None:
+    first, second, third = office.shard((TRIM_HORIZON, "5"), ("5", "9"), ("9", "12"))
+    office.theirs.release(first.set_id, "sink", positive=False, reason="no")
+    office.theirs.release(second.set_id, "sink", positive=True)
+    assert office.progress.checkpoint == TRIM_HORIZON and office.fleet.stored(SHARD).attempts == 1
+    b = office.sets("b")
+    b.coordinator.acquire(2)
+    again = b.begin(SHARD, "batch-to-5", ["sink"], timeout=HOUR)
+    b.release(again.set_id, "sink", positive=True)
+    assert office.progress.checkpoint == "9" and office.fleet.stored(SHARD).attempts == 0
+    b.release(third.set_id, "sink", positive=True)
+    assert office.progress.checkpoint == "12"
+
+
+def test_the_rejection_of_two_batches_counts_as_one_failure(office: Office) -> None:
+    for made in office.shard((TRIM_HORIZON, "5"), ("5", "9")):
+        office.theirs.release(made.set_id, "sink", positive=False, reason="no")
+    assert office.fleet.stored(SHARD).attempts == 1
+    assert [b.redeliver for b in office.progress.landed] == [True, True]
+
+
+def test_a_partition_that_rests_after_a_rejection_keeps_resting_while_its_other_batches_arrive(fleet: Fleet) -> None:
+    office = Office(fleet)
+    first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
+    strict = office.sets("strict", retry_policy=RetryPolicy(max_attempts=1))
+    strict.release(second.set_id, "sink", positive=False, reason="no")
+    resting = office.fleet.stored(SHARD)
+    strict.release(first.set_id, "sink", positive=True)
+    assert office.progress.checkpoint == "5"
+    after = office.fleet.stored(SHARD)
+    assert (after.status, after.reopen_at, after.attempts) == (PartitionStatus.CLOSED, resting.reopen_at, 1)
+
+
+def test_a_batch_that_is_rejected_again_and_again_parks_its_partition(fleet: Fleet) -> None:
+    office = Office(fleet)
+    policy = RetryPolicy(max_attempts=2, max_closed_count=1)
+    b = office.sets("b", retry_policy=policy)
+    office.a.give_up("x")
+    for attempt in range(1, 5):
+        fleet.clock.advance(60)
+        [_] = b.coordinator.acquire(1)
+        made = b.begin("x", "x", ["check"], timeout=HOUR)
+        b.acknowledge(made.set_id, positive=False, reason="poison")
+        assert fleet.stored().attempts == attempt
+    parked = fleet.stored()
+    assert parked.is_parked and parked.last_error == "batch x was rejected: check: poison"
+    assert office.count("partitions_parked") == 1
+    fleet.clock.advance(10**9)
+    assert b.coordinator.acquire(1) == []
+
+
+# Sets that nobody waits for any more
+
+
+def reset(office: Office) -> None:
+    Administration(office.fleet.store, FAMILY, office.fleet.clock).reset(SHARD, a_shard("p").to_mapping())
+
+
+def delete(office: Office) -> None:
+    Administration(office.fleet.store, FAMILY, office.fleet.clock).delete(SHARD)
+
+
+def deliver_anew(office: Office) -> None:
+    office.mine.begin(SHARD, "batch-to-5", ["sink"], timeout=HOUR)
+
+
+def reset_and_read_again(office: Office) -> None:
+    reset(office)
+    b = office.sets("b")
+    b.coordinator.acquire(2)
+    begin_delivery(b.coordinator, SHARD, a_batch(TRIM_HORIZON, "5"), ["sink"])
+
+
+ORPHANING = [reset, delete, deliver_anew, reset_and_read_again]
+ENDING: dict[str, Callable[[AcknowledgmentSets, str], object]] = {
+    "acknowledged": lambda s, i: s.release(i, "sink", positive=True),
+    "rejected": lambda s, i: s.release(i, "sink", positive=False, reason="no"),
+    "cancelled": lambda s, i: s.cancel(i, "no more"),
+    "expired": lambda s, i: (s.coordinator.clock.advance(3600), s.expire_overdue()),  # type: ignore[attr-defined]
+}
+
+
+@pytest.mark.parametrize("by", ["the former owner", "somebody else"])
+@pytest.mark.parametrize("end", ENDING)
+@pytest.mark.parametrize("orphaned", ORPHANING)
+def test_a_set_that_nobody_waits_for_ends_and_changes_nothing_else(
+    office: Office, orphaned: Callable[[Office], None], end: str, by: str
+) -> None:
+    [made] = office.shard((TRIM_HORIZON, "5"))
+    orphaned(office)
+    before = office.fleet.store.store.get(FAMILY, SHARD)
+    ENDING[end](office.mine if by == "the former owner" else office.theirs, made.set_id)
+    assert str(office.mine.get(made.set_id).state) == end.upper()
+    after = office.fleet.store.store.get(FAMILY, SHARD)
+    if end == "expired" and orphaned in (deliver_anew, reset_and_read_again):
+        assert after is not None and after.attempts == 1  # the newer set is overdue too
+    elif by == "the former owner" and after is not None and before is not None:
+        assert replace(after, version=before.version) == before  # it may look after its lease
+    else:
+        assert after == before
+
+
+def test_progress_that_cannot_be_read_is_logged_and_left_as_it_is(
+    office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
+    office.a.give_up(SHARD)
+    damaged = {**office.fleet.stored(SHARD).progress, "checkpoint": "LATEST"}
+    office.fleet.store.store.transact(update=[office.fleet.stored(SHARD).with_progress(damaged)])
+    stored = office.fleet.stored(SHARD)
+    assert office.theirs.release(first.set_id, "sink", positive=True)[0].state is ACKNOWLEDGED
+    office.fleet.clock.advance(3600)
+    assert [s.set_id for s in office.theirs.expire_overdue()] == [second.set_id]
+    assert office.fleet.stored(SHARD) == stored
+    assert f"partition {SHARD}: stored progress" in caplog.text
+
+
+# An owner that is behind
+
+
+def test_an_owner_that_is_behind_does_not_take_anothers_set_for_one_that_nobody_waits_for(office: Office) -> None:
+    office.shard()
+    office.fleet.owner("operator").give_up_owner("a")
+    b = office.sets("b")
+    b.coordinator.acquire(2)
+    made = begin_delivery(b.coordinator, SHARD, a_batch(TRIM_HORIZON, "5"), ["sink"])
+    assert SHARD in office.a.held  # it has not noticed
+    office.fleet.clock.advance(3600)
+    assert [s.set_id for s in office.mine.expire_overdue()] == [made.set_id]
+    stored = office.fleet.stored(SHARD)
+    assert (stored.status, stored.attempts) == (PartitionStatus.UNASSIGNED, 1)
+    assert office.progress.landed[0].acknowledgment_set is None
+
+
+# Time
+
+
+def test_an_overdue_set_expires_and_its_partition_is_given_back(office: Office) -> None:
+    made = office.begin("main", timeout=seconds(40))
+    office.fleet.clock.advance(39)
+    assert office.theirs.expire_overdue() == [] and office.mine.get(made.set_id).is_pending
+    office.fleet.clock.advance(1)
+    [ended] = office.theirs.expire_overdue()
+    assert ended == office.mine.get(made.set_id)
+    assert (ended.state, ended.ended_at) == (EXPIRED, office.fleet.clock.now())
+    assert ended.reason == "not acknowledged by 2026-01-01T00:00:40Z"
+    stored = office.fleet.stored()
+    assert (stored.status, stored.attempts) == (PartitionStatus.UNASSIGNED, 1)
+    assert stored.last_error == "batch x was expired: not acknowledged by 2026-01-01T00:00:40Z"
+    assert office.count("acknowledgment_sets_expired") == office.count("attempts_failed") == 1
+    assert office.theirs.expire_overdue() == []
+
+
+@pytest.mark.parametrize("positive", [True, False])
+def test_a_release_after_the_time_was_up_is_late_and_ends_the_set_as_expired(office: Office, positive: bool) -> None:
+    made = office.begin("main", timeout=seconds(40))
+    office.fleet.clock.advance(40)
+    ended, effect = office.theirs.release(made.set_id, "main", positive=positive, reason="no")
+    assert (ended.state, effect, ended.releases) == (EXPIRED, ReleaseEffect.LATE, {})
+    assert office.fleet.stored().attempts == 1 and office.count("late_acknowledgments") == 1
+
+
+@pytest.mark.parametrize(
+    "act",
+    [lambda s, i: s.extend(i, HOUR), lambda s, i: s.acquire(i, "main"), lambda s, i: s.add(i, "copy")],
+    ids=["extend", "acquire", "add"],
+)
+def test_a_set_whose_time_is_up_is_not_revived(office: Office, act: Callable[..., object]) -> None:
+    made = office.begin("main", timeout=seconds(40), complete=False)
+    office.fleet.clock.advance(40)
+    with pytest.raises(AcknowledgmentError, match="it has ended, EXPIRED"):
+        act(office.theirs, made.set_id)
+    assert office.fleet.stored().attempts == 1
+
+
+def test_completing_or_cancelling_a_set_whose_time_is_up_expires_it(office: Office) -> None:
+    made = office.begin(complete=False, timeout=seconds(40))
+    office.fleet.clock.advance(40)
+    assert office.theirs.complete(made.set_id).state is EXPIRED
+    office.a.acquire(1)
+    made = office.begin("main", timeout=seconds(40))
+    office.fleet.clock.advance(40)
+    assert office.theirs.cancel(made.set_id, "no more").state is EXPIRED
+
+
+def test_a_positive_release_lets_the_set_wait_for_its_whole_timeout_again(office: Office) -> None:
+    made = office.begin("main", "copy", timeout=seconds(40))
+    office.fleet.clock.advance(39)
+    office.theirs.release(made.set_id, "main", positive=True)
+    office.fleet.clock.advance(39)
+    assert office.theirs.expire_overdue() == []
+    office.fleet.clock.advance(1)
+    assert len(office.theirs.expire_overdue()) == 1
+
+
+def test_extending_never_shortens(office: Office) -> None:
+    made = office.begin("main")
+    assert office.theirs.extend(made.set_id, seconds(30)) == made == office.mine.get(made.set_id)
+    assert office.theirs.extend(made.set_id, 2 * HOUR).expires_at == made.created_at + 2 * HOUR
+
+
+@pytest.mark.parametrize("by", ["extension", "release"])
+def test_a_lease_that_waits_for_a_set_runs_as_long_as_the_set(office: Office, by: str) -> None:
+    made = office.begin("main", "check")
+    office.a.await_acknowledgment("x", HOUR)
+    office.fleet.clock.advance(1800)
+    office.fleet.store.calls.clear()
+    if by == "extension":
+        longer = office.theirs.extend(made.set_id, 2 * HOUR)
+    else:
+        longer, _ = office.theirs.release(made.set_id, "main", positive=True)
+    stored = office.fleet.stored()
+    assert stored.is_awaiting and stored.ownership_timeout == longer.expires_at > made.expires_at
+    assert [c for c in office.fleet.store.calls if c != "get"] == ["transact"]
+
+
+def test_an_extension_leaves_the_lease_of_a_working_owner_alone(office: Office) -> None:
+    made = office.begin("main")
+    before = office.fleet.stored()
+    office.theirs.extend(made.set_id, 2 * HOUR)
+    assert office.fleet.stored() == before
+
+
+def test_several_watchers_end_an_overdue_set_once_and_each_tells_what_it_ended(office: Office) -> None:
+    first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
+    office.fleet.clock.advance(3600)
+    ended: list[list[AcknowledgmentSet]] = []
+    watchers = [office.sets(f"watcher-{n}") for n in range(2)]
+    # The second watcher ends all of them after the first one has listed them.
+    office.fleet.store.fault = Fault(before=lambda: ended.append(watchers[1].expire_overdue()))
+    ended.append(watchers[0].expire_overdue())
+    assert [[s.set_id for s in found] for found in ended] == [[first.set_id, second.set_id], []]
+    assert office.fleet.stored(SHARD).attempts == 1 and office.count("acknowledgment_sets_expired") == 2
+
+
+def test_a_set_that_was_released_after_it_was_listed_as_overdue_is_not_told_of(office: Office) -> None:
+    made = office.begin("main", timeout=seconds(40))
+    office.fleet.clock.advance(30)
+    ahead, behind = office.sets("ahead"), office.theirs
+    listed = ahead.pending
+
+    def pending(*, run: str | None = None) -> list[AcknowledgmentSet]:
+        found = list(listed(run=run))
+        behind.release(made.set_id, "main", positive=True)
+        office.fleet.clock.advance(10)
+        return found
+
+    ahead.pending = pending  # type: ignore[method-assign, assignment]
+    assert ahead.expire_overdue() == [] and office.mine.get(made.set_id).state is ACKNOWLEDGED
+
+
+def test_a_set_that_vanished_after_it_was_listed_is_passed_over(office: Office) -> None:
+    gone = office.begin("main", timeout=seconds(40))
+    [other] = office.shard((TRIM_HORIZON, "5"))
+    office.fleet.clock.advance(3600)
+    listed = office.theirs.pending
+
+    def pending(*, run: str | None = None) -> list[AcknowledgmentSet]:
+        found = list(listed(run=run))
+        item = office.fleet.store.store.get(SETS, gone.set_id)
+        assert item is not None
+        office.fleet.store.store.delete(item)
+        return found
+
+    office.theirs.pending = pending  # type: ignore[method-assign, assignment]
+    assert [s.set_id for s in office.theirs.expire_overdue()] == [other.set_id]
+
+
+# Cancelling
+
+
+def test_a_cancelled_set_counts_no_failure_and_its_batch_is_delivered_again(office: Office) -> None:
+    [made] = office.shard((TRIM_HORIZON, "5"))
+    for _ in range(2):
+        ended = office.mine.cancel(made.set_id, "the job stops")
+        assert (ended.state, ended.reason) == (CANCELLED, "the job stops")
+    assert office.a.owns(SHARD) and office.fleet.stored(SHARD).attempts == 0
+    assert office.progress.landed[0].redeliver and office.progress.landed[0].acknowledgment_set is None
+    assert office.count("acknowledgment_sets_cancelled") == 1
+
+
+def test_cancelling_what_has_ended_changes_nothing(office: Office) -> None:
+    made = office.begin("main")
+    office.mine.release(made.set_id, "main", positive=True)
+    assert office.mine.cancel(made.set_id, "too late").state is ACKNOWLEDGED
+
+
+# Waiting partitions
+
+
+def waiting_shard(office: Office) -> list[AcknowledgmentSet]:
+    made = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
+    office.a.await_acknowledgment(SHARD, 2 * HOUR)
+    return made
+
+
+@pytest.mark.parametrize("last", ["acknowledged", "cancelled"])
+def test_the_end_of_the_last_set_gives_back_a_partition_that_waits(office: Office, last: str) -> None:
+    first, second = waiting_shard(office)
+    office.theirs.release(first.set_id, "sink", positive=True)
+    assert office.fleet.stored(SHARD).is_awaiting and office.progress.checkpoint == "5"
+    ENDING[last](office.theirs, second.set_id)
+    stored = office.fleet.stored(SHARD)
+    assert (stored.status, stored.attempts) == (PartitionStatus.UNASSIGNED, 0)
+    assert stored.priority == office.fleet.clock.now()
+
+
+@pytest.mark.parametrize("end", ["rejected", "expired"])
+def test_the_first_failure_gives_back_a_partition_that_waits(office: Office, end: str) -> None:
+    first, _ = waiting_shard(office)
+    ENDING[end](office.theirs, first.set_id)
+    assert office.fleet.stored(SHARD).status is PartitionStatus.UNASSIGNED
+    assert office.fleet.stored(SHARD).attempts == 1
+
+
+def test_a_partition_that_waits_is_finished_without_an_owner(office: Office) -> None:
+    made = office.begin("check")
+    office.a.await_acknowledgment("x", 2 * HOUR)
+    office.theirs.acknowledge(made.set_id, positive=True)
+    assert office.fleet.stored().status is PartitionStatus.COMPLETED
+
+
+def test_partitions_that_wait_are_given_back_when_nobody_sees_to_their_sets_any_more(office: Office) -> None:
+    first, _ = waiting_shard(office)
+    x = office.begin("check", run="dag/run")
+    office.a.await_acknowledgment("x", HOUR)
+    pending = list(office.theirs.pending())
+    assert office.theirs.give_back(["b.unknown"]) == []
+    assert office.theirs.give_back([first.set_id]) == [SHARD]
+    assert office.theirs.give_back(None, run="dag/other") == []
+    assert office.theirs.give_back(None, run="dag/run") == ["x"] and office.theirs.give_back(None) == []
+    assert list(office.theirs.pending()) == pending and office.count("partitions_given_up") == 2
+    for key in ("x", SHARD):
+        assert (office.fleet.stored(key).status, office.fleet.stored(key).attempts) == (PartitionStatus.UNASSIGNED, 0)
+    office.theirs.release(x.set_id, "check", positive=True)
+    assert office.fleet.stored().status is PartitionStatus.COMPLETED
+
+
+def test_a_partition_that_somebody_works_on_is_not_given_back_for_its_sets(office: Office) -> None:
+    office.begin("check")
+    assert office.theirs.give_back(None) == [] and office.a.owns("x")
+
+
+def test_the_next_owner_takes_over_a_set_that_is_pending(office: Office) -> None:
+    first, second = waiting_shard(office)
+    office.fleet.clock.advance(1000)
+    Administration(office.fleet.store, FAMILY, office.fleet.clock).release(SHARD)
+    b = office.sets("b")
+    b.coordinator.acquire(2)
+    b.release(first.set_id, "sink", positive=True, owned=True)
+    b.release(second.set_id, "sink", positive=True, owned=True)
+    assert office.progress.checkpoint == "9" and b.coordinator.held[SHARD] == office.fleet.stored(SHARD)
+
+
+def test_a_partition_whose_owner_died_stays_for_the_next_one_when_its_set_ends(office: Office) -> None:
+    [made] = office.shard((TRIM_HORIZON, "5"))
+    office.fleet.clock.advance(TIMEOUT + MARGIN)
+    before = office.fleet.stored(SHARD)
+    office.theirs.release(made.set_id, "sink", positive=True)
+    after = office.fleet.stored(SHARD)
+    assert (after.owner, after.ownership_timeout) == (before.owner, before.ownership_timeout)
+    assert SHARD in [p.partition_key for p in office.fleet.owner("b").acquire(2)]
+
+
+# Contention
+
+
+class Busy:
+    """Changes a partition before each of the next writes."""
+
+    def __init__(self, office: Office, key: str, times: int) -> None:
+        self.office, self.key, self.times = office, key, times
+        self()
+
+    def __call__(self) -> None:
+        self.times -= 1
+        store = self.office.fleet.store
+        if self.times >= 0:
+            store.fault = Fault(before=self)
+            store.store.transact(update=[self.office.fleet.stored(self.key)])
+
+
+def test_a_decision_is_made_anew_when_what_it_rests_on_has_changed(office: Office) -> None:
+    made = office.begin("main")
+    Busy(office, "x", MAX_TRIES - 1)
+    assert office.theirs.release(made.set_id, "main", positive=True)[0].state is ACKNOWLEDGED
+    assert office.fleet.stored().status is PartitionStatus.COMPLETED
+
+
+def test_a_partition_that_never_stops_changing_is_one_clear_error(office: Office) -> None:
+    made = office.begin("main")
+    Busy(office, "x", MAX_TRIES + 5)
+    with pytest.raises(PartitionUpdateError, match="it, or its partition, keeps changing"):
+        office.theirs.release(made.set_id, "main", positive=True)
+    assert office.mine.get(made.set_id) == made
+
+
+def test_what_cannot_be_ended_now_does_not_keep_the_rest_from_ending(
+    office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = office.begin("main", timeout=seconds(40))
+    [other] = office.shard((TRIM_HORIZON, "5"))
+    office.fleet.clock.advance(3600)
+    Busy(office, "x", MAX_TRIES + 1)
+    assert [s.set_id for s in office.theirs.expire_overdue()] == [other.set_id]
+    assert "cannot be ended" in caplog.text
+    assert [s.set_id for s in office.theirs.expire_overdue()] == [made.set_id]
+
+
+# Finding
+
+
+def test_pending_sets_are_found_in_the_order_of_their_expiry_and_by_their_run(office: Office) -> None:
+    office.a.create_partitions({key: {} for key in ("k1", "k2", "k3")})
+    office.a.acquire(3)
+    late = office.begin("main", key="k1", timeout=3 * HOUR, run="dag/1")
+    early = office.begin("main", key="k2", timeout=HOUR, run="dag/2")
+    middle = office.begin("main", key="k3", timeout=2 * HOUR, run="dag/1")
+    assert list(office.theirs.pending()) == [early, middle, late]
+    assert list(office.theirs.pending(run="dag/1")) == [middle, late]
+    assert office.theirs.next_expiry() == early.expires_at
+    office.theirs.release(early.set_id, "main", positive=True)
+    assert office.theirs.next_expiry() == middle.expires_at
+
+
+def test_ended_sets_are_found_by_when_they_ended_and_by_their_run(office: Office) -> None:
+    office.a.create_partitions({"k1": {}, "k2": {}})
+    office.a.acquire(2)
+    made = [office.begin("main", key=key, run=f"dag/{key}") for key in ("k1", "k2")]
+    start = office.fleet.clock.now()
+    for number, each in enumerate(made):
+        office.fleet.clock.advance(number + 1)
+        office.theirs.release(each.set_id, "main", positive=True)
+    found = [s.batch_id for s in office.theirs.ended_since(start)]
+    assert found == ["k1", "k2"]
+    assert [s.batch_id for s in office.theirs.ended_since(start + seconds(2))] == ["k2"]
+    assert [s.batch_id for s in office.theirs.ended_since(start, run="dag/k1")] == ["k1"]
+    assert office.theirs.next_expiry() is None and list(office.theirs.pending()) == []
+
+
+def test_a_set_that_cannot_be_read_is_logged_and_passed_over(office: Office, caplog: pytest.LogCaptureFixture) -> None:
+    made = office.begin("main", timeout=seconds(40))
+    broken = Partition(
+        source_identifier=SETS,
+        partition_key="broken",
+        status=PartitionStatus.UNASSIGNED,
+        priority=office.fleet.clock.now() - HOUR,
+        progress={"state": "half"},
+    )
+    office.fleet.store.store.create([broken, replace(broken, partition_key="b2", status=PartitionStatus.COMPLETED)])
+    assert list(office.theirs.pending()) == [made]
+    assert list(office.theirs.ended_since(datetime(2000, 1, 1, tzinfo=UTC))) == []
+    assert office.theirs.next_expiry() == made.expires_at  # a watcher would never sleep, were it the broken one's
+    office.fleet.clock.advance(40)
+    assert [s.set_id for s in office.theirs.expire_overdue()] == [made.set_id]
+    assert office.theirs.next_expiry() is None
+    assert "acknowledgment set 'broken': what is stored cannot be read" in caplog.text
+    with pytest.raises(ProgressError, match="restore it, or delete the item"):
+        office.theirs.release("broken", "main", positive=True)
+
+
+# Purging
+
+
+def test_ended_sets_are_kept_for_a_day_so_that_a_late_release_is_told_from_an_unknown_one(office: Office) -> None:
+    made = office.begin("main", "copy")
+    office.theirs.release(made.set_id, "main", positive=False, reason="no")
+    office.fleet.clock.advance(RETENTION.total_seconds() - 1)
+    assert office.theirs.purge() == 0
+    assert office.theirs.release(made.set_id, "copy", positive=True)[1] is ReleaseEffect.LATE
+    office.fleet.clock.advance(1)
+    assert office.theirs.purge() == 1
+    with pytest.raises(AcknowledgmentSetNotFoundError, match="ended ones are kept for 24 hours"):
+        office.theirs.release(made.set_id, "copy", positive=True)
+
+
+def test_pending_sets_are_never_purged_and_not_more_than_asked_for(office: Office) -> None:
+    office.shard((TRIM_HORIZON, "5"), ("5", "9"), ("9", "12"))
+    pending = office.begin("main", timeout=timedelta(days=30))
+    for made in list(office.mine.pending()):
+        if made != pending:
+            office.mine.cancel(made.set_id, "no more")
+    office.fleet.clock.advance(3 * 86400)
+    assert [office.theirs.purge(limit=2) for _ in range(3)] == [2, 1, 0]
+    assert list(office.theirs.pending()) == [pending]
+
+
+def test_two_who_purge_at_once_do_not_disturb_each_other(office: Office) -> None:
+    for made in office.shard((TRIM_HORIZON, "5"), ("5", "9")):
+        office.mine.cancel(made.set_id, "no more")
+    office.fleet.clock.advance(86400)
+    purged: list[int] = []
+    office.fleet.store.fault = Fault(before=lambda: purged.append(office.theirs.purge()))
+    assert [office.mine.purge(), *purged] == [0, 2]
+
+
+# What is logged
+
+
+@pytest.mark.parametrize(
+    ("end", "level"),
+    [
+        ("acknowledged", logging.INFO),
+        ("rejected", logging.ERROR),
+        ("cancelled", logging.INFO),
+        ("expired", logging.ERROR),
+    ],
+)
+def test_an_end_is_logged_as_bad_news_only_if_it_is(
+    office: Office, end: str, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    [made] = office.shard((TRIM_HORIZON, "5"))
+    ENDING[end](office.theirs, made.set_id)
+    [record] = [r for r in caplog.records if r.message.startswith(f"acknowledgment set {end}")]
+    assert record.levelno == level and made.set_id in record.message and SHARD in record.message

@@ -1,0 +1,529 @@
+"""Batches that go through Spark into sinks, with a session in this process: what is bad, and what is routed where."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession, functions
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.sources.kinesis.leases import partition_key
+from airflow_provider_coordination.sources.kinesis.progress import LandedBatch
+from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord
+from airflow_provider_coordination.spark.application import SPARK_CONF
+from airflow_provider_coordination.spark.bad_records import DEAD_LETTER_SCHEMA, BadRecords
+from airflow_provider_coordination.spark.delivery import DeliveryError, Prepared, Transform
+from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
+from airflow_provider_coordination.spark.payload import JsonPayload
+from airflow_provider_coordination.spark.sinks import ParquetSink
+from airflow_provider_coordination.spark.storage import files_below, write_table
+from airflow_provider_coordination.spark.transforming import SparkDelivery
+from tests.support.fleet import EPOCH, Crash, FakeStream, Fleet
+
+FOLDER = "clicks/shard"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+PAYLOAD = "id STRING NOT NULL, amount DOUBLE"
+
+
+@pytest.fixture(scope="module")
+def spark(java: str) -> Iterator[SparkSession]:
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    with patch.dict(os.environ, python):
+        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
+        for name, value in SPARK_CONF.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+def click(amount: float, name: str = "click") -> bytes:
+    return json.dumps({"id": f"{name}-{amount:g}", "amount": amount}).encode()
+
+
+@dataclass
+class Place:
+    """A batch that is landed, and the sinks that are to take it."""
+
+    spark: SparkSession
+    folder: Path
+    batch: LandedBatch = field(init=False)
+    found: BadRecords = field(default_factory=lambda: BadRecords(saved=2))
+
+    def land(self, *payloads: bytes) -> None:
+        rows = [
+            {
+                "stream": "clicks",
+                "shard_id": "shard-1",
+                "sequence_number": str(10**50 + n),
+                "sub_sequence_number": 0,
+                "partition_key": "k",
+                "approximate_arrival_timestamp": NOW,
+                "data": payload,
+                "_batch_id": "batch-1",
+            }
+            for n, payload in enumerate(payloads)
+        ]
+        file = str(self.folder / "landed.parquet")
+        write_table(pa.Table.from_pylist(rows, RECORD_SCHEMA), file)
+        self.batch = LandedBatch(
+            batch_id="batch-1",
+            start="TRIM_HORIZON",
+            end=str(10**50 + len(rows)),
+            file=file,
+            records=len(rows),
+            bytes=1,
+            end_of_shard=False,
+            read_until=None,
+            fencing_token=1,
+        )
+
+    def sink(self, name: str, where: str | None = None) -> ParquetSink:
+        return ParquetSink(name=name, output=str(self.folder / name), where=where)
+
+    def delivery(
+        self,
+        *more: ParquetSink,
+        where: str | None = None,
+        dead: bool = True,
+        schema: str | None = None,
+        transform: Transform | None = None,
+    ) -> SparkDelivery:
+        sinks = [*([self.sink("dead_letter")] if dead else []), self.sink("main", where), *more]
+        return SparkDelivery(
+            self.spark,
+            sinks,
+            source="clicks",
+            transform=transform,
+            payload=None if schema is None else JsonPayload(schema),
+            found=self.found,
+        )
+
+    def deliver(self, delivery: SparkDelivery) -> Prepared:
+        prepared = delivery.prepare(FOLDER, self.batch, 1, delivery.sinks)
+        for sink in delivery.sinks:
+            delivery.publish(sink, FOLDER, self.batch, 1)
+        return prepared
+
+    def rows(self, sink: str) -> list[dict[str, Any]]:
+        file = self.folder / sink / "batch-1.parquet"
+        return pq.read_table(file).to_pylist() if file.exists() else []
+
+    def amounts(self, sink: str) -> list[float]:
+        return [row["amount"] for row in self.rows(sink)]
+
+    @property
+    def unfinished(self) -> list[str]:
+        return [file for file in files_below(str(self.folder)) if "_staging" in file]
+
+
+@pytest.fixture
+def place(spark: SparkSession, tmp_path: Path) -> Place:
+    return Place(spark, tmp_path)
+
+
+def fragile(records: DataFrame) -> DataFrame:
+    """Raise on poison."""
+
+    def length(data):
+        if b"poison" in bytes(data):
+            raise ValueError("this record is poison")
+        return len(data)
+
+    return records.withColumn("length", functions.udf(length, "long")("data"))
+
+
+def marking(records: DataFrame) -> DataFrame:
+    """Mark what is too much."""
+    return records.withColumn("_error", functions.expr("CASE WHEN amount > 100 THEN 'too much: ' || amount END"))
+
+
+def marking_nothing(records: DataFrame) -> DataFrame:
+    return records.withColumn("_error", functions.lit(None))
+
+
+def raising(error: type[BaseException]) -> Transform:
+    def transform(records: DataFrame) -> DataFrame:
+        def fail(data):
+            raise error("away")
+
+        return records.withColumn("length", functions.udf(fail, "long")("data"))
+
+    return transform
+
+
+# Bad records
+
+
+def test_bad_records_of_every_kind_go_to_the_dead_letters_and_the_others_to_the_dataset(place: Place) -> None:
+    place.land(click(1), b"no JSON", click(500), click(2, "poison"), click(3))
+    prepared = place.deliver(place.delivery(schema=PAYLOAD, transform=lambda records: marking(fragile(records))))
+    assert (prepared.records, prepared.unrouted) == ({"dead_letter": 3, "main": 2}, 0)
+    assert place.amounts("main") == [1.0, 3.0]
+    names = pq.read_schema(place.folder / "main" / "batch-1.parquet").names
+    assert names == [*RECORD_SCHEMA.names, "id", "amount", "length"], "nothing of ours is left in it"
+    assert pq.read_schema(place.folder / "dead_letter" / "batch-1.parquet") == DEAD_LETTER_SCHEMA
+    told = [(row["stage"], row["error"], row["data"]) for row in place.rows("dead_letter")]
+    assert told == [
+        ("schema", "the payload is not JSON", b"no JSON"),
+        ("transform", "too much: 500.0", click(500)),
+        ("transform", "ValueError: this record is poison", click(2, "poison")),
+    ]
+    letter = place.rows("dead_letter")[0]
+    assert (letter["source"], letter["stream"], letter["shard_id"]) == ("clicks", "clicks", "shard-1")
+    assert (letter["sequence_number"], letter["sub_sequence_number"]) == (str(10**50 + 1), 0)
+    assert (letter["partition_key"], letter["approximate_arrival_timestamp"]) == ("k", NOW)
+    assert place.found.total == 3 and len(place.found.samples) == 2
+    assert place.unfinished == []
+
+
+def test_a_batch_without_bad_records_has_no_dead_letters(place: Place) -> None:
+    place.land(click(1))
+    assert place.deliver(place.delivery(schema=PAYLOAD)).records == {"dead_letter": 0, "main": 1}
+    assert not (place.folder / "dead_letter" / "batch-1.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("payload", "transform", "message"),
+    [
+        (b"no JSON", None, "1 of 2 records are bad, the first at shard-1:1.*1/0: the payload is not JSON; give"),
+        (click(500), marking, "1 of 2 records are bad, .*: too much: 500.0; give 'dead_letter_path'"),
+        (click(2, "poison"), fragile, "at least 1 of 2 records are bad, .*: ValueError: this record is poison; give"),
+    ],
+)
+def test_without_a_dead_letter_sink_a_bad_record_fails_its_batch(
+    place: Place, payload: bytes, transform: Transform | None, message: str
+) -> None:
+    place.land(click(1), payload)
+    delivery = place.delivery(schema=PAYLOAD, transform=transform, dead=False)
+    with pytest.raises(DeliveryError, match=message):
+        place.deliver(delivery)
+    assert place.rows("main") == [] and place.unfinished == []
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_one_bad_record_more_than_the_budget_fails_the_batch(place: Place, limit: int) -> None:
+    place.found = BadRecords(limit)
+    place.land(click(1), b"no JSON", click(2, "poison"))
+    delivery = place.delivery(schema=PAYLOAD, transform=fragile)
+    if limit == 2:
+        assert place.deliver(delivery).records == {"dead_letter": 2, "main": 1}
+    else:
+        with pytest.raises(
+            DeliveryError, match="2 bad records make 2 in this run, more than 'max_parse_exceptions' = 1"
+        ):
+            place.deliver(delivery)
+        assert place.rows("main") == place.rows("dead_letter") == []
+
+
+@pytest.mark.parametrize("error", [ConnectionError, MemoryError, SystemExit])
+def test_what_the_surroundings_do_is_no_records_fault(place: Place, error: type[BaseException]) -> None:
+    place.land(click(1), click(2))
+    with pytest.raises(DeliveryError, match="the transform or its write failed"):
+        place.deliver(place.delivery(transform=raising(error)))
+    assert place.rows("dead_letter") == [] and place.found.total == 0
+
+
+def test_a_transform_that_raises_on_everything_is_wrong_itself(place: Place) -> None:
+    place.land(*(click(n, "poison") for n in range(50)))
+    with pytest.raises(DeliveryError, match="raises on every record that was tried, out of 50, which is taken for its"):
+        place.deliver(place.delivery(transform=fragile))
+    assert place.rows("dead_letter") == []
+
+
+def test_an_error_of_sql_is_found_like_any_other(place: Place) -> None:
+    place.land(click(1), click(0), click(2))
+    place.deliver(place.delivery(where="100 / amount > 0", schema=PAYLOAD))
+    assert place.amounts("main") == [1.0, 2.0]
+    [letter] = place.rows("dead_letter")
+    assert letter["error"].startswith("ArithmeticException: [DIVIDE_BY_ZERO] Division by zero")
+
+
+def test_who_marks_records_has_to_keep_what_tells_them_apart(place: Place) -> None:
+    place.land(click(1))
+    delivery = place.delivery(schema=PAYLOAD, transform=lambda records: marking(records).select("amount", "_error"))
+    with pytest.raises(DeliveryError, match="drops 'sequence_number' and 'sub_sequence_number'"):
+        place.deliver(delivery)
+
+
+def test_a_transform_that_returns_something_else_is_told_so(place: Place) -> None:
+    place.land(click(1))
+    with pytest.raises(DeliveryError, match="the transform must return a DataFrame; it returned int"):
+        place.deliver(place.delivery(transform=lambda records: 1))  # type: ignore[arg-type, return-value]
+
+
+def test_a_landed_file_that_is_gone_is_told_so(place: Place) -> None:
+    place.land(click(1))
+    Path(place.batch.file).unlink()
+    with pytest.raises(DeliveryError, match="is gone: restore it, or reset its partition"):
+        place.deliver(place.delivery(schema=PAYLOAD))
+
+
+# The schema
+
+FITS = [
+    b'{"id": "a", "amount": 1.5}', b'{"id": "a"}', b'{"id": "a", "amount": null, "more": 1}', b' {"id": 5} \n',
+]  # fmt: skip
+DOES_NOT_FIT = {
+    b"": "is not JSON",
+    b"no": "is not JSON",
+    b'{"id": "a"': "is not JSON",
+    b"{'id': 'a'}": "is not JSON",
+    b"null": "is not a JSON object",
+    b"5": "is not a JSON object",
+    b'[{"id": "a"}]': "is not a JSON object",
+    b'{"id": "a"}{"id": "b"}': "not one JSON object",
+    b'{"id": "a"}\n{"id": "b"}': "not one JSON object",
+    b'{"id": "a"}, {"id": "b"}': "not one JSON object",
+    b'{"id": "a"} more': "not one JSON object",
+    b'{"id": "a"}]}': "not one JSON object",
+    b'{"id": "\xff"}': "is not UTF-8",
+    b'{"id": "a", "amount": "x"}': "field 'amount' is no DOUBLE",
+    b'{"amount": 1}': "field 'id' is missing",
+    b'{"id": null}': "field 'id' is missing",
+}
+
+
+def test_only_payloads_that_are_one_object_of_the_schema_fit(place: Place) -> None:
+    place.land(*FITS, *DOES_NOT_FIT)
+    place.deliver(place.delivery(schema=PAYLOAD))
+    assert [row["data"] for row in place.rows("main")] == FITS
+    told = {row["data"]: row["error"] for row in place.rows("dead_letter")}
+    assert list(told) == list(DOES_NOT_FIT)
+    assert [payload for payload, reason in DOES_NOT_FIT.items() if reason not in told[payload]] == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("id STRIN", 'cannot be parsed: .*Unsupported data type "STRIN"'),
+        ("INT", "names no columns; give columns and types"),
+        ("data STRING", "column 'data' is one that every record has already"),
+        ("_error STRING", "column '_error' is one that every record has already, or one of ours"),
+        ("id STRING, ID INT", "column 'id' is there twice"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_named(spark: SparkSession, schema: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        JsonPayload(schema)
+
+
+# Routing
+
+
+def test_each_sink_takes_what_its_predicate_says_and_the_transform_runs_once(place: Place) -> None:
+    runs = place.spark.sparkContext.accumulator(0)
+
+    def counted(records: DataFrame) -> DataFrame:
+        def count(data):
+            runs.add(1)
+            return 1
+
+        return records.withColumn("one", functions.udf(count, "int")("data"))
+
+    place.land(click(1), click(20), click(300), b'{"id": "null"}')
+    sinks = [place.sink("large", "amount >= 20"), place.sink("all"), place.sink("none", "amount > 1000")]
+    prepared = place.deliver(place.delivery(*sinks, where="amount < 100", schema=PAYLOAD, transform=counted))
+    assert prepared.records == {"dead_letter": 0, "main": 2, "large": 2, "all": 4, "none": 0}
+    assert (place.amounts("main"), place.amounts("large")) == ([1.0, 20.0], [20.0, 300.0])
+    assert (len(place.rows("all")), place.rows("none")) == (4, [])
+    assert runs.value == 4
+    assert place.unfinished == []
+
+
+def test_what_no_sink_takes_is_counted(place: Place) -> None:
+    place.land(click(1), click(2), b'{"id": "null"}')
+    prepared = place.deliver(place.delivery(where="amount < 2", schema=PAYLOAD))
+    assert (prepared.records["main"], prepared.unrouted) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("amount >", r"sink 'main': 'where' 'amount >' cannot be used: .*PARSE_SYNTAX_ERROR"),
+        ("colour = 'red'", "cannot be used: .*`colour` cannot be resolved"),
+        ("amount", "cannot be used: .*DATATYPE_MISMATCH"),
+        ("count(*) > 1", "cannot be used: .*MISSING_GROUP_BY"),
+        ("true) or (true", "cannot be used: .*PARSE_SYNTAX_ERROR"),
+    ],
+)
+def test_a_predicate_that_cannot_be_used_is_named_before_any_batch(place: Place, where: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        place.delivery(where=where, schema=PAYLOAD, transform=fragile).check()
+
+
+def test_predicates_that_can_be_used_pass_also_where_the_transform_needs_records(place: Place) -> None:
+    def first(records: DataFrame) -> DataFrame:
+        return records.withColumn("first", functions.lit(records.first().data))  # type: ignore[union-attr]
+
+    place.delivery(where="_batch_id != ''", transform=lambda records: records.select("data")).check()
+    place.delivery(where="first = 'x'", transform=first).check()
+    with pytest.raises(ConfigurationError, match="PARSE_SYNTAX_ERROR"):
+        place.delivery(where="first =", transform=first).check()
+
+
+def test_a_sink_that_has_the_batch_is_left_alone(place: Place) -> None:
+    place.land(click(1))
+    place.deliver(place.delivery(schema=PAYLOAD))
+    delivery = place.delivery(place.sink("copy"), schema=PAYLOAD)
+    assert delivery.prepare(FOLDER, place.batch, 2, ["main", "copy"]).records == {"copy": 1}
+    assert delivery.prepare(FOLDER, place.batch, 2, ["main"]).records == {}
+
+
+def test_a_rejected_delivery_is_replaced_also_by_nothing(place: Place) -> None:
+    place.land(click(1), b"no JSON")
+    place.deliver(place.delivery(place.sink("copy"), schema=PAYLOAD))
+    place.batch = replace(place.batch, redeliver=True)
+    place.deliver(place.delivery(place.sink("copy", "false"), transform=marking_nothing))
+    assert len(place.rows("main")) == 2
+    assert place.rows("copy") == place.rows("dead_letter") == []
+
+
+@pytest.mark.parametrize("broken", ["copy", "dead_letter"])
+def test_a_sink_that_cannot_be_written_is_named_and_no_sink_gets_the_batch(place: Place, broken: str) -> None:
+    place.land(click(1), b"no JSON")
+    (place.folder / broken).write_text("in the way")
+    delivery = place.delivery(place.sink("copy"), schema=PAYLOAD)
+    with pytest.raises(
+        DeliveryError, match=f"sink '{broken}' at .* cannot take it: .*until then no sink gets the batch"
+    ):
+        place.deliver(delivery)
+    assert place.rows("main") == []
+
+
+# In the rounds of a job
+
+
+class Faulty(SparkDelivery):
+    """A delivery that something happens to in the middle of publishing."""
+
+    happens: Callable[[str], None] = staticmethod(lambda sink: None)
+
+    def publish(self, sink: str, folder: str, batch: LandedBatch, fencing_token: int) -> None:
+        self.happens(sink)
+        super().publish(sink, folder, batch, fencing_token)
+
+
+@dataclass
+class Rounds:
+    """Jobs over one shard of JSON events, through Spark into two sinks and the dead letters."""
+
+    spark: SparkSession
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.fleet = Fleet(FakeStream(1), self.folder / "main")
+        self.found = BadRecords()
+
+    def send(self, *payloads: bytes) -> None:
+        records = self.fleet.stream.shards["shard-0"].records
+        records += [
+            KinesisRecord(str(10**20 + len(records) + n), "k", datetime.now(UTC), p) for n, p in enumerate(payloads)
+        ]
+
+    def delivery(self, happens: Callable[[str], None] = lambda sink: None) -> SparkDelivery:
+        names = ["dead_letter", "main", "copy"]
+        sinks = [ParquetSink(name=name, output=str(self.folder / name)) for name in names]
+        self.found = BadRecords(saved=1)
+        delivery = Faulty(self.spark, sinks, source="clicks", payload=JsonPayload(PAYLOAD), found=self.found)
+        delivery.happens = happens  # type: ignore[method-assign]
+        return delivery
+
+    def run(self, happens: Callable[[str], None] = lambda sink: None) -> Any:
+        delivery = self.delivery(happens)
+        return self.fleet.run(delivery=delivery, bad_records=self.found)
+
+    def taken(self, sink: str) -> Counter[bytes]:
+        files = [pq.read_table(file)["data"].to_pylist() for file in (self.folder / sink).glob("*.parquet")]
+        return Counter(payload for payloads in files for payload in payloads)
+
+    @property
+    def partition(self) -> Partition:
+        partition = self.fleet.look.get(partition_key("s", EPOCH, "shard-0"))
+        assert partition is not None
+        return partition
+
+
+@pytest.fixture
+def rounds(spark: SparkSession, tmp_path: Path) -> Rounds:
+    return Rounds(spark, tmp_path)
+
+
+def at(sink: str, error: BaseException, times: int = 10**9) -> Callable[[str], None]:
+    left = [times]
+
+    def happen(published: str) -> None:
+        if published == sink and left[0]:
+            left[0] -= 1
+            raise error
+
+    return happen
+
+
+GOOD = [click(n) for n in range(4)]
+
+
+def test_a_job_counts_what_became_of_its_records(rounds: Rounds) -> None:
+    rounds.send(*GOOD, b"no JSON")
+    summary = rounds.run()
+    assert summary.records_delivered == 5, "a dead letter counts as delivered"
+    assert summary.records_by_sink == {"dead_letter": 1, "main": 4, "copy": 4}
+    assert (summary.dead_letters, summary.parse_exceptions, summary.unrouted) == (1, 1, 0)
+    assert [sample["data"] for sample in summary.saved_parse_exceptions] == ["no JSON"]
+    assert rounds.taken("main") == rounds.taken("copy") == Counter(GOOD)
+    assert rounds.taken("dead_letter") == Counter([b"no JSON"])
+    assert list(rounds.folder.rglob("_landing/**/*.parquet")) == []
+
+
+@pytest.mark.parametrize("sink", ["main", "copy"])
+def test_a_job_that_dies_between_two_sinks_leaves_nothing_twice(rounds: Rounds, sink: str) -> None:
+    rounds.send(*GOOD, b"no JSON")
+    with pytest.raises(Crash):
+        rounds.run(at(sink, Crash()))
+    assert rounds.taken("dead_letter") == Counter([b"no JSON"]), "bad records come first"
+    assert rounds.taken("main") == (Counter(GOOD) if sink == "copy" else Counter())
+    summary = rounds.run()
+    assert (summary.failed, summary.lost) == ({}, [])
+    assert rounds.taken("main") == rounds.taken("copy") == Counter(GOOD)
+    assert rounds.taken("dead_letter") == Counter([b"no JSON"])
+    assert rounds.partition.progress["landed"] == []
+
+
+def test_one_of_two_sinks_that_fails_for_ever_parks_the_partition_visibly_and_nothing_is_there_twice(
+    rounds: Rounds,
+) -> None:
+    rounds.send(*GOOD, b"no JSON")
+    for _ in range(20):
+        summary = rounds.run(at("copy", OSError("the disk of the copy is full")))
+        assert rounds.taken("main") == Counter(GOOD) and rounds.taken("copy") == Counter()
+        assert summary.parse_exceptions in (0, 1) and summary.dead_letters == 0
+        if rounds.partition.is_parked:
+            break
+        rounds.fleet.clock.ahead += timedelta(hours=2)
+    assert rounds.partition.is_parked
+    assert "the disk of the copy is full" in str(rounds.partition.last_error)
+    assert rounds.run().resting == [rounds.partition.partition_key]
+
+
+def test_a_sink_that_fails_for_a_while_is_delivered_to_in_the_same_job_and_counted_once(rounds: Rounds) -> None:
+    rounds.send(*GOOD, b"no JSON")
+    summary = rounds.run(at("copy", OSError("the disk of the copy is full"), times=2))
+    assert summary.records_by_sink == {"dead_letter": 1, "main": 4, "copy": 4}
+    assert (summary.parse_exceptions, summary.dead_letters, summary.failed) == (1, 1, {})
+    assert rounds.taken("main") == rounds.taken("copy") == Counter(GOOD)
+    assert rounds.taken("dead_letter") == Counter([b"no JSON"])

@@ -1,0 +1,223 @@
+"""The batches of shards: how far a checkpoint moves, and what becomes of a shard whose end is delivered.
+
+A finished shard's children appear in the transaction that completes the last of their parents.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
+from airflow_provider_coordination.sources.kinesis.progress import (
+    TRIM_HORIZON,
+    ProgressFormatError,
+    ShardProgress,
+)
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.batches import HOUR, a_batch, a_child, a_shard, an_end, begin_delivery, end_shard
+from tests.support.batches import shard_key as key
+
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def an_owner(store: CoordinationStore, name: str = "a") -> SourceCoordinator:
+    coordinator = SourceCoordinator(store, "clicks", name)
+    coordinator.initialize()
+    return coordinator
+
+
+def holding(store: InMemoryStore, *shards: str, owner: str = "a") -> SourceCoordinator:
+    coordinator = an_owner(store, owner)
+    coordinator.create_partitions({key(shard): a_shard(shard).to_mapping() for shard in shards})
+    coordinator.acquire(len(shards))
+    return coordinator
+
+
+def status(coordinator: SourceCoordinator, shard: str) -> PartitionStatus | None:
+    partition = coordinator.get(key(shard))
+    return None if partition is None else partition.status
+
+
+def progress(coordinator: SourceCoordinator, shard: str) -> ShardProgress:
+    partition = coordinator.get(key(shard))
+    assert partition is not None
+    return ShardProgress.from_mapping(partition.progress)
+
+
+def acknowledge(coordinator: SourceCoordinator, set_id: str, *, positive: bool = True) -> None:
+    sets = AcknowledgmentSets(coordinator, SourceBatches())
+    sets.release(set_id, "sink", positive=positive, reason=None if positive else "disk full")
+
+
+def test_the_checkpoint_moves_over_what_is_acknowledged_without_a_gap() -> None:
+    a = holding(InMemoryStore(), "p")
+    first = begin_delivery(a, key("p"), a_batch(TRIM_HORIZON, "5"), ["sink"])
+    second = begin_delivery(a, key("p"), a_batch("5", "9"), ["sink"])
+    acknowledge(a, second.set_id)
+    assert progress(a, "p").checkpoint == TRIM_HORIZON
+    acknowledge(a, first.set_id)
+    assert (progress(a, "p").checkpoint, progress(a, "p").landed) == ("9", ())
+
+
+def test_a_rejected_batch_stops_the_checkpoint_and_what_was_acknowledged_after_it_waits() -> None:
+    a = holding(InMemoryStore(), "p")
+    first = begin_delivery(a, key("p"), a_batch(TRIM_HORIZON, "5"), ["sink"])
+    second = begin_delivery(a, key("p"), a_batch("5", "9"), ["sink"])
+    acknowledge(a, first.set_id, positive=False)
+    assert status(a, "p") is PartitionStatus.UNASSIGNED and a.held == {}
+    acknowledge(a, second.set_id)
+    assert progress(a, "p").checkpoint == TRIM_HORIZON
+    a.acquire(1)
+    again = AcknowledgmentSets(a, ShardBatches()).begin(key("p"), "batch-to-5", ["sink"], timeout=HOUR)
+    acknowledge(a, again.set_id)
+    assert (progress(a, "p").checkpoint, progress(a, "p").landed) == ("9", ())
+    assert a.leased(key("p")).attempts == 0
+
+
+def test_a_batch_acknowledged_after_a_gap_does_not_forgive_failures() -> None:
+    a = holding(InMemoryStore(), "p")
+    first = begin_delivery(a, key("p"), a_batch(TRIM_HORIZON, "5"), ["sink"])
+    second = begin_delivery(a, key("p"), a_batch("5", "9"), ["sink"])
+    acknowledge(a, first.set_id, positive=False)
+    a.acquire(1)
+    acknowledge(a, second.set_id)
+    assert a.leased(key("p")).attempts == 1
+
+
+def test_a_split_creates_both_children_at_trim_horizon() -> None:
+    a = holding(InMemoryStore(), "p")
+    end_shard(a, key("p"), a_child("c1", "p"), a_child("c2", "p"))
+    assert status(a, "p") is PartitionStatus.COMPLETED
+    for name in ("c1", "c2"):
+        assert status(a, name) is PartitionStatus.UNASSIGNED
+        assert progress(a, name).checkpoint == TRIM_HORIZON
+
+
+def test_a_shard_is_finished_when_the_last_of_its_batches_is_acknowledged_whichever_that_is() -> None:
+    a = holding(InMemoryStore(), "p")
+    last = begin_delivery(a, key("p"), a_batch(TRIM_HORIZON, "5"), ["sink"])
+    end_shard(a, key("p"), a_child("c", "p"))
+    assert status(a, "p") is PartitionStatus.ASSIGNED and status(a, "c") is None
+    acknowledge(an_owner(a.store, "somebody else"), last.set_id)
+    assert status(a, "p") is PartitionStatus.COMPLETED and status(a, "c") is PartitionStatus.UNASSIGNED
+
+
+def test_a_child_that_exists_is_left_alone() -> None:
+    store = InMemoryStore()
+    a = holding(store, "p")
+    a.create_partitions({key("c1"): {"already": "there"}})
+    end_shard(a, key("p"), a_child("c1", "p"))
+    existing = a.get(key("c1"))
+    assert existing is not None and existing.progress == {"already": "there"}
+
+
+def test_a_merge_child_waits_for_its_second_parent_and_is_created_by_it_once() -> None:
+    a = holding(InMemoryStore(), "left", "right")
+    merged = a_child("merged", "left", "right")
+    end_shard(a, key("left"), merged)
+    assert status(a, "left") is PartitionStatus.COMPLETED and status(a, "merged") is None
+    end_shard(a, key("right"), merged)
+    assert status(a, "merged") is PartitionStatus.UNASSIGNED
+
+
+def test_a_merge_child_whose_other_parent_has_no_partition_is_left_to_shard_sync() -> None:
+    a = holding(InMemoryStore(), "left")
+    end_shard(a, key("left"), a_child("merged", "left", "unseen"))
+    assert status(a, "left") is PartitionStatus.COMPLETED and status(a, "merged") is None
+
+
+class LetsSomebodyInFirst(InMemoryStore):
+    """Before the next transaction somebody else does something."""
+
+    first: Any = None
+
+    def transact(self, **changes: Any) -> list[Partition]:
+        if self.first is not None:
+            first, self.first = self.first, None
+            first()
+        return super().transact(**changes)
+
+
+@pytest.mark.parametrize("ends", ["with the release of its last batch", "without anything to release"])
+def test_two_parents_that_finish_in_the_same_moment_do_not_lose_their_child(ends: str) -> None:
+    store = LetsSomebodyInFirst()
+    a, b = holding(store, "left"), holding(store, "right", owner="b")
+    merged = a_child("merged", "left", "right")
+    if ends == "without anything to release":
+        store.first = lambda: end_shard(b, key("right"), merged)
+        end_shard(a, key("left"), merged)
+    else:
+        left = begin_delivery(a, key("left"), an_end(a_shard("left")), ["sink"], children=(merged,))
+        right = begin_delivery(b, key("right"), an_end(a_shard("right")), ["sink"], children=(merged,))
+        store.first = lambda: acknowledge(b, right.set_id)
+        acknowledge(an_owner(store, "a check"), left.set_id)
+    assert {status(a, shard) for shard in ("left", "right")} == {PartitionStatus.COMPLETED}
+    assert status(a, "merged") is PartitionStatus.UNASSIGNED
+
+
+def test_a_parent_that_keeps_being_renewed_does_not_keep_the_other_from_finishing() -> None:
+    store = LetsSomebodyInFirst()
+    a, b = holding(store, "left"), holding(store, "right", owner="b")
+    times = iter(range(10))
+
+    def renew() -> None:
+        b.renew(key("right"))
+        if next(times, None) is not None:
+            store.first = renew
+
+    store.first = renew
+    end_shard(a, key("left"), a_child("merged", "left", "right"))
+    assert status(a, "left") is PartitionStatus.COMPLETED and status(a, "merged") is None
+
+
+def test_a_shard_whose_lease_is_lost_is_not_finished() -> None:
+    store = InMemoryStore()
+    a = holding(store, "p")
+    an_owner(store, "operator").give_up_owner("a")
+    an_owner(store, "b").acquire(1)
+    with pytest.raises(PartitionNotOwnedError):
+        end_shard(a, key("p"), a_child("c", "p"))
+    assert status(a, "c") is None and list(AcknowledgmentSets(a).ended_since(LONG_AGO)) == []
+
+
+def test_a_partition_that_is_no_shard_is_refused() -> None:
+    with pytest.raises(ProgressFormatError, match="stored progress"):
+        ShardBatches().set_of({"object": "a.csv"}, "batch")
+    with pytest.raises(ProgressFormatError, match="stored progress"):
+        ShardBatches().in_delivery({}, "batch", "a set")
+
+
+def test_the_batches_of_any_source_are_told_apart_by_what_their_partitions_remember() -> None:
+    a = holding(InMemoryStore(), "p")
+    a.create_partitions({"a.csv": {"object": "a.csv"}})
+    a.acquire(1)
+    sets = AcknowledgmentSets(a, SourceBatches())
+    whole = sets.begin("a.csv", "a.csv", ["sink"], timeout=HOUR)
+    shard = begin_delivery(a, key("p"), a_batch(TRIM_HORIZON, "5"), ["sink"])
+    acknowledge(a, whole.set_id)
+    acknowledge(a, shard.set_id)
+    assert sets.get(whole.set_id).state is sets.get(shard.set_id).state is AcknowledgmentState.ACKNOWLEDGED
+    finished = a.get("a.csv")
+    assert finished is not None
+    assert (finished.status, finished.progress) == (PartitionStatus.COMPLETED, {"object": "a.csv"})
+    assert (status(a, "p"), progress(a, "p").checkpoint) == (PartitionStatus.ASSIGNED, "5")
+
+
+def test_an_object_that_is_rejected_is_tried_again_with_what_it_remembers() -> None:
+    a = an_owner(InMemoryStore())
+    a.create_partitions({"a.csv": {"object": "a.csv"}})
+    a.acquire(1)
+    made = AcknowledgmentSets(a, SourceBatches()).begin("a.csv", "a.csv", ["sink"], timeout=HOUR)
+    acknowledge(a, made.set_id, positive=False)
+    [again] = a.acquire(1)
+    assert (again.progress, again.attempts) == ({"object": "a.csv"}, 1)

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_coordination.spark.bad_records import (
+    DEAD_LETTER_SCHEMA,
+    BadRecords,
+    Stage,
+    bad_records,
+    dead_letters,
+    error_text,
+    fails_everywhere,
+    find_failing,
+    is_of_a_record,
+    samples,
+)
+from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Rows:
+    """Rows of which some fail, and how often they were tried."""
+
+    def __init__(self, *bad: int) -> None:
+        self.bad = bad
+        self.failed = self.passed = 0
+
+    def __call__(self, low: int, high: int) -> str | None:
+        found = [row for row in self.bad if low <= row < high]
+        self.failed += bool(found)
+        self.passed += not found
+        return f"row {found[0]}" if found else None
+
+
+@given(st.integers(1, 3000).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1), min_size=1))))
+def test_the_search_finds_exactly_the_rows_that_fail(rows: tuple[int, set[int]]) -> None:
+    size, bad = rows
+    assert list(find_failing(size, Rows(*bad))) == [(row, f"row {row}") for row in sorted(bad)]
+
+
+@pytest.mark.parametrize("row", [0, 1, 333_333, 700_001, 999_999])
+def test_one_row_in_a_million_is_found_in_few_probes(row: int) -> None:
+    rows = Rows(row)
+    assert list(find_failing(1_000_000, rows)) == [(row, f"row {row}")]
+    assert rows.failed <= 8 and rows.passed <= 50
+
+
+def test_a_failure_that_is_not_to_be_had_again_is_no_rows_fault() -> None:
+    assert list(find_failing(1000, lambda low, high: None)) == []
+    assert list(find_failing(1000, lambda low, high: "together" if high - low > 1 else None)) == []
+
+
+def test_a_transform_that_fails_on_everything_is_told_by_a_few_rows() -> None:
+    rows = Rows(*range(1000))
+    assert fails_everywhere(1000, rows) and rows.failed == 5
+    assert fails_everywhere(1000, Rows(*range(1, 1000))) is None
+    assert fails_everywhere(1, Rows(0))
+
+
+# What is a record's fault
+
+
+class SparkLikeError(Exception):
+    def __init__(self, state: str | None, text: str = "") -> None:
+        super().__init__(text)
+        self.state = state
+
+    def getSqlState(self) -> str | None:  # noqa: N802 - as Spark names it
+        return self.state
+
+
+def raised(error: str) -> str:
+    return (
+        "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+        f'  File "udf.py", line 2, in parse\n    return int(data)\n           ^^^^^^^^^\n{error}\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "is_of_one"),
+    [
+        (SparkLikeError("38000", raised("ValueError: invalid literal")), True),
+        (SparkLikeError("38000", raised("my_project.BadClick: no url\nat all")), True),
+        (SparkLikeError("38000", raised("KeyError")), True),
+        (SparkLikeError("22018", "[CAST_INVALID_INPUT] The value 'x'"), True),
+        (SparkLikeError("39000", "[FAILED_EXECUTE_UDF]"), True),
+        (SparkLikeError("P0001", "[USER_RAISED_EXCEPTION] no"), True),
+        (SparkLikeError("38000", raised("ConnectionError: lookup is away")), False),
+        (SparkLikeError("38000", raised("requests.exceptions.ConnectionError: lookup is away")), False),
+        (SparkLikeError("38000", raised("TimeoutError")), False),
+        (SparkLikeError("38000", raised("FileNotFoundError: [Errno 2] No such file: 'x'")), False),
+        (SparkLikeError("38000", raised("ModuleNotFoundError: No module named 'clicks'")), False),
+        (SparkLikeError("38000", raised("MemoryError")), False),
+        (SparkLikeError("42703", "[UNRESOLVED_COLUMN]"), False),
+        (SparkLikeError("KD001", "[FAILED_READ_FILE]"), False),
+        (SparkLikeError(None, "Job aborted due to stage failure: ExecutorLostFailure"), False),
+        (OSError("no space left on device"), False),
+        (ValueError("of the driver"), False),
+    ],
+)
+def test_only_errors_of_data_and_of_the_users_functions_are_a_records_fault(error: Exception, is_of_one: bool) -> None:
+    assert is_of_a_record(error) is is_of_one
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (SparkLikeError("38000", raised("ValueError: invalid literal")), "ValueError: invalid literal"),
+        (SparkLikeError("22018", "[CAST] The value 'x'\n== SQL ==\n^^^"), "SparkLikeError: [CAST] The value 'x'"),
+        (TypeError("the transform must return a DataFrame"), "TypeError: the transform must return a DataFrame"),
+    ],
+)
+def test_an_error_is_told_in_one_line_without_its_traces(error: Exception, text: str) -> None:
+    assert error_text(error) == text
+
+
+# What becomes of bad records
+
+
+def landed(*payloads: bytes) -> pa.Table:
+    rows = [
+        {
+            "stream": "clicks",
+            "shard_id": "shard-1",
+            "sequence_number": str(10**50 + n // 2),
+            "sub_sequence_number": n % 2,
+            "partition_key": "k",
+            "approximate_arrival_timestamp": NOW,
+            "data": payload,
+            "_batch_id": "b",
+        }
+        for n, payload in enumerate(payloads)
+    ]
+    return pa.Table.from_pylist(rows, RECORD_SCHEMA)
+
+
+def bad(of: pa.Table, *rows: int) -> pa.Table:
+    return bad_records(of.take(list(rows)), pa.array([f"error {row}" for row in rows], pa.string()), Stage.SCHEMA)
+
+
+def test_dead_letters_hold_the_record_with_what_is_wrong_in_the_order_of_the_batch() -> None:
+    table = landed(b"0", b"1", b"2", b"3")
+    letters = dead_letters(bad(table, 3, 0), table, "source", "b", NOW)
+    assert letters.schema == DEAD_LETTER_SCHEMA
+    first, last = letters.to_pylist()
+    assert first == {
+        "error": "error 0", "source": "source", "stream": "clicks", "shard_id": "shard-1",
+        "sequence_number": str(10**50), "sub_sequence_number": 0, "partition_key": "k",
+        "approximate_arrival_timestamp": NOW, "data": b"0", "stage": "schema", "_batch_id": "b", "failed_at": NOW,
+    }  # fmt: skip
+    assert (last["error"], last["data"]) == ("error 3", b"3")
+
+
+def test_a_row_that_is_no_record_of_the_batch_is_a_dead_letter_all_the_same() -> None:
+    table, other = landed(b"0"), landed(b"0", b"1", b"2")
+    [letter] = dead_letters(bad(other, 2), table, "source", "b", NOW).to_pylist()
+    assert (letter["error"], letter["sequence_number"], letter["data"]) == ("error 2", str(10**50 + 1), None)
+
+
+def test_samples_are_the_last_ones_cut_short() -> None:
+    table = landed(b"0", b"1" * 1000, b"\xff")
+    found = samples(dead_letters(bad(table, 0, 1, 2), table, "source", "b", NOW), 2)
+    assert [(s["sub_sequence_number"], s["data"]) for s in found] == [(1, "1" * 200), (0, "\\xff")]
+    assert samples(dead_letters(bad(table, 0), table, "source", "b", NOW), 0) == []
+
+
+def some(count: int, name: str = "") -> list[dict[str, Any]]:
+    return [{"n": f"{name}{n}"} for n in range(count)]
+
+
+def test_a_batch_that_is_tried_again_counts_once() -> None:
+    found = BadRecords(limit=3, saved=9)
+    for _ in range(5):
+        found.note("a", 2, some(2))
+    assert (found.total, found.samples) == (2, some(2))
+    found.note("a", 0)
+    assert (found.total, found.samples) == (0, [])
+
+
+def test_a_batch_with_more_bad_records_than_are_left_is_refused_and_others_are_not() -> None:
+    found = BadRecords(limit=3)
+    found.note("a", 2)
+    assert found.left("b") == 1 and found.left("a") == 3
+    with pytest.raises(DeliveryError, match="batch b: 2 bad records make 4 in this run, more than 'max_parse_exceptio"):
+        found.note("b", 2)
+    found.note("c", 0)
+    assert found.total == 4
+
+
+def test_without_a_limit_any_number_is_put_up_with() -> None:
+    found = BadRecords()
+    found.note("a", 10**9)
+    assert found.left("b") is None
+
+
+def test_the_latest_samples_are_kept() -> None:
+    found = BadRecords(saved=3)
+    for name in "abc":
+        found.note(name, 2, some(2, name))
+    assert [s["n"] for s in found.samples] == ["b1", "c0", "c1"]
+    found.note("b", 2, some(2, "b"))
+    assert [s["n"] for s in found.samples] == ["c1", "b0", "b1"]
+
+
+def test_no_samples_are_kept_unless_told() -> None:
+    found = BadRecords()
+    found.note("a", 1, some(0))
+    assert found.samples == []

@@ -1,0 +1,292 @@
+"""Batches that count as delivered only once others say so: what the job leaves behind, and what becomes of it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, AcknowledgmentState
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinesis.leases import partition_key
+from airflow_provider_coordination.spark.ingestion import Summary
+from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, crash_at
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(FakeStream(1), tmp_path)
+
+
+def outside(fleet: Fleet) -> AcknowledgmentSets:
+    return AcknowledgmentSets(fleet.look, SourceBatches())
+
+
+def run(fleet: Fleet, *details: Any, **changes: Any) -> Summary:
+    return fleet.run(*details, **{"downstream": ("check",), **changes})
+
+
+def the_partition(fleet: Fleet, shard: str = "shard-0") -> Partition:
+    partition = fleet.look.get(partition_key("s", EPOCH, shard))
+    assert partition is not None
+    return partition
+
+
+def acknowledge(fleet: Fleet, pending: AcknowledgmentSet, *, positive: bool = True) -> AcknowledgmentSet:
+    return outside(fleet).acknowledge(pending.set_id, positive=positive, reason=None if positive else "bad data")[0]
+
+
+def test_a_delivered_batch_waits_for_others_and_nobody_else_takes_its_partition(fleet: Fleet) -> None:
+    fleet.stream.send(4)
+    summary = run(fleet)
+    [pending] = outside(fleet).pending()
+    assert (summary.pending_acknowledgments, summary.acknowledgment_sets) == (1, [pending.set_id])
+    assert (summary.lost, summary.failed) == ([], {})
+    assert pending.references == {"main": 0, "check": 1}
+    waiting = the_partition(fleet)
+    assert waiting.is_awaiting and waiting.priority >= pending.expires_at
+    assert fleet.progress("shard-0").checkpoint == "TRIM_HORIZON", "what nobody confirmed is not checkpointed"
+    fleet.stream.send(4)
+    assert run(fleet).records_landed == 0
+    assert fleet.delivered() == Counter(fleet.stream.sent[:4])
+
+
+def test_an_acknowledgment_moves_the_checkpoint_and_gives_the_partition_back(fleet: Fleet) -> None:
+    fleet.stream.send(4)
+    run(fleet)
+    [pending] = outside(fleet).pending()
+    assert acknowledge(fleet, pending).state is AcknowledgmentState.ACKNOWLEDGED
+    assert the_partition(fleet).status is PartitionStatus.UNASSIGNED
+    assert fleet.progress("shard-0").checkpoint == pending.batch["end"]
+    fleet.stream.send(4)
+    assert run(fleet).records_landed == 4
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def test_the_landed_file_stays_until_then_and_goes_with_the_next_job(fleet: Fleet) -> None:
+    fleet.stream.send(4)
+    run(fleet)
+    [batch] = fleet.progress("shard-0").landed
+    assert Path(batch.file).exists()
+    acknowledge(fleet, next(outside(fleet).pending()))
+    run(fleet)
+    assert not Path(batch.file).exists()
+
+
+def test_a_rejected_batch_is_delivered_again_and_replaces_what_was_there(fleet: Fleet) -> None:
+    fleet.stream.send(4)
+    run(fleet)
+    [staged] = fleet.folder.glob("*.parquet")
+    staged.write_bytes(b"spoiled")
+    first = next(outside(fleet).pending())
+    assert acknowledge(fleet, first, positive=False).state is AcknowledgmentState.REJECTED
+    rejected = the_partition(fleet)
+    assert (rejected.status, rejected.attempts) == (PartitionStatus.UNASSIGNED, 1)
+    assert rejected.last_error == f"batch {first.batch_id} was rejected: check: bad data"
+    summary = run(fleet)
+    assert (summary.records_landed, summary.records_delivered) == (0, 4), "from its file, not from the stream"
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+    [second] = outside(fleet).pending()
+    assert second.batch_id == first.batch_id and second.set_id != first.set_id
+    acknowledge(fleet, second)
+    assert the_partition(fleet).attempts == 0
+
+
+def test_a_batch_that_is_rejected_for_ever_parks_its_partition_and_completes_nothing(fleet: Fleet) -> None:
+    fleet.stream.send(1)
+    fleet.stream.split()
+    while not the_partition(fleet).is_parked:
+        run(fleet)
+        for pending in list(outside(fleet).pending()):
+            acknowledge(fleet, pending, positive=False)
+        fleet.clock.ahead += timedelta(hours=1)
+        assert the_partition(fleet).attempts < 100
+    assert the_partition(fleet).last_error is not None
+    assert len(fleet.progress("shard-0").landed) >= 1, "nothing is lost"
+    assert fleet.delivered() == Counter(fleet.stream.sent), "nothing is there twice"
+
+
+def test_several_batches_wait_at_once_and_end_in_any_order(fleet: Fleet) -> None:
+    fleet.stream.send(9)
+    summary = run(fleet, max_batch_bytes=1)  # three records a page, one page a batch
+    assert summary.pending_acknowledgments == 3
+    first, second, third = sorted(outside(fleet).pending(), key=lambda s: int(s.batch["end"]))
+    acknowledge(fleet, third)
+    assert fleet.progress("shard-0").checkpoint == "TRIM_HORIZON"
+    acknowledge(fleet, first)
+    assert fleet.progress("shard-0").checkpoint == first.batch["end"]
+    assert the_partition(fleet).is_awaiting
+    acknowledge(fleet, second, positive=False)
+    assert fleet.progress("shard-0").checkpoint == first.batch["end"]
+    assert [b.acknowledged for b in fleet.progress("shard-0").landed] == [False, True]
+    assert run(fleet).records_delivered == 3, "only the rejected one"
+    acknowledge(fleet, next(outside(fleet).pending()))
+    assert fleet.progress("shard-0").checkpoint == third.batch["end"]
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def test_no_more_is_landed_than_may_be_pending(fleet: Fleet) -> None:
+    fleet.stream.send(30)
+    summary = run(fleet, max_batch_bytes=1, max_pending_batches=2)
+    assert (summary.records_landed, summary.pending_acknowledgments) == (6, 2)
+    for _ in range(5):
+        for pending in list(outside(fleet).pending()):
+            acknowledge(fleet, pending)
+        run(fleet, max_batch_bytes=1, max_pending_batches=2)
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def test_the_last_acknowledgment_of_an_ended_shard_completes_it_and_creates_its_children(fleet: Fleet) -> None:
+    fleet.stream.send(4)
+    fleet.stream.split()
+    assert run(fleet).completed == []
+    acknowledge(fleet, next(outside(fleet).pending()))
+    assert the_partition(fleet).status is PartitionStatus.COMPLETED
+    assert {the_partition(fleet, s).status for s in ("shard-1", "shard-2")} == {PartitionStatus.UNASSIGNED}
+
+
+def test_what_nobody_confirms_in_time_is_delivered_again(fleet: Fleet) -> None:
+    fleet.stream.send(4)
+    run(fleet, acknowledgment_timeout_seconds=60.0)
+    fleet.clock.ahead += timedelta(seconds=61)
+    [ended] = outside(fleet).expire_overdue()
+    assert ended.state is AcknowledgmentState.EXPIRED
+    assert the_partition(fleet).attempts == 1
+    assert run(fleet).records_delivered == 4
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def test_a_job_ends_overdue_sets_itself_where_nothing_else_watches(fleet: Fleet) -> None:
+    fleet.stream.send(4)
+    run(fleet, acknowledgment_timeout_seconds=60.0)
+    fleet.clock.ahead += timedelta(minutes=10)
+    assert run(fleet).records_delivered == 4
+    assert the_partition(fleet).attempts == 1
+    assert [s.state for s in outside(fleet).ended_since(fleet.clock.now() - timedelta(hours=1))] == [
+        AcknowledgmentState.EXPIRED
+    ]
+
+
+def test_the_next_job_goes_on_waiting_where_a_killed_one_left_a_pending_set(fleet: Fleet) -> None:
+    fleet.stream.send(4)
+
+    def die(phase: str) -> None:
+        if phase == "landed" and list(outside(fleet).pending()):
+            raise Crash
+
+    with suppress(Crash):
+        run(fleet, die, until_caught_up=False, max_idle_rounds=5)
+    [pending] = outside(fleet).pending()
+    summary = run(fleet)
+    assert (summary.records_delivered, summary.acknowledgment_sets) == (0, [pending.set_id])
+    assert acknowledge(fleet, pending).state is AcknowledgmentState.ACKNOWLEDGED
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def test_an_acknowledgment_while_the_job_still_runs_is_noticed(fleet: Fleet) -> None:
+    fleet.stream.send(4)
+    rounds = Counter[str]()
+
+    def confirm(phase: str) -> None:
+        rounds[phase] += 1
+        if phase == "landed" and rounds[phase] > 1:
+            for pending in list(outside(fleet).pending()):
+                acknowledge(fleet, pending)
+            if rounds[phase] < 4:
+                fleet.stream.send(4)
+
+    summary = run(fleet, confirm, until_caught_up=False, max_idle_rounds=2)
+    assert summary.lost == [] and summary.failed == {}
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def test_a_shard_that_others_complete_while_the_job_runs_is_not_lost(fleet: Fleet) -> None:
+    fleet.stream.send(4)
+    fleet.stream.split()
+
+    def confirm(phase: str) -> None:
+        if phase == "landed":
+            for pending in list(outside(fleet).pending()):
+                acknowledge(fleet, pending)
+
+    summary = run(fleet, confirm, until_caught_up=False, max_idle_rounds=3)
+    assert summary.lost == [] and partition_key("s", EPOCH, "shard-0") in summary.completed
+
+
+def test_sinks_that_changed_since_get_the_batch_from_a_new_set(fleet: Fleet) -> None:
+    fleet.stream.send(4)
+    with suppress(Crash):
+        run(fleet, crash_at("recorded", 1))
+    [left] = outside(fleet).pending()
+    changed = outside(fleet).cancel(left.set_id, "the sinks of the job have changed")
+    assert changed.state is AcknowledgmentState.CANCELLED
+    assert run(fleet).records_delivered == 4
+    assert the_partition(fleet).attempts == 0
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+actions = st.one_of(
+    st.tuples(st.just("send"), st.integers(1, 12)),
+    st.tuples(st.just("split"), st.none()),
+    st.tuples(st.just("merge"), st.none()),
+    st.tuples(st.just("run"), st.sampled_from([(), ("check",), ("check", "load")])),
+    st.tuples(st.just("crash"), st.tuples(st.sampled_from(PHASES), st.integers(1, 3))),
+    st.tuples(st.just("acknowledge"), st.integers(0, 9)),
+    st.tuples(st.just("reject"), st.integers(0, 9)),
+    st.tuples(st.just("wait"), st.integers(1, 90)),
+    st.tuples(st.just("watch"), st.none()),
+)
+
+
+def act(fleet: Fleet, action: str, value: Any) -> None:
+    changes = {"max_batch_bytes": 1, "max_pending_batches": 3, "acknowledgment_timeout_seconds": 3600.0}
+    sets = outside(fleet)
+    if action in ("send", "split", "merge"):
+        getattr(fleet.stream, action)(*([] if value is None else [value]))
+    elif action == "run":
+        run(fleet, downstream=value, **changes)
+    elif action == "crash":
+        with suppress(Crash):
+            run(fleet, crash_at(*value), **changes)
+    elif action == "wait":
+        fleet.clock.ahead += timedelta(minutes=value)
+    elif action == "watch":
+        sets.expire_overdue()
+    elif pending := list(sets.pending()):
+        chosen = pending[value % len(pending)]
+        owed = [h for h in chosen.references if h not in chosen.sinks and chosen.references[h]]
+        if owed:
+            positive = action == "acknowledge"
+            sets.acknowledge(chosen.set_id, handle=owed[0], positive=positive, reason=None if positive else "bad")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(actions, max_size=20))
+def test_every_event_is_delivered_once_whoever_acknowledges_rejects_or_dies(story: list[tuple[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        stream = FakeStream(2)
+        fleet = Fleet(stream, Path(folder))
+        for action, value in story:
+            act(fleet, action, value)
+            assert set(fleet.delivered().values()) <= {1}, "nothing is ever there twice"
+        for _ in range(60):  # everything heals: what rests reopens, everybody acknowledges, nobody dies
+            fleet.clock.ahead += timedelta(hours=2)
+            outside(fleet).expire_overdue()
+            summary = run(fleet, downstream=())
+            for pending in list(outside(fleet).pending()):
+                for handle, count in pending.references.items():
+                    if count and handle not in pending.sinks:
+                        outside(fleet).acknowledge(pending.set_id, handle=handle, positive=True)
+            if not (summary.records_landed or summary.records_delivered or list(outside(fleet).pending())):
+                break
+        assert fleet.delivered() == Counter(stream.sent)
+        assert not any(p.progress["landed"] for p in fleet.look.partitions() if not p.is_parked)

@@ -1,0 +1,69 @@
+"""An `airflow standalone` whose triggerer a test can kill and start again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from demo.airflow_home import Airflow
+
+
+class Standalone(Airflow):
+    """An Airflow that a test looks into; see `Airflow`."""
+
+    def kill_triggerer(self) -> None:
+        """Kill the triggerer and what it started, as if its machine had died."""
+        killed = []
+        for process in self._processes(self._session):
+            with suppress(psutil.Error):
+                if "triggerer" in " ".join(process.cmdline()):
+                    process.kill()
+                    killed.append(process)
+        assert killed, "there is a triggerer"
+        psutil.wait_procs(killed, 10)
+
+    def start_triggerer(self) -> None:
+        """Start another one."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "AWS_"))}
+        with (self.home / "triggerer.log").open("wb") as output:
+            subprocess.Popen(
+                [str(Path(sys.executable).parent / "airflow"), "triggerer"],
+                env=kept | self._environment,
+                cwd=self.home,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def task_state(self, dag_id: str, run_id: str, task_id: str) -> str | None:
+        """Return where a task of a run stands."""
+        [found] = [t for t in self.task_instances(dag_id, run_id) if t["task_id"] == task_id]
+        state: str | None = found["state"]
+        return state
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str) -> Any:
+        """Return what a task returned."""
+        place = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/return_value"
+        return self._get(place)["value"]
+
+    def until(self, what: str, holds: Callable[[], bool], seconds: float = 180) -> None:
+        """Return once something holds, however long that takes within reason."""
+        deadline = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {seconds:g} s: {what}; see {self.log}")
+            time.sleep(0.5)
+
+    @property
+    def _session(self) -> int:
+        assert self._process is not None
+        return self._process.pid

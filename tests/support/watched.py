@@ -1,0 +1,107 @@
+"""Triggers and their watchers in an event loop of their own, in a hurry, and stores that can be seen from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+from airflow.triggers.base import BaseTrigger
+
+from airflow_provider_coordination import stores
+from airflow_provider_coordination.coordination.clock import Clock
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.triggers.watching import Pace, Watchers, install_watchers
+from tests.coordination.unreliable_store import UnreliableStore
+
+T = TypeVar("T")
+
+QUICK = Pace(poll=0.03, least=0.01, away=0.1, reread=60, recheck=0.02, gone=0.05)
+LONGEST_SECONDS = 60.0
+
+
+def in_loop(work: Callable[[Watchers], Awaitable[T]], *, pace: Pace = QUICK, clock: Clock | None = None) -> T:
+    """Do work in an event loop whose watchers are in a hurry."""
+
+    async def run() -> T:
+        watchers = Watchers(pace, clock)
+        install_watchers(watchers)
+        async with asyncio.timeout(LONGEST_SECONDS):
+            return await work(watchers)
+
+    return asyncio.run(run())
+
+
+def first_payload(
+    trigger: BaseTrigger, *, pace: Pace = QUICK, clock: Clock | None = None, meanwhile: Callable[[], Any] | None = None
+) -> Any:
+    """Return the payload of a trigger's first event.
+
+    :param meanwhile: what happens once it waits.
+    """
+
+    async def run(watchers: Watchers) -> Any:
+        fired = asyncio.create_task(payload_of(trigger))
+        if meanwhile is not None:
+            await until(lambda: bool(watchers.sources))
+            await pause(watchers)
+            assert not fired.done()
+            await asyncio.to_thread(meanwhile)
+        return await fired
+
+    return in_loop(run, pace=pace, clock=clock)
+
+
+async def payload_of(trigger: BaseTrigger) -> Any:
+    """Return the payload of a trigger's first event, as the triggerer gets it, and let the trigger clean up."""
+    events = trigger.run()
+    try:
+        return (await anext(events)).payload  # type: ignore[call-overload]
+    finally:
+        await trigger.cleanup()
+
+
+async def pause(watchers: Watchers, looks: int = 4) -> None:
+    """Let some looks pass."""
+    await asyncio.sleep(looks * watchers.pace.poll)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(LONGEST_SECONDS):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+class Watched(UnreliableStore):
+    """A store in memory behind a network, that notes whether it was closed."""
+
+    def __init__(self) -> None:
+        super().__init__(InMemoryStore())
+        self.closed = False
+        self.opened = 0
+
+    def close(self) -> None:
+        self.closed = True
+
+    def wait_until_closed(self) -> bool:
+        deadline = time.monotonic() + LONGEST_SECONDS
+        while not self.closed and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return self.closed
+
+
+@contextmanager
+def watched_store() -> Iterator[Watched]:
+    """Let every connection lead to one store in memory."""
+    store = Watched()
+
+    def opened(settings: object) -> Watched:
+        store.opened += 1
+        return store
+
+    with patch.dict(stores.STORES, {"sql": opened}):
+        yield store
