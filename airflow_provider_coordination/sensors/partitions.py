@@ -1,4 +1,4 @@
-"""Waiting until a source's partitions are done, or have delivered everything up to an instant."""
+"""Waiting until a source's partitions are done, have delivered everything up to an instant, or can be worked on."""
 
 from __future__ import annotations
 
@@ -9,21 +9,30 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pendulum
-from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
+from airflow.sdk import Context, PokeReturnValue, conf
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.triggers.base import BaseTrigger
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.metrics import PARTITIONS, Metrics
-from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus, parse_instant
+from airflow_provider_coordination.coordination.partition import (
+    UNFINISHED,
+    Partition,
+    PartitionStatus,
+    format_instant,
+)
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.metrics import AirflowMetrics
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
+from airflow_provider_coordination.sensors.waiting import DeferrableSensor
+from airflow_provider_coordination.triggers.looking import delivered_until
+from airflow_provider_coordination.triggers.partitions import PartitionsAvailableTrigger, PartitionsCompletedTrigger
 
 KEYS_SHOWN = 5
 
 
-class PartitionsCompletedSensor(BaseSensorOperator):
+class PartitionsCompletedSensor(DeferrableSensor):
     """Waits until every partition of a source is COMPLETED or has delivered everything up to an instant.
 
     A source without partitions is waited for: its shard sync has yet to come. Fails without a retry if a partition that
@@ -35,6 +44,7 @@ class PartitionsCompletedSensor(BaseSensorOperator):
         still open, as an open shard always is, is waited for only until its progress says `delivered_until`
         at or after it. None waits until every partition is COMPLETED. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
+    :param deferrable: wait in the triggerer instead of on a worker.
     """
 
     template_fields: Sequence[str] = ("source", "delivered_until", "coordination_conn_id")
@@ -46,9 +56,10 @@ class PartitionsCompletedSensor(BaseSensorOperator):
         source: str,
         delivered_until: datetime | str | None = None,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(deferrable=deferrable, **kwargs)
         self.source = source
         self.delivered_until = delivered_until
         self.coordination_conn_id = coordination_conn_id
@@ -74,6 +85,67 @@ class PartitionsCompletedSensor(BaseSensorOperator):
         if look.parked:
             raise AirflowFailException(f"source {self.source!r}: {look.parked_message}")
         return PokeReturnValue(is_done=look.is_met, xcom_value={str(s): n for s, n in look.counts.items()})
+
+    def trigger(self, context: Context, deadline: str) -> BaseTrigger:
+        """See `DeferrableSensor.trigger`."""
+        instant = instant_of(self.delivered_until)
+        return PartitionsCompletedTrigger(
+            source=self.source,
+            delivered_until=None if instant is None else format_instant(instant),
+            coordination_conn_id=self.coordination_conn_id,
+            deadline=deadline,
+        )
+
+
+class PartitionsAvailableSensor(DeferrableSensor):
+    """Waits until a worker could acquire a partition of a source: there is work.
+
+    Another worker may be faster: whoever comes afterwards must do with finding nothing. Returns how many partitions
+    each status has, and notes it at each look as the gauge `coordination.partitions`.
+
+    :param source: the source's name. (templated)
+    :param coordination_conn_id: the connection of type `coordination`. (templated)
+    :param deferrable: wait in the triggerer instead of on a worker; partitions reopen in time then, too.
+    """
+
+    template_fields: Sequence[str] = ("source", "coordination_conn_id")
+    ui_color = "#e6f0d8"
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        coordination_conn_id: str = CoordinationHook.default_conn_name,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(deferrable=deferrable, **kwargs)
+        self.source = source
+        self.coordination_conn_id = coordination_conn_id
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once.
+
+        :raises AirflowFailException: if a setting is wrong.
+        :raises StoreUnavailableError: if the store does not answer.
+        """
+        with failing_when_misconfigured():
+            coordinator = CoordinationHook(self.coordination_conn_id).coordinator(self.source, owner_of_try(context))
+        with closing(coordinator.store):
+            is_available = coordinator.is_available()
+            counts = coordinator.count_by_status()
+        shown = ", ".join(f"{status} {count}" for status, count in counts.items())
+        self.log.info(
+            "source %s: %s; %s", self.source, shown, "work is available" if is_available else "waiting for work"
+        )
+        note_partitions(AirflowMetrics(), coordinator, counts)
+        return PokeReturnValue(is_done=is_available, xcom_value={str(s): n for s, n in counts.items()})
+
+    def trigger(self, context: Context, deadline: str) -> BaseTrigger:
+        """See `DeferrableSensor.trigger`."""
+        return PartitionsAvailableTrigger(
+            source=self.source, coordination_conn_id=self.coordination_conn_id, deadline=deadline
+        )
 
 
 @dataclass(frozen=True)
@@ -140,7 +212,7 @@ def note_partitions(metrics: Metrics, coordinator: SourceCoordinator, counts: Ma
 
 def keys_behind(partitions: Iterable[Partition], instant: datetime | None) -> list[str]:
     """Return the keys of unfinished partitions not delivered up to an instant; all if it is None."""
-    return [p.partition_key for p in partitions if instant is None or not _has_delivered(p, instant)]
+    return [p.partition_key for p in partitions if instant is None or delivered_until(p) < instant]
 
 
 def instant_of(value: datetime | str | None) -> datetime | None:
@@ -159,8 +231,3 @@ def instant_of(value: datetime | str | None) -> datetime | None:
             f"field 'delivered_until' must be an instant, such as 2026-01-31T00:00:00Z; got {value!r}"
         )
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
-
-
-def _has_delivered(partition: Partition, instant: datetime) -> bool:
-    text = partition.progress.get("delivered_until")
-    return isinstance(text, str) and parse_instant(text) >= instant

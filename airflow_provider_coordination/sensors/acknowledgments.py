@@ -1,0 +1,149 @@
+"""Waiting until acknowledgment sets have ended, and judging how."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow.sdk import Context, PokeReturnValue, conf
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.triggers.base import BaseTrigger
+
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, AcknowledgmentState
+from airflow_provider_coordination.coordination.acknowledgment_sets import RETENTION, AcknowledgmentSets
+from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
+from airflow_provider_coordination.operators.releasing import named_run, set_ids, sets_of
+from airflow_provider_coordination.operators.templated import text_value
+from airflow_provider_coordination.sensors.waiting import DeferrableSensor
+from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
+
+SETS_SHOWN = 5
+
+
+class AcknowledgmentSensor(DeferrableSensor):
+    """Waits until acknowledgment sets have ended; succeeds if their batches are acknowledged.
+
+    Without `acknowledgment_sets` these are all sets of a DAG run, this one by default; a run with none is fine. A batch
+    that was rejected, and delivered again and acknowledged in the same run, is acknowledged.
+
+    Fails without a retry if a set ended in another way, and says which, how and why. Overdue sets end as expired
+    meanwhile. Returns the `source`, how many sets ended in each of the `states`, and the first of the sets as
+    `acknowledgment_sets`.
+
+    :param source: the source's name. (templated)
+    :param acknowledgment_sets: the id of a set or a list of ids; an empty list means none, None those of a run.
+        (templated)
+    :param run_id: the run whose sets are meant; this run by default. (templated)
+    :param run_dag_id: the DAG of that run; this one by default. (templated)
+    :param coordination_conn_id: the connection of type `coordination`. (templated)
+    :param deferrable: wait in the triggerer instead of on a worker: sets end within seconds of their expiry.
+    """
+
+    template_fields: Sequence[str] = (
+        "source",
+        "acknowledgment_sets",
+        "run_id",
+        "run_dag_id",
+        "coordination_conn_id",
+    )
+    ui_color = "#e6f0d8"
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        acknowledgment_sets: str | Sequence[str] | None = None,
+        run_id: str | None = None,
+        run_dag_id: str | None = None,
+        coordination_conn_id: str = CoordinationHook.default_conn_name,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(deferrable=deferrable, **kwargs)
+        self.source = source
+        self.acknowledgment_sets = acknowledgment_sets
+        self.run_id = run_id
+        self.run_dag_id = run_dag_id
+        self.coordination_conn_id = coordination_conn_id
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once.
+
+        :raises AirflowFailException: if only a person can put things right: a setting is wrong, or a batch has to be
+            delivered again.
+        :raises StoreUnavailableError: if the store does not answer.
+        """
+        with failing_when_misconfigured():
+            ids, run = self._chosen(context)
+            coordinator = CoordinationHook(self.coordination_conn_id).coordinator(self.source, owner_of_try(context))
+            with closing(coordinator.store):
+                sets = sets_of(coordinator)
+                sets.expire_overdue()
+                found = [sets.get(set_id) for set_id in ids] if ids is not None else sets_of_run(sets, run, context)
+        pending = [each.set_id for each in found if each.is_pending]
+        states = Counter(str(each.state) for each in found)
+        self.log.info(
+            "source %s: acknowledgment sets: %s; waiting for %d: %s",
+            self.source, shown(f"{state} {count}" for state, count in states.items()), len(pending), shown(pending),
+        )  # fmt: skip
+        if not pending:
+            self._require_acknowledged(found)
+        summary = {
+            "source": self.source,
+            "states": dict(states),
+            "acknowledgment_sets": [each.set_id for each in found[:SETS_SHOWN]],
+        }
+        return PokeReturnValue(is_done=not pending, xcom_value=summary)
+
+    def trigger(self, context: Context, deadline: str) -> BaseTrigger:
+        """See `DeferrableSensor.trigger`."""
+        ids, run = self._chosen(context)
+        return AcknowledgmentTrigger(
+            source=self.source,
+            acknowledgment_sets=ids,
+            run=run,
+            coordination_conn_id=self.coordination_conn_id,
+            deadline=deadline,
+        )
+
+    def _chosen(self, context: Context) -> tuple[list[str] | None, str]:
+        ids = set_ids(self.acknowledgment_sets)
+        return ids, named_run(context, ids, text_value(self.run_id), text_value(self.run_dag_id))
+
+    def _require_acknowledged(self, found: Sequence[AcknowledgmentSet]) -> None:
+        failed = [each for each in found if each.state is not AcknowledgmentState.ACKNOWLEDGED]
+        if failed:
+            ends = "; ".join(f"{each.set_id} {each.state}: {each.reason}" for each in failed[:SETS_SHOWN])
+            more = len(failed) - SETS_SHOWN
+            raise AirflowFailException(
+                f"source {self.source!r}: {len(failed)} of {len(found)} acknowledgment sets were not acknowledged: "
+                f"{ends}{f'; and {more} more' if more > 0 else ''}. Their batches are delivered again by the next job"
+            )
+
+
+def sets_of_run(sets: AcknowledgmentSets, run: str, context: Context) -> list[AcknowledgmentSet]:
+    """Return the last set of each batch of a run, as far as it is kept.
+
+    :param run: the run, as `run_name` names it.
+    :param context: of the task that asks: no set of its own run ended before the run began.
+    """
+    since = datetime.now(UTC) - RETENTION
+    dag_run: Any = context.get("dag_run")
+    began = getattr(dag_run, "start_date", None)
+    if began is not None and run == named_run(context, None, None, None):
+        since = max(since, began)
+    # The pending ones first: what ends in between is seen twice, and not missed.
+    every = [*sets.pending(run=run), *sets.ended_since(since, run=run)]
+    by_age = sorted(every, key=lambda each: (each.created_at, each.version))
+    return list({(each.partition_key, each.batch_id): each for each in by_age}.values())
+
+
+def shown(names: Iterable[str]) -> str:
+    """Return the first of some names in a line; `none` if there is none."""
+    listed = list(names)
+    more = len(listed) - SETS_SHOWN
+    return f"{', '.join(listed[:SETS_SHOWN]) or 'none'}{f' and {more} more' if more > 0 else ''}"

@@ -1,0 +1,184 @@
+"""Waiting, in the triggerer, until partitions are done, available or reopened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
+
+from airflow_provider_coordination.coordination.partition import parse_instant
+from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.triggers.conditions import PartitionsDone, PartitionsReopened, WorkAvailable
+from airflow_provider_coordination.triggers.events import Settling, classpath, error_payload, event, first_event
+from airflow_provider_coordination.triggers.watching import Subscription, WatchError, watchers
+
+DEFAULT_INTERVAL = timedelta(seconds=60)
+
+
+class PartitionsCompletedTrigger(BaseTrigger):
+    """Fires when every partition is COMPLETED or has delivered up to an instant, or one that is behind is parked.
+
+    :param source: the source's name.
+    :param delivered_until: the instant, as `format_instant` writes it; None until every partition is COMPLETED.
+    :param coordination_conn_id: the connection of type `coordination`.
+    :param deadline: an instant, passed on to the task.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        delivered_until: str | None = None,
+        coordination_conn_id: str = CoordinationHook.default_conn_name,
+        deadline: str | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.source = source
+        self.delivered_until = delivered_until
+        self.coordination_conn_id = coordination_conn_id
+        self.deadline = deadline
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return what another triggerer makes the same trigger from."""
+        return classpath(self), {
+            "source": self.source,
+            "delivered_until": self.delivered_until,
+            "coordination_conn_id": self.coordination_conn_id,
+            "deadline": self.deadline,
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield one event: `done`, `parked`, or `error` with a message."""
+        condition = PartitionsDone(None if self.delivered_until is None else parse_instant(self.delivered_until))
+        yield event(await first_event(self, self.coordination_conn_id, self.source, condition, deadline=self.deadline))
+
+
+class PartitionsReopenedTrigger(BaseTrigger):
+    """Fires when no partition is CLOSED any more that reopens by an instant; those whose time has come are reopened.
+
+    :param source: the source's name.
+    :param reopens_at: the instant, as `format_instant` writes it.
+    :param partitions: how many partitions the task waits for; passed on to it.
+    :param partition_keys: the first of them; passed on to the task.
+    :param coordination_conn_id: the connection of type `coordination`.
+    :param deadline: an instant, passed on to the task.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        reopens_at: str,
+        partitions: int = 0,
+        partition_keys: Sequence[str] = (),
+        coordination_conn_id: str = CoordinationHook.default_conn_name,
+        deadline: str | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.source = source
+        self.reopens_at = reopens_at
+        self.partitions = partitions
+        self.partition_keys = list(partition_keys)
+        self.coordination_conn_id = coordination_conn_id
+        self.deadline = deadline
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return what another triggerer makes the same trigger from."""
+        return classpath(self), {
+            "source": self.source,
+            "reopens_at": self.reopens_at,
+            "partitions": self.partitions,
+            "partition_keys": self.partition_keys,
+            "coordination_conn_id": self.coordination_conn_id,
+            "deadline": self.deadline,
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield one event: `reopened`, or `error` with a message."""
+        yield event(
+            await first_event(
+                self,
+                self.coordination_conn_id,
+                self.source,
+                PartitionsReopened(parse_instant(self.reopens_at)),
+                deadline=self.deadline,
+                reopens_at=self.reopens_at,
+                partitions=self.partitions,
+                partition_keys=self.partition_keys,
+            )
+        )
+
+
+class PartitionsAvailableTrigger(BaseEventTrigger):
+    """Fires when a worker could acquire a partition.
+
+    For a deferred task it fires once. In an `AssetWatcher` it is a doorbell: while there is work it fires once an
+    interval, and all the time it sees to it that partitions reopen and that overdue acknowledgment sets end. An event
+    says that there is work, not which: the DAG run that it starts acquires what there is.
+
+    :param source: the source's name.
+    :param coordination_conn_id: the connection of type `coordination`.
+    :param interval: at most one event so often; timedelta, or seconds.
+    :param deadline: an instant, passed on to the task; None where no task waits.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        coordination_conn_id: str = CoordinationHook.default_conn_name,
+        interval: timedelta | float = DEFAULT_INTERVAL,
+        deadline: str | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.source = source
+        self.coordination_conn_id = coordination_conn_id
+        self.interval = interval.total_seconds() if isinstance(interval, timedelta) else float(interval)
+        if not self.interval > 0:
+            raise ValueError(f"interval {interval!r} is not usable: give a positive timedelta or number of seconds")
+        self.deadline = deadline
+        self._subscription: Subscription | None = None
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return what another triggerer makes the same trigger from."""
+        return classpath(self), {
+            "source": self.source,
+            "coordination_conn_id": self.coordination_conn_id,
+            "interval": self.interval,
+            "deadline": self.deadline,
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield an event `available` once an interval while there is work; for a task one, or `error`."""
+        settling = Settling(self)
+        for_a_task = self.deadline is not None
+        while True:
+            self._subscription = watchers().subscribe(self.coordination_conn_id, self.source, WorkAvailable())
+            try:
+                while True:
+                    payload = {"status": await self._subscription.met(), "source": self.source}
+                    if for_a_task:
+                        await settling.over()
+                        yield event({**payload, "deadline": self.deadline})
+                        return
+                    yield event(payload)
+                    await asyncio.sleep(self.interval)
+                    self._subscription.rearm()
+            except WatchError as error:
+                if for_a_task:
+                    yield event({**error_payload(error), "deadline": self.deadline})
+                    return
+                # Nobody would start the doorbell of an asset again: it goes on when the connection is mended.
+                self.log.error("source %s: no event until this is mended: %s", self.source, error)
+            finally:
+                await self.cleanup()
+            await asyncio.sleep(self.interval)
+
+    async def cleanup(self) -> None:
+        """End the subscription; nothing in the store changes."""
+        if self._subscription is not None:
+            watchers().unsubscribe(self.coordination_conn_id, self._subscription)
+            self._subscription = None

@@ -1,0 +1,76 @@
+"""The example DAG of a source that rests: imports when nothing is up, is woken, and finishes."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.triggers.partitions import PartitionsAvailableTrigger
+from tests.airflow.conftest import REPOSITORY
+
+SOURCE = "reopening_source"
+
+
+@pytest.fixture(scope="module")
+def dags() -> Any:
+    bag = DagBag(str(REPOSITORY / "dags" / "reopening_source.py"))
+    assert bag.import_errors == {}
+    return bag.dags
+
+
+@pytest.fixture
+def source(coordination: SourceCoordinator, store_url: str) -> SourceCoordinator:
+    coordinator = SourceCoordinator(open_store(StoreSettings(url=store_url)), SOURCE, "test")
+    coordinator.initialize()
+    return coordinator
+
+
+@pytest.fixture(scope="module")
+def database() -> None:
+    from airflow.utils.db import initdb
+
+    initdb()
+
+
+def run(dag: Any, **params: Any) -> Any:
+    """Run a DAG in this process, as `airflow dags test` does."""
+    from airflow.dag_processing.dagbag import sync_bag_to_db
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.merge(DagBundleModel(name="tests"))
+    bag = DagBag(os.devnull)
+    bag.bag_dag(dag)
+    sync_bag_to_db(bag, bundle_name="tests", bundle_version=None)
+    return dag.test(run_conf=params)
+
+
+def test_the_run_sleeps_between_the_looks(dags: Any) -> None:
+    dag = dags["reopening_source"]
+    order = [task.task_id for task in dag.topological_sort()]
+    assert order == ["find_places", "look", "wake", "look_again", "done"]
+    assert {dag.get_task(name).deferrable for name in ("wake", "done")} == {True}
+
+
+def test_the_other_dag_is_started_by_a_doorbell(dags: Any) -> None:
+    [asset] = dags["reopening_source_on_work"].timetable.asset_condition.objects
+    [watcher] = asset.watchers
+    assert isinstance(watcher.trigger, PartitionsAvailableTrigger)
+    assert (watcher.trigger.source, watcher.trigger.interval, watcher.trigger.deadline) == (SOURCE, 60.0, None)
+
+
+def test_a_run_finishes_every_place(dags: Any, database: None, source: SourceCoordinator) -> None:
+    done = run(dags["reopening_source"], closed_seconds=3)
+
+    assert done.state == "success"
+    instances = {ti.task_id: ti for ti in done.get_task_instances()}
+    woken = instances["wake"].xcom_pull(task_ids="wake")
+    assert (woken["reopened"], woken["closed"]) == (3, 0)
+    assert instances["done"].xcom_pull(task_ids="done")["COMPLETED"] == 3
+    assert {partition.progress["looks"] for partition in source.partitions()} == {2}

@@ -1,0 +1,513 @@
+"""Each trigger fires by its condition, survives whatever a triggerer does to it, and holds no truth of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk._shared.module_loading import import_string
+from airflow.triggers.base import BaseTrigger
+
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState, run_name
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant
+from airflow_provider_coordination.coordination.retries import RetryPolicy
+from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.triggers import events
+from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
+from airflow_provider_coordination.triggers.partitions import (
+    PartitionsAvailableTrigger,
+    PartitionsCompletedTrigger,
+    PartitionsReopenedTrigger,
+)
+from airflow_provider_coordination.triggers.watching import Pace, Watchers, install_watchers
+from tests.airflow.conftest import SECRET
+from tests.support.clock import ManualClock
+from tests.support.delivered import RUN, delivered, state, status
+from tests.support.watched import QUICK, first_payload, in_loop, pause, payload_of, until
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+DEADLINE = "2026-02-01T00:00:00.000000Z"
+TO_A_TASK = {"deadline": DEADLINE}
+REREADING = Pace(poll=0.03, least=0.01, away=0.1, reread=0.03, recheck=0.01, gone=0.05)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def clicks(coordination: SourceCoordinator, store_url: str, clock: ManualClock) -> SourceCoordinator:
+    """Return a coordinator of source `clicks` by a clock that stands still."""
+    coordinator = SourceCoordinator(
+        open_store(StoreSettings(url=store_url)),
+        "clicks",
+        "a job",
+        clock=clock,
+        retry_policy=RetryPolicy(max_attempts=1, max_closed_count=0),
+    )
+    coordinator.initialize()
+    return coordinator
+
+
+def acknowledge(sets: AcknowledgmentSets, names: Sequence[str]) -> None:
+    for name in names:
+        sets.acknowledge(name, positive=True)
+
+
+def complete(coordinator: SourceCoordinator, *keys: str) -> None:
+    for key in keys:
+        coordinator.complete(key, {})
+
+
+# What a triggerer does to every trigger
+
+TRIGGERS = [
+    AcknowledgmentTrigger(source="s", acknowledgment_sets=("a", "b"), coordination_conn_id="c", deadline=DEADLINE),
+    AcknowledgmentTrigger(source="s", run=RUN),
+    PartitionsCompletedTrigger(source="s", delivered_until=format_instant(NOON), deadline=DEADLINE),
+    PartitionsReopenedTrigger(source="s", reopens_at=format_instant(NOON), partitions=7, partition_keys=("a",)),
+    PartitionsAvailableTrigger(source="s", coordination_conn_id="c", interval=timedelta(minutes=2)),
+]
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS, ids=lambda trigger: type(trigger).__name__)
+def test_another_triggerer_makes_the_same_trigger_from_what_is_stored(trigger: BaseTrigger) -> None:
+    classpath, arguments = trigger.serialize()
+    again = import_string(classpath)(**json.loads(json.dumps(arguments)))
+    assert type(again) is type(trigger)
+    assert again.serialize() == (classpath, arguments)
+
+
+def test_what_is_stored_of_a_trigger_holds_no_secret(connect: Any) -> None:
+    connect("coordination_default", "coordination", password=SECRET, extra={"url": "postgresql://me@host/database"})
+    assert SECRET not in json.dumps([trigger.serialize() for trigger in TRIGGERS])
+
+
+def test_the_interval_of_a_doorbell_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="interval 0 is not usable: give a positive timedelta"):
+        PartitionsAvailableTrigger(source="s", interval=0)
+
+
+def test_an_event_waits_while_the_news_of_the_deferral_may_be_under_way(
+    coordination: SourceCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "SETTLING_SECONDS", 0.3)
+    coordination.create_partitions({"a": {}})
+    trigger = PartitionsAvailableTrigger(source="clicks", **TO_A_TASK)
+    trigger._task_instance = SimpleNamespace(task_id="wait", task=None)
+
+    async def wait(watchers: Watchers) -> tuple[bool, bool]:
+        began = asyncio.get_running_loop().time()
+        await payload_of(trigger)
+        return asyncio.get_running_loop().time() - began >= 0.3, bool(watchers.sources)
+
+    assert in_loop(wait) == (True, False)
+
+
+# Acknowledgment sets
+
+
+def test_an_overdue_set_ends_while_a_trigger_waits_and_its_partition_is_available_again(
+    coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock
+) -> None:
+    [waiting] = delivered(clicks, "a", timeout=timedelta(minutes=10))
+    trigger = AcknowledgmentTrigger(source="clicks", acknowledgment_sets=[waiting], deadline=DEADLINE)
+
+    payload = first_payload(trigger, clock=clock, meanwhile=lambda: clock.advance(600))
+
+    assert payload == {"status": "ended", "deadline": DEADLINE}
+    assert state(clicks, waiting) is AcknowledgmentState.EXPIRED
+    assert status(clicks, "a") is PartitionStatus.UNASSIGNED
+
+
+def test_it_fires_when_the_last_of_its_sets_has_ended(coordination: SourceCoordinator) -> None:
+    names = delivered(coordination, "a", "b", "c")
+    sets = AcknowledgmentSets(coordination)
+    acknowledge(sets, names[2:])
+    trigger = AcknowledgmentTrigger(source="clicks", acknowledgment_sets=names)
+
+    async def wait(watchers: Watchers) -> tuple[bool, Any]:
+        fired = asyncio.create_task(payload_of(trigger))
+        await pause(watchers)
+        acknowledge(sets, names[:1])
+        await pause(watchers)
+        early = fired.done()
+        sets.acknowledge(names[1], positive=False, reason="too few rows")
+        return early, await fired
+
+    assert in_loop(wait) == (False, {"status": "ended", "deadline": None})
+
+
+def test_it_waits_for_the_sets_of_its_run_alone(coordination: SourceCoordinator) -> None:
+    ours = delivered(coordination, "a", "b")
+    theirs = delivered(coordination, "c", run=run_name("dag", "another"))
+    sets = AcknowledgmentSets(coordination)
+
+    first_payload(AcknowledgmentTrigger(source="clicks", run=RUN), meanwhile=lambda: acknowledge(sets, ours))
+
+    assert state(coordination, theirs[0]) is AcknowledgmentState.PENDING
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"acknowledgment_sets": ["no such set"]}, {"acknowledgment_sets": []}, {"run": "no such run"}]
+)
+def test_what_is_not_pending_is_not_waited_for(coordination: SourceCoordinator, chosen: Any) -> None:
+    delivered(coordination, "a")
+    assert first_payload(AcknowledgmentTrigger(source="clicks", **chosen))["status"] == "ended"
+
+
+def test_a_cleanup_gives_nothing_back(coordination: SourceCoordinator) -> None:
+    delivered(coordination, "a")
+
+    async def wait(watchers: Watchers) -> None:
+        trigger = AcknowledgmentTrigger(source="clicks", run=RUN)
+        waiting = asyncio.create_task(payload_of(trigger))
+        await until(lambda: bool(watchers.sources))
+        await pause(watchers)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert not watchers.sources
+
+    in_loop(wait)
+    partition = coordination.get("a")
+    assert partition is not None and partition.is_awaiting
+
+
+def test_a_kill_gives_the_leases_back_that_wait_and_leaves_the_sets_pending(coordination: SourceCoordinator) -> None:
+    ours = delivered(coordination, "a", "b")
+    delivered(coordination, "c", run="another run")
+    acknowledge(AcknowledgmentSets(coordination), ours[1:])
+
+    in_loop(lambda watchers: AcknowledgmentTrigger(source="clicks", run=RUN).on_kill())
+
+    assert [status(coordination, key) for key in "abc"] == [
+        PartitionStatus.UNASSIGNED,
+        PartitionStatus.COMPLETED,
+        PartitionStatus.ASSIGNED,
+    ]
+    assert state(coordination, ours[0]) is AcknowledgmentState.PENDING
+    acknowledge(AcknowledgmentSets(coordination), ours[:1])
+    assert status(coordination, "a") is PartitionStatus.COMPLETED
+
+
+def test_a_kill_gives_back_only_the_leases_of_the_sets_it_was_told(coordination: SourceCoordinator) -> None:
+    names = delivered(coordination, "a", "b")
+
+    in_loop(
+        lambda watchers: AcknowledgmentTrigger(source="clicks", acknowledgment_sets=names[:1]).on_kill(),
+    )
+
+    assert [status(coordination, key) for key in "ab"] == [PartitionStatus.UNASSIGNED, PartitionStatus.ASSIGNED]
+
+
+def test_a_kill_leaves_a_lease_alone_that_a_job_works_under(coordination: SourceCoordinator) -> None:
+    coordination.create_partitions({"a": {}})
+    coordination.acquire(1)
+    AcknowledgmentSets(coordination).begin("a", "b", ["downstream"], timeout=timedelta(hours=1), run=RUN)
+
+    in_loop(lambda watchers: AcknowledgmentTrigger(source="clicks", run=RUN).on_kill())
+
+    assert status(coordination, "a") is PartitionStatus.ASSIGNED
+
+
+# Completion
+
+
+def test_it_fires_when_every_partition_is_completed(coordination: SourceCoordinator) -> None:
+    coordination.create_partitions({"a": {}, "b": {}})
+    coordination.acquire(2)
+    complete(coordination, "a")
+    trigger = PartitionsCompletedTrigger(source="clicks", deadline=DEADLINE)
+
+    payload = first_payload(trigger, meanwhile=lambda: complete(coordination, "b"))
+
+    assert payload == {"status": "done", "deadline": DEADLINE}
+
+
+def test_a_source_without_partitions_is_waited_for(coordination: SourceCoordinator) -> None:
+    def work() -> None:
+        coordination.create_partitions({"a": {}})
+        coordination.acquire(1)
+        complete(coordination, "a")
+
+    assert first_payload(PartitionsCompletedTrigger(source="clicks"), meanwhile=work)["status"] == "done"
+
+
+def test_it_fires_when_every_open_partition_has_delivered_up_to_the_instant(coordination: SourceCoordinator) -> None:
+    until_noon = {"delivered_until": format_instant(NOON)}
+    before = {"delivered_until": format_instant(NOON - timedelta(seconds=1))}
+    coordination.create_partitions({"a": until_noon, "b": before, "c": {}})
+    coordination.acquire(3)
+    trigger = PartitionsCompletedTrigger(source="clicks", delivered_until=format_instant(NOON))
+
+    def work() -> None:
+        coordination.save_progress("b", until_noon)
+        coordination.save_progress("c", until_noon)
+
+    assert first_payload(trigger, meanwhile=work)["status"] == "done"
+
+
+@pytest.mark.parametrize("instant", [None, format_instant(NOON)])
+def test_a_parked_partition_that_is_behind_ends_the_waiting(
+    coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock, instant: str | None
+) -> None:
+    clicks.create_partitions({"a": {}, "b": {}})
+    clicks.acquire(2)
+    trigger = PartitionsCompletedTrigger(source="clicks", delivered_until=instant)
+
+    payload = first_payload(trigger, clock=clock, meanwhile=lambda: clicks.fail("a", "the sink is broken"))
+
+    assert payload["status"] == "parked"
+
+
+def test_a_parked_partition_that_has_delivered_enough_does_not_matter(
+    coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock
+) -> None:
+    clicks.create_partitions({"a": {"delivered_until": format_instant(NOON)}})
+    clicks.acquire(1)
+    clicks.fail("a", "the sink is broken")
+    trigger = PartitionsCompletedTrigger(source="clicks", delivered_until=format_instant(NOON))
+
+    assert first_payload(trigger, clock=clock)["status"] == "done"
+
+
+# Reopening and availability
+
+
+def test_it_fires_when_the_partitions_have_reopened(
+    coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock
+) -> None:
+    clicks.create_partitions({"a": {}, "b": {}, "c": {}})
+    clicks.acquire(3)
+    for key, seconds in (("a", 3600), ("b", 3601), ("c", 9999)):
+        clicks.close(key, timedelta(seconds=seconds))
+    due = format_instant(clock.now() + timedelta(seconds=3601))
+    trigger = PartitionsReopenedTrigger(source="clicks", reopens_at=due, partitions=2, partition_keys=["a", "b"])
+
+    payload = first_payload(trigger, clock=clock, meanwhile=lambda: clock.advance(3601))
+
+    assert payload == {
+        "status": "reopened",
+        "deadline": None,
+        "reopens_at": due,
+        "partitions": 2,
+        "partition_keys": ["a", "b"],
+    }
+    assert [status(clicks, key) for key in "abc"] == [
+        PartitionStatus.UNASSIGNED,
+        PartitionStatus.UNASSIGNED,
+        PartitionStatus.CLOSED,
+    ]
+
+
+def test_for_a_task_it_fires_once_when_there_is_work(coordination: SourceCoordinator) -> None:
+    async def all_events(watchers: Watchers) -> list[Any]:
+        trigger = PartitionsAvailableTrigger(source="clicks", interval=0.01, **TO_A_TASK)
+        return [fired.payload async for fired in trigger.run()]
+
+    coordination.create_partitions({"a": {}})
+    assert in_loop(all_events) == [{"status": "available", "source": "clicks", "deadline": DEADLINE}]
+
+
+def test_a_lease_that_has_run_out_is_work(
+    coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock
+) -> None:
+    clicks.create_partitions({"a": {}})
+    clicks.acquire(1)
+    trigger = PartitionsAvailableTrigger(source="clicks", **TO_A_TASK)
+
+    assert first_payload(trigger, clock=clock, meanwhile=lambda: clock.advance(66))["status"] == "available"
+    assert status(clicks, "a") is PartitionStatus.ASSIGNED
+
+
+def test_a_doorbell_does_not_ring_twice_within_its_interval(coordination: SourceCoordinator) -> None:
+    coordination.create_partitions({"a": {}})
+
+    async def listen(watchers: Watchers) -> bool:
+        trigger = PartitionsAvailableTrigger(source="clicks", interval=3600)
+        rings = trigger.run()
+        assert (await anext(rings)).payload == {"status": "available", "source": "clicks"}
+        again = asyncio.ensure_future(anext(rings))
+        await pause(watchers)
+        assert watchers.sources  # the source is watched all the time
+        rung = again.done()
+        again.cancel()
+        await asyncio.wait([again])
+        await trigger.cleanup()
+        assert not watchers.sources
+        return rung
+
+    assert not in_loop(listen)
+
+
+def test_a_doorbell_rings_again_after_its_interval_and_only_while_there_is_work(
+    coordination: SourceCoordinator,
+) -> None:
+    coordination.create_partitions({"a": {}})
+
+    async def listen(watchers: Watchers) -> bool:
+        trigger = PartitionsAvailableTrigger(source="clicks", interval=0.01)
+        rings = trigger.run()
+        await anext(rings)
+        await anext(rings)
+        coordination.acquire(1)
+        again = asyncio.ensure_future(anext(rings))
+        await pause(watchers)
+        rung_without_work = again.done()
+        coordination.give_up("a")
+        await again
+        await trigger.cleanup()
+        return rung_without_work
+
+    assert not in_loop(listen)
+
+
+# Connections
+
+
+def test_a_connection_that_is_deleted_ends_the_waiting_with_a_remedy(
+    coordination: SourceCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordination.create_partitions({"a": {}})
+    trigger = PartitionsCompletedTrigger(source="clicks", deadline=DEADLINE)
+
+    payload = first_payload(
+        trigger, pace=REREADING, meanwhile=lambda: monkeypatch.delenv("AIRFLOW_CONN_COORDINATION_DEFAULT")
+    )
+
+    assert payload == {
+        "status": "error",
+        "message": "source 'clicks' is not watched any more: connection 'coordination_default' is not defined; "
+        "create it, of type 'coordination'",
+        "deadline": DEADLINE,
+    }
+
+
+def test_a_connection_that_is_away_for_a_moment_ends_nothing(
+    coordination: SourceCoordinator, connect: Any, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordination.create_partitions({"a": {}})
+    coordination.acquire(1)
+    patient = Pace(poll=0.03, least=0.01, reread=0.03, recheck=0.02, gone=3600)
+
+    async def wait(watchers: Watchers) -> Any:
+        fired = asyncio.create_task(payload_of(PartitionsCompletedTrigger(source="clicks")))
+        await pause(watchers)
+        monkeypatch.delenv("AIRFLOW_CONN_COORDINATION_DEFAULT")
+        await pause(watchers)
+        connect("coordination_default", "coordination", extra={"url": store_url})
+        complete(coordination, "a")
+        return (await fired)["status"]
+
+    assert in_loop(wait, pace=patient) == "done"
+
+
+def test_a_connection_that_is_broken_ends_the_waiting(coordination: SourceCoordinator, connect: Any) -> None:
+    coordination.create_partitions({"a": {}})
+    payload = first_payload(
+        AcknowledgmentTrigger(source="clicks", acknowledgment_sets=delivered(coordination, "b")[:1]),
+        pace=REREADING,
+        meanwhile=lambda: connect("coordination_default", "coordination", extra={"store": "paper"}),
+    )
+    assert payload["status"] == "error"
+    assert "connection 'coordination_default'" in payload["message"]
+
+
+def test_a_store_that_cannot_be_used_for_good_ends_the_waiting(connect: Any, tmp_path: Any) -> None:
+    (tmp_path / "other.db").touch()
+    store = open_store(StoreSettings(url=f"sqlite:///{tmp_path}/other.db"))
+    connect("coordination_default", "coordination", extra={"url": f"sqlite:///{tmp_path}/other.db", "table": "a-b;c"})
+    store.close()
+    payload = first_payload(PartitionsAvailableTrigger(source="clicks", **TO_A_TASK))
+    assert payload["status"] == "error"
+    assert "source 'clicks' cannot be watched: " in payload["message"]
+
+
+def test_a_changed_url_is_followed(coordination: SourceCoordinator, connect: Any, tmp_path: Any) -> None:
+    coordination.create_partitions({"a": {}})
+    elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
+    there = SourceCoordinator(open_store(StoreSettings(url=elsewhere)), "clicks", "test")
+    there.initialize()
+    there.create_partitions({"a": {}})
+    there.acquire(1)
+    complete(there, "a")
+
+    payload = first_payload(
+        PartitionsCompletedTrigger(source="clicks"),
+        pace=REREADING,
+        meanwhile=lambda: connect("coordination_default", "coordination", extra={"url": elsewhere}),
+    )
+
+    assert payload["status"] == "done"
+
+
+def test_the_doorbell_of_an_asset_goes_on_when_its_connection_is_mended(
+    coordination: SourceCoordinator, connect: Any, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordination.create_partitions({"a": {}})
+    monkeypatch.delenv("AIRFLOW_CONN_COORDINATION_DEFAULT")
+
+    async def listen(watchers: Watchers) -> Any:
+        trigger = PartitionsAvailableTrigger(source="clicks", interval=0.02)
+        ring = asyncio.create_task(payload_of(trigger))
+        await asyncio.sleep(0.3)
+        assert not ring.done()
+        connect("coordination_default", "coordination", extra={"url": store_url})
+        return await ring
+
+    assert in_loop(listen, pace=REREADING)["status"] == "available"
+
+
+# Restarts and doubles
+
+
+def test_a_trigger_that_starts_anew_finds_what_happened_in_between(
+    coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock
+) -> None:
+    names = delivered(clicks, "a", timeout=timedelta(minutes=10))
+    trigger = AcknowledgmentTrigger(source="clicks", acknowledgment_sets=names)
+
+    async def begin(watchers: Watchers) -> None:
+        running = asyncio.create_task(payload_of(trigger))
+        await until(lambda: bool(watchers.sources))
+        await pause(watchers)
+        assert not running.done()  # the triggerer dies with its loop
+
+    in_loop(begin, clock=clock)
+    clock.advance(3600)
+    classpath, arguments = trigger.serialize()
+    assert first_payload(import_string(classpath)(**arguments), clock=clock)["status"] == "ended"
+    assert state(clicks, names[0]) is AcknowledgmentState.EXPIRED
+
+
+def test_two_triggerers_at_once_end_an_overdue_set_exactly_once(
+    coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock
+) -> None:
+    patient = SourceCoordinator(clicks.store, "clicks", "a job", clock=clock)
+    patient.initialize()
+    names = delivered(patient, *(f"p{number}" for number in range(8)), timeout=timedelta(minutes=10))
+
+    async def both(watchers: Watchers) -> list[Any]:
+        other = Watchers(QUICK, clock)
+        ends = []
+        for each in (watchers, other):
+            install_watchers(each)
+            trigger = AcknowledgmentTrigger(source="clicks", acknowledgment_sets=names)
+            ends.append(asyncio.create_task(payload_of(trigger)))
+            await until(lambda each=each: bool(each.sources))
+        await pause(watchers)
+        clock.advance(601)
+        return await asyncio.gather(*ends)
+
+    assert [payload["status"] for payload in in_loop(both, clock=clock)] == ["ended", "ended"]
+    assert {state(clicks, name) for name in names} == {AcknowledgmentState.EXPIRED}
+    partitions = list(clicks.partitions())
+    assert {(p.attempts, p.status) for p in partitions} == {(1, PartitionStatus.UNASSIGNED)}

@@ -1,0 +1,32 @@
+"""The load of waiting triggers is measured on a small scale; what does not depend on time is asserted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks import trigger_load
+from benchmarks.trigger_load import KINDS, Size, triggers_of
+
+TINY = Size(sources=2, triggers=12, rest_seconds=1.0, due=4, due_seconds=0.5)
+
+
+def test_every_kind_of_trigger_waits_and_half_of_them_for_sets() -> None:
+    kinds = [type(trigger).__name__ for trigger in triggers_of(0, 12, ["a", "b"])]
+
+    assert set(kinds) == set(kinds[:KINDS])
+    assert kinds.count("AcknowledgmentTrigger") == 6
+
+
+@pytest.mark.integration
+def test_it_ends_with_a_line_of_figures(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(trigger_load, "QUICK", TINY)
+    monkeypatch.setattr(trigger_load, "SETTLED_SECONDS", 0.5)
+
+    trigger_load.main(["--quick", "--stores", "sqlite"])
+
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])["sqlite"]
+    assert figures["events"] == TINY.due
+    assert set(figures["queries_per_second"]) == {str(KINDS), str(TINY.triggers)}
+    assert set(figures["longest_block_ms"]) == {"rest", "due"}
