@@ -27,7 +27,9 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": INTEGRATION,
                 "python-modules": [
+                    "airflow_provider_coordination.operators.acknowledge",
                     "airflow_provider_coordination.operators.kinesis",
+                    "airflow_provider_coordination.operators.reopen_partitions",
                     "airflow_provider_coordination.operators.spark_submit",
                 ],
             }
@@ -35,7 +37,19 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": [
             {
                 "integration-name": INTEGRATION,
-                "python-modules": ["airflow_provider_coordination.sensors.partitions"],
+                "python-modules": [
+                    "airflow_provider_coordination.sensors.acknowledgments",
+                    "airflow_provider_coordination.sensors.partitions",
+                ],
+            }
+        ],
+        "triggers": [
+            {
+                "integration-name": INTEGRATION,
+                "python-modules": [
+                    "airflow_provider_coordination.triggers.acknowledgments",
+                    "airflow_provider_coordination.triggers.partitions",
+                ],
             }
         ],
         "hooks": [
@@ -44,6 +58,14 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": ["airflow_provider_coordination.hooks.coordination"],
             }
         ],
+        "task-decorators": [
+            {
+                "name": "acknowledges",
+                "class-name": "airflow_provider_coordination.decorators.acknowledges.acknowledges_task",
+            }
+        ],
+        # The plugin is an entry point of its own: Airflow does not look for plugins here unless it is told to, and then
+        # it would complain of finding it twice.
         "connection-types": [
             {
                 "connection-type": "coordination",

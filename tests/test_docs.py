@@ -8,6 +8,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,36 @@ import airflow_provider_coordination
 from airflow_provider_coordination.cli import app
 from airflow_provider_coordination.cli.commands import COMMON, EXIT_REFUSED, EXIT_USAGE
 from airflow_provider_coordination.cli.reading import SortKey
+from airflow_provider_coordination.coordination.acknowledgment import (
+    MAX_NAME_CHARACTERS,
+    MAX_REASON_CHARACTERS,
+    MAX_REFERENCES,
+    AcknowledgmentSet,
+    AcknowledgmentState,
+    record_of,
+)
+from airflow_provider_coordination.coordination.acknowledgment_sets import MAX_TIMEOUT
 from airflow_provider_coordination.coordination.coordinator import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.metrics import PARTITIONS, CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.decorators.acknowledges import AcknowledgesDecoratedOperator
 from airflow_provider_coordination.get_provider_info import get_provider_info
 from airflow_provider_coordination.hooks.coordination import FIELDS
+from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
-from airflow_provider_coordination.sensors.partitions import PartitionsCompletedSensor
+from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
+from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from airflow_provider_coordination.sources.kinesis.sync import ShardSyncSummary
 from airflow_provider_coordination.spark import application
-from airflow_provider_coordination.spark.ingestion import Summary
+from airflow_provider_coordination.spark.bad_records import (
+    DEAD_LETTER_SCHEMA,
+    ERROR_CHARACTERS,
+    MAX_FAILING,
+    PAYLOAD_CHARACTERS,
+)
+from airflow_provider_coordination.spark.ingestion import SETS_NAMED, Summary
 from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
 from airflow_provider_coordination.spark.metrics import (
     ENDPOINTS,
@@ -38,13 +58,15 @@ from airflow_provider_coordination.spark.metrics import (
     SERVICE_NAME,
     IngestionMetric,
 )
-from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings import MAX_SAVED_PARSE_EXCEPTIONS, IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = Path(airflow_provider_coordination.__file__).parent
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 MADE_BY_RUNS = (".venv", ".tools", ".demo")
+GIVEN_BY_TASKFLOW = ("python_callable", "op_args", "op_kwargs")
+HEADINGS: dict[type[Any], str] = {AcknowledgesDecoratedOperator: "Task decorator acknowledges"}
 
 A_FILE_OR_FOLDER = re.compile(r"`((?:\.?[\w-][\w.-]*/)+(?:[\w-]+\.\w+)?|[\w-]+\.(?:py|md|toml|yaml))`")
 
@@ -126,7 +148,17 @@ def test_every_example_of_ours_runs_as_a_dag_file_does(block: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "operator", [KinesisShardSyncOperator, CoordinatedSparkSubmitOperator, PartitionsCompletedSensor]
+    "operator",
+    [
+        KinesisShardSyncOperator,
+        CoordinatedSparkSubmitOperator,
+        AcknowledgeOperator,
+        AcknowledgesDecoratedOperator,
+        PartitionsCompletedSensor,
+        PartitionsAvailableSensor,
+        AcknowledgmentSensor,
+        ReopenPartitionsOperator,
+    ],
 )
 def test_every_parameter_is_documented_as_it_is(operator: type[Any]) -> None:
     actual = {
@@ -135,13 +167,14 @@ def test_every_parameter_is_documented_as_it_is(operator: type[Any]) -> None:
             "yes" if p.name in operator.template_fields else "no",
         )
         for p in inspect.signature(operator.__init__).parameters.values()
-        if p.kind is p.KEYWORD_ONLY
+        if p.kind is p.KEYWORD_ONLY and p.name not in GIVEN_BY_TASKFLOW
     }
-    table = rows(page("operators.md"), "parameter", below=f"\n## {operator.__name__}\n")
+    heading = HEADINGS.get(operator, operator.__name__)
+    table = rows(page("operators.md"), "parameter", below=f"\n## {heading}\n")
     assert {code(name): (code(default), templated) for name, default, templated, _ in table} == actual
 
 
-@pytest.mark.parametrize("field", ["round_seconds", "idle_seconds", "max_batch_bytes"])
+@pytest.mark.parametrize("field", ["round_seconds", "idle_seconds", "max_batch_bytes", "max_pending_batches"])
 def test_what_the_application_takes_by_default_is_documented(field: str) -> None:
     table = {code(name): text for name, _, _, text in rows(page("operators.md"), "parameter", below="\n## Coordinated")}
     assert re.search(rf"\b{int(getattr(IngestSettings, field))}\b.* if not given", table[field])
@@ -176,6 +209,19 @@ def test_every_field_of_the_connection_is_documented_as_it_is() -> None:
 def test_every_column_is_documented_with_its_type() -> None:
     documented = [(code(name), code(kind)) for name, kind, *_ in rows(page("columns.md"), "column")]
     assert documented == [(field.name, str(field.type)) for field in RECORD_SCHEMA]
+
+
+def test_every_column_of_the_dead_letters_is_documented_with_its_type() -> None:
+    text = page("sinks.md")
+    documented = [(code(name), code(kind)) for name, kind, _ in rows(text, "column")]
+    assert documented == [(field.name, str(field.type)) for field in DEAD_LETTER_SCHEMA]
+
+
+def test_the_bounds_on_bad_records_are_documented() -> None:
+    text = page("sinks.md")
+    assert f"More than {MAX_FAILING} such records in one batch" in text
+    assert f"error ({ERROR_CHARACTERS} characters)" in text and f"({PAYLOAD_CHARACTERS} bytes)" in text
+    assert f"at most {MAX_SAVED_PARSE_EXCEPTIONS}" in page("operators.md")
 
 
 @pytest.mark.parametrize(
@@ -232,6 +278,37 @@ def test_every_command_is_documented_with_its_options() -> None:
 def test_the_json_of_the_commands_is_documented() -> None:
     fields = [code(name) for name, _ in rows(page("commands.md"), "field", below="\n## For scripts\n")]
     assert fields == [*(field.name for field in dataclasses.fields(Partition)), "is_parked"]
+
+
+def test_what_is_told_of_an_acknowledgment_set_is_documented() -> None:
+    now = datetime.now(UTC)
+    example = AcknowledgmentSet(
+        set_id="s", partition_key="p", batch_id="b", created_at=now, timeout=timedelta(1), expires_at=now
+    )
+    assert [code(name) for name, _ in rows(page("commands.md"), "set's field")] == list(record_of(example))
+    assert [code(name) for name, *_ in rows(page("acknowledgments.md"), "state")] == list(AcknowledgmentState)
+
+
+def test_what_a_release_over_http_takes_is_documented() -> None:
+    from airflow_provider_coordination.ui.acknowledgments import ReleaseBody, router
+
+    text = page("acknowledgments.md")
+    assert [code(name) for name, *_ in rows(text, "body")] == list(ReleaseBody.model_fields)
+    routes = {f"{method} /coordination{route.path}" for route in router().routes for method in route.methods}  # type: ignore[attr-defined]
+    documented = {re.sub(r"<(\w+)>", "{}", code(call)) for call, _ in rows(text, "call")}
+    assert documented == {re.sub(r"{[\w:]+}", "{}", route) for route in routes}
+
+
+def test_the_bounds_of_acknowledgments_are_documented() -> None:
+    bounds = dict(rows(page("acknowledgments.md"), ""))
+    for what, most in (
+        ("references of a set", MAX_REFERENCES),
+        ("a handle, a release id", MAX_NAME_CHARACTERS),
+        ("a reason", MAX_REASON_CHARACTERS),
+        ("acknowledgment timeout, and each extension", MAX_TIMEOUT.days),
+        ("ids in the XCom of a job", SETS_NAMED),
+    ):
+        assert bounds[what].startswith(str(most))
 
 
 def test_what_partitions_are_sorted_by_is_documented() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from airflow_provider_coordination.cli import acting, imports, reading
+from airflow_provider_coordination.cli import acknowledging, acting, imports, reading
 from airflow_provider_coordination.cli.commands import CommandGroup
 
 HELP = """
@@ -27,6 +27,7 @@ def application() -> typer.Typer:
     )
     reading.register(app)
     acting.register(app)
+    acknowledging.register(app)
     imports.register(app)
     return app
 

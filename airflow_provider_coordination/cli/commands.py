@@ -30,7 +30,7 @@ from airflow_provider_coordination.cli.access import (
 )
 from airflow_provider_coordination.cli.output import Output
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
-from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.errors import AcknowledgmentError, ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.partition import source_identifier
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores import StoreSettings, open_store
@@ -179,7 +179,9 @@ def session(
             require_file(settings)
         yield Session(store=opened, access=access, output=Output(as_json=as_json), surroundings=surroundings)
     except CoordinationError as error:
-        exit_code = EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_REFUSED
+        # What a set refuses is no fault of the command line.
+        is_usage = isinstance(error, ConfigurationError) and not isinstance(error, AcknowledgmentError)
+        exit_code = EXIT_USAGE if is_usage else EXIT_REFUSED
         raise CommandError(without_secrets(_with_remedy(error), settings), exit_code) from None
     except (CommandError, BrokenPipeError, typer.Abort, typer.Exit):
         raise

@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.coordinator import (
     DEFAULT_OWNERSHIP_TIMEOUT,
     DEFAULT_SAFETY_MARGIN,
@@ -22,6 +23,7 @@ from airflow_provider_coordination.coordination.coordinator import (
     check_lease_times,
 )
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.metrics import AirflowMetrics
 from airflow_provider_coordination.stores import StoreSettings, open_store
@@ -63,24 +65,29 @@ class ConnectionSettings:
     ownership_timeout: timedelta = DEFAULT_OWNERSHIP_TIMEOUT
     safety_margin: timedelta = DEFAULT_SAFETY_MARGIN
 
-    def coordinator(self, source: str, owner: str) -> SourceCoordinator:
+    def coordinator(
+        self, source: str, owner: str, *, store: CoordinationStore | None = None, clock: Clock | None = None
+    ) -> SourceCoordinator:
         """Open the store and return an initialized coordinator; close its `store` afterwards.
 
         What it counts goes to Airflow's stats.
 
         :param source: the source's name.
         :param owner: who acts, as made by `new_owner`.
+        :param store: the store, where it is open already.
+        :param clock: where the time comes from.
         :raises ConfigurationError: if the settings or the source's name are not usable.
         :raises StoreUnavailableError: if the store does not answer.
         """
         coordinator = SourceCoordinator(
-            open_store(self.store),
+            store or open_store(self.store),
             source,
             owner,
             prefix=self.prefix,
             ownership_timeout=self.ownership_timeout,
             safety_margin=self.safety_margin,
             metrics=AirflowMetrics(),
+            clock=clock,
         )
         coordinator.initialize()
         return coordinator

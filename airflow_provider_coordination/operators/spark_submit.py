@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -15,6 +15,8 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context
 
+from airflow_provider_coordination.coordination.acknowledgment import run_name
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
@@ -27,15 +29,20 @@ from airflow_provider_coordination.operators.shipping import (
     write_package_archive,
 )
 from airflow_provider_coordination.operators.templated import (
+    NOTHING,
+    names_value,
     number_value,
     seconds_value,
     text_value,
     whole_value,
     yes_or_no_value,
 )
-from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 
 APPLICATION = "kinesis_ingest.py"
+DOWNSTREAM = "downstream"
+"""The handle of those who acknowledge after the job, where no other is named."""
+SINK_FIELDS = ("name", "output_path", "where")
 START_WITHIN = timedelta(hours=1)
 
 
@@ -85,6 +92,23 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     :param landing_path: where raw batches wait for delivery; `<output_path>/_landing` by default. (templated)
     :param transform: `module:function`, from DataFrame to DataFrame; None publishes the raw records.
         (templated)
+    :param schema: what the payload holds, as DDL such as `id STRING NOT NULL, amount DOUBLE`: it is parsed as JSON
+        into columns before the transform; None leaves it alone. (templated)
+    :param where: which records go to `output_path`: a SQL predicate over the transformed columns; None for all.
+        (templated)
+    :param sinks: other datasets beside `output_path`: each a mapping with `name`, `output_path` and, if it is not
+        to take every record, `where`. (templated)
+    :param dead_letter_path: where bad records go, with what is wrong with them: a path or URI that every worker
+        reaches; without it, a bad record fails its batch. (templated)
+    :param max_parse_exceptions: most bad records in one run of the job; None for any number. (templated)
+    :param max_saved_parse_exceptions: of how many bad records, the latest ones, the result tells. (templated)
+    :param acknowledge: who says that a batch is delivered: `"job"`, which is done with it once its sinks have it;
+        `"downstream"` for somebody after the job, such as an `AcknowledgeOperator`; or a list of the names of
+        those who do. (templated)
+    :param acknowledgment_timeout: how long a batch may wait for an acknowledgment without progress, before it is
+        delivered again; timedelta or seconds; None for the application's default. (templated)
+    :param max_pending_batches: how many batches of one shard may be landed and not acknowledged; None for the
+        application's default. (templated)
     :param workers: how many jobs are expected to share the source. (templated)
     :param max_leases: most shards this job holds at a time; None for its fair share. (templated)
     :param until_caught_up: stop when everything that was in the stream at the start is delivered. (templated)
@@ -108,6 +132,15 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         "region_name",
         "landing_path",
         "transform",
+        "schema",
+        "where",
+        "sinks",
+        "dead_letter_path",
+        "max_parse_exceptions",
+        "max_saved_parse_exceptions",
+        "acknowledge",
+        "acknowledgment_timeout",
+        "max_pending_batches",
         "workers",
         "max_leases",
         "until_caught_up",
@@ -129,6 +162,15 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         region_name: str | None = None,
         landing_path: str | None = None,
         transform: str | None = None,
+        schema: str | None = None,
+        where: str | None = None,
+        sinks: Sequence[Mapping[str, str | None]] = (),
+        dead_letter_path: str | None = None,
+        max_parse_exceptions: int | str | None = None,
+        max_saved_parse_exceptions: int | str = 0,
+        acknowledge: str | Sequence[str] = "job",
+        acknowledgment_timeout: timedelta | float | str | None = None,
+        max_pending_batches: int | str | None = None,
         workers: int | str = 1,
         max_leases: int | str | None = None,
         until_caught_up: bool | str = True,
@@ -153,6 +195,15 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.region_name = region_name
         self.landing_path = landing_path
         self.transform = transform
+        self.schema = schema
+        self.where = where
+        self.sinks = sinks
+        self.dead_letter_path = dead_letter_path
+        self.max_parse_exceptions = max_parse_exceptions
+        self.max_saved_parse_exceptions = max_saved_parse_exceptions
+        self.acknowledge = acknowledge
+        self.acknowledgment_timeout = acknowledgment_timeout
+        self.max_pending_batches = max_pending_batches
         self.workers = workers
         self.max_leases = max_leases
         self.until_caught_up = until_caught_up
@@ -171,7 +222,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         """
         with failing_when_misconfigured():
             connection = CoordinationHook(self.coordination_conn_id).settings
-            settings = self._ingest_settings(connection, owner_of_try(context))
+            settings = self._ingest_settings(connection, context)
             self.application = self.application or packaged_application(APPLICATION)
             # A store that does not answer is better known before Spark is started.
             connection.coordinator(settings.source, settings.owner).store.close()
@@ -200,15 +251,18 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         """End the job and give its leases back. Runs in a signal handler, so it asks nothing of Airflow."""
         self._abandon_job()
 
-    def _ingest_settings(self, connection: ConnectionSettings, owner: str) -> IngestSettings:
+    def _ingest_settings(self, connection: ConnectionSettings, context: Context) -> IngestSettings:
+        ti: Any = context["ti"]
         tuning = {
             "round_seconds": number_value("round_seconds", self.round_seconds),
             "idle_seconds": number_value("idle_seconds", self.idle_seconds),
             "max_batch_bytes": whole_value("max_batch_bytes", self.max_batch_bytes),
+            "acknowledgment_timeout_seconds": seconds_value("acknowledgment_timeout", self.acknowledgment_timeout),
+            "max_pending_batches": whole_value("max_pending_batches", self.max_pending_batches),
         }
         settings = IngestSettings(
             source=text_value(self.source) or str(self.stream_name),
-            owner=owner,
+            owner=owner_of_try(context),
             stream=str(self.stream_name),
             output=str(self.output_path),
             expires_at=datetime.now(UTC) + (self.execution_timeout or START_WITHIN),
@@ -222,6 +276,16 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             ),
             landing=text_value(self.landing_path),
             transform=text_value(self.transform),
+            schema=text_value(self.schema),
+            where=text_value(self.where),
+            sinks=self._sinks(),
+            dead_letter=text_value(self.dead_letter_path),
+            max_parse_exceptions=whole_value("max_parse_exceptions", self.max_parse_exceptions),
+            max_saved_parse_exceptions=(
+                whole_value("max_saved_parse_exceptions", self.max_saved_parse_exceptions) or 0
+            ),
+            downstream=self._handles(),
+            run=run_name(ti.dag_id, ti.run_id),
             ownership_timeout_seconds=connection.ownership_timeout.total_seconds(),
             safety_margin_seconds=connection.safety_margin.total_seconds(),
             workers=whole_value("workers", self.workers) or 1,
@@ -233,6 +297,22 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         )
         settings.check()
         return settings
+
+    def _sinks(self) -> tuple[SinkSettings, ...]:
+        """Return the sinks beside the main one."""
+        sinks: Any = self.sinks
+        if sinks in NOTHING:
+            return ()
+        if isinstance(sinks, (str, Mapping)) or not isinstance(sinks, Sequence):
+            raise ConfigurationError(f"field 'sinks' must be a list of mappings; got {sinks!r}")
+        return tuple(_sink(n, given) for n, given in enumerate(sinks))
+
+    def _handles(self) -> tuple[str, ...]:
+        """Return the handles that others release."""
+        if self.acknowledge == DOWNSTREAM:
+            return (DOWNSTREAM,)
+        given = text_value(self.acknowledge) if isinstance(self.acknowledge, str) else self.acknowledge
+        return () if given in (None, "job") else names_value("acknowledge", given, instead="'job' or 'downstream'")
 
     def _get_hook(self) -> SparkSubmitHook:
         """Return the provider's hook, with what this try's job needs added to it."""
@@ -293,6 +373,17 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
                 "%d leases given back: source=%s owner=%s partitions=%s",
                 len(keys), job.settings.source, owner, ", ".join(keys) or "none",
             )  # fmt: skip
+
+
+def _sink(number: int, given: Any) -> SinkSettings:
+    what = f"field 'sinks', number {number + 1}"
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"{what}: expected a mapping; got {given!r}")
+    if unknown := [name for name in given if name not in SINK_FIELDS]:
+        raise ConfigurationError(f"{what}: unknown field {unknown[0]!r}; known are {', '.join(SINK_FIELDS)}")
+    if missing := [name for name in SINK_FIELDS[:2] if text_value(given.get(name)) is None]:
+        raise ConfigurationError(f"{what}: field {missing[0]!r} is missing")
+    return SinkSettings(name=str(given["name"]), output=str(given["output_path"]), where=text_value(given.get("where")))
 
 
 def _listed(given: str | None, added: Path) -> str:

@@ -6,6 +6,7 @@ Nothing, empty text and the text "None" (what a template makes of nothing) all m
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -67,3 +68,14 @@ def seconds_value(field: str, value: Any) -> float | None:
     :raises ConfigurationError: if it is something else.
     """
     return value.total_seconds() if isinstance(value, timedelta) else number_value(field, value)
+
+
+def names_value(field: str, value: Any, *, instead: str) -> tuple[str, ...]:
+    """Return the names of a list.
+
+    :param instead: what else may be given, for the error.
+    :raises ConfigurationError: if it is something else, or an empty list.
+    """
+    if isinstance(value, Sequence) and value and not isinstance(value, str) and all(isinstance(n, str) for n in value):
+        return tuple(value)
+    raise ConfigurationError(f"field {field!r} must be {instead}, or a list of names; got {value!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 import threading
@@ -152,3 +153,25 @@ def spark(tmp_path: Path, connect: Any) -> StubSpark:
     spark = StubSpark(folder, f"{folder}:/usr/bin:/bin")
     spark.will(exit=0)
     return spark
+
+
+@pytest.fixture(scope="module")
+def database() -> None:
+    """Airflow's own database, made ready."""
+    from airflow.utils.db import initdb
+
+    initdb()
+
+
+def run_dag(dag: Any, **params: Any) -> Any:
+    """Run a DAG in this process, as `airflow dags test` does; needs `database`."""
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.merge(DagBundleModel(name="tests"))
+    bag = DagBag(os.devnull)
+    bag.bag_dag(dag)
+    sync_bag_to_db(bag, bundle_name="tests", bundle_version=None)
+    return dag.test(run_conf=params)

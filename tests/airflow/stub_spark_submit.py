@@ -1,7 +1,8 @@
 """Stands in for spark-submit: notes how it was called, then does what `plan.json` in its folder says.
 
-`acquire`: lease so many partitions; `complete`: and complete them; `child`: leave a process behind;
-`lines`: print these; `sleep`: so many seconds; `exit`: with this code.
+`acquire`: lease so many partitions; `complete`: and complete them; `deliver`: lease all, and deliver records with these
+payloads that others acknowledge; `child`: leave a process behind; `lines`: print these; `sleep`: so many seconds;
+`exit`: with this code.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import os
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.settings import read_settings
@@ -35,11 +38,13 @@ def main() -> int:
         "folder_mode": oct(settings_file.parent.stat().st_mode & 0o777),
         "archive": archive.read_bytes().hex(),
     }
-    if plan.get("acquire"):
+    if plan.get("acquire") or plan.get("deliver"):
         store = open_store(read_settings(StoreSettings, "store settings", settings["store"]))
         coordinator = SourceCoordinator(store, settings["source"], settings["owner"])
         coordinator.initialize()
-        for partition in coordinator.acquire(plan["acquire"]):
+        if plan.get("deliver"):
+            deliver(coordinator, settings, plan["deliver"])
+        for partition in coordinator.acquire(plan.get("acquire", 0)):
             if plan.get("complete"):
                 coordinator.complete(partition.partition_key, partition.progress)
     if plan.get("child"):
@@ -53,6 +58,47 @@ def main() -> int:
     written.rename(folder / f"call-{time.time_ns()}.json")
     time.sleep(plan.get("sleep", 0))
     return int(plan.get("exit", 0))
+
+
+def deliver(coordinator: SourceCoordinator, settings: dict[str, Any], payloads: list[str]) -> None:
+    """Land a batch of each shard, or find it landed, and deliver it as a job does whose word is not the last."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+    from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
+    from airflow_provider_coordination.sources.kinesis.progress import LandedBatch, ShardProgress, batch_id
+
+    sets, timeout = AcknowledgmentSets(coordinator, ShardBatches()), timedelta(seconds=3600)
+    for partition in coordinator.acquire(100):
+        key, progress = partition.partition_key, ShardProgress.from_mapping(partition.progress)
+        if not progress.landed:
+            start, end = progress.checkpoint, f"{time.time_ns()}"
+            progress = progress.landing(
+                LandedBatch(
+                    batch_id=batch_id(coordinator.source_identifier, key, start, end),
+                    start=start,
+                    end=end,
+                    file="landed.parquet",
+                    records=len(payloads),
+                    bytes=0,
+                    end_of_shard=False,
+                    read_until=datetime.now(UTC),
+                    fencing_token=1,
+                )
+            )
+        [batch] = progress.landed
+        handles = ["main", *settings["downstream"]]
+        details = {"records": batch.records}
+        made = sets.begin(
+            key, batch.batch_id, handles, sinks=["main"], timeout=timeout, progress=progress.to_mapping(),
+            run=settings["run"], batch=details,
+        )  # fmt: skip
+        Path(settings["output"]).mkdir(parents=True, exist_ok=True)
+        rows = pa.table({"data": pa.array([payload.encode() for payload in payloads], pa.binary())})
+        pq.write_table(rows, Path(settings["output"], f"{batch.batch_id}.parquet"))
+        sets.release(made.set_id, "main", positive=True)
+        coordinator.await_acknowledgment(key, timeout)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.spark.application import SUMMARY_MARK
 from airflow_provider_coordination.spark.settings import IngestSettings
-from tests.airflow.conftest import CREATION_EPOCH, REPOSITORY, SECRET, FakeKinesis, StubSpark
+from tests.airflow.conftest import CREATION_EPOCH, REPOSITORY, SECRET, FakeKinesis, StubSpark, run_dag
 
 
 @pytest.fixture(scope="module")
@@ -53,27 +52,6 @@ def test_every_param_is_documented(dag: Any) -> None:
     assert all(param.description for param in (dag.params.get_param(name) for name in dag.params))
 
 
-@pytest.fixture(scope="module")
-def database() -> None:
-    from airflow.utils.db import initdb
-
-    initdb()
-
-
-def run(dag: Any, **params: Any) -> Any:
-    """Run a DAG in this process, as `airflow dags test` does."""
-    from airflow.dag_processing.dagbag import sync_bag_to_db
-    from airflow.models.dagbundle import DagBundleModel
-    from airflow.utils.session import create_session
-
-    with create_session() as session:
-        session.merge(DagBundleModel(name="tests"))
-    bag = DagBag(os.devnull)
-    bag.bag_dag(dag)
-    sync_bag_to_db(bag, bundle_name="tests", bundle_version=None)
-    return dag.test(run_conf=params)
-
-
 def test_a_run_goes_from_sync_to_summary(
     dag: Any,
     database: None,
@@ -92,7 +70,7 @@ def test_a_run_goes_from_sync_to_summary(
     monkeypatch.setenv("PATH", spark.path)
     spark.will(acquire=10, complete=True, lines=[SUMMARY_MARK + '{"records": 7}'])
 
-    done = run(dag, stream="clicks", output_path="out", max_idle_rounds=3, max_duration_seconds=60, idle_seconds=0)
+    done = run_dag(dag, stream="clicks", output_path="out", max_idle_rounds=3, max_duration_seconds=60, idle_seconds=0)
 
     assert done.state == "success"
     told = [call["settings"] for call in spark.calls]

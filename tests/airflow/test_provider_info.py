@@ -25,7 +25,7 @@ def test_it_is_valid_by_airflows_schema() -> None:
 
 def test_every_module_it_names_exists() -> None:
     info = get_provider_info()
-    for kind in ("operators", "sensors", "hooks"):
+    for kind in ("operators", "sensors", "triggers", "hooks"):
         for group in info[kind]:
             for module in group["python-modules"]:
                 importlib.import_module(module)

@@ -108,6 +108,50 @@ def test_the_job_is_told_everything_in_a_private_file_that_is_gone_afterwards(
     assert settings["kinesis"]["region"] == "eu-west-1"
 
 
+def test_sinks_and_what_becomes_of_bad_records_travel_to_the_job(operator: Any, spark: StubSpark, context: Any) -> None:
+    operator(
+        schema="amount DOUBLE",
+        where="amount <= 100",
+        sinks=[
+            {"name": "large", "output_path": "/lake/large", "where": "amount > 100"},
+            {"name": "copy", "output_path": "/copy"},
+        ],
+        dead_letter_path="/lake/dead",
+        max_parse_exceptions="10",
+        max_saved_parse_exceptions="3",
+    ).execute(context)
+    settings = spark.calls[0]["settings"]
+    assert (settings["schema"], settings["where"], settings["dead_letter"]) == (
+        "amount DOUBLE", "amount <= 100", "/lake/dead",
+    )  # fmt: skip
+    assert settings["sinks"] == [
+        {"name": "large", "output": "/lake/large", "where": "amount > 100"},
+        {"name": "copy", "output": "/copy", "where": None},
+    ]
+    assert (settings["max_parse_exceptions"], settings["max_saved_parse_exceptions"]) == (10, 3)
+
+
+@pytest.mark.parametrize(
+    ("acknowledge", "downstream"),
+    [
+        ("job", []),
+        ("", []),
+        ("downstream", ["downstream"]),
+        (["check", "load"], ["check", "load"]),
+    ],
+)
+def test_others_acknowledge_batches_where_the_task_says_so(
+    operator: Any, spark: StubSpark, context: Any, acknowledge: Any, downstream: list[str]
+) -> None:
+    operator(acknowledge=acknowledge, acknowledgment_timeout=timedelta(hours=2), max_pending_batches="4").execute(
+        context
+    )
+    settings = spark.calls[0]["settings"]
+    assert settings["downstream"] == downstream
+    assert (settings["acknowledgment_timeout_seconds"], settings["max_pending_batches"]) == (7200.0, 4)
+    assert settings["run"] == "dag/run"
+
+
 def test_the_application_can_read_the_file_for_an_hour_or_as_long_as_the_task_may_run(
     operator: Any, spark: StubSpark, context: Any, tmp_path: Path
 ) -> None:
@@ -202,6 +246,14 @@ def test_in_cluster_mode_the_file_travels_and_is_found_by_its_bare_name(
         ({"until_caught_up": "perhaps"}, "field 'until_caught_up' must be true or false; got 'perhaps'"),
         ({"max_duration": "1h"}, "field 'max_duration' must be a number; got '1h'"),
         ({"max_idle_rounds": 1.5}, "field 'max_idle_rounds' must be a whole number; got 1.5"),
+        (
+            {"acknowledge": "check"},
+            "field 'acknowledge' must be 'job' or 'downstream', or a list of names; got 'check'",
+        ),
+        ({"acknowledge": []}, "field 'acknowledge' must be 'job' or 'downstream', or a list of names; got []"),
+        ({"acknowledge": ["main"]}, "handle 'main' is the name of a sink"),
+        ({"acknowledge": ["a", "a"]}, "handle 'a' is named twice"),
+        ({"acknowledgment_timeout": 0}, "field 'acknowledgment_timeout_seconds' must be positive; got 0"),
         ({"output_path": ""}, "field 'output' must not be empty"),
         ({"transform": "clean"}, "transform 'clean' is not of the form 'module:function'"),
         ({"coordination_conn_id": "absent"}, "connection 'absent' is not defined"),

@@ -7,6 +7,7 @@ import shlex
 from datetime import timedelta
 from pathlib import Path
 
+from airflow_provider_coordination.coordination.acknowledgment import FAMILY, AcknowledgmentSet, item_of
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from tests.cli.conftest import Clicks, Shell
@@ -16,7 +17,7 @@ OWNER = "etl-1:clicks_to_parquet:daily-31:ingest:0:1:e5350be7"
 
 
 def example_store(clicks: Clicks) -> None:
-    """Make a source of five shards: one done, one in use, one parked, one waiting and one resting."""
+    """Make a source of five shards: one done, one in use, one parked, one waiting and one resting; and two sets."""
 
     def key(number: int) -> str:
         return f"clicks:1767268800:shardId-{number:012}"
@@ -38,6 +39,30 @@ def example_store(clicks: Clicks) -> None:
     rests = resting.failed(error).failed(error).failed(error).closed(now + timedelta(minutes=4))
     clicks.store.transact(update=[done.completed(now), leased, parked.failed(error).resting(PARKED_UNTIL), rests])
     clicks.owner("b").supply(lambda state: [])
+    pending, rejected = (
+        AcknowledgmentSet(
+            set_id=f"{batch_id}.{end}",
+            partition_key=key(number),
+            batch_id=batch_id,
+            created_at=now,
+            timeout=timedelta(minutes=30),
+            expires_at=now + timedelta(minutes=30),
+            references={"main": 0, "check": 1, "load": 1},
+            added=3,
+            complete=True,
+            sinks=["main"],
+            run="checked_clicks/manual-31",
+        )
+        for number, batch_id, end in (
+            (1, "shardId-000000000001-5f0c1a2b3c4d5e6f7a8b", "7d859704"),
+            (0, "shardId-000000000000-0a9b8c7d6e5f4a3b2c1d", "ef2c1568"),
+        )
+    )
+    for handle, positive in (("check", True), ("load", False)):
+        rejected, _ = rejected.release(
+            handle, positive=positive, release_id=handle, reason="the warehouse refused it", at=now
+        )
+    clicks.store.create([item_of(each, clicks.a.family(FAMILY)) for each in (pending, rejected)])
     clicks.clock.advance(80)
 
 

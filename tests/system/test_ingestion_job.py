@@ -5,9 +5,14 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pyarrow.dataset as ds
+
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.spark.settings import SinkSettings
 from tests.support.spark_job import MakePipeline
+
+FRAGILE = "tests.support.transforms:fragile"
 
 
 def test_a_job_told_to_stop_gives_its_leases_back(make_pipeline: MakePipeline) -> None:
@@ -62,15 +67,18 @@ def test_two_jobs_share_a_source_through_splits_and_merges(make_pipeline: MakePi
     assert all(job.summary["records_delivered"] for job in jobs), "both had a share of the work"
 
 
-def test_a_record_that_the_transform_fails_on_holds_up_its_own_shard_alone(make_pipeline: MakePipeline) -> None:
+def test_bad_records_hold_up_their_own_shard_alone_until_there_is_a_place_for_them(
+    make_pipeline: MakePipeline, tmp_path: Path
+) -> None:
     pipeline = make_pipeline(2)
     pipeline.send(20)
     pipeline.send_poison()
     pipeline.sync()
-    bad = pipeline.run(transform="tests.support.transforms:fragile")
+    bad = pipeline.run(transform=FRAGILE)
     assert bad.process.returncode == 1, bad.output
     [(partition, reason)] = bad.summary["failed"].items()
-    assert "the transform or its write failed" in reason and "this record is poison" in reason
+    assert "at least 1 of" in reason and "ValueError: this record is poison" in reason
+    assert "give 'dead_letter_path' to put bad records aside" in reason
     assert f"failed: partition={partition}" in bad.output
     assert 0 < len(pipeline.delivered()) < len(pipeline.sent), "the other shard went on"
 
@@ -79,9 +87,33 @@ def test_a_record_that_the_transform_fails_on_holds_up_its_own_shard_alone(make_
     assert f"not delivered: partition {partition} rests until" in early.output
     coordinator = pipeline.coordinator()
     Administration(coordinator.store, coordinator.source_identifier).reopen(partition)
-    good = pipeline.run(transform="tests.support.transforms:keep_data")
+
+    pipeline.client.put_record(StreamName=pipeline.stream, PartitionKey="bad", Data=b"no JSON")
+    good = pipeline.run(
+        schema="id STRING NOT NULL",
+        transform=FRAGILE,
+        sinks=(SinkSettings(name="half", output=str(tmp_path / "half"), where="id < '8'"),),
+        dead_letter=str(tmp_path / "dead"),
+        max_parse_exceptions=2,
+        max_saved_parse_exceptions=5,
+    )
     assert good.process.returncode == 0, good.output
+    pipeline.sent.remove("poison")
     pipeline.assert_exactly_once()
+    letters = ds.dataset(tmp_path / "dead").to_table().to_pylist()
+    assert {letter["stage"]: letter["data"] for letter in letters} == {
+        "transform": b'{"id": "poison"}',
+        "schema": b"no JSON",
+    }
+    half = ds.dataset(tmp_path / "half").to_table()["id"].to_pylist()
+    delivered = good.summary["records_by_sink"]["main"]
+    assert half and max(half) < "8" and len(half) == len(set(half)) == good.summary["records_by_sink"]["half"]
+    assert good.summary["records_delivered"] == delivered + 2 and good.summary["unrouted"] == 0
+    assert (good.summary["dead_letters"], good.summary["parse_exceptions"]) == (2, 2)
+    assert {saved["data"] for saved in good.summary["saved_parse_exceptions"]} == {'{"id": "poison"}', "no JSON"}
+    metrics = good.summary["metrics"]
+    assert metrics["coordination.parse_exceptions"] == 2
+    assert metrics["coordination.sink_records"] == delivered + 2 + len(half)
 
 
 def test_a_transform_may_drop_everything(make_pipeline: MakePipeline) -> None:
@@ -103,6 +135,14 @@ def test_a_transform_that_cannot_be_imported_is_a_configuration_error(make_pipel
         "configuration error: transform 'no_such_module:clean' cannot be imported: ModuleNotFoundError: "
         "No module named 'no_such_module'; ship its module with 'py_files'" in job.output
     )
+
+
+def test_a_predicate_that_cannot_be_used_is_a_configuration_error(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(1)
+    pipeline.sync()
+    job = pipeline.run(schema="id STRING", where="colour = 'red'")
+    assert job.process.returncode == 78, job.output
+    assert "configuration error: sink 'main': 'where' \"colour = 'red'\" cannot be used" in job.output
 
 
 def test_a_place_that_cannot_be_written_is_a_configuration_error(make_pipeline: MakePipeline, tmp_path: Path) -> None:

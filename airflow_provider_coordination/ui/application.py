@@ -1,0 +1,64 @@
+"""The application that Airflow's API server mounts: what no route allows is refused, and no error tells a secret."""
+
+from __future__ import annotations
+
+import logging
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+
+from airflow_provider_coordination.coordination.errors import (
+    AcknowledgmentError,
+    AcknowledgmentSetNotFoundError,
+    ConfigurationError,
+    CoordinationError,
+    PartitionUpdateError,
+    StoreUnavailableError,
+)
+from airflow_provider_coordination.ui import acknowledgments
+from airflow_provider_coordination.ui.access import anybody_logged_in
+
+log = logging.getLogger(__name__)
+
+STATUS = {
+    AcknowledgmentSetNotFoundError: 404,
+    AcknowledgmentError: 409,
+    ConfigurationError: 422,
+}
+"""The answers to errors whose text says what the caller has to change."""
+
+
+def application() -> FastAPI:
+    """Return the application with all its routes."""
+    app = FastAPI(
+        title="Coordination",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        dependencies=[anybody_logged_in()],
+    )
+    app.include_router(acknowledgments.router())
+    app.add_exception_handler(CoordinationError, _refused)
+    app.add_exception_handler(RequestValidationError, _not_understood)
+    return app
+
+
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    for kind, status in STATUS.items():
+        if isinstance(error, kind):
+            return JSONResponse({"detail": str(error)}, status)
+    # The text may hold the name of a host, or more: it is for the log.
+    log.error("%s %s failed: %s: %s", request.method, request.url.path, type(error).__name__, error)
+    if isinstance(error, StoreUnavailableError | PartitionUpdateError):
+        what = "does not answer" if isinstance(error, StoreUnavailableError) else "is busy with this partition"
+        return JSONResponse({"detail": f"the store {what}; try again"}, 503, headers={"Retry-After": "10"})
+    return JSONResponse({"detail": f"it failed with {type(error).__name__}; the API server's log says more"}, 500)
+
+
+async def _not_understood(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    [first, *_] = error.errors()
+    where = ".".join(str(part) for part in first["loc"])
+    return JSONResponse({"detail": f"{where}: {first['msg']}"}, 422)

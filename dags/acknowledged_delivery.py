@@ -1,0 +1,112 @@
+"""Deliver a Kinesis stream to staging, and count as delivered only what a check has approved.
+
+Sync shards -> N Spark jobs land the stream and deliver it to `<output_path>/staging` -> a check reads the staged
+files -> the run is done when all its batches are acknowledged. A check that fails rejects the batches: the next run
+delivers the same ranges again, from the landed files, and replaces what lies in staging. After three rejections in a
+row a partition rests for a while, so that bad data does not go round for ever.
+
+Runnable as it stands with three connections: `coordination_default` (type coordination), `aws_default` and
+`spark_default`. Trigger it with a stream and an output path; give it a schedule to make it regular.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow.sdk import DAG, Param, task
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
+
+WORKERS = 2
+"""How many Spark jobs share the stream in one run."""
+
+# A source of its own, so that another DAG that ingests the same stream does not take shards away.
+SOURCE = "{{ params.source or params.stream ~ '-checked' }}"
+STAGING = "{{ params.output_path }}/staging"
+
+with DAG(
+    dag_id="acknowledged_delivery",
+    description="A Kinesis stream is delivered once a check has approved it",
+    schedule=None,
+    start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
+    catchup=False,
+    max_active_runs=4,
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
+    doc_md=__doc__,
+    tags=["coordination", "kinesis", "acknowledgments"],
+    params={
+        "stream": Param(type="string", minLength=1, description="Name of the Kinesis stream."),
+        "output_path": Param(
+            type="string", minLength=1, description="Where staging is: a path or URI that every worker reaches."
+        ),
+        "source": Param(
+            None,
+            type=["null", "string"],
+            description="The source that leases and progress belong to; the stream's name and -checked by default.",
+        ),
+        "required_field": Param(
+            None,
+            type=["null", "string"],
+            description="A field that the JSON of every record must have; by default only records are counted.",
+        ),
+        "acknowledgment_timeout_seconds": Param(
+            3600,
+            type="number",
+            exclusiveMinimum=0,
+            description="How long a batch may wait for the check before it is delivered again.",
+        ),
+        "max_idle_rounds": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            description="Stop a job after so many rounds without a record.",
+        ),
+    },
+) as dag:
+    sync = KinesisShardSyncOperator(task_id="sync_shards", stream_name="{{ params.stream }}", source=SOURCE)
+
+    jobs = CoordinatedSparkSubmitOperator.partial(
+        task_id="deliver_to_staging",
+        stream_name="{{ params.stream }}",
+        source=SOURCE,
+        output_path=STAGING,
+        acknowledge="downstream",
+        acknowledgment_timeout="{{ params.acknowledgment_timeout_seconds }}",
+        workers=WORKERS,
+        max_idle_rounds="{{ params.max_idle_rounds or '' }}",
+        map_index_template="{{ task.name }}",
+    ).expand(name=[f"acknowledged-delivery-{number}" for number in range(WORKERS)])
+
+    # Where one job failed, what the other one delivered is checked all the same.
+    @task.acknowledges(source=SOURCE, trigger_rule="all_done")
+    def check(acknowledgment_sets: list[dict[str, Any]], staging: str, required_field: str) -> dict[str, int]:
+        """Read what this run delivered; say how much it is, or what is wrong with it."""
+        import pyarrow.parquet as pq
+
+        records = 0
+        for each in acknowledgment_sets:
+            file = f"{staging}/{each['batch_id']}.parquet"
+            payloads = pq.read_table(file, columns=["data"])["data"].to_pylist()
+            # Bad data does not get better by trying again: rejected at once. Whatever else fails is tried again first.
+            if len(payloads) != each["batch"]["records"]:
+                raise AirflowFailException(f"{file} has {len(payloads)} records, not {each['batch']['records']}")
+            for number, payload in enumerate(payloads):
+                if required_field and required_field not in json.loads(payload):
+                    raise AirflowFailException(f"{file}: record {number} has no field {required_field!r}")
+            records += len(payloads)
+        return {"batches": len(acknowledgment_sets), "records": records}
+
+    checked = check(staging=STAGING, required_field="{{ params.required_field or '' }}")  # type: ignore[call-arg]
+
+    # Also finds out where a check took so long that its word came too late.
+    acknowledged = AcknowledgmentSensor(
+        task_id="wait_for_acknowledgments", source=SOURCE, deferrable=True, timeout=timedelta(hours=2)
+    )
+
+    sync >> jobs >> checked >> acknowledged
+    jobs >> acknowledged

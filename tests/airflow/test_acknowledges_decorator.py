@@ -1,0 +1,266 @@
+"""What a function's end means to the batches that it looked at."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, AirflowTaskTimeout
+
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from tests.airflow.conftest import run_dag
+from tests.support.delivered import delivered, state, status, the_set
+
+ACKNOWLEDGED, PENDING, REJECTED = (AcknowledgmentState[name] for name in ("ACKNOWLEDGED", "PENDING", "REJECTED"))
+
+
+def run(check: Any, *args: Any, task_id: str = "check", try_number: int = 1, max_tries: int = 0, **kwargs: Any) -> Any:
+    """Call a decorated function in a DAG, and run the task that it becomes once."""
+    with DAG("dag", schedule=None):
+        operator = check(*args, **kwargs).operator
+    ti = SimpleNamespace(
+        dag_id="dag", run_id="run", task_id=task_id, map_index=-1, try_number=try_number, max_tries=max_tries
+    )
+    return operator.execute({"ti": ti, "outlet_events": {}})
+
+
+@task.acknowledges(source="clicks")
+def returns_7() -> int:
+    return 7
+
+
+@task.acknowledges(source="clicks")
+def finds_a_hole() -> None:
+    raise ValueError("batch has a hole")
+
+
+def test_a_function_that_returns_acknowledges_what_is_pending_in_the_run(coordination: SourceCoordinator) -> None:
+    ours = delivered(coordination, "a", "b")
+    [theirs] = delivered(coordination, "c", run="dag/another run")
+    assert run(returns_7) == 7
+    assert {state(coordination, set_id) for set_id in ours} == {ACKNOWLEDGED}
+    assert state(coordination, theirs) is PENDING
+
+
+def test_a_function_that_raises_rejects_with_the_exception_as_reason(coordination: SourceCoordinator) -> None:
+    [waiting] = delivered(coordination, "a")
+    with pytest.raises(ValueError, match="batch has a hole"):
+        run(finds_a_hole)
+    assert state(coordination, waiting) is REJECTED
+    assert the_set(coordination, waiting).reason == "downstream: ValueError: batch has a hole"
+    assert status(coordination, "a") is PartitionStatus.UNASSIGNED
+
+
+def test_an_exception_without_a_text_is_a_reason_too(coordination: SourceCoordinator) -> None:
+    [waiting] = delivered(coordination, "a")
+
+    @task.acknowledges(source="clicks")
+    def check() -> None:
+        raise AssertionError
+
+    with pytest.raises(AssertionError):
+        run(check)
+    assert the_set(coordination, waiting).reason == "downstream: AssertionError"
+
+
+def test_while_a_further_try_is_left_nothing_is_rejected(coordination: SourceCoordinator) -> None:
+    [waiting] = delivered(coordination, "a")
+    for try_number, becomes in ((1, PENDING), (2, PENDING), (3, REJECTED)):
+        with pytest.raises(ValueError, match="batch has a hole"):
+            run(finds_a_hole, try_number=try_number, max_tries=2)
+        assert state(coordination, waiting) is becomes
+
+
+def test_what_is_not_tried_again_rejects_at_once(coordination: SourceCoordinator) -> None:
+    [waiting] = delivered(coordination, "a")
+
+    @task.acknowledges(source="clicks")
+    def check() -> None:
+        raise AirflowFailException("no use")
+
+    with pytest.raises(AirflowFailException, match="no use"):
+        run(check, max_tries=5)
+    assert state(coordination, waiting) is REJECTED
+
+
+def test_a_function_that_takes_too_long_rejects(coordination: SourceCoordinator) -> None:
+    [waiting] = delivered(coordination, "a")
+
+    @task.acknowledges(source="clicks")
+    def check() -> None:
+        raise AirflowTaskTimeout("Timeout")
+
+    with pytest.raises(AirflowTaskTimeout):
+        run(check)
+    assert state(coordination, waiting) is REJECTED
+
+
+def test_a_function_that_skips_gives_no_verdict(coordination: SourceCoordinator) -> None:
+    [waiting] = delivered(coordination, "a")
+
+    @task.acknowledges(source="clicks")
+    def check() -> None:
+        raise AirflowSkipException
+
+    with pytest.raises(AirflowSkipException):
+        run(check)
+    assert state(coordination, waiting) is PENDING
+
+
+def test_the_function_is_given_the_sets_as_plain_dicts(coordination: SourceCoordinator) -> None:
+    [waiting] = delivered(coordination, "a")
+
+    @task.acknowledges(source="clicks")
+    def check(acknowledgment_sets: list[dict[str, Any]], other: str = "x") -> Any:
+        return acknowledgment_sets, other
+
+    [given], other = run(check, other="y")
+    assert (given["set_id"], given["batch_id"], given["partition_key"]) == (waiting, "batch-of-a", "a")
+    assert (given["batch"], given["run"], given["references"]) == (
+        {"records": 7},
+        "dag/run",
+        {"main": 0, "downstream": 1},
+    )
+    assert given["expires_at"].endswith("Z") and other == "y"
+
+
+def test_a_run_that_waits_for_nothing_still_runs_the_function(coordination: SourceCoordinator) -> None:
+    @task.acknowledges(source="clicks")
+    def check(acknowledgment_sets: list[dict[str, Any]]) -> int:
+        return len(acknowledgment_sets)
+
+    assert run(check) == 0
+
+
+def test_sets_that_appear_while_the_function_runs_are_not_touched(coordination: SourceCoordinator) -> None:
+    [early] = delivered(coordination, "a")
+    late = []
+
+    @task.acknowledges(source="clicks")
+    def check() -> None:
+        late.extend(delivered(coordination, "b"))
+
+    run(check)
+    assert (state(coordination, early), state(coordination, late[0])) == (ACKNOWLEDGED, PENDING)
+
+
+@pytest.mark.parametrize("by_position", [True, False])
+def test_the_call_may_name_the_sets(coordination: SourceCoordinator, by_position: bool) -> None:
+    a, b, c = delivered(coordination, "a", "b", "c")
+
+    @task.acknowledges(source="clicks")
+    def check(acknowledgment_sets: Any) -> list[str]:
+        return [each["set_id"] for each in acknowledgment_sets]
+
+    assert (run(check, a) if by_position else run(check, acknowledgment_sets=a)) == [a]
+    assert (run(check, [b]) if by_position else run(check, acknowledgment_sets=[b])) == [b]
+    assert [state(coordination, set_id) for set_id in (a, b, c)] == [ACKNOWLEDGED, ACKNOWLEDGED, PENDING]
+
+
+def test_the_decorator_may_name_the_sets(coordination: SourceCoordinator) -> None:
+    a, b = delivered(coordination, "a", "b")
+
+    @task.acknowledges(source="clicks", acknowledgment_sets=[a])
+    def check() -> None:
+        pass
+
+    run(check)
+    assert [state(coordination, set_id) for set_id in (a, b)] == [ACKNOWLEDGED, PENDING]
+
+
+def test_sets_are_named_once(coordination: SourceCoordinator) -> None:
+    @task.acknowledges(source="clicks", acknowledgment_sets=[])
+    def check(acknowledgment_sets: Any) -> None:
+        pass
+
+    with pytest.raises(AirflowFailException, match="either in the call or to the decorator, not both"):
+        run(check, acknowledgment_sets=[])
+
+
+def test_what_makes_no_sense_is_known_before_the_function_runs(coordination: SourceCoordinator) -> None:
+    [waiting] = delivered(coordination, "a")
+    called = []
+
+    @task.acknowledges(source="clicks", handle="chekc")
+    def check() -> None:
+        called.append(True)
+
+    with pytest.raises(AirflowFailException, match="it has no handle 'chekc'"):
+        run(check)
+    assert not called and state(coordination, waiting) is PENDING
+
+
+def test_each_of_several_handles_has_its_own_function(coordination: SourceCoordinator) -> None:
+    [waiting] = delivered(coordination, "a", handles=["check", "load"])
+    run(returns_7.override(handle="check"))
+    assert state(coordination, waiting) is PENDING
+    run(returns_7.override(handle="load"), task_id="load")
+    assert state(coordination, waiting) is ACKNOWLEDGED
+
+
+def test_a_set_that_ended_while_the_function_ran_is_warned_of(
+    coordination: SourceCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    [waiting] = delivered(coordination, "a")
+
+    @task.acknowledges(source="clicks")
+    def check() -> str:
+        AcknowledgmentSets(coordination).cancel(waiting, "the sink was emptied")
+        return "fine"
+
+    assert run(check) == "fine"
+    assert "1 of 1 releases came late and changed nothing" in caplog.text
+
+
+def test_when_the_store_cannot_take_the_rejection_the_functions_own_error_counts(
+    coordination: SourceCoordinator, connect: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [waiting] = delivered(coordination, "a")
+
+    @task.acknowledges(source="clicks")
+    def check() -> None:
+        connect("coordination_default", "http")
+        raise ValueError("batch has a hole")
+
+    with pytest.raises(ValueError, match="batch has a hole"):
+        run(check)
+    assert "the sets could not be rejected, they expire: source=clicks" in capsys.readouterr().out
+    assert state(coordination, waiting) is PENDING
+
+
+def test_a_coroutine_acknowledges_too(coordination: SourceCoordinator) -> None:
+    [waiting] = delivered(coordination, "a")
+
+    @task.acknowledges(source="clicks")
+    async def check(acknowledgment_sets: list[dict[str, Any]]) -> int:
+        return len(acknowledgment_sets)
+
+    assert run(check) == 1
+    assert state(coordination, waiting) is ACKNOWLEDGED
+
+
+def test_a_task_that_is_mapped_over_sets_rejects_the_bad_one_alone(
+    coordination: SourceCoordinator, database: None
+) -> None:
+    ids = delivered(coordination, "good", "bad")
+    with DAG("mapped", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+
+        @task
+        def pending() -> list[str]:
+            return ids
+
+        @task.acknowledges(source="clicks")
+        def check(acknowledgment_sets: list[dict[str, Any]]) -> None:
+            [each] = acknowledgment_sets
+            if each["partition_key"] == "bad":
+                raise ValueError("batch has a hole")
+
+        check.expand(acknowledgment_sets=pending())
+    assert run_dag(dag).state == "failed"
+    assert [state(coordination, set_id) for set_id in ids] == [ACKNOWLEDGED, REJECTED]

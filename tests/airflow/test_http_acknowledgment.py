@@ -1,0 +1,222 @@
+"""Systems outside Airflow acknowledge over HTTP, by the routes of the plugin in Airflow's own API server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from fastapi.testclient import TestClient
+
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from tests.support.delivered import delivered, state, status, the_set
+
+SETS = "/coordination/connections/coordination_default/sources/clicks/acknowledgments"
+PASSWORD = "not-for-anyones-eyes"
+ROLES = ("viewer", "user", "op", "admin")
+
+
+@pytest.fixture(scope="module")
+def api(database: None) -> Any:
+    from airflow.api_fastapi.app import create_app
+
+    return create_app("core")
+
+
+@pytest.fixture
+def as_role(api: Any) -> Callable[[str | None], TestClient]:
+    """Return the API as somebody of a role sees it; as nobody if it is None."""
+
+    def client(role: str | None) -> TestClient:
+        from airflow.api_fastapi.app import get_auth_manager
+        from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+        headers = {}
+        if role is not None:
+            token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="x", role=role))
+            headers = {"Authorization": f"Bearer {token}"}
+        return TestClient(api, headers=headers, raise_server_exceptions=False)
+
+    return client
+
+
+@pytest.fixture
+def op(as_role: Any) -> TestClient:
+    client: TestClient = as_role("op")
+    return client
+
+
+def test_a_set_is_acknowledged(coordination: SourceCoordinator, op: TestClient) -> None:
+    [waiting] = delivered(coordination, "a")
+    answer = op.post(f"{SETS}/{waiting}/release", json={"positive": True})
+    assert (answer.status_code, answer.json()["effect"]) == (200, "released")
+    assert answer.json()["acknowledgment_set"]["state"] == "ACKNOWLEDGED"
+    assert status(coordination, "a") is PartitionStatus.COMPLETED
+
+
+def test_a_set_is_rejected_with_a_reason(coordination: SourceCoordinator, op: TestClient) -> None:
+    [waiting] = delivered(coordination, "a")
+    answer = op.post(f"{SETS}/{waiting}/release", json={"positive": False, "reason": "the load was refused"})
+    assert answer.json()["acknowledgment_set"]["state"] == "REJECTED"
+    assert the_set(coordination, waiting).reason == "downstream: the load was refused"
+    assert status(coordination, "a") is PartitionStatus.UNASSIGNED
+
+
+def test_a_call_that_is_repeated_counts_once(coordination: SourceCoordinator, op: TestClient) -> None:
+    [waiting] = delivered(coordination, "a", handles=["check", "check"])
+    bodies = [{"positive": True, "release_id": name} for name in ("table 1", "table 1", "table 2", "table 2")]
+    effects = [op.post(f"{SETS}/{waiting}/release", json=body).json()["effect"] for body in bodies]
+    assert effects == ["released", "duplicate", "released", "duplicate"]
+
+
+def test_a_late_release_is_told_apart(coordination: SourceCoordinator, op: TestClient) -> None:
+    [waiting] = delivered(coordination, "a")
+    AcknowledgmentSets(coordination).cancel(waiting, "the sink was emptied")
+    answer = op.post(f"{SETS}/{waiting}/release", json={"positive": True})
+    assert (answer.status_code, answer.json()["effect"]) == (200, "late")
+    assert answer.json()["acknowledgment_set"]["reason"] == "the sink was emptied"
+
+
+def test_a_set_can_be_looked_at(coordination: SourceCoordinator, op: TestClient) -> None:
+    [waiting] = delivered(coordination, "a")
+    shown = op.get(f"{SETS}/{waiting}").json()
+    assert (shown["set_id"], shown["state"], shown["references"]) == (waiting, "PENDING", {"main": 0, "downstream": 1})
+    assert (shown["progress"], shown["batch"]) == (0.5, {"records": 7})
+
+
+def test_what_is_pending_is_found_by_run_and_by_batch(coordination: SourceCoordinator, op: TestClient) -> None:
+    a, b = delivered(coordination, "a", "b")
+    [c] = delivered(coordination, "c", run="dag/other")
+    for query, expected in (
+        ({}, [a, b, c]),
+        ({"run": "dag/other"}, [c]),
+        ({"batch_id": "batch-of-b"}, [b]),
+        ({"limit": "2"}, [a, b]),
+        ({"run": "dag/none"}, []),
+    ):
+        assert [each["set_id"] for each in op.get(SETS, params=query).json()] == expected
+
+
+@pytest.mark.parametrize("key", ["a/b c?d#e%f&g=ü", "x/release", "tables/acknowledgments;v=1"])
+@pytest.mark.parametrize("source", ["s3://bucket/häppy clicks?", "clicks+1"])
+def test_names_may_hold_whatever_can_be_encoded(
+    coordination: SourceCoordinator, op: TestClient, source: str, key: str
+) -> None:
+    other = SourceCoordinator(coordination.store, source, "test")
+    other.initialize()
+    [waiting] = delivered(other, key)
+    sets = f"/coordination/connections/coordination_default/sources/{quote(source, safe='')}/acknowledgments"
+    assert op.get(f"{sets}/{quote(waiting, safe='')}").json()["partition_key"] == key
+    answer = op.post(f"{sets}/{quote(waiting, safe='')}/release", json={"positive": True})
+    assert answer.json()["effect"] == "released", answer.text
+    assert state(other, waiting) is AcknowledgmentState.ACKNOWLEDGED
+
+
+ROUTES = [("GET", SETS), ("GET", f"{SETS}/any"), ("POST", f"{SETS}/any/release")]
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_nobody_gets_in_without_a_login(coordination: SourceCoordinator, as_role: Any, method: str, path: str) -> None:
+    assert as_role(None).request(method, path, json={"positive": True}).status_code == 401
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_those_who_may_not_see_connections_are_refused(
+    coordination: SourceCoordinator, as_role: Any, method: str, path: str
+) -> None:
+    answers = {role: as_role(role).request(method, path, json={"positive": True}).status_code for role in ROLES}
+    done = 200 if path == SETS else 404
+    assert answers == {"viewer": 403, "user": 403, "op": done, "admin": done}
+
+
+def test_a_refused_release_changes_nothing(coordination: SourceCoordinator, as_role: Any) -> None:
+    [waiting] = delivered(coordination, "a")
+    for role in (None, "viewer", "user"):
+        as_role(role).post(f"{SETS}/{waiting}/release", json={"positive": True})
+    assert the_set(coordination, waiting).owed == 1
+
+
+@pytest.mark.parametrize("path", ["/coordination/docs", "/coordination/redoc", "/coordination/openapi.json"])
+def test_there_is_nothing_else(coordination: SourceCoordinator, as_role: Any, path: str) -> None:
+    assert as_role(None).get(path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status_code", "detail"),
+    [
+        ({"positive": False}, 409, "a negative release of 'downstream' needs a reason; say why"),
+        ({"positive": True, "handle": "nope"}, 409, "it has no handle 'nope'; its handles are 'main', 'downstream'"),
+        ({"positive": True, "handle": "main"}, 409, "handle 'main' is released by the job that delivers"),
+        ({"positive": True, "release_id": "x" * 129}, 409, "give 1 to 128 printable characters"),
+        ({}, 422, "body.positive: Field required"),
+        ({"positive": "yes"}, 422, "body.positive: Input should be a valid boolean"),
+        ({"positive": True, "resaon": "x"}, 422, "body.resaon: Extra inputs are not permitted"),
+        ([], 422, "body: Input should be"),
+    ],
+)
+def test_a_senseless_release_is_refused_with_one_clear_line(
+    coordination: SourceCoordinator, op: TestClient, body: Any, status_code: int, detail: str
+) -> None:
+    [waiting] = delivered(coordination, "a")
+    answer = op.post(f"{SETS}/{waiting}/release", json=body)
+    assert answer.status_code == status_code
+    assert detail in answer.json()["detail"]
+    assert the_set(coordination, waiting).owed == 1
+
+
+def test_a_form_of_another_site_cannot_release(coordination: SourceCoordinator, op: TestClient) -> None:
+    [waiting] = delivered(coordination, "a")
+    for media_type in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        answer = op.post(
+            f"{SETS}/{waiting}/release", content='{"positive": true}', headers={"Content-Type": media_type}
+        )
+        assert answer.status_code == 415
+    assert the_set(coordination, waiting).owed == 1
+
+
+def test_an_unknown_set_and_an_unknown_connection_are_not_found(
+    coordination: SourceCoordinator, op: TestClient
+) -> None:
+    for method, path in ROUTES[1:]:
+        answer = op.request(method, path, json={"positive": True})
+        assert answer.status_code == 404
+        assert "source 'clicks' has no acknowledgment set 'any'" in answer.json()["detail"]
+        answer = op.request(method, path.replace("coordination_default", "nope"), json={"positive": True})
+        assert (answer.status_code, answer.json()["detail"]) == (404, "connection 'nope' is not defined")
+
+
+def test_a_connection_that_is_not_usable_is_named(
+    coordination: SourceCoordinator, op: TestClient, connect: Any
+) -> None:
+    connect("lake", "aws", password=PASSWORD)
+    answer = op.get(SETS.replace("coordination_default", "lake"))
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == "connection 'lake' is of type 'aws'; name one of type 'coordination'"
+
+
+def test_a_store_that_cannot_be_used_tells_nothing_of_itself(
+    coordination: SourceCoordinator, op: TestClient, connect: Any, tmp_path: Path
+) -> None:
+    store = tmp_path / "secret.db"
+    store.write_text("this is no database" * 100)
+    connect("lake", "coordination", extra={"url": f"sqlite:///{store}"})
+    answer = op.get(SETS.replace("coordination_default", "lake"))
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+    assert answer.json() == {"detail": "the store does not answer; try again"}
+
+
+def test_every_process_of_airflow_loads_the_plugin_and_only_the_api_server_its_application() -> None:
+    look = """if True:
+        import sys
+        from airflow_provider_coordination.ui.plugin import CoordinationPlugin
+        plugin = CoordinationPlugin()
+        print(plugin.name, "fastapi" in sys.modules, "airflow_provider_coordination.hooks" in sys.modules)"""
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.splitlines()[-1] == "coordination False False"

@@ -1,0 +1,201 @@
+"""The commands about acknowledgment sets."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from tests.cli.conftest import Clicks, Shell
+from tests.support.delivered import delivered, state, the_set
+
+ACKNOWLEDGED, CANCELLED, PENDING, REJECTED = (
+    AcknowledgmentState[name] for name in ("ACKNOWLEDGED", "CANCELLED", "PENDING", "REJECTED")
+)
+
+
+def test_pending_sets_are_listed_with_what_they_wait_for(shell: Shell, clicks: Clicks) -> None:
+    [first] = delivered(clicks.a, "a", handles=["check", "load", "load"], timeout=timedelta(minutes=10))
+    [second] = delivered(clicks.a, "b", run="dag/other")
+    ended = shell("acknowledgments", "clicks")
+    assert ended.exit_code == 0
+    assert ended.out.splitlines()[0].split("  ")[0] == "set"
+    assert [" ".join(line.split()) for line in ended.out.splitlines()[1:]] == [
+        f"{first} PENDING in 10 min 1/4 check, load 2 dag/run",
+        f"{second} PENDING in 60 min 1/2 downstream dag/other",
+    ]
+
+
+def test_a_set_whose_time_is_up_says_so_until_it_is_ended(shell: Shell, clicks: Clicks) -> None:
+    delivered(clicks.a, "a", timeout=timedelta(seconds=10))
+    clicks.clock.advance(40)
+    assert "PENDING  30 s over" in shell("acknowledgments", "clicks").out
+
+
+def test_ended_sets_are_listed_with_the_reason(shell: Shell, clicks: Clicks) -> None:
+    pending, ended = delivered(clicks.a, "a", "b")
+    shell("acknowledge", "clicks", ended, "--negative", "--reason", "a hole")
+    clicks.clock.advance(30)
+    lines = shell("acknowledgments", "clicks", "--ended").out.splitlines()[1:]
+    assert [" ".join(line.split()) for line in lines] == [f"{ended} REJECTED 30 s ago 2/2 downstream: a hole dag/run"]
+    listed = shell("acknowledgments", "clicks", "--all", "--json").records
+    assert [record["set_id"] for record in listed] == [pending, ended]
+
+
+def test_sets_are_found_by_run_and_by_batch(shell: Shell, clicks: Clicks) -> None:
+    a, b = delivered(clicks.a, "a", "b")
+    [c] = delivered(clicks.a, "c", run="dag/other")
+    for options, expected in (
+        (["--run", "dag/other"], [c]),
+        (["--batch", "batch-of-b"], [b]),
+        (["--limit", "2"], [a, b]),
+        ([], [a, b, c]),
+    ):
+        records = shell("acknowledgments", "clicks", *options, "--json").records
+        assert [record["set_id"] for record in records] == expected
+
+
+def test_where_nothing_is_pending_that_is_said(shell: Shell, clicks: Clicks) -> None:
+    ended = shell("acknowledgments", "clicks")
+    assert (ended.exit_code, ended.out, ended.err) == (0, "", "Nothing is pending.\n")
+    assert shell("acknowledgments", "clicks", "--ended").err == "There is no such set.\n"
+
+
+def test_a_set_is_acknowledged(shell: Shell, clicks: Clicks) -> None:
+    [waiting] = delivered(clicks.a, "a")
+    ended = shell("acknowledge", "clicks", waiting)
+    assert (ended.exit_code, ended.out, ended.err) == (0, f"released {waiting}, is ACKNOWLEDGED\n", "")
+    assert clicks["a"].status is PartitionStatus.COMPLETED
+
+
+def test_a_set_is_rejected_with_a_reason(shell: Shell, clicks: Clicks) -> None:
+    [waiting] = delivered(clicks.a, "a")
+    ended = shell("acknowledge", "clicks", waiting, "--negative", "--reason", "the load was refused")
+    assert ended.out == f"released {waiting}, is REJECTED\n"
+    assert the_set(clicks.a, waiting).reason == "downstream: the load was refused"
+    assert (clicks["a"].status, clicks["a"].attempts) == (PartitionStatus.UNASSIGNED, 1)
+
+
+def test_a_set_that_still_waits_says_for_whom(shell: Shell, clicks: Clicks) -> None:
+    [waiting] = delivered(clicks.a, "a", handles=["check", "load"])
+    ended = shell("acknowledge", "clicks", waiting, "--handle", "check")
+    assert ended.out == f"released {waiting}, is PENDING, owed by load, expires in 60 min\n"
+
+
+def test_a_command_that_is_repeated_counts_once(shell: Shell, clicks: Clicks) -> None:
+    [waiting] = delivered(clicks.a, "a", handles=["check", "check"])
+    for release_id, effect in (("1", "released"), ("1", "duplicate"), ("2", "released"), ("2", "duplicate")):
+        [record] = shell("acknowledge", "clicks", waiting, "--release-id", release_id, "--json").records
+        assert record["effect"] == effect
+    assert state(clicks.a, waiting) is ACKNOWLEDGED
+
+
+def test_a_late_release_is_warned_of(shell: Shell, clicks: Clicks) -> None:
+    [waiting] = delivered(clicks.a, "a")
+    AcknowledgmentSets(clicks.a).cancel(waiting, "the sink was emptied")
+    ended = shell("acknowledge", "clicks", waiting)
+    assert (ended.exit_code, ended.out) == (0, f"came late, nothing changed: {waiting}, is CANCELLED\n")
+    assert "warning: the set had ended before" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("options", "exit_code", "message"),
+    [
+        (["--negative"], 2, "say why the data did not arrive"),
+        (["--negative", "--reason", " "], 2, "say why the data did not arrive"),
+        (["--reason", "x"], 2, "it belongs to --negative"),
+        (["--handle", "nope"], 1, "it has no handle 'nope'; its handles are 'main', 'downstream'"),
+        (["--handle", "main"], 1, "handle 'main' is released by the job that delivers"),
+        (["--release-id", "x" * 129], 1, "give 1 to 128 printable characters"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_changes_nothing(
+    shell: Shell, clicks: Clicks, options: list[str], exit_code: int, message: str
+) -> None:
+    [waiting] = delivered(clicks.a, "a")
+    ended = shell("acknowledge", "clicks", waiting, *options)
+    assert (ended.exit_code, ended.out) == (exit_code, "")
+    assert message in ended.err
+    assert the_set(clicks.a, waiting).owed == 1
+
+
+@pytest.mark.parametrize(
+    "command", [["acknowledge"], ["extend", "--seconds", "9"], ["cancel", "--reason", "x", "--yes"]]
+)
+def test_an_unknown_set_is_refused(shell: Shell, clicks: Clicks, command: list[str]) -> None:
+    ended = shell(command[0], "clicks", "nope", *command[1:])
+    assert (ended.exit_code, ended.out) == (1, "")
+    assert "error: source 'clicks' has no acknowledgment set 'nope'" in ended.err
+
+
+def test_a_set_is_extended_and_its_partition_with_it(shell: Shell, clicks: Clicks) -> None:
+    [waiting] = delivered(clicks.a, "a", timeout=timedelta(minutes=10))
+    ended = shell("extend", "clicks", waiting, "--seconds", "7200")
+    assert ended.out == f"extended {waiting}, is PENDING, owed by downstream, expires in 2 h\n"
+    assert clicks["a"].ownership_timeout == clicks.clock.now() + timedelta(hours=2)
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "x", "1e300", "99999999999"])
+def test_a_time_that_is_over_or_without_end_is_wrong_usage(shell: Shell, clicks: Clicks, seconds: str) -> None:
+    [waiting] = delivered(clicks.a, "a")
+    assert shell("extend", "clicks", waiting, "--seconds", seconds).exit_code == 2
+
+
+def test_a_set_is_cancelled_when_the_person_agrees(shell: Shell, clicks: Clicks) -> None:
+    [waiting] = delivered(clicks.a, "a")
+    ended = shell("cancel", "clicks", waiting, "--reason", "the sink was emptied", answer="y\n")
+    assert (ended.exit_code, ended.out) == (0, f"cancelled {waiting}, is CANCELLED\n")
+    for told in (waiting, "in 60 min", "downstream", "is delivered again", "Cancel this set of clicks?"):
+        assert told in ended.err
+    assert the_set(clicks.a, waiting).reason == "the sink was emptied"
+    assert (clicks["a"].status, clicks["a"].attempts) == (PartitionStatus.UNASSIGNED, 0)
+
+
+def test_nothing_is_cancelled_unless_the_person_agrees(shell: Shell, clicks: Clicks) -> None:
+    [waiting] = delivered(clicks.a, "a")
+    assert shell("cancel", "clicks", waiting, "--reason", "x", answer="n\n").exit_code == 1
+    without = shell("cancel", "clicks", waiting, "--reason", "x")
+    assert (without.exit_code, "give --yes" in without.err) == (2, True)
+    assert shell("cancel", "clicks", waiting, "--yes").exit_code == 2
+    assert shell("cancel", "clicks", waiting, "--reason", " ", "--yes").exit_code == 2
+    assert state(clicks.a, waiting) is PENDING
+
+
+def test_what_has_ended_is_neither_cancelled_nor_extended(shell: Shell, clicks: Clicks) -> None:
+    [waiting] = delivered(clicks.a, "a")
+    shell("acknowledge", "clicks", waiting)
+    for command in (["cancel", "--reason", "x"], ["extend", "--seconds", "9"]):
+        ended = shell(command[0], "clicks", waiting, *command[1:], answer="y\n")
+        assert ended.exit_code == 1
+        assert "has ended, ACKNOWLEDGED" in ended.err
+    assert state(clicks.a, waiting) is ACKNOWLEDGED
+
+
+def test_every_action_writes_the_set_as_json(shell: Shell, clicks: Clicks) -> None:
+    a, b = delivered(clicks.a, "a", "b")
+    [extended] = shell("extend", "clicks", a, "--seconds", "9", "--json").records
+    [cancelled] = shell("cancel", "clicks", b, "--reason", "x", "--yes", "--json").records
+    assert (extended["set_id"], extended["state"], cancelled["state"]) == (a, "PENDING", "CANCELLED")
+
+
+def test_a_prefix_is_another_installation(shell: Shell, clicks: Clicks) -> None:
+    [waiting] = delivered(clicks.owner("host:b", prefix="staging"), "a")
+    assert shell("acknowledge", "clicks", waiting).exit_code == 1
+    assert shell("acknowledge", "clicks", waiting, "--prefix", "staging").exit_code == 0
+
+
+def test_a_table_that_does_not_exist_is_not_made(shell: Shell, clicks: Clicks) -> None:
+    for command in (["acknowledgments", "clicks"], ["acknowledge", "clicks", "s"]):
+        ended = shell(*command, "--table", "mistyped")
+        assert ended.exit_code == 1
+        assert "if the store is new, run init-store" in ended.err
+
+
+def test_names_cannot_steer_the_terminal(shell: Shell, clicks: Clicks, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.CRITICAL):
+        delivered(clicks.a, "a", run="dag/\x1b[2Jrun")
+    assert "\x1b" not in shell("acknowledgments", "clicks").out

@@ -1,0 +1,45 @@
+"""A stream is delivered and waits for a confirmation, which a run gives only if it is told to."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG, Param, task
+
+from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
+from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
+
+with DAG(
+    dag_id="confirmed_ingestion",
+    schedule=None,
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    params={
+        "stream": Param(type="string"),
+        "output_path": Param(type="string"),
+        "timeout_seconds": Param(type="number"),
+        "confirm": Param(type="boolean"),
+    },
+) as dag:
+    sync = KinesisShardSyncOperator(task_id="sync", stream_name="{{ params.stream }}")
+    ingest = CoordinatedSparkSubmitOperator(
+        task_id="ingest",
+        stream_name="{{ params.stream }}",
+        output_path="{{ params.output_path }}",
+        acknowledge="downstream",
+        acknowledgment_timeout="{{ params.timeout_seconds }}",
+        round_seconds=2,
+    )
+    wait = AcknowledgmentSensor(
+        task_id="wait", source="{{ params.stream }}", deferrable=True, timeout=timedelta(minutes=10).total_seconds()
+    )
+
+    @task.short_circuit
+    def confirming(confirm: str) -> bool:
+        """Tell whether this run confirms."""
+        return confirm == "True"
+
+    confirm = AcknowledgeOperator(task_id="confirm", source="{{ params.stream }}")
+    sync >> ingest >> wait
+    ingest >> confirming("{{ params.confirm }}") >> confirm
