@@ -72,6 +72,7 @@ class AcknowledgmentSets:
         self._store = coordinator.store
         self._clock = coordinator.clock
         self.source_identifier = coordinator.family(FAMILY)
+        self._told_unreadable: set[str] = set()
 
     # Making
 
@@ -366,7 +367,9 @@ class AcknowledgmentSets:
             try:
                 yield set_of_item(item)
             except ProgressError as error:
-                log.error("%s", error)
+                if item.partition_key not in self._told_unreadable:  # a watcher comes by every few seconds
+                    self._told_unreadable.add(item.partition_key)
+                    log.error("%s", error)
 
     def _expire(self, set_id: str) -> list[AcknowledgmentSet]:
         """End a set if its time is up; return it if that was done here, and not by somebody who was faster."""
