@@ -61,17 +61,7 @@ class Airflow:
         passwords = self.home / "passwords.json"
         passwords.touch(0o600)
         passwords.write_text(json.dumps({USER: self.password}))
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "AWS_"))}
-        with self.log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [str(Path(sys.executable).parent / "airflow"), "standalone"],
-                env=kept | self._environment,
-                cwd=self.home,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self._process = self._run("standalone", self.log)
 
     def is_ready(self, dag_id: str) -> bool:
         """Whether it works and knows a DAG.
@@ -120,6 +110,20 @@ class Airflow:
                     each.send_signal(number)
             psutil.wait_procs(running, STOP_SECONDS)
         process.wait()
+
+    def _run(self, command: str, log: Path) -> subprocess.Popen[bytes]:
+        """Start a command of Airflow in a session of its own."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "AWS_"))}
+        with log.open("wb") as output:
+            return subprocess.Popen(
+                [str(Path(sys.executable).parent / "airflow"), command],
+                env=kept | self._environment,
+                cwd=self.home,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def _get(self, path: str) -> Any:
         pauses = [0.2, 0.4, 0.8, 1.6]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.triggers.partitions import PartitionsAvailableTrigger
-from tests.airflow.conftest import REPOSITORY
+from tests.airflow.conftest import REPOSITORY, run_dag
 
 SOURCE = "reopening_source"
 
@@ -30,27 +29,6 @@ def source(coordination: SourceCoordinator, store_url: str) -> SourceCoordinator
     return coordinator
 
 
-@pytest.fixture(scope="module")
-def database() -> None:
-    from airflow.utils.db import initdb
-
-    initdb()
-
-
-def run(dag: Any, **params: Any) -> Any:
-    """Run a DAG in this process, as `airflow dags test` does."""
-    from airflow.dag_processing.dagbag import sync_bag_to_db
-    from airflow.models.dagbundle import DagBundleModel
-    from airflow.utils.session import create_session
-
-    with create_session() as session:
-        session.merge(DagBundleModel(name="tests"))
-    bag = DagBag(os.devnull)
-    bag.bag_dag(dag)
-    sync_bag_to_db(bag, bundle_name="tests", bundle_version=None)
-    return dag.test(run_conf=params)
-
-
 def test_the_run_sleeps_between_the_looks(dags: Any) -> None:
     dag = dags["reopening_source"]
     order = [task.task_id for task in dag.topological_sort()]
@@ -66,7 +44,7 @@ def test_the_other_dag_is_started_by_a_doorbell(dags: Any) -> None:
 
 
 def test_a_run_finishes_every_place(dags: Any, database: None, source: SourceCoordinator) -> None:
-    done = run(dags["reopening_source"], closed_seconds=3)
+    done = run_dag(dags["reopening_source"], closed_seconds=3)
 
     assert done.state == "success"
     instances = {ti.task_id: ti for ti in done.get_task_instances()}

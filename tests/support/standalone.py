@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -32,17 +28,7 @@ class Standalone(Airflow):
 
     def start_triggerer(self) -> None:
         """Start another one."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "AWS_"))}
-        with (self.home / "triggerer.log").open("wb") as output:
-            subprocess.Popen(
-                [str(Path(sys.executable).parent / "airflow"), "triggerer"],
-                env=kept | self._environment,
-                cwd=self.home,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self._run("triggerer", self.home / "triggerer.log")
 
     def task_state(self, dag_id: str, run_id: str, task_id: str) -> str | None:
         """Return where a task of a run stands."""
