@@ -28,7 +28,7 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import Metrics, NoMetrics
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.sources.kinesis.leases import parse_partition_key
 from airflow_provider_coordination.sources.kinesis.progress import LandedBatch, ShardProgress
@@ -45,7 +45,7 @@ from airflow_provider_coordination.spark.landing import (
 from airflow_provider_coordination.spark.metrics import note_round
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
 from airflow_provider_coordination.spark.stopping import StopConditions
-from airflow_provider_coordination.spark.storage import delete_file, delete_folder, join
+from airflow_provider_coordination.spark.storage import delete_file, delete_folder, folders_in, join
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -186,6 +186,7 @@ class Ingestion:
         started_at, started = self._clock.now(), self._clock.monotonic()
         summary, idle_rounds = self._summary, 0
         try:
+            self._sweep_finished()
             with LeaseRenewer(self._deliveries):
                 while not summary.stopped_because:
                     before, completed = summary.records_landed, len(summary.completed)
@@ -304,6 +305,24 @@ class Ingestion:
                 "partition taken over: partition=%s files swept=%d, batches landed and not delivered=%d",
                 partition.partition_key, swept, len(progress.landed),
             )  # fmt: skip
+
+    def _sweep_finished(self) -> None:
+        """Remove what is landed of partitions that somebody else finished, who has nothing to do with files."""
+
+        def folder_of(partition: Partition) -> str:
+            return partition_folder(partition.source_identifier, partition.partition_key)
+
+        source, _, _ = partition_folder(self._coordinator.source_identifier, "").rpartition("/")
+        try:
+            there = {join(source, name) for name in folders_in(join(self._settings.landing_root, source))}
+            left = there - set(map(folder_of, self._coordinator.partitions(*UNFINISHED))) if there else there
+            for partition in self._coordinator.partitions(PartitionStatus.COMPLETED) if left else ():
+                if folder_of(partition) in left:
+                    stored = self._coordinator.get(partition.partition_key)  # not a listing, which may be behind
+                    if stored is not None and stored.status is PartitionStatus.COMPLETED:
+                        delete_folder(join(self._settings.landing_root, folder_of(partition)))
+        except (StoreUnavailableError, OSError) as error:
+            log.warning("landed files of finished partitions are left for the next job: %s", error)
 
     # Land and record
 
@@ -524,7 +543,7 @@ class Ingestion:
             given_up = self._coordinator.give_up_all()
             log.info("leases given back: %d, waiting for acknowledgments: %d", len(given_up), awaiting)
             if paused:
-                log.warning("%d partitions are read further only once others acknowledge what is delivered", paused)
+                log.warning("%d partitions go on only once others acknowledge what is delivered", paused)
             self._deliveries.purge()
             self._note_resting()
         except CoordinationError as error:

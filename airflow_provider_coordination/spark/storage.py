@@ -123,6 +123,13 @@ def files_below(uri: str) -> list[str]:
     return [join(uri, info.path[len(path) :].lstrip("/")) for info in found if info.type == fs.FileType.File]
 
 
+def folders_in(uri: str) -> list[str]:
+    """Return the names of the folders directly in a folder; none if it does not exist."""
+    filesystem, path = _open(uri)
+    found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    return [info.base_name for info in found if info.type == fs.FileType.Directory]
+
+
 def delete_file(uri: str) -> None:
     """Delete a file; nothing happens if there is none."""
     filesystem, path = _open(uri)

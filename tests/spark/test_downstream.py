@@ -154,6 +154,18 @@ def test_the_last_acknowledgment_of_an_ended_shard_completes_it_and_creates_its_
     assert {the_partition(fleet, s).status for s in ("shard-1", "shard-2")} == {PartitionStatus.UNASSIGNED}
 
 
+def test_what_is_landed_of_a_shard_that_others_finish_goes_with_the_next_job(fleet: Fleet) -> None:
+    fleet.stream.send(4)
+    fleet.stream.split()
+    run(fleet)
+    [batch] = fleet.progress("shard-0").landed
+    acknowledge(fleet, next(outside(fleet).pending()))
+    assert Path(batch.file).exists()
+    run(fleet)
+    assert not Path(batch.file).parent.exists()
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
 def test_what_nobody_confirms_in_time_is_delivered_again(fleet: Fleet) -> None:
     fleet.stream.send(4)
     run(fleet, acknowledgment_timeout_seconds=60.0)
@@ -286,7 +298,9 @@ def test_every_event_is_delivered_once_whoever_acknowledges_rejects_or_dies(stor
                 for handle, count in pending.references.items():
                     if count and handle not in pending.sinks:
                         outside(fleet).acknowledge(pending.set_id, handle=handle, positive=True)
-            if not (summary.records_landed or summary.records_delivered or list(outside(fleet).pending())):
+            if not (summary.records_landed or summary.records_delivered or summary.resting) and not list(
+                outside(fleet).pending()
+            ):
                 break
         assert fleet.delivered() == Counter(stream.sent)
         assert not any(p.progress["landed"] for p in fleet.look.partitions() if not p.is_parked)
