@@ -28,5 +28,6 @@ def test_a_job_that_dies_with_its_jvm_still_exports_what_it_counted(make_pipelin
     assert last[CoordinationMetric.PARTITIONS_ACQUIRED].value == 2
     assert last[CoordinationMetric.PARTITIONS_GIVEN_UP].value == 2, "counted after the JVM was gone"
     for point in last.values():
-        assert point.tags == {"source": "clicks", "store": "sqlite"}
+        to = {"sink": "main"} if point.name == IngestionMetric.SINK_RECORDS else {}
+        assert point.tags == {"source": "clicks", "store": "sqlite"} | to
         assert point.resource["service.instance.id"] == job.settings.owner
