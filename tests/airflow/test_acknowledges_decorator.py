@@ -245,6 +245,7 @@ def test_a_coroutine_acknowledges_too(coordination: SourceCoordinator) -> None:
     assert state(coordination, waiting) is ACKNOWLEDGED
 
 
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
 def test_a_task_that_is_mapped_over_sets_rejects_the_bad_one_alone(
     coordination: SourceCoordinator, database: None
 ) -> None:

@@ -212,6 +212,7 @@ def test_a_store_that_cannot_be_used_tells_nothing_of_itself(
     assert answer.json() == {"detail": "the store does not answer; try again"}
 
 
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
 def test_every_process_of_airflow_loads_the_plugin_and_only_the_api_server_its_application() -> None:
     look = """if True:
         import sys

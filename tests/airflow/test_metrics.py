@@ -113,6 +113,7 @@ def run_task(tmp_path: Path, store_url: str) -> Any:
     return run
 
 
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
 def test_a_task_counts_to_statsd(run_task: Any, statsd: StatsdReceiver) -> None:
     run_task(
         AIRFLOW__METRICS__STATSD_ON="True",
@@ -128,6 +129,7 @@ def test_a_task_counts_to_statsd(run_task: Any, statsd: StatsdReceiver) -> None:
     }
 
 
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
 def test_a_task_counts_to_an_opentelemetry_collector_before_it_ends(run_task: Any) -> None:
     with otlp_receiver() as collector:
         run_task(

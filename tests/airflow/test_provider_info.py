@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import jsonschema
+import pytest
 
 from airflow_provider_coordination.get_provider_info import get_provider_info
 from airflow_provider_coordination.hooks.coordination import FIELDS, CoordinationHook
@@ -39,6 +40,7 @@ def test_the_form_has_the_fields_that_the_hook_reads() -> None:
     assert connection["conn-fields"]["store"]["schema"]["enum"] == ["sql", "dynamodb"]
 
 
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
 def test_airflow_discovers_it_and_shows_the_connection_form(tmp_path: Path) -> None:
     metadata = tmp_path / "airflow_provider_coordination-0.1.0.dist-info"
     metadata.mkdir()

@@ -87,6 +87,7 @@ def connection(store_url: str) -> str:
     return json.dumps({"conn_type": "coordination", "extra": extra})
 
 
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
 def test_the_usual_connection_of_airflow_is_looked_up_if_nothing_is_named(clicks: Clicks, store_url: str) -> None:
     clicks.owner("b", prefix="staging").create_partitions({"p": {}})
     environment = {"AIRFLOW_CONN_COORDINATION_DEFAULT": connection(store_url)}

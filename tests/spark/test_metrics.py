@@ -163,6 +163,7 @@ def test_variables_that_cannot_work_are_told_and_stop_nothing(
     assert warning.startswith("metrics are not exported: ") and told in warning
 
 
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 @pytest.mark.parametrize("listening", [False, True], ids=["refuses", "never answers"])
 def test_a_collector_that_is_away_costs_the_end_a_few_seconds(
