@@ -519,7 +519,8 @@ class AcknowledgmentSets:
             return after  # another batch of it failed before: it is tried again anyway
         if ended.state is AcknowledgmentState.CANCELLED:
             return after.given_up(now) if after.is_awaiting and not settlement.pending else after
-        return self.coordinator.failed(after, f"batch {ended.batch_id} was {str(ended.state).lower()}: {ended.reason}")
+        what = "was rejected" if ended.state is AcknowledgmentState.REJECTED else "expired"
+        return self.coordinator.failed(after, f"batch {ended.batch_id} {what}: {ended.reason}")
 
     def _successors(self, settlement: Settlement | None) -> list[Partition]:
         return [] if settlement is None else [self.coordinator.new(k, p) for k, p in settlement.create.items()]

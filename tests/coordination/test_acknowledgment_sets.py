@@ -591,7 +591,7 @@ def test_an_overdue_set_expires_and_its_partition_is_given_back(office: Office) 
     assert ended.reason == "not acknowledged by 2026-01-01T00:00:40Z"
     stored = office.fleet.stored()
     assert (stored.status, stored.attempts) == (PartitionStatus.UNASSIGNED, 1)
-    assert stored.last_error == "batch x was expired: not acknowledged by 2026-01-01T00:00:40Z"
+    assert stored.last_error == "batch x expired: not acknowledged by 2026-01-01T00:00:40Z"
     assert office.count("acknowledgment_sets_expired") == office.count("attempts_failed") == 1
     assert office.theirs.expire_overdue() == []
 
