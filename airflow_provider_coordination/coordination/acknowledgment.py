@@ -133,7 +133,7 @@ class AcknowledgmentSet:
         """
         if self.complete:
             raise AcknowledgmentError(f"{self}: it is complete; add handles before that")
-        if handle in self._handles:
+        if handle in self.references:
             raise AcknowledgmentError(f"{self}: handle {handle!r} was added before; acquire it once more instead")
         _check_name("handle", handle)
         return self._owing(handle, references)
@@ -213,10 +213,6 @@ class AcknowledgmentSet:
     def ended(self, state: AcknowledgmentState, at: datetime, reason: str | None = None) -> AcknowledgmentSet:
         """Return it ended."""
         return replace(self, state=state, ended_at=at, reason=reason and reason[:MAX_REASON_CHARACTERS])
-
-    @property
-    def _handles(self) -> set[str]:
-        return set(self.references)
 
     def _owing(self, handle: str, references: int) -> AcknowledgmentSet:
         if references < 1:

@@ -132,14 +132,18 @@ class AcknowledgmentSets:
             recorded = known.progress if progress is None else progress
             waiting = replace(known, progress=self._ledger.in_delivery(recorded, batch_id, made.set_id))
             settlement = None if made.is_pending else self._settlement(made, waiting)
+
+            def begun(
+                p: Partition, then: Settlement | None = settlement, noted: Progress = waiting.progress
+            ) -> Partition:
+                if then is not None:
+                    return self._delivered(p, then, now)
+                return self.coordinator.renewed(p.with_progress(noted))
+
             try:
                 self.coordinator.settle(
                     known,
-                    lambda p, then=settlement, noted=waiting.progress: (  # type: ignore[misc]
-                        self.coordinator.renewed(p.with_progress(noted))
-                        if then is None
-                        else self._delivered(p, then, now)
-                    ),
+                    begun,
                     needs_trust=True,
                     create=[self._item(made), *self._successors(settlement)],
                     unchanged=() if settlement is None else settlement.unchanged,

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from airflow_provider_coordination.coordination.clock import Clock
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, Partition
+from airflow_provider_coordination.coordination.retries import RetryPolicy
+from airflow_provider_coordination.coordination.store import CoordinationStore
 
 LEASE, MARGIN = timedelta(seconds=60), timedelta(seconds=5)
 MAX_ATTEMPTS, FIRST_DELAY, MAX_CLOSED_COUNT = 2, timedelta(seconds=60), 1
@@ -93,3 +97,23 @@ def row(partition: Partition) -> Row:
         error=partition.last_error,
         closed_count=partition.closed_count,
     )
+
+
+def a_coordinator(store: CoordinationStore, owner: str, clock: Clock) -> SourceCoordinator:
+    """Return a coordinator with the times and the patience that the model reckons with."""
+    coordinator = SourceCoordinator(
+        store,
+        "clicks",
+        owner,
+        ownership_timeout=LEASE,
+        safety_margin=MARGIN,
+        retry_policy=RetryPolicy(
+            max_attempts=MAX_ATTEMPTS,
+            first_delay=FIRST_DELAY,
+            max_delay=FIRST_DELAY,
+            max_closed_count=MAX_CLOSED_COUNT,
+        ),
+        clock=clock,
+    )
+    coordinator.initialize()
+    return coordinator

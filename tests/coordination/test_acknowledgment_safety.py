@@ -33,11 +33,10 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from tests.coordination.acknowledgment_model import PARTITIONS, SETS, Act, JudgedStore
-from tests.coordination.lease_model import FIRST_DELAY, LEASE, MARGIN, MAX_ATTEMPTS, MAX_CLOSED_COUNT
+from tests.coordination.lease_model import MARGIN, a_coordinator
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE, UnreliableStore
 from tests.support.batches import a_batch, a_child, a_shard, shard_key
 from tests.support.clock import ManualClock
@@ -140,21 +139,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
 
     def new_actor(self, number: int, clock: ManualClock) -> Actor:
         self.generation += 1
-        coordinator = SourceCoordinator(
-            self.store,
-            "clicks",
-            f"owner-{self.generation}",
-            ownership_timeout=LEASE,
-            safety_margin=MARGIN,
-            retry_policy=RetryPolicy(
-                max_attempts=MAX_ATTEMPTS,
-                first_delay=FIRST_DELAY,
-                max_delay=FIRST_DELAY,
-                max_closed_count=MAX_CLOSED_COUNT,
-            ),
-            clock=clock,
-        )
-        coordinator.initialize()
+        coordinator = a_coordinator(self.store, f"owner-{self.generation}", clock)
         return Actor(number, AcknowledgmentSets(coordinator, SourceBatches()), clock)
 
     @initialize(beyond=st.booleans(), shares=st.tuples(*[shares] * (WORKERS + OTHERS)), landed=st.integers(0, 3))

@@ -30,12 +30,18 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.sql import SqlStore
-from tests.coordination.lease_model import FIRST_DELAY, LEASE, MARGIN, MAX_ATTEMPTS, MAX_CLOSED_COUNT, Row, row
+from tests.coordination.lease_model import (
+    FIRST_DELAY,
+    LEASE,
+    MARGIN,
+    Row,
+    a_coordinator,
+    row,
+)
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE, Fault, UnreliableStore
 from tests.support.clock import ManualClock
 
@@ -95,21 +101,7 @@ class LeaseSafety(RuleBasedStateMachine):
 
     def new_worker(self, number: int, clock: ManualClock) -> Worker:
         self.generation += 1
-        coordinator = SourceCoordinator(
-            self.store,
-            "clicks",
-            f"owner-{self.generation}",
-            ownership_timeout=LEASE,
-            safety_margin=MARGIN,
-            retry_policy=RetryPolicy(
-                max_attempts=MAX_ATTEMPTS,
-                first_delay=FIRST_DELAY,
-                max_delay=FIRST_DELAY,
-                max_closed_count=MAX_CLOSED_COUNT,
-            ),
-            clock=clock,
-        )
-        coordinator.initialize()
+        coordinator = a_coordinator(self.store, f"owner-{self.generation}", clock)
         return Worker(number, coordinator, clock)
 
     @initialize(beyond=st.booleans(), shares=st.tuples(*[shares] * WORKERS))
