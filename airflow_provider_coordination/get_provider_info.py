@@ -122,7 +122,7 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
     },
     "safety_margin": {
         "label": "Safety margin (seconds)",
-        "description": "By how much the clocks of the machines may differ. Default: 5.",
+        "description": "By how much the clocks of the machines may differ. Default: 2.",
         "schema": {"type": ["number", "null"], "default": None},
     },
     "aws_conn_id": {

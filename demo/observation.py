@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.kinesis.progress import TRIM_HORIZON, ShardProgress
+from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.stores import StoreSettings, open_store
 
 PROGRESS_SECONDS = 5.0

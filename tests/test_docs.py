@@ -30,7 +30,7 @@ from airflow_provider_coordination.coordination.acknowledgment import (
 )
 from airflow_provider_coordination.coordination.acknowledgment_sets import MAX_TIMEOUT
 from airflow_provider_coordination.coordination.coordinator import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
-from airflow_provider_coordination.coordination.metrics import PARTITIONS, CoordinationMetric
+from airflow_provider_coordination.coordination.metrics import PARTITIONS, WORKERS, CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.decorators.acknowledges import AcknowledgesDecoratedOperator
 from airflow_provider_coordination.get_provider_info import get_provider_info
@@ -38,10 +38,11 @@ from airflow_provider_coordination.hooks.coordination import FIELDS
 from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
+from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
-from airflow_provider_coordination.sources.kinesis.sync import ShardSyncSummary
+from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncMetric, ShardSyncSummary, StreamSync
 from airflow_provider_coordination.spark import application
 from airflow_provider_coordination.spark.bad_records import (
     DEAD_LETTER_SCHEMA,
@@ -49,7 +50,7 @@ from airflow_provider_coordination.spark.bad_records import (
     MAX_FAILING,
     PAYLOAD_CHARACTERS,
 )
-from airflow_provider_coordination.spark.ingestion import SETS_NAMED, Summary
+from airflow_provider_coordination.spark.ingestion import SETS_NAMED
 from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
 from airflow_provider_coordination.spark.metrics import (
     ENDPOINTS,
@@ -59,6 +60,7 @@ from airflow_provider_coordination.spark.metrics import (
     IngestionMetric,
 )
 from airflow_provider_coordination.spark.settings import MAX_SAVED_PARSE_EXCEPTIONS, IngestSettings
+from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -158,6 +160,7 @@ def test_every_example_of_ours_runs_as_a_dag_file_does(block: str) -> None:
         PartitionsAvailableSensor,
         AcknowledgmentSensor,
         ReopenPartitionsOperator,
+        ResetPartitionsOperator,
     ],
 )
 def test_every_parameter_is_documented_as_it_is(operator: type[Any]) -> None:
@@ -185,6 +188,7 @@ def test_what_an_operator_returns_is_documented() -> None:
     assert [code(key) for key, _ in rows(text, "key")] == ["owner", *(f.name for f in dataclasses.fields(Summary))]
     for field in dataclasses.fields(ShardSyncSummary):
         assert f"`{field.name}`" in text
+    assert [code(name) for name, _ in rows(text, "of each stream")] == [f.name for f in dataclasses.fields(StreamSync)]
 
 
 def test_the_exit_codes_are_documented() -> None:
@@ -228,7 +232,8 @@ def test_the_bounds_on_bad_records_are_documented() -> None:
     ("heading", "metrics"),
     [
         ("Partitions and leases", list(CoordinationMetric)),
-        ("Gauge of a source", [PARTITIONS]),
+        ("Gauge of a source", [PARTITIONS, WORKERS]),
+        ("Of a shard sync", list(ShardSyncMetric)),
         ("Of a Spark job", list(IngestionMetric)),
     ],
 )
@@ -239,7 +244,7 @@ def test_every_metric_is_documented(heading: str, metrics: list[str]) -> None:
 
 
 def test_every_metric_that_the_manual_names_exists() -> None:
-    known = {*CoordinationMetric, PARTITIONS, *IngestionMetric}
+    known = {*CoordinationMetric, PARTITIONS, WORKERS, *ShardSyncMetric, *IngestionMetric}
     assert set(re.findall(r"\bcoordination\.[a-z_]+", page("metrics.md"))) <= known
 
 

@@ -75,7 +75,7 @@ def acknowledgments(
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many.")] = None,
 ) -> None:
     """List the acknowledgment sets of a source: the batches that wait for somebody to say that they arrived."""
-    sets = _sets(session, source)
+    sets = acknowledgment_sets(session, source)
 
     def found() -> Iterator[AcknowledgmentSet]:
         if everything or not ended:
@@ -176,7 +176,8 @@ def cancel(
         _say(session, "cancelled" if written.state is AcknowledgmentState.CANCELLED else "had ended before:", written)
 
 
-def _sets(session: Session, source: str) -> AcknowledgmentSets:
+def acknowledgment_sets(session: Session, source: str) -> AcknowledgmentSets:
+    """Return the acknowledgment sets of a source; its coordinator is not initialized."""
     coordinator = SourceCoordinator(
         session.store,
         source,
@@ -188,7 +189,7 @@ def _sets(session: Session, source: str) -> AcknowledgmentSets:
 
 
 def _sets_to_change(session: Session, source: str, set_id: str) -> AcknowledgmentSets:
-    sets = _sets(session, source)
+    sets = acknowledgment_sets(session, source)
     sets.get(set_id)  # before anything could be created in a store that holds nothing
     sets.coordinator.initialize()
     return sets

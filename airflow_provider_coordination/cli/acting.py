@@ -1,4 +1,4 @@
-"""The commands that change something: `release`, `reopen`, `reset`, `delete`, `init-store`.
+"""The commands that change something: `release`, `reopen`, `delete`, `init-store`; `reset` has a module of its own.
 
 All partitions are looked at before anything is done: a key that is wrong, or an order that makes no sense, changes
 nothing. The person is then told what will happen and asked. What is done is done to what the person was shown.
@@ -6,26 +6,21 @@ nothing. The person is then told what will happen and asked. What is done is don
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.progress import Progress
 from rich.text import Text
 
+from airflow_provider_coordination.cli.asking import KEYS, SOME_KEYS, YES, ask, with_progress
 from airflow_provider_coordination.cli.commands import EXIT_REFUSED, CommandError, Session, add_command
 from airflow_provider_coordination.cli.output import (
-    PARTITION_COLUMNS,
-    Output,
     partition_record,
-    partition_row,
     printable,
-    table,
 )
 from airflow_provider_coordination.cli.reading import SOURCE
+from airflow_provider_coordination.cli.resetting import reset
 from airflow_provider_coordination.coordination.administration import (
     Administration,
     check_releasable,
@@ -39,18 +34,6 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import all_partitions
-from airflow_provider_coordination.sources.beginning import beginning, check_progress
-
-SHOWN_AT_MOST = 20
-"""So many partitions are listed before the person is asked about them all."""
-PROGRESS_FROM = 20
-"""From so many partitions on a bar shows how far the work is."""
-
-KEYS = Annotated[list[str], typer.Argument(metavar="KEY...", help="The keys of the partitions.", show_default=False)]
-SOME_KEYS = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY...]", help="The keys of the partitions.", show_default=False)
-]
-YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,47 +111,6 @@ def reopen(
     _carry_out(session, source, order, resting, yes=yes)
 
 
-def reset(
-    session: Session,
-    source: SOURCE,
-    keys: KEYS,
-    *,
-    progress: Annotated[
-        str | None,
-        typer.Option(
-            "--progress",
-            metavar="JSON|@FILE",
-            help="What to start from, a JSON object; from the beginning if not given. For one partition.",
-            show_default=False,
-        ),
-    ] = None,
-    yes: YES = False,
-) -> None:
-    """Make partitions as new, wherever they stand. Their progress is overwritten."""
-    if progress is not None and len(keys) > 1:
-        raise typer.BadParameter("it belongs to one partition; give one key", param_hint="--progress")
-    given = None if progress is None else _json_object(progress)
-
-    def start(partition: Partition) -> Mapping[str, Any]:
-        if given is None:
-            return beginning(partition)
-        check_progress(partition, given)
-        return given
-
-    where = "from the beginning (of a shard, from TRIM_HORIZON)" if given is None else "from the given progress"
-    order = Order(
-        verb="reset",
-        done="reset",
-        consequence=f"Its progress is overwritten, an owner's writes are refused, and it is read again {where}: "
-        "what was delivered after that is delivered again.",
-        check=start,
-        carry_out=lambda administration, seen: administration.reset(seen.partition_key, start(seen), seen=seen),
-    )
-    if yes:
-        session.output.warn(f"the partitions are read again {where}: data is delivered again")
-    _carry_out(session, source, order, _chosen(session, source, keys), yes=yes)
-
-
 def delete(session: Session, source: SOURCE, keys: KEYS, *, yes: YES = False) -> None:
     """Delete partitions, wherever they stand. Their progress is lost."""
     order = Order(
@@ -220,10 +162,10 @@ def _carry_out(session: Session, source: str, order: Order, partitions: Sequence
     for partition in partitions:
         order.check(partition)
     if not yes and len(partitions) >= order.asks_from:
-        _ask(session, source, order, partitions)
+        ask(session, source, order.verb, order.consequence, partitions)
     administration = Administration(session.store, session.source_identifier(source), session.surroundings.clock)
     failures = 0
-    for seen in _with_progress(output, order.done, partitions):
+    for seen in with_progress(output, order.done, partitions):
         try:
             written = order.carry_out(administration, seen)
         except (PartitionNotFoundError, PartitionStatusError, PartitionUpdateError, ProgressError) as error:
@@ -240,54 +182,3 @@ def _carry_out(session: Session, source: str, order: Order, partitions: Sequence
             f"{failures} of {len(partitions)} partitions could not be {order.done}" if len(partitions) > 1 else "",
             EXIT_REFUSED,
         )
-
-
-def _with_progress(output: Output, done: str, partitions: Sequence[Partition]) -> Iterator[Partition]:
-    """Yield the partitions, and show how far that is where the results, going elsewhere, do not show it."""
-    if len(partitions) < PROGRESS_FROM or output.results.is_terminal or not output.talk.is_terminal:
-        yield from partitions
-        return
-    with Progress(console=output.talk, transient=True) as progress:
-        yield from progress.track(partitions, description=done)
-
-
-def _ask(session: Session, source: str, order: Order, partitions: Sequence[Partition]) -> None:
-    """Tell the person what will happen, and ask.
-
-    :raises CommandError: if the answer is no.
-    :raises typer.BadParameter: if there is nobody to ask.
-    """
-    if not session.surroundings.is_interactive():
-        raise typer.BadParameter(
-            f"there is no terminal to ask whether to {order.verb} {_number(partitions)}; give --yes",
-            param_hint="--yes",
-        )
-    output, now = session.output, session.surroundings.clock.now()
-    rows = [partition_row(partition, now) for partition in partitions[:SHOWN_AT_MOST]]
-    output.talk.print(table(output.talk, PARTITION_COLUMNS, rows))
-    if len(partitions) > SHOWN_AT_MOST:
-        output.say(f"… and {len(partitions) - SHOWN_AT_MOST} more")
-    output.say(order.consequence)
-    if not session.agrees(f"{order.verb.capitalize()} {_number(partitions)} of {source}?"):
-        raise CommandError("not confirmed, nothing was changed")
-
-
-def _number(partitions: Sequence[Partition]) -> str:
-    return "this partition" if len(partitions) == 1 else f"these {len(partitions)} partitions"
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    """Return a JSON object that is given as it is, or as the name of a file after `@`."""
-    hint = "--progress"
-    if text.startswith("@"):
-        try:
-            text = Path(text[1:]).read_text(encoding="utf-8")
-        except (OSError, UnicodeError) as error:
-            raise typer.BadParameter(f"file {text[1:]!r} cannot be read: {error}", param_hint=hint) from None
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"it is not JSON: {error}", param_hint=hint) from None
-    if not isinstance(value, dict):
-        raise typer.BadParameter('it is not a JSON object; give for example {"rows_done": 0}', param_hint=hint)
-    return value

@@ -10,23 +10,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.cli.acting import YES
+from airflow_provider_coordination.cli.asking import YES
 from airflow_provider_coordination.cli.commands import CommandError, Session, add_command
 from airflow_provider_coordination.cli.output import ALARM, Column, Output, printable, table
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.partition import Partition, format_instant
 from airflow_provider_coordination.coordination.transfer import Transfer, TransferState, compare, write
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.sources.kinesis.kcl import Becomes, ImportPlan, ShardPlan
-from airflow_provider_coordination.sources.kinesis.kcl_import import partition_of, prepare_import
+from airflow_provider_coordination.sources.kinesis.kcl_import import as_before, partition_of, prepare_import
 from airflow_provider_coordination.sources.kinesis.kcl_table import SETTLE_SECONDS
-from airflow_provider_coordination.sources.kinesis.progress import TRIM_HORIZON
+from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, parse_position
+from airflow_provider_coordination.sources.resetting import target_of
 from airflow_provider_coordination.stores import data_prepper
 from airflow_provider_coordination.stores.data_prepper import JudgedItem
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
@@ -79,6 +81,15 @@ def import_kcl(
             help="Read shards at LATEST or AT_TIMESTAMP, of which nothing is checkpointed, from their earliest record.",
         ),
     ] = False,
+    at_timestamp: Annotated[
+        str | None,
+        typer.Option(
+            "--at-timestamp",
+            metavar="INSTANT",
+            help="From when on shards at AT_TIMESTAMP are read: what the application is configured with.",
+            show_default=False,
+        ),
+    ] = None,
     settle_seconds: Annotated[
         float,
         typer.Option(
@@ -105,18 +116,25 @@ def import_kcl(
     kinesis = kinesis_client(
         AwsSettings(region=region, endpoint_url=kinesis_endpoint_url, role_arn=role_arn, external_id=external_id)
     )
+    now = session.surroundings.clock.now()
+    since = None if at_timestamp is None else _instant(at_timestamp, now)
     session.output.say(f"Reading {lease_table} twice, {settle_seconds:g} s apart, to see that nobody writes it …")
     prepared = prepare_import(
         leases,
         kinesis,
         stream,
+        now=now,
         account=account,
         unread_from_trim_horizon=unread_from_trim_horizon,
+        unread_since=since,
         settle_seconds=settle_seconds,
         sleep=session.surroundings.sleep,
     )
-    now = session.surroundings.clock.now()
-    wanted = {shard: partition_of(prepared.plan, shard, identifier, now) for shard in prepared.plan.shards}
+    wanted = {
+        shard: partition and as_before(shard, partition, session.store.get(identifier, partition.partition_key))
+        for shard in prepared.plan.shards
+        for partition in [partition_of(prepared.plan, shard, identifier, now)]
+    }
     transfers = _compared(session, [p for p in wanted.values() if p is not None])
     states = {shard: _state(transfers, partition) for shard, partition in wanted.items()}
     _show_plan(session.output, states, parks=partial)
@@ -167,10 +185,25 @@ def _becomes(shard: ShardPlan, state: TransferState | None, *, parks: bool) -> T
 
 def _note(shard: ShardPlan) -> str:
     if shard.progress is not None and shard.becomes is Becomes.PARTITION:
-        checkpoint = shard.progress.checkpoint
-        read_from = "read from its earliest record on" if checkpoint == TRIM_HORIZON else f"read on after {checkpoint}"
+        read_from = _beginning(shard.progress.checkpoint)
         return shard.note if shard.note.startswith(read_from) else "; ".join(filter(None, (read_from, shard.note)))
     return "; ".join(filter(None, (shard.note, shard.remedy)))
+
+
+def _beginning(checkpoint: str) -> str:
+    if checkpoint == TRIM_HORIZON:
+        return "read from its earliest record on"
+    instant = parse_position(checkpoint).timestamp
+    return f"read on after {checkpoint}" if instant is None else f"read from {format_instant(instant)} on"
+
+
+def _instant(text: str, now: datetime) -> datetime:
+    target = target_of(text, now)
+    if target.position.timestamp is None or target.is_latest:
+        raise typer.BadParameter(
+            f"{text!r} is not an instant; give for example 2026-01-31T00:00:00Z", param_hint="--at-timestamp"
+        )
+    return target.position.timestamp
 
 
 def _explain_plan(output: Output, plan: ImportPlan, conflicts: Sequence[ShardPlan]) -> None:
@@ -181,6 +214,12 @@ def _explain_plan(output: Output, plan: ImportPlan, conflicts: Sequence[ShardPla
     if plan.other_items:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(plan.other_items.items()))
         output.say(f"Items that are no leases are left alone: {kinds}.")
+    if plan.from_now_on:
+        output.warn(
+            f"{len(plan.from_now_on)} shards were at LATEST and are read from the time of this import on: what arrived "
+            "before and was not checkpointed is not read; to read all that the stream holds, give "
+            "--unread-from-trim-horizon"
+        )
     for shard in conflicts:
         output.say(
             f"{shard.shard_id}: the store has its partition with another progress, which stays; "

@@ -112,6 +112,7 @@ PARTITION_COLUMNS = (
     Column("status"),
     Column("time"),
     Column("fails", numbers=True),
+    Column("gaps", numbers=True),
     Column("owner", shortened=True),
 )
 
@@ -123,8 +124,15 @@ def partition_row(partition: Partition, now: datetime) -> tuple[Text, ...]:
         status_text(partition, now),
         Text(time_text(partition, now)),
         Text(str(partition.attempts) if partition.attempts else "", style=ALARM),
+        _gaps(partition),
         printable(partition.owner or ""),
     )
+
+
+def _gaps(partition: Partition) -> Text:
+    """Say how many ranges of it were lost before they were read."""
+    gaps = partition.progress.get("gaps")
+    return Text(str(len(gaps)) if isinstance(gaps, list) and gaps else "", style=ALARM)
 
 
 def status_text(partition: Partition, now: datetime) -> Text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import islice
 from typing import Annotated, Any
@@ -41,6 +41,8 @@ from airflow_provider_coordination.coordination.partition import (
     parse_source_identifier,
 )
 from airflow_provider_coordination.coordination.store import all_partitions
+from airflow_provider_coordination.sources.kinesis.progress import ProgressFormatError, ShardProgress
+from airflow_provider_coordination.sources.resetting import shard_of
 
 PARTITION_FAMILY = "PARTITION"
 
@@ -180,8 +182,9 @@ def show(
         "last_error": printable(partition.last_error or "-"),
         "version": Text(str(partition.version)),
     }
-    width = max(map(len, facts))
-    for name, fact in facts.items():
+    told = [*facts.items(), *_shard_facts(partition, now)]
+    width = max(len(name) for name, _ in told)
+    for name, fact in told:
         session.output.line(Text(f"{name:<{width}}  ", style="bold") + fact)
     if partition.unreadable_progress is not None:
         session.output.line(Text("progress, not readable:", style=ALARM))
@@ -189,6 +192,24 @@ def show(
     else:
         session.output.line(Text("progress:", style="bold"))
         session.output.line(json.dumps(partition.progress, indent=2))
+
+
+def _shard_facts(partition: Partition, now: datetime) -> Iterator[tuple[str, Text]]:
+    """Yield what a person wants to know first of a shard's progress: where it stands, and what is lost."""
+    if shard_of(partition) is None:
+        return
+    try:
+        progress = ShardProgress.from_mapping(partition.progress)
+    except ProgressFormatError:
+        return  # the progress is shown as it is anyway
+    yield "position", printable(progress.checkpoint)
+    set_at = datetime.fromtimestamp(progress.epoch, UTC)
+    yield "epoch", Text(f"{progress.epoch} (set by hand at {set_at:%Y-%m-%dT%H:%M:%SZ})" if progress.epoch else "0")
+    yield "delivered_until", _instant(progress.delivered_until, now)
+    landed = f"{len(progress.landed)} batches, {sum(batch.records for batch in progress.landed)} records"
+    yield "to deliver", Text(landed if progress.landed else "-")
+    for gap in progress.gaps:
+        yield "lost", Text(printable(str(gap)).plain, style=ALARM)
 
 
 def metrics(

@@ -97,19 +97,30 @@ class Administration:
         self._log("reopened", before)
         return written
 
-    def reset(self, partition_key: str, progress: Mapping[str, Any], *, seen: Partition | None = None) -> Partition:
+    def reset(
+        self,
+        partition_key: str,
+        progress: Mapping[str, Any] | Callable[[Partition], Mapping[str, Any]],
+        *,
+        seen: Partition | None = None,
+    ) -> Partition:
         """Make the partition as new, with this progress, wherever it stands.
 
         The one write that may overwrite progress that cannot be read.
 
-        :param progress: what it starts from, a JSON object as its source understands it.
+        :param progress: what it starts from, a JSON object as its source understands it; or what makes that of the
+            partition as it stands at the moment of the write.
         :returns: the partition as written.
         :raises ProgressError: if the progress cannot be stored.
         :raises PartitionNotFoundError: if there is none.
         :raises PartitionUpdateError: if its owner or status is not as seen.
         """
         now = self._clock.now()
-        before, written = self._change(partition_key, lambda partition: partition.reset(progress, now), seen)
+
+        def reset(partition: Partition) -> Partition:
+            return partition.reset(progress(partition) if callable(progress) else progress, now)
+
+        before, written = self._change(partition_key, reset, seen)
         self._log("reset", before)
         return written
 

@@ -12,9 +12,9 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
-from airflow_provider_coordination.coordination.balance import fair_share
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
@@ -40,11 +40,13 @@ from airflow_provider_coordination.coordination.partition import (
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions, is_available
 from airflow_provider_coordination.coordination.supplier import GlobalState, Supplier
+from airflow_provider_coordination.coordination.workers import FAMILY as WORKER_FAMILY
+from airflow_provider_coordination.coordination.workers import Workers
 
 log = logging.getLogger(__name__)
 
 DEFAULT_OWNERSHIP_TIMEOUT = timedelta(seconds=60)
-DEFAULT_SAFETY_MARGIN = timedelta(seconds=5)
+DEFAULT_SAFETY_MARGIN = timedelta(seconds=2)
 MAX_ERROR_CHARACTERS = 1000
 
 
@@ -86,7 +88,7 @@ class SourceCoordinator:
         self.owner = owner
         self.ownership_timeout = ownership_timeout
         self.source_identifier = source_identifier(source, prefix=prefix)
-        self._safety_margin = safety_margin
+        self.safety_margin = safety_margin
         self._retry_policy = retry_policy or RetryPolicy()
         self._metrics = metrics or NoMetrics()
         self._tags = {"source": source, "store": store.kind}
@@ -94,6 +96,14 @@ class SourceCoordinator:
         self._prefix = prefix
         self._leases = self._leases_of(self.source_identifier)
         self._global_state = self.family("GLOBAL_STATE")
+        self.workers = Workers(
+            store,
+            self.family(WORKER_FAMILY),
+            owner,
+            self._leases_of(self.family(WORKER_FAMILY)),
+            safety_margin=safety_margin,
+            clock=self.clock,
+        )
         self._supplied_at = self.clock.monotonic()
         self._supplying = threading.Lock()
         self._initialized = False
@@ -143,21 +153,6 @@ class SourceCoordinator:
         self._require_initialized()
         return self.store.count_by_status(self.source_identifier)
 
-    def fair_share(self, expected_workers: int = 1) -> int:
-        """Return how many partitions this owner should hold at the most, given who holds live leases now.
-
-        :param expected_workers: how many workers are expected at the least.
-        """
-        self._require_initialized()
-        unfinished = sum(self.store.count_by_status(self.source_identifier, UNFINISHED).values())
-        expired_by = self.clock.now() - self._safety_margin
-        live = {
-            p.owner
-            for p in self.partitions(PartitionStatus.ASSIGNED)
-            if p.ownership_timeout is not None and p.ownership_timeout >= expired_by and not p.is_awaiting
-        }
-        return fair_share(unfinished, len(live | {self.owner}), expected_workers)
-
     # Leases of this owner
 
     @property
@@ -192,6 +187,52 @@ class SourceCoordinator:
         if limit > 0 and not acquired:
             self.count(CoordinationMetric.NO_PARTITIONS_ACQUIRED)
         return acquired
+
+    def adopt(self, partition_key: str) -> Partition | None:
+        """Begin to hold a partition that its former owner has handed over to this one.
+
+        :returns: the partition; None if it is not this owner's.
+        """
+        if partition_key in self._leases.held or (adopted := self._leases.adopt(partition_key)) is None:
+            return None
+        self._note_acquired([adopted])
+        return adopted
+
+    def take_over(self, partition_key: str, owner: str) -> Partition | None:
+        """Lease a partition that another owner should have handed over and did not; its next write is refused.
+
+        :returns: the partition; None if that owner holds it no more.
+        """
+        taken = self._leases.take_over(partition_key, owner)
+        if taken is not None:
+            log.warning(
+                "partition taken from its owner, which did not hand it over: source=%s partition=%s owner=%s",
+                self.source, partition_key, owner,
+            )  # fmt: skip
+            self.count(CoordinationMetric.HANDOVERS_FORCED)
+            self._note_acquired([taken])
+        return taken
+
+    def hand_over(self, partition_key: str, to: str, *, unchanged: Sequence[Partition] = ()) -> Partition:
+        """Make another owner the holder of a partition, in one write: nobody else can acquire it in between.
+
+        :param to: the new owner, which finds it by `adopt`; if it never does, the lease runs out.
+        :param unchanged: what this rests on, as it was read.
+        :returns: the partition, which this owner holds no more.
+        :raises PartitionNotOwnedError: if somebody else has it already.
+        :raises PartitionUpdateError: if one of `unchanged` has changed; nothing was written.
+        """
+        until = self.clock.now() + self.ownership_timeout
+        with self._counting_errors():
+            written = self._leases.change(
+                partition_key, lambda p: p.acquired(to, until), needs_trust=False, unchanged=unchanged
+            )
+        self.count(CoordinationMetric.HANDOVERS_GIVEN)
+        log.info(
+            "partition handed over: source=%s partition=%s owner=%s new_owner=%s",
+            self.source, partition_key, self.owner, to,
+        )  # fmt: skip
+        return written
 
     def get_next_partition(
         self, supplier: Supplier | None = None, *, force_after: timedelta | None = None
@@ -386,6 +427,23 @@ class SourceCoordinator:
         self.note_failed(written)
         return written
 
+    def park(self, partition_key: str, error: str, progress: Mapping[str, Any]) -> Partition:
+        """Put the partition aside until a person reopens it: trying again cannot help.
+
+        :param error: why; kept with the partition.
+        :param progress: its state, which says more about it.
+        :returns: the partition as it is now.
+        :raises PartitionNotOwnedError: if somebody else has it already.
+        """
+
+        def parked(partition: Partition) -> Partition:
+            return partition.with_progress(progress).failed(_storable(error)).resting(PARKED_UNTIL)
+
+        with self._counting_errors():
+            written = self._leases.change(partition_key, parked, needs_trust=False)
+        self.note_failed(written)
+        return written
+
     def delete(self, partition_key: str) -> None:
         """Delete a partition that this owner holds: it can be created anew.
 
@@ -408,7 +466,7 @@ class SourceCoordinator:
         return given_up
 
     def give_up_owner(self, owner: str) -> list[str]:
-        """Give back every lease of another owner that is known to be dead; return the keys.
+        """Give back every lease of another owner that is known to be dead; return the keys. It is a worker no more.
 
         If the owner lives after all, its writes are refused from here on.
         """
@@ -427,6 +485,7 @@ class SourceCoordinator:
                 except PartitionUpdateError:  # it was renewed, or taken, in between
                     current = self.get(current.partition_key)
         self.count(CoordinationMetric.PARTITIONS_GIVEN_UP, len(given_up))
+        self.workers.remove(owner)  # last: who notices that it is gone finds its partitions free
         return given_up
 
     # What time brings
@@ -469,12 +528,12 @@ class SourceCoordinator:
     def may_acquire(self, partition: Partition) -> bool:
         """Tell whether a worker could acquire this partition now."""
         now = self.clock.now()
-        return is_available(partition, now, expired_by=now - self._safety_margin)
+        return is_available(partition, now, expired_by=now - self.safety_margin)
 
     def available_at(self, partition: Partition) -> datetime:
         """Return from when on a worker could acquire this unfinished partition, if it stays as it is (aware)."""
         leased = partition.status is PartitionStatus.ASSIGNED
-        return partition.priority + (self._safety_margin if leased else timedelta(0))
+        return partition.priority + (self.safety_margin if leased else timedelta(0))
 
     # What ends with an acknowledgment set, whoever owns the partition
 
@@ -528,6 +587,27 @@ class SourceCoordinator:
             return counted.given_up(now)
         return counted.resting(PARKED_UNTIL if delay is None else now + delay)
 
+    def parked(self, partition: Partition, reason: str) -> Partition:
+        """Return a partition put aside until a person, or what put it aside, reopens it.
+
+        :param reason: why; kept with the partition as its last error.
+        """
+        return partition.failed(_storable(reason)).resting(PARKED_UNTIL)
+
+    def remove(self, seen: Partition) -> bool:
+        """Delete a partition that is finished for good, as it was read; tell whether that was done.
+
+        :param seen: as it was read: COMPLETED. If it has changed since, it stays.
+        """
+        self._require_initialized()
+        try:
+            self.store.delete(seen)
+        except PartitionUpdateError:
+            return False
+        self.count(CoordinationMetric.PARTITIONS_DELETED)
+        log.info("partition removed: source=%s partition=%s", self.source, seen.partition_key)
+        return True
+
     def renewed(self, partition: Partition) -> Partition:
         """Return a partition with its lease running for an ownership timeout from now, or longer where it did."""
         return self._leases.renewed(partition)
@@ -568,10 +648,14 @@ class SourceCoordinator:
             self.source, partition_key, self.owner, ", ".join(created) or "none",
         )  # fmt: skip
 
-    def count(self, metric: CoordinationMetric, by: int = 1) -> None:
+    def count(self, metric: StrEnum, by: int = 1) -> None:
         """Count that something happened to this source so many times."""
         if by:
             self._metrics.count(metric, self._tags, by)
+
+    def gauge(self, metric: str, value: float) -> None:
+        """Note how much of something this source has now."""
+        self._metrics.gauge(metric, value, self._tags)
 
     # The supplier
 
@@ -627,13 +711,16 @@ class SourceCoordinator:
         if limit <= 0:
             return []
         acquired = self._leases.acquire(limit)
+        self._note_acquired(acquired)
+        return acquired
+
+    def _note_acquired(self, acquired: Sequence[Partition]) -> None:
         for partition in acquired:
             log.info(
                 "partition acquired: source=%s partition=%s owner=%s fencing_token=%d",
                 self.source, partition.partition_key, self.owner, partition.version,
             )  # fmt: skip
         self.count(CoordinationMetric.PARTITIONS_ACQUIRED, len(acquired))
-        return acquired
 
     def _save(self, partition_key: str, change: Change) -> Partition:
         with self._counting_errors(CoordinationMetric.SAVE_STATE_UPDATE_ERRORS):
@@ -664,7 +751,7 @@ class SourceCoordinator:
             family,
             self.owner,
             ownership_timeout=self.ownership_timeout,
-            safety_margin=self._safety_margin,
+            safety_margin=self.safety_margin,
             clock=self.clock,
         )
 

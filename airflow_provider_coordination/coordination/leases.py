@@ -153,6 +153,45 @@ class Leases:
             self._hold(written, written.version, asked)
             return written
 
+    def adopt(self, partition_key: str) -> Partition | None:
+        """Begin to hold a partition that the store says is leased to this owner: its former owner handed it over.
+
+        The version that is stored is the fencing token: it is larger than any that the former owner had.
+
+        :returns: the partition; None if it is not this owner's.
+        """
+        with self._lock:
+            asked = self._ask()
+            stored = self._store.get(self._source_identifier, partition_key)
+            if stored is None or stored.owner != self._owner:
+                return None
+            if partition_key not in self._leases:
+                self._hold(stored, stored.version, asked)
+            return self._leases[partition_key].partition
+
+    def take_over(self, partition_key: str, owner: str) -> Partition | None:
+        """Lease a partition that another owner still holds; that one finds its next write refused.
+
+        :param owner: who holds it.
+        :returns: the partition; None if that owner holds it no more.
+        """
+        with self._lock:
+            while True:
+                asked = self._ask()
+                found = self._store.get(self._source_identifier, partition_key)
+                if found is None or found.owner != owner:
+                    return None
+                intended = found.acquired(self._owner, asked.now + self.ownership_timeout)
+                try:
+                    [written] = self._store.transact(update=[intended])
+                except PartitionUpdateError:  # it was renewed in between; or this was written, and the answer lost
+                    stored = self._store.get(self._source_identifier, partition_key)
+                    if stored != intended.written():
+                        continue
+                    written = stored
+                self._hold(written, written.version, asked)
+                return written
+
     # Writing
 
     def change(

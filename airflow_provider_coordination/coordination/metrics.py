@@ -42,8 +42,17 @@ class CoordinationMetric(StrEnum):
     """A partition failed so often that only a person reopens it."""
     SUPPLIER_FAILURES = "coordination.supplier_failures"
     """A supplier raised, or lost the lease on the global state while it ran."""
+    DATA_LOSS = "coordination.data_loss"
+    """Data of the source was gone before it was read."""
     PARTITIONS_REOPENED = "coordination.partitions_reopened"
     """A CLOSED partition became available because its time had come."""
+
+    HANDOVERS_ASKED = "coordination.handovers_asked"
+    """A worker asked another for a lease."""
+    HANDOVERS_GIVEN = "coordination.handovers_given"
+    """A worker handed a lease over to another."""
+    HANDOVERS_FORCED = "coordination.handovers_forced"
+    """A worker took a lease that its owner did not hand over in time."""
 
     ACKNOWLEDGMENT_SETS_CREATED = "coordination.acknowledgment_sets_created"
     ACKNOWLEDGMENT_SETS_ACKNOWLEDGED = "coordination.acknowledgment_sets_acknowledged"
@@ -58,6 +67,9 @@ class CoordinationMetric(StrEnum):
 
 PARTITIONS = "coordination.partitions"
 """A gauge: how many partitions there are now, with the tags `source`, `store` and `status`."""
+
+WORKERS = "coordination.workers"
+"""A gauge: how many live workers there are now, with the tags `source` and `store`."""
 
 
 class Metrics(Protocol):

@@ -32,12 +32,13 @@ class LeaseRenewer:
     A lease is renewed once a third of it has passed, so two attempts may fail before it is lost. An error is logged and
     the next attempt made; leases that cannot be renewed run out by the coordinator's own clock.
 
-    :param leases: what to renew: a coordinator, or leases of their own.
+    :param leases: what to renew: a coordinator, leases of their own, a balancer; in this order, each whatever becomes
+        of the others.
     """
 
-    def __init__(self, leases: Renewable) -> None:
+    def __init__(self, *leases: Renewable) -> None:
         self._leases = leases
-        self._interval_seconds = leases.ownership_timeout.total_seconds() / 12
+        self._interval_seconds = min(each.ownership_timeout for each in leases).total_seconds() / 12
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease-renewal", daemon=True)
 
@@ -53,9 +54,10 @@ class LeaseRenewer:
 
     def _run(self) -> None:
         while not self._stopped.wait(self._interval_seconds):
-            try:
-                self._leases.renew_due()
-            except CoordinationError as error:
-                log.warning("leases could not be renewed, trying again: %s", error)
-            except Exception:
-                log.exception("leases could not be renewed, trying again")
+            for leases in self._leases:
+                try:
+                    leases.renew_due()
+                except CoordinationError as error:
+                    log.warning("leases could not be renewed, trying again: %s", error)
+                except Exception:
+                    log.exception("leases could not be renewed, trying again")

@@ -30,9 +30,12 @@ from airflow_provider_coordination.operators.shipping import (
 )
 from airflow_provider_coordination.operators.templated import (
     NOTHING,
+    instant_value,
     names_value,
     number_value,
     seconds_value,
+    source_name,
+    stream_names,
     text_value,
     whole_value,
     yes_or_no_value,
@@ -59,7 +62,7 @@ class _Job:
 
 
 class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
-    """Runs one Spark job that leases shards of a Kinesis stream and lands them, as Parquet, in a dataset.
+    """Runs one Spark job that leases shards of Kinesis streams and lands them, as Parquet, in a dataset.
 
     Any number of these tasks may work on one source at once, in one run or in several: leases share the
     shards out.
@@ -83,9 +86,9 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     Parameters of `SparkSubmitOperator` that are not named here work as they do there, except `durable`, which
     has no use: a new job beside a forgotten one is harmless under leases.
 
-    :param stream_name: the Kinesis stream. (templated)
+    :param stream_name: the Kinesis stream, or a list of them. (templated)
     :param output_path: where the dataset is: a path or URI that every worker reaches. (templated)
-    :param source: the source's name; the stream's by default. (templated)
+    :param source: the source's name; the stream's by default, which needs a name if there are several. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     :param aws_conn_id: the AWS connection; None for the AWS SDK's default chain. (templated)
     :param region_name: the AWS region; wins over the connections'. (templated)
@@ -110,7 +113,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     :param max_pending_batches: how many batches of one shard may be landed and not acknowledged; None for the
         application's default. (templated)
     :param workers: how many jobs are expected to share the source. (templated)
-    :param max_leases: most shards this job holds at a time; None for its fair share. (templated)
+    :param max_leases: most shards this job holds, however large its fair share; None for no limit. (templated)
     :param until_caught_up: stop when everything that was in the stream at the start is delivered. (templated)
     :param max_duration: start no round later than this after the start; timedelta or seconds. (templated)
     :param max_idle_rounds: stop after so many rounds in a row without a record. (templated)
@@ -119,6 +122,21 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     :param idle_seconds: pause after a round without a record; None for the application's default. (templated)
     :param max_batch_bytes: most bytes read of one shard in one round; None for the application's default.
         (templated)
+    :param stop_at: deliver what arrived before this instant, exactly, and stop: an aware datetime, its ISO 8601 text,
+        or `"start"` for what is there when the task begins; None reads on. (templated)
+    :param on_data_loss: what becomes of a shard whose data is gone before it was read: `"fail"` parks that shard,
+        `"reset"` reads on behind the gap and records it. (templated)
+    :param filter_by_hash_range: drop user records of an aggregate that belong to another shard. (templated)
+    :param consumer_name: read by enhanced fan-out, as the consumer of this name, which is registered if it is missing;
+        None polls. (templated)
+    :param balance_by: what jobs share evenly: `"count"` of shards, or their `"throughput"`. (templated)
+    :param max_leases_to_steal: how many shards this job asks others for at a time. (templated)
+    :param handover_timeout: how long an owner may take to hand over a shard that another job asked for; timedelta or
+        seconds; None for the application's default. (templated)
+    :param shard_sync_interval: how often the job looks after the streams' shards itself; timedelta or seconds; 0 leaves
+        that to `KinesisShardSyncOperator`, None is the application's default. (templated)
+    :param repartition_transition_duration: how long after the end of a shard its children are first read; timedelta or
+        seconds; None for at once. (templated)
     :param application: the program; by default the one that comes with this package. (templated)
     """
 
@@ -149,12 +167,21 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         "round_seconds",
         "idle_seconds",
         "max_batch_bytes",
+        "stop_at",
+        "on_data_loss",
+        "filter_by_hash_range",
+        "consumer_name",
+        "balance_by",
+        "max_leases_to_steal",
+        "handover_timeout",
+        "shard_sync_interval",
+        "repartition_transition_duration",
     )
 
     def __init__(
         self,
         *,
-        stream_name: str,
+        stream_name: str | Sequence[str],
         output_path: str,
         source: str | None = None,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
@@ -179,6 +206,15 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         round_seconds: float | str | None = None,
         idle_seconds: float | str | None = None,
         max_batch_bytes: int | str | None = None,
+        stop_at: datetime | str | None = None,
+        on_data_loss: str = "fail",
+        filter_by_hash_range: bool | str = True,
+        consumer_name: str | None = None,
+        balance_by: str = "count",
+        max_leases_to_steal: int | str = 1,
+        handover_timeout: timedelta | float | str | None = None,
+        shard_sync_interval: timedelta | float | str | None = None,
+        repartition_transition_duration: timedelta | float | str | None = None,
         application: str = "",
         name: str = "kinesis-ingest",
         **kwargs: Any,
@@ -212,6 +248,15 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.round_seconds = round_seconds
         self.idle_seconds = idle_seconds
         self.max_batch_bytes = max_batch_bytes
+        self.stop_at = stop_at
+        self.on_data_loss = on_data_loss
+        self.filter_by_hash_range = filter_by_hash_range
+        self.consumer_name = consumer_name
+        self.balance_by = balance_by
+        self.max_leases_to_steal = max_leases_to_steal
+        self.handover_timeout = handover_timeout
+        self.shard_sync_interval = shard_sync_interval
+        self.repartition_transition_duration = repartition_transition_duration
         self._job: _Job | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
@@ -226,7 +271,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             self.application = self.application or packaged_application(APPLICATION)
             # A store that does not answer is better known before Spark is started.
             connection.coordinator(settings.source, settings.owner).store.close()
-        self.log.info("job of source=%s stream=%s owner=%s", settings.source, settings.stream, settings.owner)
+        streams = ", ".join(settings.streams)
+        self.log.info("job of source=%s streams=%s owner=%s", settings.source, streams, settings.owner)
         with TemporaryDirectory(prefix="coordination-") as name:
             folder = Path(name)  # made for its owner alone
             self._hook = None
@@ -259,11 +305,18 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             "max_batch_bytes": whole_value("max_batch_bytes", self.max_batch_bytes),
             "acknowledgment_timeout_seconds": seconds_value("acknowledgment_timeout", self.acknowledgment_timeout),
             "max_pending_batches": whole_value("max_pending_batches", self.max_pending_batches),
+            "max_leases_to_steal": whole_value("max_leases_to_steal", self.max_leases_to_steal),
+            "handover_timeout_seconds": seconds_value("handover_timeout", self.handover_timeout),
+            "repartition_transition_seconds": seconds_value(
+                "repartition_transition_duration", self.repartition_transition_duration
+            ),
         }
+        streams = stream_names(self.stream_name)
+        sync_interval = seconds_value("shard_sync_interval", self.shard_sync_interval)
         settings = IngestSettings(
-            source=text_value(self.source) or str(self.stream_name),
+            source=source_name(text_value(self.source), streams),
             owner=owner_of_try(context),
-            stream=str(self.stream_name),
+            streams=streams,
             output=str(self.output_path),
             expires_at=datetime.now(UTC) + (self.execution_timeout or START_WITHIN),
             store=connection.store,
@@ -293,6 +346,14 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             until_caught_up=yes_or_no_value("until_caught_up", self.until_caught_up),
             max_duration_seconds=seconds_value("max_duration", self.max_duration),
             max_idle_rounds=whole_value("max_idle_rounds", self.max_idle_rounds),
+            stop_at=instant_value("stop_at", self.stop_at, now=datetime.now(UTC)),
+            on_data_loss=str(self.on_data_loss),
+            filter_by_hash_range=yes_or_no_value("filter_by_hash_range", self.filter_by_hash_range),
+            consumer_name=text_value(self.consumer_name),
+            balance_by=str(self.balance_by),
+            shard_sync_interval_seconds=(
+                IngestSettings.shard_sync_interval_seconds if sync_interval is None else sync_interval or None
+            ),
             **{name: value for name, value in tuning.items() if value is not None},  # type: ignore[arg-type]
         )
         settings.check()

@@ -10,7 +10,8 @@ from airflow_provider_coordination.coordination.batches import (
     WholePartition,
 )
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
+from airflow_provider_coordination.sources.kinesis.batches import ShardBatches, pending_sets
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 
 
 class SourceBatches:
@@ -35,6 +36,16 @@ class SourceBatches:
     def undelivered(self, partition: Partition, batch_id: str) -> Settlement:
         """See `BatchLedger.undelivered`."""
         return self._of(partition.progress).undelivered(partition, batch_id)
+
+    def pending(self, progress: Progress) -> list[str]:
+        """Return the acknowledgment sets that a partition's batches wait for.
+
+        :raises ProgressFormatError: if the progress is not what its source writes.
+        """
+        if "shard_id" in progress:
+            return pending_sets(ShardProgress.from_mapping(progress))
+        waiting = self._whole.set_of(progress, "")
+        return [] if waiting is None else [waiting]
 
     def _of(self, progress: Progress) -> BatchLedger:
         return self._shards if "shard_id" in progress else self._whole

@@ -22,8 +22,10 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.sources.kinesis.client import kinesis_client
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
+from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
+from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import (
     Delivery,
@@ -31,13 +33,15 @@ from airflow_provider_coordination.spark.delivery import (
     check_folders,
     load_transform,
 )
-from airflow_provider_coordination.spark.ingestion import Ingestion, Observer, Summary
+from airflow_provider_coordination.spark.ingestion import Ingestion, Observer
 from airflow_provider_coordination.spark.landing import JOB_GROUP
 from airflow_provider_coordination.spark.metrics import JobMetrics
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.sinks import ParquetSink
 from airflow_provider_coordination.spark.storage import delete_file, join, read_text, write_text
+from airflow_provider_coordination.spark.streams import Streams
+from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.transforming import SparkDelivery
 from airflow_provider_coordination.stores import open_store
 
@@ -57,6 +61,8 @@ EXIT_CONFIGURATION = 78
 SUMMARY_MARK = "coordination-summary: "
 """Starts the line that holds the job's summary as JSON."""
 
+DESCRIBE_SECONDS = 60.0
+"""How often a job that leaves shard sync to others looks whether its streams are still there."""
 SPARK_CONF = {
     "spark.log.level": "WARN",  # from the start: Spark's own lines would bury the job's
     "spark.sql.session.timeZone": "UTC",
@@ -117,7 +123,8 @@ def ingest(settings: IngestSettings, observer: Observer) -> Summary:
     :raises ConfigurationError: if a setting cannot work.
     :raises CoordinationError: if a service cannot be reached.
     """
-    log.info("job starts: source=%s stream=%s owner=%s", settings.source, settings.stream, settings.owner)
+    streams = ", ".join(settings.streams)
+    log.info("job starts: source=%s streams=%s owner=%s", settings.source, streams, settings.owner)
     with closing(JobMetrics(settings.owner)) as metrics:
         return replace(_ingest(settings, observer, metrics), metrics=metrics.totals)
 
@@ -137,7 +144,8 @@ def _ingest(settings: IngestSettings, observer: Observer, metrics: JobMetrics) -
     coordinator.initialize()
     if not any(coordinator.count_by_status().values()):
         log.warning("source %s has no partitions yet: run a shard sync first", settings.source)
-    stream = describe_stream(kinesis_client(settings.kinesis), settings.stream)
+    client = kinesis_client(settings.kinesis)
+    streams = _streams(settings, client, coordinator)
     spark = _session(settings)
     stop = threading.Event()
     _stop_on_signal(spark, stop)
@@ -150,7 +158,7 @@ def _ingest(settings: IngestSettings, observer: Observer, metrics: JobMetrics) -
             spark,
             coordinator,
             delivery,
-            creation_epoch=stream.creation_epoch,
+            streams=streams,
             stop=stop,
             bad_records=bad_records,
             observer=observer,
@@ -160,6 +168,26 @@ def _ingest(settings: IngestSettings, observer: Observer, metrics: JobMetrics) -
     finally:
         coordinator.store.close()
         _stop_session(spark)
+
+
+def _streams(settings: IngestSettings, client: KinesisClient, coordinator: SourceCoordinator) -> Streams:
+    interval = settings.shard_sync_interval_seconds
+    sync = ShardSync(client, coordinator, on_data_loss=settings.on_data_loss)
+    return Streams(
+        settings.streams,
+        partial(describe_stream, client),
+        sync=partial(sync.run, settings.streams, forced=False) if interval else None,
+        interval=timedelta(seconds=interval or DESCRIBE_SECONDS),
+        consumers=_consumers(settings, client),
+    )
+
+
+def _consumers(settings: IngestSettings, client: KinesisClient) -> dict[str, str]:
+    """Return the consumer as which each stream is read by enhanced fan-out, if that is wanted."""
+    if settings.consumer_name is None:
+        return {}
+    arns = {name: describe_stream(client, name).arn for name in settings.streams}
+    return {name: ensure_consumer(client, name, arn, settings.consumer_name) for name, arn in arns.items()}
 
 
 def check_reachable(spark: SparkSession, root: str) -> None:

@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -26,26 +26,31 @@ from airflow_provider_coordination.coordination.errors import (
     SourceError,
     StoreUnavailableError,
 )
+from airflow_provider_coordination.coordination.handover import Balancer
 from airflow_provider_coordination.coordination.leases import LOST
-from airflow_provider_coordination.coordination.metrics import Metrics, NoMetrics
-from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
-from airflow_provider_coordination.coordination.renewal import LeaseRenewer
-from airflow_provider_coordination.sources.kinesis.leases import parse_partition_key
-from airflow_provider_coordination.sources.kinesis.progress import LandedBatch, ShardProgress
+from airflow_provider_coordination.coordination.metrics import CoordinationMetric, Metrics, NoMetrics
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.renewal import LeaseRenewer, Renewable
+from airflow_provider_coordination.sources.kinesis.cleanup import ended, gap_after, with_loss
+from airflow_provider_coordination.sources.kinesis.errors import StreamGoneError
+from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key, sibling_key
+from airflow_provider_coordination.sources.kinesis.positions import is_sequence_number
+from airflow_provider_coordination.sources.kinesis.progress import Gap, LandedBatch, ShardProgress
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.deliveries import Deliveries
-from airflow_provider_coordination.spark.delivery import Delivery, Prepared, sweep
+from airflow_provider_coordination.spark.delivery import Delivery, Prepared
+from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.landing import (
     Landed,
     LandingOptions,
     ReadPlan,
     land,
-    partition_folder,
 )
 from airflow_provider_coordination.spark.metrics import note_round
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
 from airflow_provider_coordination.spark.stopping import StopConditions
-from airflow_provider_coordination.spark.storage import delete_file, delete_folder, folders_in, join
+from airflow_provider_coordination.spark.streams import Streams
+from airflow_provider_coordination.spark.summary import Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,59 +64,11 @@ SETS_NAMED = 1000
 STORE_PATIENCE_SECONDS = 300.0
 """How long a job waits for a store that does not answer; its leases run out long before."""
 STORE_POLL_SECONDS = 5.0
+PARENT_POLL = timedelta(seconds=10)
+"""How often a child whose parent is not finished is looked at, as in the Kinesis Client Library."""
 
 Observer = Callable[[str], None]
 """Told when a phase is passed: `landed`, `recorded`, `delivering`, `delivered`. For fault injection."""
-
-
-@dataclass
-class Summary:
-    """What a job did.
-
-    :param rounds: how many rounds it made.
-    :param records_landed: user records read and landed.
-    :param records_delivered: user records of the batches that were delivered.
-    :param bytes_delivered: their payload bytes.
-    :param batches_delivered: how many batches.
-    :param records_by_sink: how many records each sink took of them.
-    :param dead_letters: how many of these records are bad and went to the dead-letter sink.
-    :param unrouted: how many records no sink took.
-    :param parse_exceptions: how many bad records it found, also in batches that were not delivered for that.
-    :param saved_parse_exceptions: the latest of them, as many as it was told to save.
-    :param completed: partitions it finished.
-    :param lost: partitions whose lease it lost; others go on with them.
-    :param failed: why, for each partition that failed and did not get further afterwards in this job.
-    :param resting: partitions that rest after failures, or are parked, at its end: it left them alone.
-    :param pending_acknowledgments: how many batches it delivered that others have yet to acknowledge.
-    :param acknowledgment_sets: the names of their sets, the first 1,000.
-    :param seconds: how long it ran.
-    :param stopped_because: the condition that ended it.
-    :param metrics: the totals of what the job counted, zeros left out.
-    """
-
-    rounds: int = 0
-    records_landed: int = 0
-    records_delivered: int = 0
-    bytes_delivered: int = 0
-    batches_delivered: int = 0
-    records_by_sink: dict[str, int] = field(default_factory=dict)
-    dead_letters: int = 0
-    unrouted: int = 0
-    parse_exceptions: int = 0
-    saved_parse_exceptions: list[dict[str, Any]] = field(default_factory=list)
-    completed: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-    resting: list[str] = field(default_factory=list)
-    pending_acknowledgments: int = 0
-    acknowledgment_sets: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    stopped_because: str = ""
-    metrics: dict[str, float] = field(default_factory=dict)
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        return asdict(self) | {"seconds": round(self.seconds, 1)}
 
 
 class Ingestion:
@@ -121,8 +78,7 @@ class Ingestion:
     :param spark: the session.
     :param coordinator: of the source, initialized, for this job's owner.
     :param delivery: takes batches into the sinks.
-    :param creation_epoch: when the stream was created, in whole seconds since 1970: shards of an earlier stream of the
-        same name are not read from this one.
+    :param streams: the streams that it reads; the shards of others are left alone.
     :param bad_records: what the delivery finds wrong with records.
     :param stop: set from outside to end the job after the step in hand.
     :param observer: told of passed phases.
@@ -137,7 +93,7 @@ class Ingestion:
         coordinator: SourceCoordinator,
         delivery: Delivery,
         *,
-        creation_epoch: int,
+        streams: Streams,
         stop: threading.Event,
         bad_records: BadRecords | None = None,
         observer: Observer = lambda phase: None,
@@ -148,7 +104,7 @@ class Ingestion:
         self._spark = spark
         self._coordinator = coordinator
         self._delivery = delivery
-        self._creation_epoch = creation_epoch
+        self._streams = streams
         self._bad_records = bad_records or BadRecords()
         self._stop = stop
         self._observer = observer
@@ -161,16 +117,32 @@ class Ingestion:
             seconds=settings.round_seconds,
             max_bytes=settings.max_batch_bytes,
             shards_per_slot=settings.shards_per_slot,
+            filter_by_hash_range=settings.filter_by_hash_range,
+            on_data_loss=settings.on_data_loss,
+            stop_at=settings.stop_at,
         )
         self._conditions = StopConditions(
             until_caught_up=settings.until_caught_up,
             max_duration_seconds=settings.max_duration_seconds,
             max_idle_rounds=settings.max_idle_rounds,
+            stop_at=settings.stop_at,
         )
         self._deliveries = Deliveries(settings, coordinator, delivery, observer)
+        self._balancer = Balancer(
+            coordinator,
+            balance_by=settings.balance_by,
+            max_leases=settings.max_leases,
+            max_leases_to_steal=settings.max_leases_to_steal,
+            handover_timeout=timedelta(seconds=settings.handover_timeout_seconds),
+            expected_workers=settings.workers,
+        )
         self._mine: dict[str, datetime | None] = {}  # what is at work, and up to when it is read
-        self._files: dict[str, set[str]] = {}  # landed files of each, to be deleted once the checkpoint is past them
+        self._files = LandedFiles(settings.landing_root, coordinator)
         self._unreadable: dict[str, int] = {}
+        self._at_stop: set[str] = set()  # everything that arrived before `stop_at` is landed
+        self._measured_at: dict[str, float] = {}  # when the throughput of each was last measured
+        self._gone: dict[str, str] = {}  # why, of shards whose stream is not there any more
+        self._settling: dict[str, datetime] = {}  # children put back until their resharding has settled
         self._renewal_interval = timedelta(seconds=settings.ownership_timeout_seconds / 3)
         self._summary = Summary()
 
@@ -186,12 +158,12 @@ class Ingestion:
         started_at, started = self._clock.now(), self._clock.monotonic()
         summary, idle_rounds = self._summary, 0
         try:
-            self._sweep_finished()
-            with LeaseRenewer(self._deliveries):
+            self._files.sweep_finished()
+            with LeaseRenewer(*self.renewables):
                 while not summary.stopped_because:
                     before, completed = summary.records_landed, len(summary.completed)
                     try:
-                        acquired = self._round(self._clock.monotonic() - started)
+                        acquired = self.round()
                     except StoreUnavailableError as error:
                         self._outlast(error)
                         continue
@@ -204,19 +176,30 @@ class Ingestion:
                             started_at=started_at,
                             running_seconds=summary.seconds,
                             idle_rounds=idle_rounds,
-                            acquired=acquired or len(summary.completed) > completed,
+                            acquired=acquired or len(summary.completed) > completed or self._is_settling,
                             read_until=[until for key, until in self._mine.items() if not self._is_paused(key)],
+                            at_stop=sum(not self._is_paused(key) for key in self._at_stop & self._mine.keys()),
                         )
                         or ""
                     )
                     if idle_rounds and not summary.stopped_because:
                         self._stop.wait(self._settings.idle_seconds)
         finally:
-            self._give_back()
+            self.give_back()
         log.info("job ends: %s", summary.stopped_because)
         return summary
 
-    def _round(self, running_seconds: float) -> bool:
+    @property
+    def renewables(self) -> tuple[Renewable, ...]:
+        """What has to be renewed all the time while rounds are made."""
+        return self._deliveries, self._balancer
+
+    def round(self) -> bool:
+        """Make one round; for whoever does not leave the rounds to `run`.
+
+        :returns: whether there may be more to do than what is at work already.
+        :raises StoreUnavailableError: if the store does not answer.
+        """
         summary = self._summary
         summary.rounds += 1
         landed_before, delivered_before = summary.records_landed, summary.records_delivered
@@ -224,11 +207,13 @@ class Ingestion:
             summary.parse_exceptions, summary.unrouted, dict(summary.records_by_sink),
         )  # fmt: skip
         seconds: dict[str, float] = {}
+        self._look_after_streams()
         self._hear_of_others()
         with self._timed(seconds, "acquire"):
-            acquired = self._acquire(running_seconds)
+            acquired = self._acquire()
         with self._timed(seconds, "redeliver"):  # what a former owner recorded but did not deliver
             self._deliver()
+            self._hand_over()
         with self._timed(seconds, "land"):
             rows = self._land()
         self._observer("landed")
@@ -237,6 +222,8 @@ class Ingestion:
         self._observer("recorded")
         with self._timed(seconds, "deliver"):
             self._deliver()
+            self._hand_over()
+        self._lose_gone()
         for key in list(self._mine):
             self._notice_delivered(key)
         self._notice_gone()
@@ -257,78 +244,128 @@ class Ingestion:
             bad=summary.parse_exceptions - bad_before,
             unrouted=summary.unrouted - unrouted_before,
             taken={sink: n - taken_before.get(sink, 0) for sink, n in summary.records_by_sink.items()},
+            filtered=sum(row.filtered for row in rows),
+            throttled=sum(row.throttled for row in rows),
             millis_behind_latest=[row.millis_behind_latest for row in rows if not row.error],
         )
         return acquired
 
     # Acquire
 
-    def _acquire(self, running_seconds: float) -> bool:
-        # At first the other expected workers may not have leases yet; later, who holds none is not there.
+    def _look_after_streams(self) -> None:
+        """Look after the streams' shards, and put down those whose stream is not there any more."""
+        if self._streams.look_after():
+            for key, progress in list(self._at_work()):
+                self._check_stream(self._coordinator.leased(key), progress)
+
+    def _check_stream(self, partition: Partition, progress: ShardProgress) -> None:
+        """Check that the shard's stream is there; what is landed of one that is gone is delivered all the same.
+
+        :raises SourceError: if the job does not read its stream.
+        """
+        try:
+            self._streams.check(partition, progress)
+            self._gone.pop(partition.partition_key, None)
+        except StreamGoneError as error:
+            if not progress.end_of_shard:
+                self._gone[partition.partition_key] = str(error)
+
+    def _lose_gone(self) -> None:
+        """Report what shards held that are gone with their stream, once what is landed of them is delivered."""
+        for key, reason in list(self._gone.items()):
+            with suppress(*LOST):
+                progress = self._progress(key)
+                if not progress.landed:
+                    gap = gap_after(progress, reason, until=None, found_at=self._clock.now())
+                    self._report_loss(key, progress, gap)
+                    if self._settings.on_data_loss == "reset":
+                        self._coordinator.complete(key, ended(with_loss(progress, gap)).to_mapping())
+                    else:
+                        self._park(key, reason, with_loss(progress, gap))
+            if key not in self._coordinator.held:
+                self._gone.pop(key, None)
+
+    def _acquire(self) -> bool:
+        """Take what this job should have; tell whether there is something new, or will be soon."""
         if self._settings.downstream or self._summary.rounds == 1:
             self._deliveries.end_overdue()
-        starting = running_seconds < self._settings.ownership_timeout_seconds
-        share = self._settings.max_leases or self._coordinator.fair_share(self._settings.workers if starting else 1)
-        acquired = self._coordinator.acquire(share - len(self._coordinator.held))
+        acquired = self._balancer.rebalance()
         # Not only what was acquired just now: an earlier answer may have been lost while the store was away.
         for key, partition in self._coordinator.held.items():
             if key not in self._mine:
                 try:
-                    self._take_over(partition)
-                    self._mine[key] = None
+                    if self._take_over(partition):
+                        self._mine[key] = None
                 except (ProgressError, SourceError, ValueError, OSError) as error:
                     self._fail(key, str(error))
-        return bool(acquired)
+        return bool(acquired) or self._balancer.is_waiting
 
-    def _take_over(self, partition: Partition) -> None:
-        """Check that the partition can be worked on, and remove what its former owners left unfinished."""
+    def _hand_over(self) -> None:
+        """Hand over what other jobs ask for and has nothing left to deliver; the rest once its time is up."""
+        if self._stop.is_set():  # everything is given back in a moment
+            return
+        leaving = self._balancer.leaving
+        for key, progress in list(self._at_work()):
+            if key in leaving and self._deliveries.next_of(progress) is None:
+                self._balancer.hand_over(key)
+        self._notice_gone()
+
+    def _take_over(self, partition: Partition) -> bool:
+        """Check that the partition can be worked on, and remove what its former owners left unfinished.
+
+        :returns: whether it is at work now; False for a child that has to wait for its parents.
+        """
         partition.with_progress(partition.progress)  # raises if what is stored is unreadable
         progress = ShardProgress.from_mapping(partition.progress)
-        if progress.stream != self._settings.stream:
-            raise SourceError(
-                f"it belongs to stream {progress.stream!r}, and this job reads {self._settings.stream!r}: "
-                "give each stream a source of its own"
-            )
-        if parse_partition_key(partition.partition_key).creation_epoch != self._creation_epoch:
-            raise SourceError(
-                f"stream {self._settings.stream!r} was deleted and created anew since; what this shard still held "
-                "is lost. Delete the partition once that is understood"
-            )
-        folder = partition_folder(partition.source_identifier, partition.partition_key)
-        keep = {batch.file for batch in progress.landed}
-        token = self._coordinator.fencing_token(partition.partition_key)
-        swept = sweep(self._settings.landing_root, folder, keep=keep, fencing_token=token)
-        self._delivery.sweep(folder)
-        self._files[partition.partition_key] = keep - {""}
+        self._check_stream(partition, progress)
+        if self._has_to_wait(partition, progress):
+            return False
+        swept = self._files.take_over(partition.partition_key, progress.landed)
+        self._delivery.sweep(self._files.folder(partition.partition_key))
         if swept or progress.landed:
             log.info(
                 "partition taken over: partition=%s files swept=%d, batches landed and not delivered=%d",
                 partition.partition_key, swept, len(progress.landed),
             )  # fmt: skip
+        return True
 
-    def _sweep_finished(self) -> None:
-        """Remove what is landed of partitions that somebody else finished, who has nothing to do with files."""
+    def _has_to_wait(self, partition: Partition, progress: ShardProgress) -> bool:
+        """Tell whether a child that nothing was read from has to wait, and put it back if so.
 
-        def folder_of(partition: Partition) -> str:
-            return partition_folder(partition.source_identifier, partition.partition_key)
+        A child is created when its parents are done, but an imported one may be there before; and a resharding may be
+        left to settle first.
+        """
+        if is_sequence_number(progress.landed_position):
+            return False
+        key, now = partition.partition_key, self._clock.now()
+        settling = timedelta(seconds=self._settings.repartition_transition_seconds)
+        parents = [self._coordinator.get(sibling_key(key, parent)) for parent in progress.parent_shard_ids]
+        until = max(
+            (p.priority + settling for p in parents if p and p.status is PartitionStatus.COMPLETED), default=now
+        )
+        if settling and until > now:
+            self._settling[key] = until
+        elif any(parent and parent.status is not PartitionStatus.COMPLETED for parent in parents):
+            log.info("partition %s waits for its parents", key)
+            until = now + PARENT_POLL
+        else:
+            self._settling.pop(key, None)
+            return False
+        with suppress(*LOST):
+            self._coordinator.give_up(key, after=until - now)
+        return True
 
-        source, _, _ = partition_folder(self._coordinator.source_identifier, "").rpartition("/")
-        try:
-            there = {join(source, name) for name in folders_in(join(self._settings.landing_root, source))}
-            left = there - set(map(folder_of, self._coordinator.partitions(*UNFINISHED))) if there else there
-            for partition in self._coordinator.partitions(PartitionStatus.COMPLETED) if left else ():
-                if folder_of(partition) in left:
-                    stored = self._coordinator.get(partition.partition_key)  # not a listing, which may be behind
-                    if stored is not None and stored.status is PartitionStatus.COMPLETED:
-                        delete_folder(join(self._settings.landing_root, folder_of(partition)))
-        except (StoreUnavailableError, OSError) as error:
-            log.warning("landed files of finished partitions are left for the next job: %s", error)
+    @property
+    def _is_settling(self) -> bool:
+        return any(until > self._clock.now() - PARENT_POLL for until in self._settling.values())
 
     # Land and record
 
     def _land(self) -> list[Landed]:
         plans = []
         for key, progress in self._at_work():
+            if key in self._at_stop or key in self._gone:
+                continue
             if self._deliveries.may_land(progress):
                 plans.append(
                     ReadPlan(
@@ -338,6 +375,12 @@ class Ingestion:
                         stream=progress.stream,
                         shard_id=progress.shard_id,
                         start=progress.landed_position,
+                        epoch=progress.epoch,
+                        starting_hash_key=progress.starting_hash_key,
+                        ending_hash_key=progress.ending_hash_key,
+                        delivered_until=(progress.landed and progress.landed[-1].read_until) or progress.owed_from,
+                        retention_seconds=self._streams.retention_seconds(progress.stream),
+                        consumer_arn=self._streams.consumer_arn(progress.stream),
                     )
                 )
         if not plans or self._stop.is_set():
@@ -351,20 +394,40 @@ class Ingestion:
             raise
 
     def _record(self, rows: list[Landed]) -> None:
+        self._check_beginnings(rows)
         for row in rows:
-            if row.error is not None:
-                self._cannot_read(row)
-                continue
-            self._unreadable.pop(row.partition_key, None)
-            if not row.is_batch:
-                self._mine[row.partition_key] = row.read_until
+            if row.partition_key in self._gone:
+                continue  # what was landed is another stream's of this name, and swept later
             try:
+                if row.error is not None:
+                    self._cannot_read(row)
+                    continue
+                if row.gap is not None:
+                    self._note_gap(row.partition_key, row.gap)
+                self._unreadable.pop(row.partition_key, None)
+                if row.at_stop:
+                    self._at_stop.add(row.partition_key)
+                if not row.is_batch:
+                    self._mine[row.partition_key] = row.read_until
                 if row.is_batch:
                     self._record_batch(row)
                 elif row.read_until is not None:
                     self._note_delivered_until(row.partition_key, row.read_until, after=self._renewal_interval)
             except LOST as error:
                 log.warning("what was landed is dropped: %s", error)
+
+    def _check_beginnings(self, rows: list[Landed]) -> None:
+        """Make sure that what was read is of the stream whose shard it was to be.
+
+        A sequence number is refused by another stream of the same name; other positions are not.
+        """
+        for row in rows:
+            if row.is_batch and not is_sequence_number(row.start):
+                with suppress(*LOST):
+                    partition = self._coordinator.leased(row.partition_key)
+                    progress = ShardProgress.from_mapping(partition.progress)
+                    self._streams.look_at(progress.stream)
+                    self._check_stream(partition, progress)
 
     def _record_batch(self, row: Landed) -> None:
         key = row.partition_key
@@ -378,23 +441,61 @@ class Ingestion:
             end_of_shard=row.end_of_shard,
             read_until=row.read_until,
             fencing_token=self._coordinator.fencing_token(key),
+            last_arrival=row.last_arrival,
         )
+        throughput = self._throughput_of(row)
         try:
-            self._deliveries.begin(key, batch, self._progress(key).landing(batch, row.children))
+            self._deliveries.begin(key, batch, self._landing_of(row, batch, throughput))
         except ProgressChangedError:  # somebody acknowledged an earlier batch meanwhile; what is landed ends as before
-            self._deliveries.begin(key, batch, self._progress(key).landing(batch, row.children))
+            self._deliveries.begin(key, batch, self._landing_of(row, batch, throughput))
         if batch.file:
-            self._files.setdefault(key, set()).add(batch.file)
+            self._files.add(key, batch.file)
         else:
             self._mine[key] = batch.read_until
         self._summary.records_landed += row.records
 
+    def _landing_of(self, row: Landed, batch: LandedBatch, throughput: float | None) -> ShardProgress:
+        progress = self._progress(row.partition_key).landing(batch, row.children)
+        return progress if throughput is None else progress.measured(throughput)
+
+    def _throughput_of(self, row: Landed) -> float | None:
+        """Return how many bytes a second a shard gave since it was measured last; what it gave while read, at first."""
+        now, since = self._clock.monotonic(), self._measured_at.get(row.partition_key)
+        self._measured_at[row.partition_key] = now
+        seconds = row.seconds if since is None else now - since
+        return row.bytes / seconds if seconds > 0 else None
+
+    def _note_gap(self, key: str, gap: Gap) -> None:
+        """Report data that was gone before it was read, and keep that with the partition."""
+        progress = self._progress(key)
+        self._report_loss(key, progress, gap)
+        self._coordinator.save_progress(key, with_loss(progress, gap).to_mapping())
+
+    def _report_loss(self, key: str, progress: ShardProgress, gap: Gap) -> None:
+        log.error("data loss: stream=%s shard=%s range=%s", progress.stream, progress.shard_id, gap)
+        self._coordinator.count(CoordinationMetric.DATA_LOSS)
+        self._summary.data_loss[key] = str(gap)
+
+    def _park(self, key: str, reason: str, progress: ShardProgress) -> None:
+        """Put the partition aside for a person to decide about: trying again cannot help."""
+        self._put_down(key, reason)
+        self._coordinator.park(key, reason, progress.to_mapping())
+
     def _cannot_read(self, row: Landed) -> None:
-        rounds = self._unreadable[row.partition_key] = self._unreadable.get(row.partition_key, 0) + 1
-        if row.passing and rounds < UNREADABLE_ROUNDS:
-            log.warning("partition %s cannot be read, trying again next round: %s", row.partition_key, row.error)
+        key, reason = row.partition_key, str(row.error)
+        rounds = self._unreadable[key] = self._unreadable.get(key, 0) + 1
+        if row.gap is not None and self._settings.on_data_loss == "fail":
+            progress = self._progress(key)
+            self._report_loss(key, progress, row.gap)
+            self._park(key, reason, with_loss(progress, row.gap))
+        elif row.gap is not None and rounds >= UNREADABLE_ROUNDS:
+            self._gone[key] = reason  # the shard is not there, and its stream is: shard sync goes on with what follows
+        elif rounds < UNREADABLE_ROUNDS and (row.passing or row.gap is not None):
+            if row.gap is not None:
+                self._streams.look_soon()
+            log.warning("partition %s cannot be read, trying again next round: %s", key, reason)
         else:
-            self._fail(row.partition_key, str(row.error))
+            self._fail(key, reason)
 
     # Deliver and acknowledge
 
@@ -435,17 +536,16 @@ class Ingestion:
         self._notice_delivered(key)
 
     def _notice_delivered(self, key: str) -> None:
-        """Delete the landed files that the checkpoint is past, whoever acknowledged them; not before: until then a
-        batch may have to be delivered again."""
+        """Delete the landed files that are not needed any more."""
         if (held := self._coordinator.held.get(key)) is None:
             self._notice_gone()
             return
-        landed = {batch.file for batch in ShardProgress.from_mapping(held.progress).landed}
-        for file in self._files.get(key, set()) - landed:
-            delete_file(file)
-        self._files[key] = landed - {""}
+        self._files.keep(key, ShardProgress.from_mapping(held.progress).landed)
 
     def _reject(self, key: str, batch: LandedBatch, reason: str) -> None:
+        if key not in self._coordinator.held:  # handed over meanwhile, as it stood; its next owner swept the files
+            log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, reason)
+            return
         with suppress(*LOST):
             if self._deliveries.reject(key, batch, reason):
                 self._put_down(key, reason)
@@ -487,24 +587,34 @@ class Ingestion:
     def _fail(self, key: str, reason: str) -> None:
         """Give the partition back, with its landed batches; the retry policy says when it is tried again."""
         self._put_down(key, reason)
-        with suppress(*LOST):
+        try:
             self._coordinator.fail(key, reason)
+        except LOST as error:  # it is somebody else's, who may have swept its files
+            log.warning("%s", error)
+            del self._summary.failed[key]
+            self._summary.lost.append(key)
 
     def _put_down(self, key: str, reason: str) -> None:
         self._summary.failed[key] = reason
-        for of in (self._mine, self._unreadable, self._files):
+        for of in (self._mine, self._unreadable):
             of.pop(key, None)
+        self._files.forget(key)
+        self._at_stop.discard(key)
 
     def _notice_gone(self) -> None:
         """Find out what became of partitions that are held no more: an acknowledgment set ended them, or others did."""
         for key in self._mine.keys() - self._coordinator.held.keys():
             del self._mine[key]
-            self._files.pop(key, None)
+            self._files.forget(key)
+            self._at_stop.discard(key)
+            self._measured_at.pop(key, None)
+            if self._balancer.was_handed_over(key):
+                self._summary.handed_over.append(key)
+                continue
             stored = self._coordinator.get(key)
             if stored is not None and stored.status is PartitionStatus.COMPLETED:
                 self._summary.completed.append(key)
-                folder = partition_folder(self._coordinator.source_identifier, key)
-                delete_folder(join(self._settings.landing_root, folder))
+                self._files.delete(key)
             elif stored is not None and stored.owner is None and stored.attempts:
                 self._summary.failed[key] = str(stored.last_error)
             else:
@@ -530,7 +640,12 @@ class Ingestion:
                 return
         raise error
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
+        """Give every lease back, or leave it to wait for acknowledgments."""
+        try:
+            self._balancer.leave()
+        except CoordinationError as error:
+            log.warning("others count this job as a worker until its registration runs out: %s", error)
         try:
             for key, until in self._mine.items():
                 if until is not None and self._coordinator.owns(key):
@@ -584,7 +699,9 @@ class Ingestion:
         progress = self._progress(key)
         known = progress.delivered_until or datetime.min.replace(tzinfo=UTC)
         if not progress.landed and until > known + after:
-            self._coordinator.checkpoint(key, replace(progress, delivered_until=until).to_mapping())
+            idle = replace(progress.measured(0.0), delivered_until=until)
+            self._coordinator.checkpoint(key, idle.to_mapping())
+            self._measured_at[key] = self._clock.monotonic()
             self._summary.failed.pop(key, None)
 
     @contextmanager

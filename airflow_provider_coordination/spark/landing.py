@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,11 +27,20 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.sources.kinesis.aggregation import expand
-from airflow_provider_coordination.sources.kinesis.client import kinesis_client
-from airflow_provider_coordination.sources.kinesis.errors import KinesisUnavailableError
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard, batch_id
-from airflow_provider_coordination.sources.kinesis.reader import ShardPage, read_shard
+from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
+from airflow_provider_coordination.sources.kinesis.batch_reading import BatchReading, BatchStart, DataLostError
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient
+from airflow_provider_coordination.sources.kinesis.errors import KinesisUnavailableError, ShardNotFoundError
+from airflow_provider_coordination.sources.kinesis.fan_out import subscribe_shard
+from airflow_provider_coordination.sources.kinesis.pacing import (
+    READ_BYTES_PER_SECOND,
+    READ_INTERVAL_SECONDS,
+    Patience,
+)
+from airflow_provider_coordination.sources.kinesis.pages import ShardPage
+from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap, batch_id
+from airflow_provider_coordination.sources.kinesis.reader import read_shard, reading_client
+from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA, user_records
 from airflow_provider_coordination.spark.storage import join, safe_name, write_table
 
 if TYPE_CHECKING:
@@ -50,8 +62,7 @@ RECORD_SCHEMA = pa.schema(
 )
 """The columns of a landed file; `docs/columns.md` describes them."""
 
-PAGE_SCHEMA = pa.schema([RECORD_SCHEMA.field(n) for n in range(2, 7)])
-
+HIGHEST_HASH_KEY = str(2**128 - 1)
 
 JOB_GROUP = "landing"
 """The Spark job group of landing, so that it alone can be cancelled."""
@@ -67,6 +78,12 @@ class ReadPlan:
     :param stream: the stream's name.
     :param shard_id: the shard.
     :param start: the position to read after.
+    :param epoch: of the shard's progress.
+    :param starting_hash_key: the first hash key of the shard, a decimal number.
+    :param ending_hash_key: the last one.
+    :param delivered_until: nothing that arrived by this instant (aware) is missing; None if unknown.
+    :param retention_seconds: how long the stream keeps records; None if unknown.
+    :param consumer_arn: read by enhanced fan-out as this consumer; None polls.
     """
 
     source_identifier: str
@@ -75,6 +92,12 @@ class ReadPlan:
     stream: str
     shard_id: str
     start: str
+    epoch: int = 0
+    starting_hash_key: str = "0"
+    ending_hash_key: str = HIGHEST_HASH_KEY
+    delivered_until: datetime | None = None
+    retention_seconds: float | None = None
+    consumer_arn: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +109,9 @@ class LandingOptions:
     :param seconds: how long a shard is read.
     :param max_bytes: read no further page once a shard gave so many bytes.
     :param shards_per_slot: how many shards a slot reads at the same time.
+    :param filter_by_hash_range: drop user records of an aggregate whose hash key is not of their shard.
+    :param on_data_loss: `"fail"` lands nothing behind a gap, `"reset"` reads on.
+    :param stop_at: land no record that arrived at this instant (aware) or later.
     """
 
     kinesis: AwsSettings
@@ -93,6 +119,9 @@ class LandingOptions:
     seconds: float
     max_bytes: int
     shards_per_slot: int
+    filter_by_hash_range: bool = True
+    on_data_loss: str = "fail"
+    stop_at: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +136,13 @@ class Landed:
     :param children: the shards that follow it.
     :param read_until: everything that arrived before this instant has been read.
     :param millis_behind_latest: what the service said of the last page.
-    :param error: why the shard could not be read; nothing else holds then.
+    :param last_arrival: when the last record in the file arrived.
+    :param at_stop: whether everything before `stop_at` is read.
+    :param filtered: user records that were dropped because they belong to another shard.
+    :param throttled: reads that were refused although this job kept to what a shard allows: others read it too.
+    :param seconds: how long the shard was read.
+    :param gap: what was lost before the first record; with `error`, what stands in the way.
+    :param error: why the shard could not be read; nothing else but `gap` holds then.
     :param passing: whether trying again may help.
     """
 
@@ -122,6 +157,12 @@ class Landed:
     children: tuple[ChildShard, ...] = ()
     read_until: datetime | None = None
     millis_behind_latest: int | None = None
+    last_arrival: datetime | None = None
+    at_stop: bool = False
+    filtered: int = 0
+    throttled: int = 0
+    seconds: float = 0.0
+    gap: Gap | None = None
     error: str | None = None
     passing: bool = False
 
@@ -140,7 +181,26 @@ def land(spark: SparkSession, plans: Sequence[ReadPlan], options: LandingOptions
     slots = deal(plans, spark.sparkContext.defaultParallelism)
     spark.sparkContext.setJobGroup(JOB_GROUP, f"land {len(plans)} shards")
     rows = spark.range(0, len(slots), 1, len(slots)).mapInArrow(partial(_land_slot, slots, options), "manifest string")
-    return [read_settings(Landed, "manifest row", json.loads(row.manifest)) for row in rows.collect()]
+    landed = [read_settings(Landed, "manifest row", json.loads(row.manifest)) for row in rows.collect()]
+    warn_of(landed)
+    return landed
+
+
+def warn_of(rows: Iterable[Landed]) -> None:
+    """Log what a person should know of the rows of a round, whatever becomes of them."""
+    for row in rows:
+        if row.filtered:
+            log.warning(
+                "partition %s: %d user records in aggregated records belong to another shard by their hash key and are "
+                "left out; filter_by_hash_range=False keeps them",
+                row.partition_key, row.filtered,
+            )  # fmt: skip
+        if row.throttled:
+            log.warning(
+                "partition %s: %d reads were throttled although this job keeps to %d reads and %d MiB a second: others "
+                "read the shard too. Give this job or them a consumer_name (enhanced fan-out), or let them read less",
+                row.partition_key, row.throttled, 1 / READ_INTERVAL_SECONDS, READ_BYTES_PER_SECOND // 2**20,
+            )  # fmt: skip
 
 
 def deal(plans: Sequence[ReadPlan], slots: int) -> list[list[ReadPlan]]:
@@ -151,7 +211,7 @@ def deal(plans: Sequence[ReadPlan], slots: int) -> list[list[ReadPlan]]:
 def _land_slot(
     slots: Sequence[Sequence[ReadPlan]], options: LandingOptions, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    client = kinesis_client(options.kinesis)
+    client = reading_client(options.kinesis)
     for batch in batches:
         for slot in batch.column(0).to_pylist():
             with ThreadPoolExecutor(options.shards_per_slot) as pool:
@@ -160,15 +220,38 @@ def _land_slot(
             yield pa.RecordBatch.from_pydict({"manifest": pa.array(manifest, pa.string())})
 
 
-def land_shard(client: Any, options: LandingOptions, plan: ReadPlan, *, clock: Clock | None = None) -> Landed:
+def land_shard(
+    client: KinesisClient,
+    options: LandingOptions,
+    plan: ReadPlan,
+    *,
+    clock: Clock | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Landed:
     """Read one shard for a while and write what it gave to one file.
 
-    An error becomes part of the row: one shard never stops the others.
+    An error becomes part of the row: one shard never stops the others. What was read before an error is landed; the
+    next round meets the error again.
 
-    :param client: a Kinesis client.
+    :param client: as `reading_client` returns it.
+    :param clock: measures how long to read.
+    :param sleep: waits that many seconds.
     """
+    clock = clock or SystemClock()
     try:
-        return _land_shard(client, options, plan, clock or SystemClock())
+        return _land_shard(client, options, plan, clock, sleep)
+    except DataLostError as error:
+        return _lost(plan, error.gap, "read on with `airflow-coordination reset` to earliest, or on_data_loss='reset'")
+    except ShardNotFoundError as error:
+        gap = Gap(
+            after=plan.start,
+            before=None,
+            since=plan.delivered_until,
+            until=None,
+            found_at=clock.now(),
+            reason=str(error),
+        )
+        return _lost(plan, gap, "a shard sync with on_data_loss='reset' finishes it and goes on with what follows")
     except CoordinationError as error:
         passing = isinstance(error, KinesisUnavailableError)
         return Landed(partition_key=plan.partition_key, error=str(error), passing=passing)
@@ -178,61 +261,90 @@ def land_shard(client: Any, options: LandingOptions, plan: ReadPlan, *, clock: C
         )
 
 
-def _land_shard(client: Any, options: LandingOptions, plan: ReadPlan, clock: Clock) -> Landed:
-    ends_at = clock.monotonic() + options.seconds
+def _lost(plan: ReadPlan, gap: Gap, remedy: str) -> Landed:
+    return Landed(
+        partition_key=plan.partition_key,
+        gap=gap,
+        error=f"stream '{plan.stream}' shard '{plan.shard_id}': data was gone before it was read: {gap}; "
+        f"once that is understood, {remedy}",
+    )
+
+
+def _land_shard(
+    client: KinesisClient, options: LandingOptions, plan: ReadPlan, clock: Clock, sleep: Callable[[float], None]
+) -> Landed:
+    begun = clock.monotonic()
+    patience = Patience(until=begun + options.seconds, attempts=options.kinesis.max_attempts, clock=clock, sleep=sleep)
+    start = BatchStart(
+        position=plan.start,
+        delivered_until=plan.delivered_until,
+        retention=None if plan.retention_seconds is None else timedelta(seconds=plan.retention_seconds),
+    )
+    inclusive = start.is_inclusive(clock.now())
+    reading = BatchReading(
+        start, inclusive=inclusive, stop_at=options.stop_at, reads_on=options.on_data_loss == "reset"
+    )
+    if reading.begins_at_stop:
+        return Landed(partition_key=plan.partition_key, start=plan.start, end=plan.start, at_stop=True)
+    hash_keys = None
+    if options.filter_by_hash_range:
+        hash_keys = HashKeyRange(int(plan.starting_hash_key), int(plan.ending_hash_key))
     tables: list[pa.RecordBatch] = []
-    end, size, read_until, page = plan.start, 0, None, None
-    for page in read_shard(client, plan.stream, plan.shard_id, plan.start, clock=clock):
-        if page.records:
-            tables.append(_page_columns(page))
-            size += tables[-1].nbytes
-            end = page.records[-1].sequence_number
-        read_until = _read_until(page) or read_until
-        if page.end_of_shard or size >= options.max_bytes or clock.monotonic() >= ends_at or _is_drained(page):
-            break
-    assert page is not None  # read_shard gives at least one page
-    records = sum(table.num_rows for table in tables)
-    batch = batch_id(plan.source_identifier, plan.partition_key, plan.start, end)
+    size = filtered = 0
+    with closing(_pages(client, plan, patience, inclusive=inclusive)) as pages:
+        try:
+            for records in reading.of(pages):
+                if records:
+                    users = user_records(records, hash_keys, after=None if tables else reading.after)
+                    tables.append(users.columns)
+                    size += users.columns.nbytes
+                    filtered += users.filtered
+                if size >= options.max_bytes or patience.is_over():
+                    break
+        except CoordinationError as error:
+            if reading.end == plan.start:
+                raise
+            log.warning("what was read is landed, and the rest left to the next round: %s", error)
+    records_landed = sum(table.num_rows for table in tables)
+    batch = batch_id(plan.source_identifier, plan.partition_key, plan.start, reading.end, plan.epoch)
+    seconds = clock.monotonic() - begun
     return Landed(
         partition_key=plan.partition_key,
         batch_id=batch,
         start=plan.start,
-        end=end,
-        file=_write(tables, options.root, plan, batch) if records else "",
-        records=records,
+        end=reading.end,
+        file=_write(tables, options.root, plan, batch) if records_landed else "",
+        records=records_landed,
         bytes=sum(pc.sum(pc.binary_length(table.column("data"))).as_py() or 0 for table in tables),
-        end_of_shard=page.end_of_shard,
-        children=page.children,
-        read_until=read_until,
-        millis_behind_latest=page.millis_behind_latest,
+        end_of_shard=reading.end_of_shard,
+        children=reading.children,
+        read_until=reading.read_until,
+        millis_behind_latest=reading.millis_behind_latest,
+        last_arrival=_last_arrival(tables),
+        at_stop=reading.at_stop,
+        filtered=filtered,
+        throttled=reading.throttled,
+        seconds=seconds,
+        gap=reading.gap,
     )
 
 
-def _page_columns(page: ShardPage) -> pa.RecordBatch:
-    sequences: list[str] = []
-    subs: list[int] = []
-    keys: list[str] = []
-    arrivals: list[datetime] = []
-    payloads: list[bytes] = []
-    for record in page.records:
-        users = expand(record.data, record.partition_key)
-        sequences += [record.sequence_number] * len(users)
-        arrivals += [record.approximate_arrival_timestamp] * len(users)
-        for sub, key, payload in users:
-            subs.append(sub)
-            keys.append(key)
-            payloads.append(payload)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(column, f.type)
-            for column, f in zip((sequences, subs, keys, arrivals, payloads), PAGE_SCHEMA, strict=True)
-        ],
-        schema=PAGE_SCHEMA,
+def _pages(client: KinesisClient, plan: ReadPlan, patience: Patience, *, inclusive: bool) -> Generator[ShardPage]:
+    if plan.consumer_arn is None:
+        return read_shard(client, plan.stream, plan.shard_id, plan.start, inclusive=inclusive, patience=patience)
+    return subscribe_shard(
+        client, plan.consumer_arn, plan.stream, plan.shard_id, plan.start, inclusive=inclusive, patience=patience
     )
+
+
+def _last_arrival(tables: Sequence[pa.RecordBatch]) -> datetime | None:
+    arrivals = [table.column("approximate_arrival_timestamp") for table in tables if table.num_rows]
+    last: datetime | None = arrivals[-1][-1].as_py() if arrivals else None
+    return last
 
 
 def _write(tables: Sequence[pa.RecordBatch], root: str, plan: ReadPlan, batch: str) -> str:
-    pages = pa.Table.from_batches(tables, PAGE_SCHEMA)
+    pages = pa.Table.from_batches(tables, USER_RECORD_SCHEMA)
     constant = {"stream": plan.stream, "shard_id": plan.shard_id, "_batch_id": batch}
     columns = [
         pa.repeat(pa.scalar(constant[f.name], f.type), pages.num_rows) if f.name in constant else pages.column(f.name)
@@ -252,21 +364,10 @@ def partition_folder(source_identifier: str, partition_key: str) -> str:
 def file_name(start: str, fencing_token: int) -> str:
     """Return a new name for a file: its range's start, its writer's fencing token, and something random, as a retried
     Spark task writes its own file."""
-    return f"{start}.{fencing_token}.{secrets.token_hex(4)}.parquet"
+    return f"{re.sub('[^A-Za-z0-9_-]', '-', start)}.{fencing_token}.{secrets.token_hex(4)}.parquet"
 
 
 def token_of(file_uri: str) -> int | None:
     """Return the fencing token in a file's name, or None if it is not such a file."""
     parts = file_uri.rsplit("/", 1)[-1].split(".")
     return int(parts[1]) if len(parts) == 4 and parts[1].isdigit() else None
-
-
-def _read_until(page: ShardPage) -> datetime | None:
-    if page.end_of_shard or _is_drained(page):
-        return page.read_at
-    return page.records[-1].approximate_arrival_timestamp if page.records else None
-
-
-def _is_drained(page: ShardPage) -> bool:
-    # An empty page alone is no sign: Kinesis gives them far behind the tip. Nor is a lag of zero alone: it is rounded.
-    return not page.records and page.millis_behind_latest == 0

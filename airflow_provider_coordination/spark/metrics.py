@@ -43,6 +43,10 @@ class IngestionMetric(StrEnum):
     RECORDS_UNROUTED = "coordination.records_unrouted"
     SINK_RECORDS = "coordination.sink_records"
     """With the tag `sink` as well; the dead letters are the sink `dead_letter`."""
+    RECORDS_FILTERED = "coordination.records_filtered"
+    """User records of an aggregate that were left out because they belong to another shard."""
+    READS_THROTTLED = "coordination.reads_throttled"
+    """Reads that were refused because others read the shard as well."""
     MILLIS_BEHIND_LATEST = "coordination.millis_behind_latest"
     """A gauge: how far the job's reading is behind the source's end; of the partition that is furthest behind."""
 
@@ -57,6 +61,8 @@ def note_round(
     bad: int = 0,
     unrouted: int = 0,
     taken: Mapping[str, int] | None = None,
+    filtered: int = 0,
+    throttled: int = 0,
 ) -> None:
     """Note what one round of a job did.
 
@@ -67,6 +73,8 @@ def note_round(
     :param bad: records that were found bad in it.
     :param unrouted: records delivered in it that no sink took.
     :param taken: records that each sink took in it, by its name.
+    :param filtered: user records left out in it because they belong to another shard.
+    :param throttled: reads refused in it because others read the shard as well.
     """
     metrics.count(IngestionMetric.RECORDS_LANDED, tags, landed)
     metrics.count(IngestionMetric.RECORDS_DELIVERED, tags, delivered)
@@ -74,6 +82,8 @@ def note_round(
     metrics.count(IngestionMetric.RECORDS_UNROUTED, tags, unrouted)
     for sink, records in (taken or {}).items():
         metrics.count(IngestionMetric.SINK_RECORDS, {**tags, "sink": sink}, records)
+    metrics.count(IngestionMetric.RECORDS_FILTERED, tags, filtered)
+    metrics.count(IngestionMetric.READS_THROTTLED, tags, throttled)
     known = [behind for behind in millis_behind_latest if behind is not None]
     if known:
         metrics.gauge(IngestionMetric.MILLIS_BEHIND_LATEST, max(known), tags)

@@ -25,9 +25,17 @@ DEAD_LETTER = "dead_letter"
 """The sink of records that are bad."""
 MAX_SAVED_PARSE_EXCEPTIONS = 100
 
+ON_DATA_LOSS = ("fail", "reset")
+"""What becomes of a shard whose data is gone before it was read: it is parked, or read on behind the gap."""
+BALANCE_BY = ("count", "throughput")
+"""What workers share evenly: how many leases each holds, or how many bytes a second they give."""
+
 POSITIVE = (
     "workers",
     "max_leases",
+    "max_leases_to_steal",
+    "handover_timeout_seconds",
+    "shard_sync_interval_seconds",
     "max_idle_rounds",
     "max_batch_bytes",
     "shards_per_slot",
@@ -58,7 +66,7 @@ class IngestSettings:
 
     :param source: the source's name.
     :param owner: who the job is, as made by `new_owner`.
-    :param stream: the Kinesis stream's name.
+    :param streams: the names of the Kinesis streams.
     :param output: where the dataset is: a path or URI that every worker reaches.
     :param expires_at: a job started later than this refuses to run (UTC).
     :param store: where the partitions are.
@@ -76,7 +84,7 @@ class IngestSettings:
     :param ownership_timeout_seconds: how long a lease runs without renewal.
     :param safety_margin_seconds: how far the clocks of workers may differ.
     :param workers: how many jobs are expected to share the source.
-    :param max_leases: most partitions this job holds; None for its fair share.
+    :param max_leases: most partitions this job holds, however large its fair share; None for no limit.
     :param until_caught_up: stop when everything that was in the stream at the start is delivered.
     :param max_duration_seconds: start no round later than this after the start.
     :param max_idle_rounds: stop after so many rounds in a row without a record.
@@ -91,11 +99,22 @@ class IngestSettings:
     :param max_pending_batches: how many batches of one partition may be landed and not acknowledged; beyond that it is
         not read further.
     :param run: the Airflow run, as `run_name` names it.
+    :param stop_at: deliver no record that arrived at this instant (aware) or later; stop when every shard is there.
+    :param on_data_loss: `"fail"` parks a shard whose data is gone before it was read, `"reset"` reads on behind the gap
+        and records it.
+    :param filter_by_hash_range: drop user records of an aggregate whose hash key is not of its shard: after a
+        resharding, producers may put them into both children.
+    :param consumer_name: read by enhanced fan-out, as this registered consumer; None polls.
+    :param balance_by: what workers share evenly: `"count"` of leases, or `"throughput"`.
+    :param max_leases_to_steal: how many leases this job asks others for at a time.
+    :param handover_timeout_seconds: how long an owner may take to hand over a lease that another worker asked for.
+    :param shard_sync_interval_seconds: how often the job looks after the streams' shards; None leaves that to others.
+    :param repartition_transition_seconds: how long after the end of a shard its children are first read.
     """
 
     source: str
     owner: str
-    stream: str
+    streams: tuple[str, ...]
     output: str
     expires_at: datetime
     store: StoreSettings
@@ -110,7 +129,7 @@ class IngestSettings:
     max_parse_exceptions: int | None = None
     max_saved_parse_exceptions: int = 0
     ownership_timeout_seconds: float = 60.0
-    safety_margin_seconds: float = 5.0
+    safety_margin_seconds: float = 2.0
     workers: int = 1
     max_leases: int | None = None
     until_caught_up: bool = True
@@ -124,22 +143,51 @@ class IngestSettings:
     acknowledgment_timeout_seconds: float = 3600.0
     max_pending_batches: int = 16
     run: str = ""
+    stop_at: datetime | None = None
+    on_data_loss: str = "fail"
+    filter_by_hash_range: bool = True
+    consumer_name: str | None = None
+    balance_by: str = "count"
+    max_leases_to_steal: int = 1
+    handover_timeout_seconds: float = 30.0
+    shard_sync_interval_seconds: float | None = 60.0
+    repartition_transition_seconds: float = 0.0
 
     def check(self) -> None:
         """Check every value.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        for name in ("source", "owner", "stream", "output"):
+        for name in ("source", "owner", "streams", "output"):
             if not getattr(self, name):
                 raise ConfigurationError(f"ingest settings: field {name!r} must not be empty")
+        if not all(self.streams) or len(set(self.streams)) < len(self.streams):
+            raise ConfigurationError(
+                f"ingest settings: field 'streams' must name each stream once; got {list(self.streams)!r}"
+            )
         for name in POSITIVE:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ConfigurationError(f"ingest settings: field {name!r} must be positive; got {value!r}")
-        if self.idle_seconds < 0:
+        for name in ("idle_seconds", "repartition_transition_seconds"):
+            if getattr(self, name) < 0:
+                raise ConfigurationError(
+                    f"ingest settings: field {name!r} must not be negative; got {getattr(self, name)!r}"
+                )
+        for name, known in (("on_data_loss", ON_DATA_LOSS), ("balance_by", BALANCE_BY)):
+            if getattr(self, name) not in known:
+                raise ConfigurationError(
+                    f"ingest settings: field {name!r} must be {' or '.join(map(repr, known))}; got "
+                    f"{getattr(self, name)!r}"
+                )
+        if self.stop_at is not None and self.stop_at.tzinfo is None:
             raise ConfigurationError(
-                f"ingest settings: field 'idle_seconds' must not be negative; got {self.idle_seconds!r}"
+                f"ingest settings: field 'stop_at' must have a time zone; got {self.stop_at.isoformat()!r}"
+            )
+        if self.consumer_name is not None and not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", self.consumer_name):
+            raise ConfigurationError(
+                f"ingest settings: consumer_name {self.consumer_name!r} is not usable; give 1 to 128 letters, digits, "
+                "'_', '.' and '-'"
             )
         if self.transform is not None and len([part for part in self.transform.split(":") if part]) != 2:
             raise ConfigurationError(

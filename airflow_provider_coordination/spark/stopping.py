@@ -11,14 +11,16 @@ from datetime import datetime
 class StopConditions:
     """What ends a job; the first that holds does.
 
-    :param until_caught_up: everything that arrived before the start is delivered.
+    :param until_caught_up: everything that arrived before the start is delivered; of no meaning with `stop_at`.
     :param max_duration_seconds: this long after the start.
     :param max_idle_rounds: so many rounds in a row without a record.
+    :param stop_at: everything that arrived before this instant (aware) is delivered, and nothing else is.
     """
 
     until_caught_up: bool
     max_duration_seconds: float | None
     max_idle_rounds: int | None
+    stop_at: datetime | None = None
 
     def reason(
         self,
@@ -28,6 +30,7 @@ class StopConditions:
         idle_rounds: int,
         acquired: bool,
         read_until: Collection[datetime | None],
+        at_stop: int = 0,
     ) -> str | None:
         """Return why the job should end now, or None.
 
@@ -36,13 +39,19 @@ class StopConditions:
         :param idle_rounds: how many rounds in a row gave no record.
         :param acquired: whether the last round acquired a partition, or created one by finishing its parent.
         :param read_until: for each partition at work, up to when everything that arrived is delivered; None if unknown.
+        :param at_stop: how many of these have delivered everything that arrived before `stop_at`.
         """
         if self.max_duration_seconds is not None and running_seconds >= self.max_duration_seconds:
             return f"it ran for {running_seconds:.0f} s"
         if self.max_idle_rounds is not None and idle_rounds >= self.max_idle_rounds:
             return f"{idle_rounds} rounds in a row had no record"
-        if self.until_caught_up and not acquired and not read_until:
+        if acquired:
+            return None
+        if (self.until_caught_up or self.stop_at) and not read_until:
             return "no partition is available"
-        if self.until_caught_up and not acquired and all(until and until >= started_at for until in read_until):
+        if self.stop_at is not None:
+            stop = f"{self.stop_at:%Y-%m-%dT%H:%M:%SZ}"
+            return f"everything that arrived before {stop} is delivered" if at_stop >= len(read_until) else None
+        if self.until_caught_up and all(until and until >= started_at for until in read_until):
             return "everything that was there at the start is delivered"
         return None

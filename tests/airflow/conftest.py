@@ -86,10 +86,13 @@ class FakeKinesis:
             "Shards": [
                 {
                     "ShardId": shard,
-                    "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"},
+                    "HashKeyRange": {
+                        "StartingHashKey": str(number * 2**128 // len(shards)),
+                        "EndingHashKey": str((number + 1) * 2**128 // len(shards) - 1),
+                    },
                     "SequenceNumberRange": {"StartingSequenceNumber": "1"},
                 }
-                for shard in shards
+                for number, shard in enumerate(shards)
             ]
         }
 

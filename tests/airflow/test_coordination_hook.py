@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.coordinator import (
+    DEFAULT_OWNERSHIP_TIMEOUT,
+    DEFAULT_SAFETY_MARGIN,
+    SourceCoordinator,
+)
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.stores import StoreSettings
@@ -25,8 +29,7 @@ def settings_of(connect: Any, conn_type: str = "coordination", **fields: Any) ->
 def test_a_url_is_enough(connect: Any, store_url: str) -> None:
     settings = settings_of(connect, extra={"url": store_url})
     assert (settings.store.store, settings.store.url) == ("sql", store_url)
-    assert settings.ownership_timeout == timedelta(seconds=60)
-    assert settings.safety_margin == timedelta(seconds=5)
+    assert (settings.ownership_timeout, settings.safety_margin) == (DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN)
 
 
 def test_every_field_is_read(connect: Any, store_url: str) -> None:

@@ -52,6 +52,7 @@ def test_every_param_is_documented(dag: Any) -> None:
     assert all(param.description for param in (dag.params.get_param(name) for name in dag.params))
 
 
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
 def test_a_run_goes_from_sync_to_summary(
     dag: Any,
     database: None,
@@ -74,7 +75,9 @@ def test_a_run_goes_from_sync_to_summary(
 
     assert done.state == "success"
     told = [call["settings"] for call in spark.calls]
-    assert {(t["stream"], t["source"], t["output"], t["workers"]) for t in told} == {("clicks", "clicks", "out", 2)}
+    assert {(tuple(t["streams"]), t["source"], t["output"], t["workers"]) for t in told} == {
+        (("clicks",), "clicks", "out", 2)
+    }
     assert {(t["max_idle_rounds"], t["max_duration_seconds"], t["until_caught_up"]) for t in told} == {(3, 60.0, True)}
     assert {(t["round_seconds"], t["idle_seconds"]) for t in told} == {(IngestSettings.round_seconds, 0.0)}
     assert {t["transform"] for t in told} == {None}

@@ -8,12 +8,14 @@ import os
 import subprocess
 import sys
 import tomllib
+from datetime import timedelta
 from importlib.resources import files
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from airflow_provider_coordination.coordination.coordinator import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.get_provider_info import get_provider_info
 from airflow_provider_coordination.hooks.coordination import FIELDS, CoordinationHook
 from tests.airflow.conftest import REPOSITORY
@@ -38,6 +40,15 @@ def test_the_form_has_the_fields_that_the_hook_reads() -> None:
     assert connection["connection-type"] == CoordinationHook.conn_type
     assert connection["hook-name"] == CoordinationHook.hook_name
     assert connection["conn-fields"]["store"]["schema"]["enum"] == ["sql", "dynamodb"]
+
+
+@pytest.mark.parametrize(
+    ("field", "default"),
+    [("ownership_timeout", DEFAULT_OWNERSHIP_TIMEOUT), ("safety_margin", DEFAULT_SAFETY_MARGIN)],
+)
+def test_the_form_tells_the_defaults_of_times_as_they_are(field: str, default: timedelta) -> None:
+    (connection,) = get_provider_info()["connection-types"]
+    assert connection["conn-fields"][field]["description"].endswith(f" Default: {default.total_seconds():g}.")
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds

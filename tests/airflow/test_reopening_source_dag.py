@@ -43,6 +43,7 @@ def test_the_other_dag_is_started_by_a_doorbell(dags: Any) -> None:
     assert (watcher.trigger.source, watcher.trigger.interval, watcher.trigger.deadline) == (SOURCE, 60.0, None)
 
 
+@pytest.mark.integration  # needs no server, but Airflow's own database, and so seconds
 def test_a_run_finishes_every_place(dags: Any, database: None, source: SourceCoordinator) -> None:
     done = run_dag(dags["reopening_source"], closed_seconds=3)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -25,23 +26,82 @@ def test_a_new_streams_shards_become_partitions(
     kinesis.streams["clicks"] = ["s0", "s1"]
     summary = KinesisShardSyncOperator(task_id="sync", stream_name="clicks").execute(context)
     keys = [f"clicks:{CREATION_EPOCH}:s0", f"clicks:{CREATION_EPOCH}:s1"]
-    assert summary == {
+    [stream] = summary.pop("streams")
+    assert summary == {"source": "clicks", "put_aside": [], "skipped": None}
+    assert {name: value for name, value in stream.items() if value} == {
         "stream": "clicks",
         "creation_epoch": CREATION_EPOCH,
         "shards": 2,
         "open_shards": 2,
+        "began": "TRIM_HORIZON",
         "created": keys,
-        "existing": 0,
+        "counts": {"created": 2},
     }
-    assert json.loads(json.dumps(summary)) == summary
+    assert json.loads(json.dumps(stream)) == stream
     assert [p.partition_key for p in coordination.partitions()] == keys
 
 
 def test_a_second_sync_creates_nothing(coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any) -> None:
     kinesis.streams["clicks"] = ["s0"]
     KinesisShardSyncOperator(task_id="sync", stream_name="clicks").execute(context)
-    summary = KinesisShardSyncOperator(task_id="sync", stream_name="clicks").execute(context)
-    assert (summary["created"], summary["existing"]) == ([], 1)
+    [stream] = KinesisShardSyncOperator(task_id="sync", stream_name="clicks").execute(context)["streams"]
+    assert (stream["created"], stream["existing"]) == ([], 1)
+
+
+def test_several_streams_are_synced_into_one_source(
+    coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any
+) -> None:
+    kinesis.streams |= {"a": ["s0"], "b": ["s0", "s1"]}
+    summary = KinesisShardSyncOperator(task_id="sync", stream_name=["a", "b"], source="clicks").execute(context)
+    assert [len(stream["created"]) for stream in summary["streams"]] == [1, 2]
+    assert len(list(coordination.partitions())) == 3
+
+
+def test_several_streams_need_the_name_of_a_source(
+    coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any
+) -> None:
+    with pytest.raises(AirflowFailException, match="field 'source' is missing: the streams 'a', 'b' need"):
+        KinesisShardSyncOperator(task_id="sync", stream_name=["a", "b"]).execute(context)
+
+
+@pytest.mark.parametrize(
+    ("position", "checkpoint", "listed"),
+    [
+        ("TRIM_HORIZON", "TRIM_HORIZON", "AT_TRIM_HORIZON"),
+        ("None", "TRIM_HORIZON", "AT_TRIM_HORIZON"),
+        ("latest", "AT_TIMESTAMP:20", "AT_LATEST"),
+        (datetime.now(UTC) - timedelta(hours=3), "AT_TIMESTAMP:20", "AT_TIMESTAMP"),
+        pytest.param(
+            (datetime.now(UTC) - timedelta(hours=3)).isoformat(), "AT_TIMESTAMP:20", "AT_TIMESTAMP", id="its text"
+        ),
+        ("2026-06-01T02:00:00+02:00", "TRIM_HORIZON", "AT_TRIM_HORIZON"),  # longer ago than the stream keeps records
+    ],
+)
+def test_a_new_source_begins_where_it_is_told_to(
+    coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any, position: Any, checkpoint: str, listed: str
+) -> None:
+    kinesis.streams["clicks"] = ["s0"]
+    KinesisShardSyncOperator(task_id="sync", stream_name="clicks", initial_position=position).execute(context)
+    [partition] = coordination.partitions()
+    assert partition.progress["checkpoint"].startswith(checkpoint)
+    assert kinesis.requests[-1][1]["ShardFilter"]["Type"] == listed
+
+
+@pytest.mark.parametrize("position", ["EARLIEST", "start", "2026-01-01T00:00:00", "-1", datetime(2026, 1, 1)])
+def test_a_position_that_is_none_fails_without_a_retry(
+    coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any, position: Any
+) -> None:
+    operator = KinesisShardSyncOperator(task_id="sync", stream_name="clicks", initial_position=position)
+    with pytest.raises(AirflowFailException, match="field 'initial_position' must be 'TRIM_HORIZON', 'LATEST' or an"):
+        operator.execute(context)
+
+
+def test_a_policy_for_lost_data_that_is_none_fails_without_a_retry(
+    coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any
+) -> None:
+    operator = KinesisShardSyncOperator(task_id="sync", stream_name="clicks", on_data_loss="ignore")
+    with pytest.raises(AirflowFailException, match="field 'on_data_loss' must be 'fail' or 'reset'; got 'ignore'"):
+        operator.execute(context)
 
 
 def test_the_source_may_have_a_name_of_its_own(

@@ -88,7 +88,7 @@ def test_the_job_is_told_everything_in_a_private_file_that_is_gone_afterwards(
     assert rest == ["dag", "run", "task", "3", "2"]
     expected = {
         "source": "clicks",
-        "stream": "clicks",
+        "streams": ["clicks"],
         "output": str(tmp_path / "out"),
         "store": write_settings(StoreSettings(url=store_url)),
         "workers": 2,
@@ -336,7 +336,9 @@ def test_a_failure_without_a_word_of_ours_is_told_by_the_provider(
 # What is given back
 
 
-@pytest.mark.parametrize("code", [1, EXIT_LOST_WORK, EXIT_CONFIGURATION])
+@pytest.mark.parametrize(
+    "code", [1, *(pytest.param(code, marks=pytest.mark.integration) for code in (EXIT_LOST_WORK, EXIT_CONFIGURATION))]
+)
 def test_a_failed_jobs_leases_are_given_back_at_once_with_their_progress(
     operator: Any,
     spark: StubSpark,
@@ -385,6 +387,7 @@ def killed_like_a_task(spark: StubSpark) -> Iterator[Callable[[CoordinatedSparkS
     signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
 def test_a_killed_jobs_leases_are_given_back_and_none_of_its_processes_lives(
     operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator, killed_like_a_task: Any
 ) -> None:
@@ -401,6 +404,7 @@ def test_a_killed_jobs_leases_are_given_back_and_none_of_its_processes_lives(
     assert not Path(spark.calls[0]["settings_file"]).exists()
 
 
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
 def test_leases_are_given_back_even_when_the_job_cannot_be_stopped(
     operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator, killed_like_a_task: Any,
     connect: Any, capsys: pytest.CaptureFixture[str],
@@ -439,6 +443,7 @@ def test_leases_are_given_back_even_when_the_job_cannot_be_stopped(
     assert set(owners(coordination).values()) == {None}
 
 
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
 def test_a_job_that_runs_out_of_time_is_stopped_before_its_leases_are_given_back(
     operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator
 ) -> None:
@@ -463,6 +468,7 @@ def test_on_kill_before_the_job_began_does_nothing(operator: Any) -> None:
     operator().on_kill()
 
 
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
 def test_when_the_store_is_gone_the_jobs_own_error_is_told(
     operator: Any,
     spark: StubSpark,

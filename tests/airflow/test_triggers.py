@@ -15,7 +15,11 @@ from airflow.triggers.base import BaseTrigger
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState, run_name
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.coordinator import (
+    DEFAULT_OWNERSHIP_TIMEOUT,
+    DEFAULT_SAFETY_MARGIN,
+    SourceCoordinator,
+)
 from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.stores import StoreSettings, open_store
@@ -323,8 +327,10 @@ def test_a_lease_that_has_run_out_is_work(
     clicks.create_partitions({"a": {}})
     clicks.acquire(1)
     trigger = PartitionsAvailableTrigger(source="clicks", **TO_A_TASK)
+    until_others_may_take_it = (DEFAULT_OWNERSHIP_TIMEOUT + DEFAULT_SAFETY_MARGIN).total_seconds()
 
-    assert first_payload(trigger, clock=clock, meanwhile=lambda: clock.advance(66))["status"] == "available"
+    payload = first_payload(trigger, clock=clock, meanwhile=lambda: clock.advance(until_others_may_take_it))
+    assert payload["status"] == "available"
     assert status(clicks, "a") is PartitionStatus.ASSIGNED
 
 

@@ -14,7 +14,11 @@ import pytest
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.coordinator import (
+    DEFAULT_OWNERSHIP_TIMEOUT,
+    DEFAULT_SAFETY_MARGIN,
+    SourceCoordinator,
+)
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
 from airflow_provider_coordination.triggers.conditions import (
@@ -294,6 +298,7 @@ def test_the_end_of_a_lease_is_due_for_those_who_wait_for_work(
     watch: SourceWatch, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     clicks.create_partitions({"a": {}, "b": {}})
+    acquired_at = clock.now()
     clicks.acquire(1)
     clicks.acquire(1)
     clicks.give_up("b", after=timedelta(seconds=30))
@@ -301,7 +306,7 @@ def test_the_end_of_a_lease_is_due_for_those_who_wait_for_work(
     clock.advance(31)
     look = watch.look(Wanted.AVAILABILITY)
     assert look.sighting.is_available
-    assert look.next_due == clock.now() + timedelta(seconds=60 + 5 - 31)
+    assert look.next_due == acquired_at + DEFAULT_OWNERSHIP_TIMEOUT + DEFAULT_SAFETY_MARGIN
 
 
 def test_what_is_overdue_and_cannot_be_done_is_not_due_at_once_again(

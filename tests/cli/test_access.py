@@ -66,6 +66,7 @@ def run(*args: str, environment: Mapping[str, str] | None = None, before: str = 
     )
 
 
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
 def test_the_commands_run_without_airflow(clicks: Clicks, store_url: str) -> None:
     clicks.waiting("p")
     ended = run("partitions", "clicks", "--json", "--store", store_url, before=WITHOUT_AIRFLOW)
@@ -232,6 +233,7 @@ class Terminal:
         return process.returncode, out.decode(), shown.decode()
 
 
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
 @pytest.mark.parametrize(("answer", "exit_code"), [("y\n", 0), ("n\n", 1)])
 def test_a_person_at_a_terminal_is_asked_beside_the_results(
     clicks: Clicks, store_url: str, answer: str, exit_code: int
@@ -244,6 +246,7 @@ def test_a_person_at_a_terminal_is_asked_beside_the_results(
     assert [record["partition_key"] for record in records] == (["p"] if exit_code == 0 else [])
 
 
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
 def test_the_results_of_many_go_where_they_belong_while_a_bar_is_shown(clicks: Clicks, store_url: str) -> None:
     keys = [f"p{number:02}" for number in range(40)]
     clicks.leased(*keys)

@@ -2,39 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.kinesis.progress import LandedBatch, ShardProgress
+from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.cli.conftest import Clicks, Shell
-
-SHARD = "clicks:1767268800:shardId-000000000007"
-PROGRESS = ShardProgress(
-    stream="clicks",
-    shard_id="shardId-000000000007",
-    parent_shard_ids=("shardId-000000000001",),
-    starting_hash_key="0",
-    ending_hash_key="99",
-    checkpoint="1234",
-    landed=(
-        LandedBatch(
-            batch_id="b",
-            start="1234",
-            end="2345",
-            file="f",
-            records=1,
-            bytes=1,
-            end_of_shard=True,
-            read_until=None,
-            fencing_token=3,
-        ),
-    ),
-    end_of_shard=True,
-)
 
 
 def test_a_lease_is_released_when_the_person_agrees(shell: Shell, clicks: Clicks) -> None:
@@ -134,79 +106,6 @@ def test_reopening_what_is_completed_points_to_reset(shell: Shell, clicks: Click
     ended = shell("reopen", "clicks", "p")
     assert ended.exit_code == 1
     assert "is COMPLETED" in ended.err and "use reset" in ended.err
-
-
-def test_a_reset_partition_starts_with_nothing(shell: Shell, clicks: Clicks) -> None:
-    clicks.completed("p")
-    ended = shell("reset", "clicks", "p", "--yes")
-    assert ended.out == "reset p, was COMPLETED\n"
-    assert "warning: " in ended.err and "delivered again" in ended.err
-    assert (clicks["p"].status, clicks["p"].progress) == (PartitionStatus.UNASSIGNED, {})
-
-
-def test_a_reset_shard_is_read_from_trim_horizon_again(shell: Shell, clicks: Clicks) -> None:
-    clicks.a.create_partitions({SHARD: PROGRESS.to_mapping()})
-    assert shell("reset", "clicks", SHARD, "--yes").exit_code == 0
-    progress = ShardProgress.from_mapping(clicks[SHARD].progress)
-    assert (progress.checkpoint, progress.landed, progress.end_of_shard) == ("TRIM_HORIZON", (), False)
-    assert (progress.shard_id, progress.parent_shard_ids) == (PROGRESS.shard_id, PROGRESS.parent_shard_ids)
-
-
-def test_a_partition_is_reset_to_given_progress(shell: Shell, clicks: Clicks, tmp_path: Path) -> None:
-    clicks.waiting("p")
-    file = tmp_path / "progress.json"
-    file.write_text('{"rows_done": 8}')
-    assert shell("reset", "clicks", "p", "--progress", '{"rows_done": 7}', "--yes").exit_code == 0
-    assert clicks["p"].progress == {"rows_done": 7}
-    assert shell("reset", "clicks", "p", "--progress", f"@{file}", "--yes").exit_code == 0
-    assert clicks["p"].progress == {"rows_done": 8}
-
-
-@pytest.mark.parametrize("progress", ["{", "[1]", "@/no/such/file"])
-def test_progress_that_is_no_json_object_is_wrong_usage(shell: Shell, clicks: Clicks, progress: str) -> None:
-    clicks.waiting("p")
-    before = clicks["p"]
-    ended = shell("reset", "clicks", "p", "--yes", "--progress", progress)
-    assert ended.exit_code == 2
-    assert "--progress" in ended.err
-    assert clicks["p"] == before
-
-
-def test_progress_belongs_to_one_partition(shell: Shell, clicks: Clicks) -> None:
-    clicks.waiting("p", "q")
-    assert shell("reset", "clicks", "p", "q", "--progress", "{}", "--yes").exit_code == 2
-
-
-def test_a_shard_takes_its_own_progress_alone(shell: Shell, clicks: Clicks) -> None:
-    clicks.a.create_partitions({SHARD: PROGRESS.to_mapping()})
-    before = clicks[SHARD]
-    other = json.dumps({**PROGRESS.to_mapping(), "shard_id": "shardId-000000000008"})
-    for progress, said in ((other, "is that of shard 'shardId-000000000008'"), ("{}", "is not that of a shard")):
-        ended = shell("reset", "clicks", SHARD, "--progress", progress, "--yes")
-        assert ended.exit_code == 1
-        assert said in ended.err
-    assert clicks[SHARD] == before
-
-
-@pytest.mark.parametrize("key", ["p", SHARD])
-def test_where_the_stored_progress_tells_nothing_it_must_be_given(shell: Shell, clicks: Clicks, key: str) -> None:
-    clicks.store.create(
-        [
-            Partition(
-                source_identifier="clicks|PARTITION",
-                partition_key=key,
-                status=PartitionStatus.UNASSIGNED,
-                priority=clicks.clock.now(),
-                unreadable_progress="[",
-            )
-        ]
-    )
-    ended = shell("reset", "clicks", key, "--yes")
-    assert ended.exit_code == 1
-    assert "give the progress to start from" in ended.err
-    given = json.dumps(PROGRESS.to_mapping())
-    assert shell("reset", "clicks", key, "--yes", "--progress", given).exit_code == 0
-    assert clicks[key].progress == PROGRESS.to_mapping()
 
 
 def test_what_was_taken_by_another_since_the_person_was_asked_is_left_alone(shell: Shell, clicks: Clicks) -> None:

@@ -44,8 +44,8 @@ def test_partitions_are_listed_with_what_their_time_says(shell: Shell, clicks: C
     clicks.completed("done")
     clock.advance(45)
     assert shell("partitions", "clicks").out.splitlines() == [
-        "partition  status      time        fails  owner",
-        "in use     ASSIGNED    15 s left          host:a",
+        "partition  status      time        fails  gaps  owner",
+        "in use     ASSIGNED    15 s left                host:a",
         "parked     CLOSED      parked          1",
         "waiting    UNASSIGNED  waits 45 s",
         "done       COMPLETED   45 s ago",

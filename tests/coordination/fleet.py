@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.coordinator import (
+    DEFAULT_OWNERSHIP_TIMEOUT,
+    DEFAULT_SAFETY_MARGIN,
+    SourceCoordinator,
+)
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
@@ -14,7 +18,7 @@ from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.coordination.unreliable_store import UnreliableStore
 from tests.support.clock import ManualClock
 
-TIMEOUT, MARGIN = 60, 5
+TIMEOUT, MARGIN = int(DEFAULT_OWNERSHIP_TIMEOUT.total_seconds()), int(DEFAULT_SAFETY_MARGIN.total_seconds())
 GLOBAL_FAMILY = "test|clicks|GLOBAL_STATE"
 
 

@@ -584,7 +584,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
 
 
 def test_whatever_happens_each_set_ends_once_and_nothing_owed_is_passed(quiet: None) -> None:
-    run(examples=80)
+    run(examples=20)
 
 
 @pytest.mark.integration

@@ -36,7 +36,8 @@ from airflow_provider_coordination.coordination.metrics import MetricTotals
 from airflow_provider_coordination.coordination.partition import MAX_KEY_BYTES, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.sources.batches import SourceBatches
-from airflow_provider_coordination.sources.kinesis.progress import TRIM_HORIZON, ShardProgress
+from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, seconds
 from tests.coordination.unreliable_store import Fault
 from tests.support.batches import HOUR, a_batch, a_shard, begin_delivery, shard_key

@@ -114,6 +114,16 @@ def test_a_released_partition_waits_with_its_progress_and_failures(office: Offic
     assert (written.attempts, written.priority) == (1, office.clock.now())
 
 
+def test_what_a_reset_makes_of_the_progress_is_made_of_the_one_that_is_written_over(office: Office) -> None:
+    office.leased()
+    seen = office.person.get("p")
+    office.a.save_progress("p", {"n": 41})
+
+    written = office.person.reset("p", lambda partition: {"n": partition.progress["n"] + 1}, seen=seen)
+
+    assert written.progress == {"n": 42}
+
+
 @pytest.mark.parametrize("operation", ["release", "reset", "delete"])
 def test_every_write_of_the_former_owner_is_refused(office: Office, operation: str) -> None:
     office.leased()

@@ -11,13 +11,14 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionNotOwnedError,
     PartitionUpdateError,
     ProgressChangedError,
+    StoreUnavailableError,
     UninitializedCoordinatorError,
 )
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, keys
-from tests.coordination.unreliable_store import Fault
+from tests.coordination.unreliable_store import NOT_ANSWERED, Fault
 from tests.support.clock import ManualClock
 
 
@@ -279,18 +280,50 @@ def test_a_partition_that_vanished_is_told_apart_from_one_that_was_taken(fleet: 
         a.save_progress("x", {})
 
 
-def test_the_fair_share_counts_live_owners_and_unfinished_partitions(fleet: Fleet) -> None:
-    a, b = fleet.owner("a"), fleet.owner("b")
-    a.create_partitions({f"p{n}": {} for n in range(5)})
-    assert a.fair_share() == 5
-    assert a.fair_share(expected_workers=2) == 3
-    b.acquire(1)
-    assert a.fair_share() == 3
-    fleet.clock.advance(TIMEOUT + MARGIN + 1)
-    assert a.fair_share() == 5
-    a.acquire(1)
-    a.complete(*a.held, {})
-    assert a.fair_share() == 4
+# Handing over
+
+
+def test_who_adopts_what_is_not_its_own_gets_nothing(fleet: Fleet) -> None:
+    a, b = fleet.working("a", "x"), fleet.owner("b")
+    assert b.adopt("x") is b.adopt("absent") is None
+    assert a.adopt("x") is None, "it is held already"
+
+
+def test_a_lease_that_was_handed_over_and_ran_out_is_not_trusted_until_it_is_renewed(fleet: Fleet) -> None:
+    a, b = fleet.working("a", "x"), fleet.owner("b")
+    a.hand_over("x", "b")
+    fleet.clock.advance(TIMEOUT + 1)
+    assert b.adopt("x") is not None and not b.owns("x")
+    b.renew_due()
+    assert b.owns("x")
+
+
+def test_a_lease_that_is_taken_over_is_lost_to_its_owner_even_if_it_is_renewed_in_between(fleet: Fleet) -> None:
+    a, b = fleet.working("a", "x"), fleet.owner("b")
+    fleet.store.fault = Fault(before=lambda: a.renew("x"))
+    taken = b.take_over("x", "a")
+    assert taken is not None and taken == fleet.stored() and b.fencing_token("x") == taken.version
+    with pytest.raises(PartitionNotOwnedError):
+        a.renew("x")
+
+
+def test_a_takeover_whose_answer_was_lost_is_found_out_about(fleet: Fleet) -> None:
+    fleet.working("a", "x")
+    b = fleet.owner("b")
+    fleet.store.fault = NOT_ANSWERED
+    with pytest.raises(StoreUnavailableError):
+        b.take_over("x", "a")
+    assert not b.owns("x")
+    b.recover()
+    assert b.owns("x") and b.fencing_token("x") >= fleet.stored().version - 1
+
+
+@pytest.mark.parametrize("owner", ["c", "b"])
+def test_only_the_lease_of_the_named_owner_is_taken_over(fleet: Fleet, owner: str) -> None:
+    fleet.working("a", "x")
+    b = fleet.owner("b")
+    assert b.take_over("x", owner) is None
+    assert b.take_over("absent", owner) is None
 
 
 # Waiting for an acknowledgment
@@ -323,14 +356,6 @@ def test_who_left_a_partition_to_wait_has_nothing_more_to_do_with_it(fleet: Flee
     fleet.clock.advance(7100)
     getattr(a, act)(*(["a"] if act == "give_up_owner" else []))
     assert fleet.stored() == waiting and a.held == {}
-
-
-def test_a_partition_that_waits_has_no_worker_to_share_with(fleet: Fleet) -> None:
-    a, b = fleet.working("a", "w", "x", "y", "z"), fleet.owner("b")
-    assert b.fair_share() == 2
-    for key in ("w", "x", "y", "z"):
-        a.await_acknowledgment(key, timedelta(hours=2))
-    assert b.fair_share() == 4
 
 
 @pytest.mark.parametrize("act", ["renew", "save_progress", "checkpoint", "renew_due", "recover"])

@@ -16,7 +16,8 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.sources.batches import SourceBatches
-from airflow_provider_coordination.sources.kinesis.progress import TRIM_HORIZON, ShardProgress
+from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from tests.coordination.fleet import Fleet
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE, Fault
 from tests.support.batches import HOUR, a_batch, a_child, a_shard, begin_delivery, end_shard, shard_key

@@ -51,6 +51,7 @@ ACTS: dict[str, tuple[Callable[[SourceCoordinator], object], dict[str, float]]] 
     "give up": (lambda a: a.give_up("x"), {"partitions_given_up": 1}),
     "give up all": (lambda a: (a.acquire(1), a.give_up_all()), {"partitions_acquired": 1, "partitions_given_up": 2}),
     "give up another's": (lambda a: a.give_up_owner("a"), {"partitions_given_up": 1}),
+    "hand over": (lambda a: a.hand_over("x", "b"), {"handovers_given": 1}),
     "fail": (lambda a: a.fail("x", "boom"), {"attempts_failed": 1, "partitions_given_up": 1}),
     "delete": (lambda a: a.delete("x"), {"partitions_deleted": 1}),
     "save what is not held": (lambda a: a.save_progress("y", {}), {"partition_not_owned_errors": 1}),
@@ -74,6 +75,15 @@ def broken(state: Mapping[str, object]) -> list[Page]:
 @pytest.mark.parametrize(("act", "expected"), ACTS.values(), ids=ACTS)
 def test_each_act_counts_what_it_did(act: Callable[[SourceCoordinator], object], expected: dict[str, float]) -> None:
     assert counts(Fleet(), act) == expected
+
+
+def test_what_is_handed_over_or_taken_by_force_is_counted_by_who_gets_it() -> None:
+    fleet = Fleet()
+    b = fleet.owner("b", metrics=(totals := MetricTotals()))
+    fleet.working("a", "x", "y").hand_over("x", "b")
+    b.adopt("x")
+    b.take_over("y", "a")
+    assert totals.totals == {"coordination.partitions_acquired": 2, "coordination.handovers_forced": 1}
 
 
 def test_a_renewal_that_was_due_is_counted() -> None:

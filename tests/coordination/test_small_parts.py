@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_coordination.coordination.balance import fair_share
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
@@ -39,11 +38,3 @@ def test_two_owners_of_the_same_task_try_differ() -> None:
     one, other = (new_owner("dag", "run", "task", 3, 1) for _ in range(2))
     assert one != other
     assert ":dag:run:task:3:1:" in one
-
-
-@pytest.mark.parametrize(
-    ("unfinished", "live", "expected", "share"),
-    [(4, 1, 1, 4), (4, 2, 1, 2), (4, 1, 2, 2), (5, 2, 1, 3), (1, 3, 1, 1), (0, 1, 1, 0), (4, 0, 0, 4)],
-)
-def test_the_fair_share_is_an_even_part_rounded_up(unfinished: int, live: int, expected: int, share: int) -> None:
-    assert fair_share(unfinished, live, expected) == share

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,13 @@ class Shell:
         self.out = self.err = ""
         self.sleep: Callable[[float], None] = lambda seconds: None
         self.has_person = False
+        self.now = NOW
         self._capsys = capsys
 
     def run(self, *arguments: str) -> int:
         """Run `import` with these arguments; return the exit code."""
         surroundings = Surroundings(
-            clock=ManualClock(NOW), sleep=self.sleep, is_interactive=lambda: self.has_person, environment={}
+            clock=ManualClock(self.now), sleep=self.sleep, is_interactive=lambda: self.has_person, environment={}
         )
         given = ["import", *arguments, "--store", self.store_url]
         exit_code: int = application()(given, obj=surroundings, standalone_mode=False)
@@ -173,7 +174,7 @@ def test_a_person_is_asked(
 
 
 def test_a_refused_shard_stops_everything(shell: Shell, store: CoordinationStore, kcl: KclApplication) -> None:
-    kcl.leaves(lease_item(3, kcl.low, "LATEST"), lease_item(3, kcl.high, "TRIM_HORIZON"))
+    kcl.leaves(lease_item(3, kcl.low, "AT_TIMESTAMP"), lease_item(3, kcl.high, "TRIM_HORIZON"))
 
     assert shell.run(*kcl.arguments, "--yes") == 1
     assert "nothing was written: 1 shard cannot be taken over exactly" in shell.err and "--partial" in shell.err
@@ -184,7 +185,7 @@ def test_a_refused_shard_stops_everything(shell: Shell, store: CoordinationStore
 def test_with_partial_the_others_are_imported_and_it_is_parked(
     shell: Shell, store: CoordinationStore, kcl: KclApplication
 ) -> None:
-    kcl.leaves(lease_item(3, kcl.low, "LATEST"), lease_item(3, kcl.high, "TRIM_HORIZON"))
+    kcl.leaves(lease_item(3, kcl.low, "AT_TIMESTAMP"), lease_item(3, kcl.high, "TRIM_HORIZON"))
 
     assert shell.run(*kcl.arguments, "--yes", "--partial") == 1
 
@@ -193,6 +194,40 @@ def test_with_partial_the_others_are_imported_and_it_is_parked(
     assert {ShardProgress.from_mapping(p.progress).shard_id: p.is_parked for p in everything(store)} == {
         kcl.low.shard_id: True,
         kcl.high.shard_id: False,
+    }
+
+
+def test_a_shard_at_latest_is_read_from_the_first_import_on_with_a_warning(
+    shell: Shell, store: CoordinationStore, kcl: KclApplication
+) -> None:
+    kcl.leaves(lease_item(3, kcl.low, "LATEST"), lease_item(3, kcl.high, "TRIM_HORIZON"))
+
+    assert shell.run(*kcl.arguments, "--yes") == 0
+    assert "warning: 1 shards were at LATEST and are read from the time of this import on" in shell.err
+    assert "read from 2026-03-01T12:00:00.000000Z on; what arrived before" in shell.out
+    written = everything(store)
+    assert {ShardProgress.from_mapping(p.progress).checkpoint for p in written} == {
+        "AT_TIMESTAMP:2026-03-01T12:00:00.000000Z",
+        "TRIM_HORIZON",
+    }
+
+    shell.now += timedelta(hours=1)
+    assert shell.run(*kcl.arguments, "--yes") == 0
+    assert "Nothing was written: all that can be taken over is there already." in shell.out
+    assert everything(store) == written
+
+
+def test_a_shard_at_a_timestamp_is_read_from_the_instant_that_the_person_gives(
+    shell: Shell, store: CoordinationStore, kcl: KclApplication
+) -> None:
+    kcl.leaves(lease_item(3, kcl.low, "AT_TIMESTAMP"), lease_item(3, kcl.high, "TRIM_HORIZON"))
+
+    assert shell.run(*kcl.arguments, "--at-timestamp", "yesterday", "--yes") == 2
+    assert shell.run(*kcl.arguments, "--at-timestamp", "5", "--yes") == 2
+    assert "'5' is not an instant" in shell.err and everything(store) == []
+    assert shell.run(*kcl.arguments, "--at-timestamp", "2026-03-01T06:00:00Z", "--yes") == 0
+    assert "AT_TIMESTAMP:2026-03-01T06:00:00.000000Z" in {
+        ShardProgress.from_mapping(p.progress).checkpoint for p in everything(store)
     }
 
 
@@ -221,19 +256,23 @@ def test_an_application_that_still_runs_is_not_imported(
 
 
 def test_json_is_one_object_for_each_shard_and_nothing_else(shell: Shell, kcl: KclApplication) -> None:
-    kcl.leaves(lease_item(3, kcl.low, "LATEST"), lease_item(3, kcl.high, "TRIM_HORIZON"))
+    kcl.leaves(lease_item(3, kcl.low, "AT_TIMESTAMP"), lease_item(3, kcl.high, "TRIM_HORIZON"))
 
     shell.run(*kcl.arguments, "--dry-run", "--json")
 
     refused, imported = shell.records()
-    assert (refused["shard"], refused["becomes"], refused["checkpoint"]) == (kcl.low.shard_id, "refused", "LATEST")
+    assert (refused["shard"], refused["becomes"], refused["checkpoint"]) == (
+        kcl.low.shard_id,
+        "refused",
+        "AT_TIMESTAMP",
+    )
     assert (imported["becomes"], imported["state"], imported["note"]) == ("partition", "new", "")
 
 
 def test_a_dry_run_that_finds_something_to_put_right_says_so_with_its_exit_code(
     shell: Shell, kcl: KclApplication
 ) -> None:
-    kcl.leaves(lease_item(3, kcl.low, "LATEST"))
+    kcl.leaves(lease_item(3, kcl.low, "AT_TIMESTAMP"))
 
     assert shell.run(*kcl.arguments, "--dry-run") == 1
 

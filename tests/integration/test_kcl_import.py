@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
@@ -29,6 +30,7 @@ from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.reader import read_shard
 from airflow_provider_coordination.sources.kinesis.shards import Shard, describe_stream, list_shards
 from airflow_provider_coordination.sources.kinesis.sync import sync_shards
+from airflow_provider_coordination.spark.landing import LandingOptions, ReadPlan, land_shard
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
 from tests.support.batches import end_shard
@@ -86,7 +88,7 @@ def wait_until_active(aws: Any, name: str) -> None:
 
 
 def prepare(leases: DynamoDbCalls, client: KinesisClient, stream: str, **options: Any) -> KclImport:
-    return prepare_import(leases, client, stream, sleep=lambda seconds: None, **options)
+    return prepare_import(leases, client, stream, now=datetime.now(UTC), sleep=lambda seconds: None, **options)
 
 
 def outcomes(prepared: KclImport) -> dict[str, Becomes]:
@@ -132,12 +134,10 @@ def test_a_lease_table_of_each_version_is_imported_exactly(
     assert sum(prepared.plan.other_items.values()) == (3 if version == 3 else 0)
 
 
-@pytest.mark.parametrize(
-    ("sub_sequence_number", "becomes"), [(0, Becomes.REFUSED), (1, Becomes.REFUSED), (2, Becomes.PARTITION)]
-)
-def test_a_checkpoint_in_an_aggregate_is_compared_with_the_record_itself(
+@pytest.mark.parametrize(("sub_sequence_number", "position"), [(0, "{}:0"), (1, "{}:1"), (2, "{}")])
+def test_a_checkpoint_in_an_aggregate_is_inside_it_if_user_records_are_left(
     sub_sequence_number: int,
-    becomes: Becomes,
+    position: str,
     aws: Any,
     client: KinesisClient,
     kinesis_stream: Callable[[int], str],
@@ -153,9 +153,45 @@ def test_a_checkpoint_in_an_aggregate_is_compared_with_the_record_itself(
 
     [planned] = prepare(leases, client, stream).plan.shards
 
-    assert planned.becomes is becomes
-    if becomes is Becomes.REFUSED:
-        assert f"{sub_sequence_number + 1} of 3 user records" in planned.note
+    assert planned.becomes is Becomes.PARTITION and planned.progress is not None
+    assert planned.progress.checkpoint == position.format(checkpoint)
+
+
+@pytest.mark.parametrize("sub_sequence_number", [0, 1, 2])
+def test_an_application_that_stopped_inside_an_aggregate_is_read_on_from_there(
+    sub_sequence_number: int,
+    aws: Any,
+    kinesis: Any,
+    client: KinesisClient,
+    kinesis_stream: Callable[[int], str],
+    leases: DynamoDbCalls,
+    write_leases: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    stream = kinesis_stream(1)
+    put(aws, stream, b"before")
+    checkpoint = put(aws, stream, aggregate([("key", b"1"), ("key", b"2"), ("key", b"3")]))
+    put(aws, stream, b"after")
+    [shard] = list_shards(client, stream)
+    write_leases(lease_item(3, shard, checkpoint, sub_sequence_number=sub_sequence_number))
+    [partition] = partitions_of(prepare(leases, client, stream).plan, SOURCE, datetime.now(UTC))
+    progress = ShardProgress.from_mapping(partition.progress)
+
+    settings = AwsSettings(endpoint_url=kinesis.endpoint_url, **CREDENTIALS)
+    options = LandingOptions(kinesis=settings, root=str(tmp_path), seconds=1.0, max_bytes=1_000_000, shards_per_slot=1)
+    plan = ReadPlan(
+        source_identifier=SOURCE,
+        partition_key=partition.partition_key,
+        fencing_token=1,
+        stream=stream,
+        shard_id=progress.shard_id,
+        start=progress.checkpoint,
+    )
+    landed = land_shard(client, options, plan)
+
+    assert landed.error is None
+    data = ds.dataset(landed.file).to_table(columns=["data"])["data"].to_pylist()
+    assert data == [b"1", b"2", b"3", b"after"][sub_sequence_number + 1 :]
 
 
 def test_an_aggregate_that_cannot_be_taken_apart_is_refused(
@@ -193,7 +229,7 @@ def test_an_application_that_still_renews_its_leases_is_not_imported(
         write_leases(lease_item(3, shard, "TRIM_HORIZON", counter=2))
 
     with pytest.raises(KclRunningError, match=f"{shard.shard_id} changed between two readings; stop all its workers"):
-        prepare_import(leases, client, stream, sleep=renew)
+        prepare_import(leases, client, stream, now=datetime.now(UTC), sleep=renew)
     assert slept == [15.0]
 
 
@@ -267,7 +303,7 @@ def test_a_refused_shard_is_parked_so_that_no_shard_sync_reads_it_again(
 ) -> None:
     stream = kinesis_stream(2)
     low, high = list_shards(client, stream)
-    write_leases(lease_item(2, low, "LATEST"), lease_item(2, high, "TRIM_HORIZON"))
+    write_leases(lease_item(2, low, "AT_TIMESTAMP"), lease_item(2, high, "TRIM_HORIZON"))
 
     import_into(store, prepare(leases, client, stream))
 

@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow.parquet as pq
 import pytest
 from botocore.awsrequest import AWSResponse
+from botocore.config import Config
+from botocore.exceptions import ClientError
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate, expand
-from airflow_provider_coordination.sources.kinesis.client import (
-    KinesisClient,
-    kinesis_client,
-)
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.errors import (
     KinesisUnavailableError,
     ShardNotFoundError,
     StreamNotFoundError,
 )
-from airflow_provider_coordination.sources.kinesis.leases import parse_partition_key
+from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
+from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
+from airflow_provider_coordination.sources.kinesis.pacing import Patience
+from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import LandedBatch, ShardProgress
-from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage, read_shard
+from airflow_provider_coordination.sources.kinesis.reader import (
+    KinesisRecord,
+    ShardPage,
+    read_shard,
+    reading_client,
+)
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.sources.kinesis.sync import sync_shards
+from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land_shard
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.batches import begin_delivery
+from tests.support.kinesis_server.clock import RealClock
+from tests.support.kinesis_server.limits import Limits
+from tests.support.kinesis_server.state import Behaviour
 
 pytestmark = pytest.mark.integration
 
@@ -43,14 +61,12 @@ def aws(kinesis: Any) -> Any:
 
 @pytest.fixture
 def client(kinesis: Any) -> KinesisClient:
-    return kinesis_client(
-        AwsSettings(
-            region="us-east-1",
-            endpoint_url=kinesis.endpoint_url,
-            access_key_id="test",
-            secret_access_key="test",
-            max_attempts=3,
-        )
+    return reading_client(settings_of(kinesis))
+
+
+def settings_of(kinesis: Any) -> AwsSettings:
+    return AwsSettings(
+        region="us-east-1", endpoint_url=kinesis.endpoint_url, access_key_id="test", secret_access_key="test"
     )
 
 
@@ -90,7 +106,8 @@ def split(aws: Any, stream: str, shard_id: str) -> None:
 
 def read_until(client: KinesisClient, stream: str, shard_id: str, start: str, records: int) -> list[KinesisRecord]:
     found: list[KinesisRecord] = []
-    for page in read_shard(client, stream, shard_id, start, min_interval_seconds=0.05):
+    patience = Patience(attempts=3)
+    for page in read_shard(client, stream, shard_id, start, min_interval_seconds=0.05, patience=patience):
         found += page.records
         if len(found) >= records or page.end_of_shard:
             break
@@ -292,6 +309,258 @@ def test_a_shard_that_does_not_exist_is_a_clear_error(
 
     with pytest.raises(ShardNotFoundError, match="shardId-000000000099"):
         read_to_the_end(client, stream, "shardId-000000000099")
+
+
+# Landing, against both servers
+
+
+@dataclass(frozen=True)
+class Source:
+    """A stream of one shard on some server, and how it is landed."""
+
+    producer: Any
+    settings: AwsSettings
+    root: Path
+    stream: str
+
+    def put(self, *events: bytes) -> list[str]:
+        return put(self.producer, self.stream, *events)
+
+    def land(self, start: str = "TRIM_HORIZON", *, plan: dict[str, Any] | None = None, **changes: Any) -> Landed:
+        """Land with the machine's clock."""
+        return self.land_with(SystemClock(), time.sleep, start, plan, changes)
+
+    def land_with(
+        self, clock: Clock, sleep: Callable[[float], None], start: str, plan: dict[str, Any] | None, changes: Any
+    ) -> Landed:
+        options = {"seconds": 10.0, "max_bytes": 2**30, "shards_per_slot": 1, **changes}
+        return land_shard(
+            reading_client(self.settings),
+            LandingOptions(kinesis=self.settings, root=str(self.root), **options),
+            ReadPlan(
+                source_identifier="clicks|PARTITION",
+                partition_key=f"{self.stream}:1:{FIRST_SHARD}",
+                fencing_token=1,
+                stream=self.stream,
+                shard_id=FIRST_SHARD,
+                start=start,
+                retention_seconds=86_400.0,
+                **(plan or {}),
+            ),
+            clock=clock,
+            sleep=sleep,
+        )
+
+
+FIRST_SHARD = "shardId-000000000000"
+
+
+@pytest.fixture(params=["kinesis-local", "ours"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
+    if request.param == "kinesis-local":
+        kinesis, create = request.getfixturevalue("kinesis"), request.getfixturevalue("create_stream")
+        return Source(kinesis.client(), settings_of(kinesis), tmp_path, create(1))
+    server = request.getfixturevalue("kinesis_server")
+    account = server.account(clock=RealClock())
+    account.client().create_stream(StreamName="clicks", ShardCount=1)
+    return Source(account.client(), account.settings(), tmp_path, "clicks")
+
+
+def payloads(landed: Landed) -> list[bytes]:
+    assert landed.error is None
+    return pq.read_table(landed.file)["data"].to_pylist() if landed.file else []
+
+
+def test_every_position_reads_on_where_it_says(source: Source) -> None:
+    packed = aggregate([("a", b"2a"), ("b", b"2b"), ("c", b"2c")])
+    first, second, third = source.put(b"1", packed, b"3")
+    arrivals = pq.read_table(source.land().file)["approximate_arrival_timestamp"].to_pylist()
+
+    assert payloads(source.land()) == [b"1", b"2a", b"2b", b"2c", b"3"]
+    assert payloads(source.land(first)) == [b"2a", b"2b", b"2c", b"3"]
+    assert payloads(source.land(f"{second}:1")) == [b"2c", b"3"]
+    assert payloads(source.land(f"{first}:0")) == [b"2a", b"2b", b"2c", b"3"]
+    assert payloads(source.land(at_timestamp(arrivals[0]))) == [b"1", b"2a", b"2b", b"2c", b"3"]
+    assert payloads(source.land(at_timestamp(arrivals[-1] + timedelta(microseconds=1)))) == []
+    assert source.land(third, plan={"delivered_until": arrivals[-1]}).gap is None
+
+
+def test_an_instant_that_has_not_come_yet_is_no_error(source: Source) -> None:
+    source.put(b"1")
+    landed = source.land(at_timestamp(datetime.now(UTC) + timedelta(hours=1)))
+    assert (landed.error, landed.is_batch) == (None, False)
+
+
+def test_a_stop_is_exact_for_what_is_there(source: Source) -> None:
+    source.put(b"1", b"2")
+    time.sleep(0.05)
+    stop = datetime.now(UTC)
+    time.sleep(0.05)
+    source.put(b"3")
+    landed = source.land(stop_at=stop)
+    assert (payloads(landed), landed.at_stop, landed.read_until) == ([b"1", b"2"], True, stop)
+
+
+def test_a_split_shard_is_landed_to_its_end(source: Source) -> None:
+    source.put(b"1")
+    split(source.producer, source.stream, FIRST_SHARD)
+    landed = source.land()
+    assert (payloads(landed), landed.end_of_shard, len(landed.children)) == ([b"1"], True, 2)
+
+
+def test_a_split_shard_without_a_record_ends_all_the_same(source: Source) -> None:
+    split(source.producer, source.stream, FIRST_SHARD)
+    landed = source.land()
+    assert (landed.is_batch, landed.end_of_shard, landed.file, landed.records) == (True, True, "", 0)
+
+
+# Landing, where only our own server can show it: kinesis-local throttles nothing, trims nothing, expires no iterator,
+# and boto3 cannot read its subscriptions.
+
+
+@pytest.fixture
+def account(kinesis_account: Any) -> Any:
+    kinesis_account.client().create_stream(StreamName="clicks", ShardCount=1)
+    return kinesis_account
+
+
+@pytest.fixture
+def ours(account: Any, tmp_path: Path) -> Callable[..., Landed]:
+    """Lands from our server, by its clock."""
+    source = Source(account.client(), account.settings(), tmp_path, "clicks")
+
+    def land(start: str = "TRIM_HORIZON", *, plan: dict[str, Any] | None = None, **changes: Any) -> Landed:
+        return source.land_with(account.clock, account.clock.sleep, start, plan, changes)
+
+    return land
+
+
+@dataclass(frozen=True)
+class Subscribed:
+    """A stream of our server that is read by enhanced fan-out, with the machine's clock."""
+
+    account: Any
+    source: Source
+    consumer_arn: str
+
+    def land(self, start: str = "TRIM_HORIZON", **changes: Any) -> Landed:
+        plan = {"consumer_arn": self.consumer_arn, "delivered_until": datetime.now(UTC)}
+        return self.source.land(start, plan=plan, **changes)
+
+
+@pytest.fixture
+def subscribed(kinesis_server: Any, tmp_path: Path) -> Subscribed:
+    account = kinesis_server.account(clock=RealClock())
+    account.engine.behaviour = Behaviour(heartbeat_seconds=0.1, subscription_seconds=0.5)
+    account.client().create_stream(StreamName="clicks", ShardCount=1)
+    client = reading_client(account.settings())
+    arn = ensure_consumer(client, "clicks", describe_stream(client, "clicks").arn, "analytics")
+    return Subscribed(account, Source(account.client(), account.settings(), tmp_path, "clicks"), arn)
+
+
+def test_a_subscription_is_landed_as_it_is_sent(subscribed: Subscribed) -> None:
+    source = subscribed.source
+    source.put(b"1", aggregate([("a", b"2"), ("b", b"3")]))
+    sent, polled = subscribed.land(), source.land()
+    assert pq.read_table(sent.file) == pq.read_table(polled.file)
+    split(source.producer, "clicks", FIRST_SHARD)
+    end = subscribed.land(sent.end)
+    assert (end.error, end.end_of_shard, len(end.children)) == (None, True, 2)
+
+
+def test_over_many_subscriptions_every_record_is_landed_once(subscribed: Subscribed) -> None:
+    sent = [b"%d" % number for number in range(40)]
+    landed: list[bytes] = []
+    position = "TRIM_HORIZON"
+
+    def produce() -> None:
+        for event in sent:
+            subscribed.source.put(event)
+            time.sleep(0.03)
+
+    producing = threading.Thread(target=produce)
+    producing.start()
+    while len(landed) < len(sent):
+        row = subscribed.land(position)
+        landed += payloads(row)
+        position = row.end
+    producing.join()
+    assert landed == sent
+    assert subscribed.account.engine.calls["SubscribeToShard"] > 2
+
+
+@pytest.mark.parametrize("fault", ["reset", "lose_answer", "fail", "throttle"])
+def test_a_subscription_that_is_disturbed_loses_nothing(subscribed: Subscribed, fault: str) -> None:
+    subscribed.source.put(b"1", b"2")
+    getattr(subscribed.account.engine.faults, fault)("SubscribeToShard", times=1)
+    assert payloads(subscribed.land()) == [b"1", b"2"]
+
+
+def test_a_subscription_ends_with_the_round(subscribed: Subscribed) -> None:
+    subscribed.source.put(b"1")
+    subscribed.land()
+    consumer = subscribed.account.engine.stream("clicks").consumers["analytics"]
+    ends_at = time.monotonic() + 10
+    while consumer.subscriptions and time.monotonic() < ends_at:
+        time.sleep(0.02)
+    assert consumer.subscriptions == {}
+
+
+@pytest.mark.parametrize("fault", ["reset", "lose_answer", "fail", "throttle", "expire_iterator", "slow"])
+def test_polling_that_is_disturbed_loses_nothing(account: Any, ours: Callable[..., Landed], fault: str) -> None:
+    put(account.client(), "clicks", b"1", b"2")
+    harm = getattr(account.engine.faults, fault)
+    harm(times=2) if fault == "expire_iterator" else harm("GetRecords", *([0.2] if fault == "slow" else []), times=2)
+    assert payloads(ours(seconds=60.0)) == [b"1", b"2"]
+
+
+def test_the_real_limits_are_kept_and_nothing_is_throttled(account: Any, ours: Callable[..., Landed]) -> None:
+    for _ in range(12):
+        put(account.client(), "clicks", bytes(2**20 - 3))
+    account.engine.limits = Limits.real()
+    landed = ours(seconds=60.0)
+    assert (landed.records, landed.throttled, landed.error) == (12, 0, None)
+
+
+def test_another_consumer_that_uses_up_the_budget_is_noticed(account: Any, ours: Callable[..., Landed]) -> None:
+    put(account.client(), "clicks", b"1", b"2")
+    account.engine.limits = Limits(get_records_per_second=5)
+    other = account.client(config=Config(retries={"total_max_attempts": 1}))
+    iterator = other.get_shard_iterator(StreamName="clicks", ShardId=FIRST_SHARD, ShardIteratorType="LATEST")
+
+    def read_five_times() -> None:
+        with contextlib.suppress(ClientError):
+            for _ in range(5):
+                other.get_records(ShardIterator=iterator["ShardIterator"])
+
+    class Clock:
+        now, monotonic = account.clock.now, account.clock.monotonic
+
+    def sleep(seconds: float) -> None:
+        account.clock.sleep(seconds)
+        read_five_times()
+
+    read_five_times()
+    source = Source(account.client(), account.settings(), Path(), "clicks")
+    landed = source.land_with(Clock(), sleep, "TRIM_HORIZON", None, {"seconds": 30.0})
+    assert (landed.error, landed.is_batch) == (None, False)
+    assert landed.throttled > 0
+
+
+def test_what_was_trimmed_unread_is_reported_and_nothing_else_is(account: Any, ours: Callable[..., Landed]) -> None:
+    [first] = put(account.client(), "clicks", b"1")
+    since = account.clock.now()
+    account.clock.advance(20 * 3600)
+    put(account.client(), "clicks", b"2")
+    assert payloads(ours(first, plan={"delivered_until": since})) == [b"2"]
+    account.clock.advance(20 * 3600)
+    [third] = put(account.client(), "clicks", b"3")
+    account.clock.advance(5 * 3600)
+    landed = ours(first, plan={"delivered_until": since})
+    assert landed.gap is not None and landed.error is not None
+    assert (landed.gap.after, landed.gap.before, landed.gap.since) == (first, third, since)
+    again = ours(first, plan={"delivered_until": since}, on_data_loss="reset")
+    assert (payloads(again), again.gap) == ([b"3"], landed.gap)
 
 
 def _answer(url: str, body: bytes) -> AWSResponse:

@@ -19,7 +19,7 @@ def settings_file(tmp_path: Path, **changes: object) -> str:
     values = {
         "source": "clicks",
         "owner": "owner",
-        "stream": "clicks",
+        "streams": ["clicks"],
         "output": str(tmp_path / "out"),
         "expires_at": datetime.now(UTC) + timedelta(hours=1),
         "store": StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db"),
@@ -67,5 +67,5 @@ def test_a_stream_that_does_not_exist_is_a_configuration_error(
     settings = AwsSettings(
         region="us-east-1", endpoint_url=kinesis.endpoint_url, access_key_id="test", secret_access_key="test"
     )
-    assert main([settings_file(tmp_path, stream="no-such-stream", kinesis=settings)]) == EXIT_CONFIGURATION
+    assert main([settings_file(tmp_path, streams=["no-such-stream"], kinesis=settings)]) == EXIT_CONFIGURATION
     assert "stream 'no-such-stream' does not exist in region us-east-1" in capsys.readouterr().out

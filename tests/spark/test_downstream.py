@@ -17,8 +17,8 @@ from airflow_provider_coordination.coordination.acknowledgment import Acknowledg
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.batches import SourceBatches
-from airflow_provider_coordination.sources.kinesis.leases import partition_key
-from airflow_provider_coordination.spark.ingestion import Summary
+from airflow_provider_coordination.sources.kinesis.keys import partition_key
+from airflow_provider_coordination.spark.summary import Summary
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, crash_at
 
 
@@ -281,6 +281,7 @@ def act(fleet: Fleet, action: str, value: Any) -> None:
             sets.acknowledge(chosen.set_id, handle=owed[0], positive=positive, reason=None if positive else "bad")
 
 
+@pytest.mark.integration
 @settings(max_examples=40, deadline=None)
 @given(st.lists(actions, max_size=20))
 def test_every_event_is_delivered_once_whoever_acknowledges_rejects_or_dies(story: list[tuple[str, Any]]) -> None:

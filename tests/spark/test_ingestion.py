@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import Acquisition
-from airflow_provider_coordination.sources.kinesis.errors import KinesisUnavailableError, ShardNotFoundError
-from airflow_provider_coordination.sources.kinesis.leases import partition_key
+from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError, KinesisUnavailableError
+from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import LandedBatch
 from airflow_provider_coordination.spark import ingestion
 from airflow_provider_coordination.spark.delivery import DeliveryError, Prepared, PublishLanded
@@ -41,6 +41,7 @@ actions = st.one_of(
 )
 
 
+@pytest.mark.integration
 @settings(max_examples=40, deadline=None)
 @given(st.lists(actions, max_size=14))
 def test_every_event_is_delivered_once_whenever_jobs_die_and_shards_change(story: list[tuple[str, Any]]) -> None:
@@ -80,20 +81,20 @@ def test_what_a_dead_job_recorded_is_delivered_as_it_was_recorded(fleet: Fleet) 
 
 def test_a_shard_that_cannot_be_read_never_stops_the_others(fleet: Fleet) -> None:
     fleet.stream.send(4)
-    fleet.stream.shards["shard-0"].error = ShardNotFoundError("shard-0 is gone")
+    fleet.stream.shards["shard-0"].error = AccessDeniedError("shard-0 is denied")
     summary = fleet.run()
-    assert summary.failed == {partition_key("s", EPOCH, "shard-0"): "shard-0 is gone"}
+    assert summary.failed == {partition_key("s", EPOCH, "shard-0"): "shard-0 is denied"}
     assert summary.records_delivered == 2
     counts = fleet.look.count_by_status()
     assert (counts[PartitionStatus.UNASSIGNED], counts[PartitionStatus.CLOSED]) == (1, 1)
 
 
 def test_what_fails_is_tried_again_and_then_rests_with_its_last_error(fleet: Fleet) -> None:
-    fleet.stream.shards["shard-0"].error = ShardNotFoundError("shard-0 is gone")
+    fleet.stream.shards["shard-0"].error = AccessDeniedError("shard-0 is denied")
     fleet.run()
     partition = fleet.look.get(partition_key("s", EPOCH, "shard-0"))
     assert partition is not None
-    assert (partition.attempts, partition.last_error) == (3, "shard-0 is gone")
+    assert (partition.attempts, partition.last_error) == (3, "shard-0 is denied")
     later = fleet.run()
     assert (later.failed, later.resting) == ({}, [partition.partition_key]), (
         "it rests, and the next job leaves it alone"

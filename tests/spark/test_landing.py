@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,25 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
-from airflow_provider_coordination.sources.kinesis.errors import KinesisUnavailableError, ShardNotFoundError
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard
-from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
+from airflow_provider_coordination.sources.kinesis.errors import (
+    AccessDeniedError,
+    KinesisUnavailableError,
+    ShardNotFoundError,
+)
+from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, ShardPage
+from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
+from airflow_provider_coordination.sources.kinesis.progress import ChildShard, batch_id
 from airflow_provider_coordination.spark import landing
 from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, deal, land_shard, token_of
 from tests.support.clock import ManualClock
+from tests.support.kinesis_server.clock import VirtualClock
+from tests.support.kinesis_server.engine import Engine
+from tests.support.kinesis_server.in_process import InProcessClient
+from tests.support.kinesis_server.limits import Limits
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+CLIENT: Any = None
+"""Nothing is asked of it where pages are given."""
 PLAN = ReadPlan(
     source_identifier="clicks|PARTITION",
     partition_key="s:1:shardId-000000000000",
@@ -78,7 +90,7 @@ def rows(landed: Landed) -> list[dict[str, Any]]:
 
 def test_records_land_in_one_file_with_the_documented_columns(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10, b"one"), a_record(11, b"two"), behind=5), a_page()]
-    landed = land_shard(None, options(tmp_path), PLAN)
+    landed = land_shard(CLIENT, options(tmp_path), PLAN)
     assert (landed.start, landed.end, landed.records, landed.bytes) == ("TRIM_HORIZON", "11", 2, 6)
     assert rows(landed)[0] == {
         "stream": "s",
@@ -95,7 +107,7 @@ def test_records_land_in_one_file_with_the_documented_columns(tmp_path: Path, pa
 
 def test_aggregated_records_are_told_apart_by_their_sub_sequence_number(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10, aggregate([("a", b"1"), ("b", b"2")])), a_record(11, b"plain")), a_page()]
-    found = rows(land_shard(None, options(tmp_path), PLAN))
+    found = rows(land_shard(CLIENT, options(tmp_path), PLAN))
     assert [(r["sequence_number"], r["sub_sequence_number"], r["partition_key"], r["data"]) for r in found] == [
         ("10", 0, "a", b"1"),
         ("10", 1, "b", b"2"),
@@ -105,25 +117,25 @@ def test_aggregated_records_are_told_apart_by_their_sub_sequence_number(tmp_path
 
 def test_the_file_name_carries_range_start_and_fencing_token(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10)), a_page()]
-    landed = land_shard(None, options(tmp_path), PLAN)
+    landed = land_shard(CLIENT, options(tmp_path), PLAN)
     assert Path(landed.file).name.startswith("TRIM_HORIZON.7.")
     assert token_of(landed.file) == 7
 
 
 def test_a_second_attempt_writes_a_file_of_its_own_for_the_same_batch(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10)), a_page()]
-    one, other = (land_shard(None, options(tmp_path), PLAN) for _ in range(2))
+    one, other = (land_shard(CLIENT, options(tmp_path), PLAN) for _ in range(2))
     assert one.file != other.file and one.batch_id == other.batch_id
 
 
 def test_an_empty_page_far_behind_is_read_over(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(behind=60_000), a_page(a_record(10), behind=0), a_page()]
-    assert land_shard(None, options(tmp_path), PLAN).records == 1
+    assert land_shard(CLIENT, options(tmp_path), PLAN).records == 1
 
 
 def test_a_shard_without_anything_new_gives_no_batch(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(read_at=NOON)]
-    landed = land_shard(None, options(tmp_path), PLAN)
+    landed = land_shard(CLIENT, options(tmp_path), PLAN)
     assert not landed.is_batch and landed.file == ""
     assert landed.read_until == NOON
     assert list(tmp_path.iterdir()) == []
@@ -131,66 +143,68 @@ def test_a_shard_without_anything_new_gives_no_batch(tmp_path: Path, pages: list
 
 def test_reading_stops_once_the_bytes_are_enough_but_never_within_a_page(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10, b"x" * 600), a_record(11, b"x" * 600), behind=9)]
-    landed = land_shard(None, options(tmp_path, max_bytes=1000), PLAN)
+    landed = land_shard(CLIENT, options(tmp_path, max_bytes=1000), PLAN)
     assert (landed.records, landed.end) == (2, "11")
     assert landed.read_until == NOON
 
 
-def test_reading_stops_when_its_time_is_over(tmp_path: Path, pages: list[Any]) -> None:
+def test_reading_stops_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
 
-    class Late(list[KinesisRecord]):
-        def __iter__(self) -> Iterator[KinesisRecord]:
-            clock.advance(11)
-            return super().__iter__()
+    def slowly(*arguments: object, **options: object) -> Iterator[ShardPage]:
+        for number in range(10, 13):
+            clock.advance(6)
+            yield a_page(a_record(number), behind=9)
+        raise AssertionError("it read on although its time was over")
 
-    late = a_page(a_record(10), behind=9)
-    pages += [
-        ShardPage(
-            records=Late(late.records),
-            millis_behind_latest=9,
-            end_of_shard=False,
-            children=(),
-            read_at=NOON,
-        )
-    ]
-    assert land_shard(None, options(tmp_path), PLAN, clock=clock).records == 1
+    monkeypatch.setattr(landing, "read_shard", slowly)
+    landed = land_shard(CLIENT, options(tmp_path), PLAN, clock=clock)
+    assert (landed.records, landed.seconds) == (2, 12)
 
 
 def test_a_last_page_may_carry_records_and_the_end(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10), end=True)]
-    landed = land_shard(None, options(tmp_path), PLAN)
+    landed = land_shard(CLIENT, options(tmp_path), PLAN)
     assert landed.end_of_shard and landed.records == 1
     assert [child.shard_id for child in landed.children] == ["c"]
 
 
 def test_a_shard_that_ends_without_a_record_is_still_a_batch(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(end=True)]
-    landed = land_shard(None, options(tmp_path), PLAN)
+    landed = land_shard(CLIENT, options(tmp_path), PLAN)
     assert landed.is_batch and landed.start == landed.end and landed.file == ""
 
 
 @pytest.mark.parametrize(
-    ("error", "passing"), [(KinesisUnavailableError("throttled"), True), (ShardNotFoundError("gone"), False)]
+    ("error", "passing"), [(KinesisUnavailableError("throttled"), True), (AccessDeniedError("denied"), False)]
 )
 def test_an_error_is_told_in_the_manifest_and_nothing_else_holds(
     tmp_path: Path, pages: list[Any], error: Exception, passing: bool
 ) -> None:
+    pages += [a_page(behind=9), error]
+    landed = land_shard(CLIENT, options(tmp_path), PLAN)
+    assert landed == Landed(partition_key=PLAN.partition_key, error=str(error), passing=passing)
+
+
+@pytest.mark.parametrize(
+    "error", [KinesisUnavailableError("away"), ShardNotFoundError("gone"), AccessDeniedError("no")]
+)
+def test_what_was_read_before_an_error_is_landed(tmp_path: Path, pages: list[Any], error: Exception) -> None:
     pages += [a_page(a_record(10), behind=9), error]
-    landed = land_shard(None, options(tmp_path), PLAN)
-    assert (landed.error, landed.passing, landed.is_batch) == (str(error), passing, False)
+    landed = land_shard(CLIENT, options(tmp_path), PLAN)
+    assert (landed.error, landed.records, landed.end, landed.end_of_shard) == (None, 1, "10", False)
 
 
 def test_a_place_that_cannot_be_written_is_told_in_the_manifest(tmp_path: Path, pages: list[Any]) -> None:
     (tmp_path / "file").write_text("")
     pages += [a_page(a_record(10)), a_page()]
-    landed = land_shard(None, options(tmp_path / "file"), PLAN)
+    landed = land_shard(CLIENT, options(tmp_path / "file"), PLAN)
     assert landed.error is not None and "landing in" in landed.error
 
 
 def test_a_manifest_row_survives_its_way_through_spark(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10, arrival=NOON - timedelta(seconds=1)), end=True)]
-    landed = land_shard(None, options(tmp_path), PLAN)
+    landed = land_shard(CLIENT, options(tmp_path), PLAN)
     assert read_settings(Landed, "row", json.loads(json.dumps(write_settings(landed)))) == landed
 
 
@@ -198,3 +212,271 @@ def test_a_manifest_row_survives_its_way_through_spark(tmp_path: Path, pages: li
 def test_shards_are_dealt_evenly_and_no_slot_is_empty(shards: int, slots: int, sizes: Sequence[int]) -> None:
     dealt = deal([PLAN] * shards, slots)
     assert [len(slot) for slot in dealt] == sizes
+
+
+# Against the service
+
+
+class Service:
+    """A stream of one shard, and what a slot makes of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.clock = VirtualClock(NOON)
+        self.engine = Engine(self.clock)
+        self.client = InProcessClient(self.engine)
+        self.root = root
+        self.client.create_stream(StreamName="s", ShardCount=1)
+
+    def put(self, *data: bytes) -> list[str]:
+        put = self.client.put_record
+        return [put(StreamName="s", Data=d, PartitionKey="k", ExplicitHashKey="0")["SequenceNumber"] for d in data]
+
+    def land(self, start: str = "TRIM_HORIZON", *, plan: dict[str, Any] | None = None, **changes: Any) -> Landed:
+        read = replace(PLAN, start=start, retention_seconds=86_400.0, **(plan or {}))
+        changed = options(self.root, **{"max_bytes": 2**30, **changes})
+        return land_shard(self.client, changed, read, clock=self.clock, sleep=self.clock.sleep)
+
+    def subscribed(self) -> dict[str, Any]:
+        arn = self.client.describe_stream_summary(StreamName="s")["StreamDescriptionSummary"]["StreamARN"]
+        consumer = self.client.register_stream_consumer(StreamARN=arn, ConsumerName="c")["Consumer"]
+        return {"consumer_arn": consumer["ConsumerARN"]}
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Service:
+    return Service(tmp_path)
+
+
+def payloads(landed: Landed) -> list[bytes]:
+    return [row["data"] for row in rows(landed)] if landed.file else []
+
+
+def test_a_consumer_is_sent_what_polling_would_have_read(service: Service) -> None:
+    service.put(b"1", aggregate([("a", b"2"), ("b", b"3")]))
+    polled = service.land()
+    sent = service.land(plan=service.subscribed())
+    assert rows(sent) == rows(polled)
+    assert replace(sent, file=polled.file, seconds=polled.seconds, read_until=polled.read_until) == polled
+    assert service.engine.stream("s").consumers["c"].subscriptions == {}
+
+
+def test_user_records_of_another_shard_are_left_out_and_counted(service: Service) -> None:
+    data = aggregate([("a", b"1"), ("b", b"2"), ("c", b"3")], ["0", str(2**127), "1"])
+    service.put(data, b"plain")
+    lower = {"ending_hash_key": str(2**127 - 1)}
+    landed = service.land(plan=lower)
+    assert [(row["sub_sequence_number"], row["data"]) for row in rows(landed)] == [(0, b"1"), (2, b"3"), (0, b"plain")]
+    assert (landed.records, landed.filtered) == (3, 1)
+    everything = service.land(plan=lower, filter_by_hash_range=False)
+    assert (payloads(everything), everything.filtered) == ([b"1", b"2", b"3", b"plain"], 0)
+
+
+def test_an_aggregate_that_belongs_elsewhere_whole_moves_the_position_without_a_file(service: Service) -> None:
+    [number] = service.put(aggregate([("a", b"1")], [str(2**127)]))
+    landed = service.land(plan={"ending_hash_key": "5"})
+    assert (landed.is_batch, landed.file, landed.end, landed.filtered) == (True, "", number, 1)
+    assert landed.last_arrival is None
+
+
+def test_a_position_inside_an_aggregate_goes_on_with_its_next_user_record(service: Service) -> None:
+    packed = aggregate([("a", b"1"), ("b", b"2"), ("c", b"3")])
+    one, _, three = service.put(packed, b"x", packed)
+    landed = service.land(f"{one}:1")
+    assert [(row["sub_sequence_number"], row["data"]) for row in rows(landed)][:3] == [(2, b"3"), (0, b"x"), (0, b"1")]
+    assert service.land(f"{one}:2").records == 4
+    assert service.land(f"{one}:7").records == 4
+    assert payloads(service.land(f"{three}:1")) == [b"3"]
+    # The last user record of all: the position still moves, so that it is not read for ever.
+    last = service.land(f"{three}:2")
+    assert (last.is_batch, last.end, last.file) == (True, three, "")
+
+
+def test_a_plain_record_is_its_own_only_user_record(service: Service) -> None:
+    number, _ = service.put(b"1", b"2")
+    assert payloads(service.land(f"{number}:0")) == [b"2"]
+
+
+def test_a_checkpoint_that_was_trimmed_is_a_gap_and_nothing_is_landed(service: Service) -> None:
+    [first] = service.put(b"1")
+    since = service.clock.now()
+    service.clock.advance(3600)
+    service.put(b"lost")
+    service.clock.advance(86_400 - 1800)
+    [later] = service.put(b"2")
+    service.clock.advance(1801)
+
+    landed = service.land(first, plan={"delivered_until": since})
+
+    assert landed.gap is not None and landed.error is not None
+    assert (landed.gap.after, landed.gap.before, landed.gap.since) == (first, later, since)
+    assert (landed.is_batch, landed.file, landed.passing) == (False, "", False)
+    for part in ("stream 's'", "shard 'shardId-000000000000'", first, later, "airflow-coordination reset"):
+        assert part in landed.error
+    assert list(service.root.rglob("*.parquet")) == []
+
+
+def test_behind_a_gap_reading_goes_on_where_it_may(service: Service) -> None:
+    [first] = service.put(b"1")
+    since = service.clock.now()
+    service.clock.advance(2 * 86_400)
+    [later] = service.put(b"2")
+    landed = service.land(first, plan={"delivered_until": since}, on_data_loss="reset")
+    assert landed.gap is not None and landed.gap.before == later
+    assert (landed.start, landed.end, payloads(landed)) == (first, later, [b"2"])
+    assert landed.batch_id == batch_id(PLAN.source_identifier, PLAN.partition_key, first, later)
+
+
+def test_a_checkpoint_that_is_still_there_after_a_long_pause_is_no_gap(service: Service) -> None:
+    service.client.increase_stream_retention_period(StreamName="s", RetentionPeriodHours=168)
+    first, _ = service.put(b"1", b"2")
+    since = service.clock.now()
+    service.clock.advance(2 * 86_400)
+    landed = service.land(first, plan={"delivered_until": since})
+    assert (payloads(landed), landed.gap, landed.error) == ([b"2"], None, None)
+
+
+def test_a_stream_that_was_idle_but_looked_at_is_no_gap(service: Service) -> None:
+    [first] = service.put(b"1")
+    service.clock.advance(3 * 86_400)
+    looked_at = service.clock.now()
+    service.clock.advance(60)
+    service.put(b"2")
+    landed = service.land(first, plan={"delivered_until": looked_at})
+    assert (payloads(landed), landed.gap) == ([b"2"], None)
+
+
+def test_a_child_that_nobody_read_within_the_retention_is_a_gap(service: Service) -> None:
+    since = service.clock.now()
+    service.clock.advance(2 * 86_400)
+    assert service.land(plan={"delivered_until": since}).gap is not None
+    assert service.land(plan={"delivered_until": service.clock.now()}).gap is None
+    assert service.land().gap is None
+
+
+def test_a_shard_that_is_gone_unread_is_a_gap_without_an_end(service: Service) -> None:
+    [number] = service.put(b"1")
+    service.client.split_shard(StreamName="s", ShardToSplit=PLAN.shard_id, NewStartingHashKey=str(2**127))
+    service.engine.expire_shard("s", PLAN.shard_id)
+    since = service.clock.now() - timedelta(days=2)
+    for policy in ("fail", "reset"):
+        landed = service.land(number, plan={"delivered_until": since}, on_data_loss=policy)
+        assert landed.gap is not None and landed.error is not None
+        assert (landed.gap.after, landed.gap.before, landed.gap.since) == (number, None, since)
+        assert not landed.passing and "shard sync" in landed.error
+
+
+def test_a_checkpoint_of_another_stream_is_refused_by_name(service: Service) -> None:
+    service.client.create_stream(StreamName="other", ShardCount=2)
+    number = service.client.put_record(
+        StreamName="other", Data=b"x", PartitionKey="k", ExplicitHashKey=str(2**128 - 1)
+    )["SequenceNumber"]
+    landed = service.land(number, plan={"delivered_until": service.clock.now()})
+    assert landed.error is not None and "stream 's' shard 'shardId-000000000000'" in landed.error
+    assert "another stream" in landed.error
+    assert (landed.gap, landed.passing) == (None, False)
+
+
+def test_a_closed_and_empty_shard_ends_also_from_an_instant_after_its_end(service: Service) -> None:
+    service.client.split_shard(StreamName="s", ShardToSplit=PLAN.shard_id, NewStartingHashKey=str(2**127))
+    service.clock.advance(60)
+    for start in ("TRIM_HORIZON", at_timestamp(service.clock.now())):
+        landed = service.land(start)
+        assert (landed.is_batch, landed.end_of_shard, landed.end, landed.file) == (True, True, start, "")
+        assert len(landed.children) == 2
+
+
+@pytest.mark.parametrize("fan_out", [False, True], ids=["polling", "fan-out"])
+def test_a_stop_is_exact_and_the_same_every_time(service: Service, fan_out: bool) -> None:
+    service.put(b"1")
+    service.clock.advance(10)
+    service.put(b"2")
+    stop = service.clock.now()
+    service.put(b"3")
+    service.clock.advance(10)
+    service.put(b"4")
+    plan = service.subscribed() if fan_out else {}
+    one = service.land(plan=plan, stop_at=stop)
+    service.clock.advance(10)
+    other = service.land(plan=plan, stop_at=stop)
+    assert payloads(one) == payloads(other) == [b"1"]
+    assert one.batch_id == other.batch_id and one.at_stop
+    rest = service.land(
+        one.end, plan={**plan, "delivered_until": stop}, stop_at=service.clock.now() - timedelta(seconds=5)
+    )
+    assert (payloads(rest), rest.at_stop) == ([b"2", b"3", b"4"], True)
+
+
+def test_a_stop_in_the_future_is_reached_once_it_has_passed(service: Service) -> None:
+    service.put(b"1")
+    stop = service.clock.now() + timedelta(minutes=1)
+    early = service.land(stop_at=stop)
+    assert (payloads(early), early.at_stop) == ([b"1"], False)
+    service.clock.advance(65)
+    late = service.land(early.end, plan={"delivered_until": stop}, stop_at=stop)
+    assert (late.is_batch, late.at_stop, late.read_until) == (False, True, stop)
+
+
+def test_what_begins_at_the_stop_is_there_without_reading(service: Service) -> None:
+    stop = service.clock.now()
+    service.put(b"1")
+    landed = service.land(at_timestamp(stop), stop_at=stop)
+    assert (landed.at_stop, landed.is_batch, service.engine.calls["GetRecords"]) == (True, False, 0)
+
+
+def test_a_shard_is_read_at_full_speed_without_being_throttled(service: Service) -> None:
+    service.put(*[b"x" * (2**20 - 1)] * 24)
+    service.engine.limits = Limits.real()
+    landed = service.land(seconds=60.0)
+    assert (landed.records, landed.throttled) == (24, 0)
+    assert 10 <= landed.seconds <= 16
+
+
+def test_a_shard_whose_budget_others_use_up_says_so(service: Service) -> None:
+    service.put(b"1")
+    service.engine.faults.throttle("GetRecords", times=None)
+    landed = service.land(seconds=60.0)
+    assert (landed.error, landed.is_batch, landed.read_until) == (None, False, None)
+    assert landed.throttled > 5
+    assert landed.seconds <= 60
+
+
+def test_a_throttled_round_returns_what_it_has(service: Service) -> None:
+    service.put(*[b"x" * (2**20 - 1)] * 12)
+    service.engine.faults.throttle("GetRecords", after=1, times=None)
+    landed = service.land(seconds=20.0)
+    assert landed.error is None and landed.records > 0
+
+
+def test_the_round_says_what_a_person_should_know(caplog: pytest.LogCaptureFixture) -> None:
+    landing.warn_of([Landed(partition_key="p", filtered=3, throttled=2), Landed(partition_key="q")])
+    filtered, throttled = [record.getMessage() for record in caplog.records]
+    assert "partition p: 3 user records" in filtered and "filter_by_hash_range=False" in filtered
+    assert "partition p: 2 reads were throttled" in throttled and "consumer_name" in throttled
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda faults: faults.reset("GetRecords", times=3),
+        lambda faults: faults.lose_answer("GetRecords", times=3),
+        lambda faults: faults.fail("GetRecords", times=3),
+        lambda faults: faults.fail("GetShardIterator", times=3),
+        lambda faults: faults.expire_iterator(times=3),
+        lambda faults: faults.slow("GetRecords", 2, times=1),
+    ],
+    ids=["reset", "answer lost", "failed", "no iterator", "expired", "slow"],
+)
+def test_what_passes_is_outlasted(service: Service, harm: Any) -> None:
+    service.put(b"1", b"2")
+    harm(service.engine.faults)
+    landed = service.land(seconds=30.0)
+    assert (payloads(landed), landed.error) == ([b"1", b"2"], None)
+
+
+@pytest.mark.parametrize("harm", [lambda faults: faults.deny("GetRecords"), lambda faults: faults.kms()])
+def test_a_shard_that_may_not_be_read_fails_alone(service: Service, harm: Any) -> None:
+    service.put(b"1")
+    harm(service.engine.faults)
+    landed = service.land()
+    assert landed.error is not None and "access refused" in landed.error and not landed.passing
+    assert payloads(service.land()) == [b"1"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.coordinator import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 from airflow_provider_coordination.stores import StoreSettings
@@ -18,7 +19,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SETTINGS = IngestSettings(
     source="clicks",
     owner="owner",
-    stream="clicks",
+    streams=("clicks",),
     output="/data/clicks",
     expires_at=NOW + timedelta(hours=1),
     store=StoreSettings(url="postgresql://u:hush@host/db"),
@@ -93,7 +94,8 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"stream": ""}, "'stream' must not be empty"),
+        ({"streams": []}, "'streams' must not be empty"),
+        ({"streams": ["a", "a"]}, "'streams' must name each stream once"),
         ({"workers": 0}, "'workers' must be positive; got 0"),
         ({"max_duration_seconds": -1.0}, "'max_duration_seconds' must be positive"),
         ({"idle_seconds": -1.0}, "'idle_seconds' must not be negative"),
@@ -114,12 +116,17 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
         ({"downstream": tuple(map(str, range(100)))}, "1 sinks and 100 handles are too many"),
         ({"transform": "module"}, "transform 'module' is not of the form 'module:function'"),
         ({"transform": ":f"}, "is not of the form"),
-        ({"ownership_timeout_seconds": 10.0}, "at least four times the margin"),
+        ({"ownership_timeout_seconds": 3.9 * SETTINGS.safety_margin_seconds}, "at least four times the margin"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         replace(SETTINGS, **changes).check()
+
+
+def test_a_job_runs_its_leases_by_the_defaults_of_the_coordinator_unless_told_otherwise() -> None:
+    assert SETTINGS.ownership_timeout_seconds == DEFAULT_OWNERSHIP_TIMEOUT.total_seconds()
+    assert SETTINGS.safety_margin_seconds == DEFAULT_SAFETY_MARGIN.total_seconds()
 
 
 def test_raw_batches_wait_below_the_output_unless_told_otherwise() -> None:

@@ -9,6 +9,7 @@ from airflow_provider_coordination.spark.stopping import StopConditions
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BEFORE, AFTER = START - timedelta(seconds=1), START + timedelta(seconds=1)
+AT_STOP = "everything that arrived before 2026-01-01T00:00:00Z is delivered"
 CAUGHT_UP = "everything that was there at the start is delivered"
 
 
@@ -36,6 +37,10 @@ def reason(conditions: dict[str, Any], **seen: Any) -> str | None:
         ({"until_caught_up": True}, {"acquired": True}, None),
         ({"until_caught_up": True}, {"read_until": []}, "no partition is available"),
         ({"until_caught_up": True}, {"read_until": [], "acquired": True}, None),
+        ({"stop_at": START, "until_caught_up": True}, {"read_until": [AFTER, AFTER], "at_stop": 1}, None),
+        ({"stop_at": START}, {"read_until": [AFTER, None], "at_stop": 2}, AT_STOP),
+        ({"stop_at": START}, {"read_until": [AFTER], "at_stop": 1, "acquired": True}, None),
+        ({"stop_at": START}, {"read_until": []}, "no partition is available"),
     ],
 )
 def test_a_job_ends_when_a_condition_holds(

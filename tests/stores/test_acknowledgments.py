@@ -18,7 +18,8 @@ from airflow_provider_coordination.coordination.metrics import MetricTotals
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.sources.batches import SourceBatches
-from airflow_provider_coordination.sources.kinesis.progress import TRIM_HORIZON, ShardProgress
+from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from tests.support.batches import HOUR, a_batch, a_child, a_shard, begin_delivery, end_shard, shard_key
 from tests.support.clock import ManualClock
 

@@ -12,7 +12,8 @@ import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.kinesis.progress import TRIM_HORIZON, ShardProgress
+from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.support.batches import a_batch, a_shard, begin_delivery, shard_key
 

@@ -16,20 +16,26 @@ import pyarrow.dataset as ds
 
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.sources.kinesis.leases import partition_key
+from airflow_provider_coordination.sources.kinesis.keys import partition_key
+from airflow_provider_coordination.sources.kinesis.positions import parse_position
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress
 from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
+from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
 from airflow_provider_coordination.spark import ingestion, landing
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery, PublishLanded
-from airflow_provider_coordination.spark.ingestion import Ingestion, Summary
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land_shard
 from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.streams import Streams
+from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 
 EPOCH = 7
+STREAM = StreamDescription(name="s", creation_epoch=EPOCH, open_shards=0, retention_hours=24)
 PHASES = ["landed", "recorded", "delivering", "delivered"]
 
 
@@ -76,11 +82,13 @@ class FakeStream:
                 for s in born
             )
 
-    def read(self, client: object, stream: str, shard_id: str, start: str, **options: object) -> Iterator[ShardPage]:
+    def read(
+        self, client: object, stream: str, shard_id: str, start: str, *, inclusive: bool = False, **options: object
+    ) -> Iterator[ShardPage]:
         shard = self.shards[shard_id]
         if shard.error:
             raise shard.error
-        left = [r for r in shard.records if start == "TRIM_HORIZON" or int(r.sequence_number) > int(start)]
+        left = [record for record in shard.records if _follows(record, start, inclusive)]
         while True:
             page, left = left[:3], left[3:]
             ends = not left and shard.children is not None
@@ -93,6 +101,15 @@ class FakeStream:
             )
             if ends:
                 return
+
+
+def _follows(record: KinesisRecord, start: str, inclusive: bool) -> bool:
+    position = parse_position(start)
+    if position.timestamp is not None:
+        return record.approximate_arrival_timestamp >= position.timestamp
+    if position.sequence_number is None:
+        return True
+    return int(record.sequence_number) + inclusive > int(position.sequence_number)
 
 
 class Crash(BaseException):
@@ -110,6 +127,11 @@ class MortalStore(InMemoryStore):
         if self.dead:
             raise Crash
         return super().transact(**changes)
+
+    def delete(self, partition: Partition) -> None:
+        if self.dead:
+            raise Crash
+        super().delete(partition)
 
 
 class LaterClock(SystemClock):
@@ -157,6 +179,7 @@ class Fleet:
         delivery: Delivery | None = None,
         store: CoordinationStore | None = None,
         bad_records: BadRecords | None = None,
+        stop: threading.Event | None = None,
         **changes: Any,
     ) -> Summary:
         """Run a job to its end, within `without_spark`; an observer that raises `Crash` kills it where it stands."""
@@ -167,7 +190,7 @@ class Fleet:
             **{
                 "source": "clicks",
                 "owner": f"job-{self.jobs}",
-                "stream": "s",
+                "streams": ["s"],
                 "output": str(self.folder),
                 "expires_at": datetime.now(UTC) + timedelta(hours=1),
                 "store": StoreSettings(store="in_memory"),
@@ -189,8 +212,8 @@ class Fleet:
             None,  # type: ignore[arg-type]
             self.coordinator(job_settings.owner, store),
             delivery or PublishLanded(job_settings.output, keep=bool(job_settings.downstream)),
-            creation_epoch=EPOCH,
-            stop=threading.Event(),
+            streams=Streams([STREAM.name], lambda name: STREAM),
+            stop=stop or threading.Event(),
             bad_records=bad_records,
             observer=dying,
         )

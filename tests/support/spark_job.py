@@ -147,7 +147,7 @@ class Pipeline:
         settings = IngestSettings(
             source="clicks",
             owner=f"owner-{uuid.uuid4().hex[:8]}",
-            stream=self.stream,
+            streams=(self.stream,),
             output=str(self.output),
             expires_at=datetime.now(UTC) + timedelta(hours=1),
             store=StoreSettings(url=self.url),

@@ -2,22 +2,29 @@
 
 An aggregate is one Kinesis record that carries many user records: a magic number, a protobuf message, and
 the MD5 digest of that message. Everything that is not exactly that passes through unchanged as the one
-record it is; nothing is ever dropped. Where the Kinesis Client Library keeps a part of an aggregate that
-turns out bad half-way, or emits nothing for one that holds no user record, this module passes the whole
-of it through.
+record it is. Where the Kinesis Client Library keeps a part of an aggregate that turns out bad half-way, or
+emits nothing for one that holds no user record, this module passes the whole of it through.
+
+After a resharding a producer that does not know it yet puts user records of two shards into one aggregate.
+Each of them belongs to the shard that takes its hash key; one that lies in another shard's aggregate can be
+left out. Where the Kinesis Client Library leaves out the whole aggregate for one such user record, this
+module leaves out that user record alone, and counts it.
 
 The message is parsed here, by hand, because this runs for every user record and needs no protobuf library
-for it.
+for it. `user_records` does the same for whole pages at once, faster.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 UserRecord = tuple[int, str, bytes]
 """Sub-sequence number (0, 1, 2, … within its Kinesis record), partition key, data. A tuple for speed."""
 
+HASH_KEYS = 2**128
+"""How many hash keys there are, from 0 on."""
 MAGIC = b"\xf3\x89\x9a\xc2"
 DIGEST_BYTES = 16
 
@@ -31,11 +38,37 @@ _RECORD_EXPLICIT_HASH_KEY_INDEX = 2 << 3 | 0
 _RECORD_DATA = 3 << 3 | 2
 _SMALLEST_RECORD_BYTES = 4  # an index and empty data
 _LONGEST_IN_TWO_BYTES = (1 << 14) - 1
+_LONGEST_HASH_KEY = 100  # leading zeros are allowed, but not without end
 _NOT_GIVEN = -1
 
 
 class _MalformedError(Exception):
     """The message is not an AggregatedRecord."""
+
+
+@dataclass(frozen=True)
+class HashKeyRange:
+    """The hash keys that a shard takes.
+
+    :param first: the first one.
+    :param last: the last one.
+    """
+
+    first: int
+    last: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is no other hash key."""
+        return self.first <= 0 and self.last >= HASH_KEYS - 1
+
+    def __contains__(self, hash_key: int) -> bool:
+        return self.first <= hash_key <= self.last
+
+
+def hash_key_of(partition_key: str) -> int:
+    """Return the hash key that Kinesis gives a record of this partition key: its MD5 as a number."""
+    return int.from_bytes(_digest(partition_key.encode()), "big")
 
 
 def is_aggregated(data: bytes) -> bool:
@@ -45,7 +78,7 @@ def is_aggregated(data: bytes) -> bool:
     """
     if not data.startswith(MAGIC) or len(data) <= len(MAGIC) + DIGEST_BYTES:
         return False
-    return _digest(data[len(MAGIC) : -DIGEST_BYTES]) == data[-DIGEST_BYTES:]
+    return _digest(memoryview(data)[len(MAGIC) : -DIGEST_BYTES]) == data[-DIGEST_BYTES:]
 
 
 def expand(data: bytes, partition_key: str) -> list[UserRecord]:
@@ -54,36 +87,83 @@ def expand(data: bytes, partition_key: str) -> list[UserRecord]:
     :param data: the record's data.
     :param partition_key: the record's own partition key, which a record that is no valid aggregate keeps.
     """
+    return expand_within(data, partition_key, None)[0]
+
+
+def expand_within(data: bytes, partition_key: str, hash_keys: HashKeyRange | None) -> tuple[list[UserRecord], int]:
+    """Return the user records of a Kinesis record that belong to its shard, and how many do not.
+
+    Each keeps its sub-sequence number. A record that is no valid aggregate belongs to the shard it lies in.
+
+    :param data: the record's data.
+    :param partition_key: the record's own partition key, which a record that is no valid aggregate keeps.
+    :param hash_keys: those of the shard; None, or all there are, keeps every user record.
+    """
     if not is_aggregated(data):
-        return [(0, partition_key, data)]
+        return [(0, partition_key, data)], 0
     try:
-        return _user_records(data[len(MAGIC) : -DIGEST_BYTES])
+        parsed = _parse(data[len(MAGIC) : -DIGEST_BYTES])
+        keys = list(map(parsed.keys.__getitem__, parsed.key_indices))
     except (_MalformedError, IndexError, UnicodeDecodeError):
         # IndexError: the message ends too early, or an index points beyond the table of keys.
-        return [(0, partition_key, data)]
+        return [(0, partition_key, data)], 0
+    records = list(zip(range(len(keys)), keys, parsed.payloads, strict=True))
+    if hash_keys is None or hash_keys.is_whole:
+        return records, 0
+    belongs = belonging(hash_keys)
+    given = parsed.given_hash_keys
+    kept = [
+        record for record in records if (given[record[0]] in hash_keys if record[0] in given else belongs(record[1]))
+    ]
+    return kept, len(records) - len(kept)
 
 
-def aggregate(records: Sequence[tuple[str, bytes]]) -> bytes:
+def belonging(hash_keys: HashKeyRange) -> Callable[[str], bool]:
+    """Return what tells whether a partition key belongs to a shard; it remembers the keys it was asked about.
+
+    :param hash_keys: those of the shard.
+    """
+    known: dict[str, bool] = {}
+
+    def belongs(partition_key: str) -> bool:
+        answer = known.get(partition_key)
+        if answer is None:
+            answer = known[partition_key] = hash_key_of(partition_key) in hash_keys
+        return answer
+
+    return belongs
+
+
+def aggregate(records: Sequence[tuple[str, bytes]], explicit_hash_keys: Sequence[str | None] = ()) -> bytes:
     """Return the data of one Kinesis record that carries these user records.
 
     How much fits into a Kinesis record (1 MiB, unless the stream allows more) is the caller's to watch.
 
     :param records: partition key and data of each, at least one.
-    :raises ValueError: if there is none.
+    :param explicit_hash_keys: of each, a decimal number or None; those that are not given have none.
+    :raises ValueError: if there is no record, or a hash key for none.
     """
     if not records:
         raise ValueError("an aggregate needs at least one user record")
+    if len(explicit_hash_keys) > len(records):
+        raise ValueError(f"{len(explicit_hash_keys)} explicit hash keys are given for {len(records)} user records")
+    given = [*explicit_hash_keys, *[None] * (len(records) - len(explicit_hash_keys))]
     indices = {key: index for index, key in enumerate(dict.fromkeys(key for key, _ in records))}
+    hash_indices = {key: index for index, key in enumerate(dict.fromkeys(key for key in given if key is not None))}
     message = bytearray()
     for key in indices:
         message += _field(_PARTITION_KEY, key.encode())
-    for key, payload in records:
+    for key in hash_indices:
+        message += _field(_EXPLICIT_HASH_KEY, key.encode())
+    for (key, payload), hash_key in zip(records, given, strict=True):
         index = bytes((_RECORD_PARTITION_KEY_INDEX,)) + _varint(indices[key])
+        if hash_key is not None:
+            index += bytes((_RECORD_EXPLICIT_HASH_KEY_INDEX,)) + _varint(hash_indices[hash_key])
         message += _field(_RECORD, index + _field(_RECORD_DATA, payload))
     return MAGIC + bytes(message) + _digest(message)
 
 
-def _digest(message: bytes | bytearray) -> bytes:
+def _digest(message: bytes | bytearray | memoryview) -> bytes:
     return hashlib.md5(message, usedforsecurity=False).digest()
 
 
@@ -100,11 +180,27 @@ def _varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def _user_records(message: bytes) -> list[UserRecord]:
+@dataclass
+class _Message:
+    """An AggregatedRecord.
+
+    :param keys: the table of partition keys.
+    :param key_indices: of each user record, where its key stands in the table.
+    :param payloads: of each user record.
+    :param given_hash_keys: of each user record that has one, by its sub-sequence number.
+    """
+
+    keys: list[str]
+    key_indices: list[int]
+    payloads: list[bytes]
+    given_hash_keys: dict[int, int]
+
+
+def _parse(message: bytes) -> _Message:
     """Parse an AggregatedRecord; its tables of keys may stand before or after the records that use them."""
     keys: list[str] = []
-    hash_keys = 0
-    highest_hash_key_index = _NOT_GIVEN
+    hash_keys: list[int] = []
+    hash_key_indices: dict[int, int] = {}
     key_indices: list[int] = []
     payloads: list[bytes] = []
     size = len(message)
@@ -145,16 +241,25 @@ def _user_records(message: bytes) -> list[UserRecord]:
         tag, start, position = _any_field(message, position, size)
         if tag == _RECORD:
             key_index, hash_key_index, payload = _record(message, start, position)
-            highest_hash_key_index = max(highest_hash_key_index, hash_key_index)
+            if hash_key_index != _NOT_GIVEN:
+                hash_key_indices[len(payloads)] = hash_key_index
             key_indices.append(key_index)
             payloads.append(payload)
         elif tag == _PARTITION_KEY:
             keys.append(message[start:position].decode())
         elif tag == _EXPLICIT_HASH_KEY:
-            hash_keys += 1
-    if highest_hash_key_index >= hash_keys or not payloads:
+            hash_keys.append(_hash_key(message[start:position]))
+    if not payloads:
         raise _MalformedError
-    return list(zip(range(len(payloads)), map(keys.__getitem__, key_indices), payloads, strict=True))
+    given = {number: hash_keys[index] for number, index in hash_key_indices.items()}
+    return _Message(keys, key_indices, payloads, given)
+
+
+def _hash_key(text: bytes) -> int:
+    """Return an explicit hash key, which is a decimal number."""
+    if not text.isdigit() or len(text) > _LONGEST_HASH_KEY or (number := int(text)) >= HASH_KEYS:
+        raise _MalformedError
+    return number
 
 
 def _record(message: bytes, position: int, end: int) -> tuple[int, int, bytes]:

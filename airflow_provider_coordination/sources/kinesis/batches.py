@@ -8,13 +8,19 @@ finish in the same moment cannot both leave the child to the other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from airflow_provider_coordination.coordination.batches import Lookup, Progress, Settlement
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.kinesis.leases import parse_partition_key, partition_key
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress
+from airflow_provider_coordination.sources.kinesis.keys import sibling_key
+from airflow_provider_coordination.sources.kinesis.progress import (
+    ChildShard,
+    ProgressFormatError,
+    ShardProgress,
+    start_of_child,
+)
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +51,10 @@ class ShardBatches:
             progress=after.to_mapping(),
             moved=len(after.landed) < len(before.landed),
             finished=finished,
-            pending=_pending(after),
+            pending=pending_sets(after),
             create={
-                _sibling_key(partition.partition_key, child.shard_id): _first(after.stream, child) for child in ready
+                sibling_key(partition.partition_key, child.shard_id): _first(before, after, child, parents)
+                for child in ready
             },
             unchanged=[parent for parent in parents.values() if parent is not None],
         )
@@ -55,20 +62,39 @@ class ShardBatches:
     def undelivered(self, partition: Partition, batch_id: str) -> Settlement:
         """See `BatchLedger.undelivered`."""
         after = ShardProgress.from_mapping(partition.progress).rejected(batch_id)
-        return Settlement(progress=after.to_mapping(), pending=_pending(after))
+        return Settlement(progress=after.to_mapping(), pending=pending_sets(after))
 
 
-def _pending(progress: ShardProgress) -> list[str]:
+def pending_sets(progress: ShardProgress) -> list[str]:
+    """Return the acknowledgment sets that a shard's batches wait for."""
     return [batch.acknowledgment_set for batch in progress.landed if batch.acknowledgment_set is not None]
 
 
-def _first(stream: str, child: ChildShard) -> Mapping[str, Any]:
-    return ShardProgress.first(stream, child).to_mapping()
+def _first(
+    before: ShardProgress, parent: ShardProgress, child: ChildShard, others: Mapping[str, Partition | None]
+) -> Mapping[str, Any]:
+    # It was born after the last record that its parent is known to hold, so nothing in it is older.
+    known = [before.delivered_until, *(batch.last_arrival for batch in before.landed)]
+    checkpoint, epoch = start_of_child([parent, *_readable(others.get(name) for name in child.parent_shard_ids)])
+    return ShardProgress.first(
+        parent.stream,
+        child,
+        checkpoint=checkpoint,
+        delivered_until=max((instant for instant in known if instant), default=None),
+        epoch=epoch,
+    ).to_mapping()
+
+
+def _readable(partitions: Iterable[Partition | None]) -> Iterator[ShardProgress]:
+    for partition in partitions:
+        if partition is not None:
+            with suppress(ProgressFormatError):
+                yield ShardProgress.from_mapping(partition.progress)
 
 
 def _other_parents(key: str, progress: ShardProgress, lookup: Lookup) -> dict[str, Partition | None]:
     names = {parent for child in progress.children for parent in child.parent_shard_ids} - {progress.shard_id}
-    return {name: lookup(_sibling_key(key, name)) for name in sorted(names)}
+    return {name: lookup(sibling_key(key, name)) for name in sorted(names)}
 
 
 def _is_ready(child: ChildShard, finished: str, parents: Mapping[str, Partition | None]) -> bool:
@@ -84,8 +110,3 @@ def _is_ready(child: ChildShard, finished: str, parents: Mapping[str, Partition 
             log.info("child shard %s waits for its other parent %s", child.shard_id, name)
             return False
     return True
-
-
-def _sibling_key(key: str, shard_id: str) -> str:
-    parsed = parse_partition_key(key)
-    return partition_key(parsed.stream, parsed.creation_epoch, shard_id)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
 
 from airflow_provider_coordination.aws import AwsSettings, aws_client
@@ -32,6 +34,18 @@ class KinesisClient(Protocol):
         """Return one page of a shard's records."""
         ...
 
+    def describe_stream_consumer(self, **request: Any) -> Mapping[str, Any]:
+        """Return what a registered consumer is and in which state."""
+        ...
+
+    def register_stream_consumer(self, **request: Any) -> Mapping[str, Any]:
+        """Register a consumer with a stream."""
+        ...
+
+    def subscribe_to_shard(self, **request: Any) -> Mapping[str, Any]:
+        """Let a shard's records be sent, for five minutes at most."""
+        ...
+
 
 def kinesis_client(settings: AwsSettings) -> KinesisClient:
     """Return a client of Kinesis; see `aws_client`.
@@ -41,3 +55,15 @@ def kinesis_client(settings: AwsSettings) -> KinesisClient:
     """
     client: KinesisClient = aws_client(settings, "kinesis")
     return client
+
+
+def answered_at(answer: Mapping[str, Any]) -> datetime | None:
+    """Return when an answer was given, by the clock of the service (aware, UTC, whole seconds); None if not told.
+
+    :param answer: as boto3 returns it, or as its errors carry it.
+    """
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    try:
+        return parsedate_to_datetime(headers["date"]).astimezone(UTC)
+    except (KeyError, TypeError, ValueError):
+        return None

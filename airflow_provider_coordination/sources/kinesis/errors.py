@@ -34,6 +34,10 @@ class AccessDeniedError(ConfigurationError):
     """The credentials are refused, or do not allow the call."""
 
 
+class StreamGoneError(SourceError):
+    """The stream that a partition belongs to was deleted since; another one may have its name."""
+
+
 class StreamNotReadyError(SourceError):
     """The stream is still being created."""
 
@@ -52,6 +56,18 @@ class PositionRefusedError(SourceError):
 
 class KinesisUnavailableError(SourceError):
     """Kinesis did not answer, or went on refusing with an error that passes, beyond every retry."""
+
+
+class QuotaExceededError(KinesisUnavailableError):
+    """An operation was called more often than its quota allows."""
+
+
+class IncompleteListingError(KinesisUnavailableError):
+    """The listed shards do not take every hash key once, as those of any instant do."""
+
+
+class ThrottledError(KinesisUnavailableError):
+    """A shard is read more than it allows; by whom, Kinesis does not say."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +152,12 @@ def _refusal(error: ClientError, call: Call) -> CoordinationError:
         return ConfigurationError(f"{call}: {said}; check the stream's name")
     if code in _BAD_REQUEST_CODES:
         return PositionRefusedError(f"{call}: {said}; was the position stored for another stream of this name?")
-    return KinesisUnavailableError(f"{call}: {said}; it went on failing after every retry")
+    unavailable = KinesisUnavailableError
+    if code == "LimitExceededException":
+        unavailable = QuotaExceededError
+    elif code == "ProvisionedThroughputExceededException":
+        unavailable = ThrottledError
+    return unavailable(f"{call}: {said}; it went on failing after every retry")
 
 
 def _not_found(call: Call, said: str) -> CoordinationError:

@@ -1,26 +1,33 @@
 """What the leases of the Kinesis Client Library become here. Pure decisions, no I/O.
 
 The rule: no record is lost and none is delivered twice without being told. Whatever cannot be carried over exactly is
-refused, shard by shard, with the reason and the way out. A shard that has no lease, but a descendant that has one, was
-worked off and cleaned up: it becomes COMPLETED, as the library itself takes it. A shard that nothing was read from and
-whose parent is not finished gets no partition: it gets one when its parent is finished, as always here.
+refused, shard by shard, with the reason and the way out. A checkpoint inside an aggregated record is carried over as it
+is: the user records up to and including its sub-sequence number are processed. LATEST becomes the instant of the
+import: the library, started again, would skip what is there as well, but here nothing is skipped that arrives from then
+on. A shard that has no lease, but a descendant that has one, was worked off and cleaned up: it becomes COMPLETED, as
+the library itself takes it. A shard that nothing was read from and whose parent is not finished gets no partition: it
+gets one when its parent is finished, as always here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 
 from airflow_provider_coordination.sources.kinesis.kcl_leases import StreamLeases, shard_of
 from airflow_provider_coordination.sources.kinesis.kcl_table import (
+    AT_TIMESTAMP,
+    LATEST,
     SHARD_END,
     TRIM_HORIZON,
     KclLease,
     LeaseTable,
     UnreadableItem,
 )
+from airflow_provider_coordination.sources.kinesis.positions import Position, at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import Shard, StreamDescription
 
@@ -80,6 +87,12 @@ class ShardPlan:
         """Whether something would be missing, or doubled, if the import went on without it."""
         return self.becomes in (Becomes.REFUSED, Becomes.LOST)
 
+    @property
+    def is_from_now_on(self) -> bool:
+        """Whether it was at LATEST, and is read from the instant of the import on."""
+        began = self.progress.checkpoint if self.progress is not None and self.becomes is Becomes.PARTITION else ""
+        return self.kcl_checkpoint == LATEST and began.startswith(AT_TIMESTAMP)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImportPlan:
@@ -100,6 +113,11 @@ class ImportPlan:
     def refused(self) -> tuple[ShardPlan, ...]:
         """What cannot be carried over exactly."""
         return tuple(shard for shard in self.shards if shard.is_refused)
+
+    @property
+    def from_now_on(self) -> tuple[ShardPlan, ...]:
+        """The shards that were at LATEST, and are read from the instant of the import on."""
+        return tuple(shard for shard in self.shards if shard.is_from_now_on)
 
 
 def checkpoints_to_look_up(
@@ -127,8 +145,10 @@ def plan_import(
     shards: Sequence[Shard],
     records: Mapping[str, CheckpointRecord],
     *,
+    now: datetime,
     account: str | None = None,
     unread_from_trim_horizon: bool = False,
+    unread_since: datetime | None = None,
 ) -> ImportPlan:
     """Decide what becomes of each lease.
 
@@ -136,12 +156,17 @@ def plan_import(
     :param stream: the stream as it is now.
     :param shards: what ListShards returned, every shard still listed.
     :param records: what the stream holds at the checkpoints of `checkpoints_to_look_up`, by shard.
+    :param now: the instant of the import (aware): where the shards of LATEST leases begin.
     :param account: whose stream it is, in a table of leases of several accounts; None if there is but one.
     :param unread_from_trim_horizon: read the shards of LATEST and AT_TIMESTAMP leases from their earliest record on.
+    :param unread_since: the instant (aware) that the application was configured with: where the shards of AT_TIMESTAMP
+        leases begin.
     :raises ConfigurationError: if the table holds leases of streams of this name in several accounts.
     """
     own = StreamLeases.of(table, stream, account)
-    planner = _Planner(stream, {s.shard_id: s for s in shards}, own, records, unread_from_trim_horizon)
+    planner = _Planner(
+        stream, {s.shard_id: s for s in shards}, own, records, now, unread_from_trim_horizon, unread_since
+    )
     plans = [planner.leased(lease) for lease in own.by_shard.values()]
     plans += [planner.unreadable(item) for item in own.unreadable]
     plans += [planner.doubtful(lease) for lease in own.doubtful]
@@ -161,7 +186,9 @@ class _Planner:
     listed: Mapping[str, Shard]
     own: StreamLeases
     records: Mapping[str, CheckpointRecord]
+    now: datetime
     unread_from_trim_horizon: bool
+    unread_since: datetime | None
 
     def leased(self, lease: KclLease) -> ShardPlan:
         """Return what becomes of a shard that has a lease."""
@@ -260,29 +287,40 @@ class _Planner:
             note = "the stream no longer has the record at the checkpoint, and perhaps not all that followed"
             return _plan(lease, Becomes.PARTITION, at_checkpoint, note=note)
         if lease.sub_sequence_number < record.user_records - 1:
-            return _plan(
-                lease, Becomes.REFUSED, first,
-                note=f"its checkpoint is inside an aggregated record: {lease.sub_sequence_number + 1} of "
-                f"{record.user_records} user records are processed, and positions here are whole Kinesis records",
-                remedy=_FINISH_THE_BATCH,
-            )  # fmt: skip
+            inside = Position(lease.checkpoint, lease.sub_sequence_number)
+            note = (
+                f"inside an aggregated record: {lease.sub_sequence_number + 1} of its {record.user_records} user "
+                "records are processed"
+            )
+            return _plan(lease, Becomes.PARTITION, replace(first, checkpoint=str(inside)), note=note)
         return _plan(lease, Becomes.PARTITION, at_checkpoint)
 
     def _unread(self, lease: KclLease, first: ShardProgress) -> ShardPlan:
-        note = ""
-        if lease.checkpoint != TRIM_HORIZON:
-            if not self.unread_from_trim_horizon:
-                return _plan(
-                    lease, Becomes.REFUSED, first,
-                    note="nothing is checkpointed yet, and from where it is read the lease does not tell",
-                    remedy="let the application checkpoint, or read all of it with --unread-from-trim-horizon",
-                )  # fmt: skip
-            note = f"read from its earliest record on, as you said, and not from {lease.checkpoint}"
         waits_for = [p for p in first.parent_shard_ids if p in self.listed and not self.own.is_finished(p)]
         if waits_for:
-            note = f"gets its partition when {' and '.join(waits_for)} is finished"
-            return _plan(lease, Becomes.LATER, note=note)
-        return _plan(lease, Becomes.PARTITION, first, note=note)
+            return _plan(lease, Becomes.LATER, note=f"gets its partition when {' and '.join(waits_for)} is finished")
+        if lease.checkpoint == TRIM_HORIZON:
+            return _plan(lease, Becomes.PARTITION, first)
+        if self.unread_from_trim_horizon:
+            note = f"read from its earliest record on, as you said, and not from {lease.checkpoint}"
+            return _plan(lease, Becomes.PARTITION, first, note=note)
+        if lease.checkpoint == LATEST:
+            note = "what arrived before and is not checkpointed is not read"
+            return _plan(lease, Becomes.PARTITION, self._since(first, self.now), note=note)
+        if self.unread_since is not None:
+            note = "as you said; the lease does not tell from when on it is read"
+            return _plan(lease, Becomes.PARTITION, self._since(first, self.unread_since), note=note)
+        return _plan(
+            lease, Becomes.REFUSED, first,
+            note="nothing is checkpointed yet, and from when on it is read the lease does not tell",
+            remedy="give the instant that the application is configured with as --at-timestamp, or read all of it with "
+            "--unread-from-trim-horizon",
+        )  # fmt: skip
+
+    def _since(self, first: ShardProgress, instant: datetime) -> ShardProgress:
+        # Where nothing from the instant on can be gone yet, a later loss is noticed by it.
+        is_kept = self.now - instant < timedelta(hours=self.stream.retention_hours)
+        return replace(first, checkpoint=at_timestamp(instant), delivered_until=instant if is_kept else None)
 
     def _finished(self, shard: Shard, parents: tuple[str, ...], children: tuple[ChildShard, ...]) -> ShardProgress:
         return replace(

@@ -32,7 +32,8 @@ from airflow_provider_coordination.sources.kinesis.kcl_table import (
     read_settled_items,
     refuse_if_moved,
 )
-from airflow_provider_coordination.sources.kinesis.leases import partition_key
+from airflow_provider_coordination.sources.kinesis.keys import partition_key
+from airflow_provider_coordination.sources.kinesis.positions import AT_TIMESTAMP
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
 
@@ -66,8 +67,10 @@ def prepare_import(
     client: KinesisClient,
     stream_name: str,
     *,
+    now: datetime,
     account: str | None = None,
     unread_from_trim_horizon: bool = False,
+    unread_since: datetime | None = None,
     settle_seconds: float = SETTLE_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> KclImport:
@@ -76,8 +79,10 @@ def prepare_import(
     :param leases: makes calls to the lease table.
     :param client: as `kinesis_client` returns it.
     :param stream_name: the stream whose leases are imported.
+    :param now: as for `plan_import`.
     :param account: as for `plan_import`.
     :param unread_from_trim_horizon: as for `plan_import`.
+    :param unread_since: as for `plan_import`.
     :param settle_seconds: how far apart the table is read twice.
     :param sleep: waits that many seconds.
     :raises KclRunningError: if the application still works on its leases.
@@ -95,7 +100,14 @@ def prepare_import(
         for shard_id, checkpoint in checkpoints_to_look_up(table, stream, shards, account=account).items()
     }
     plan = plan_import(
-        table, stream, shards, records, account=account, unread_from_trim_horizon=unread_from_trim_horizon
+        table,
+        stream,
+        shards,
+        records,
+        now=min(now, stream.described_at or now),  # a clock that is ahead of the service's would skip records
+        account=account,
+        unread_from_trim_horizon=unread_from_trim_horizon,
+        unread_since=unread_since,
     )
     return KclImport(plan, items)
 
@@ -158,6 +170,25 @@ def partition_of(plan: ImportPlan, shard: ShardPlan, source_identifier: str, now
     if shard.is_refused:
         return partition.failed(f"not imported: {shard.note}; {shard.remedy}").resting(PARKED_UNTIL)
     return partition.completed(now) if shard.progress.is_finished else partition
+
+
+def as_before(shard: ShardPlan, partition: Partition, existing: Partition | None) -> Partition:
+    """Return a partition as an earlier import made it, if one did: it began at the instant of that import.
+
+    :param shard: what the partition comes of.
+    :param partition: as it is to be created now.
+    :param existing: what the store holds.
+    """
+    if existing is None or not shard.is_from_now_on:
+        return partition
+    instant = {"checkpoint", "delivered_until"}
+    brought, stored = (
+        {name: value for name, value in p.progress.items() if name not in instant} for p in (partition, existing)
+    )
+    began = existing.progress.get("checkpoint")
+    if brought != stored or not isinstance(began, str) or not began.startswith(AT_TIMESTAMP):
+        return partition
+    return partition.with_progress(existing.progress)
 
 
 def _found(record: Mapping[str, Any], sequence_number: str) -> CheckpointRecord:

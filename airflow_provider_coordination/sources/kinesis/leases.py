@@ -1,75 +1,93 @@
-"""Which shards become partitions, and what those are called. Pure decisions, no I/O.
+"""Which shards become partitions, what those are called, and where they begin. Pure decisions, no I/O.
 
-The rule, for reading a stream from the earliest record on: a shard's lease is created when every *listed*
-parent is finished, and never before. A shard is finished when its lease is COMPLETED, or when it has no
-lease (any more) but a descendant has one: since a child's lease is only ever created after its parents',
-such a parent was worked off and cleaned up. Where the Kinesis Client Library reads the parent once more
-(a sibling is leased, the parent's lease is gone), this rule does not: those records were delivered.
+The rule: a shard's lease is created when every parent that is listed or leased is finished, and never before. A shard
+is finished when its lease is COMPLETED, or when it has no lease (any more) but a descendant has one: since a child's
+lease is only ever created after its parents', such a parent was worked off, or lay before the beginning. Where the
+Kinesis Client Library reads the parent once more (a sibling is leased, the parent's lease is gone), this rule does not:
+those records were delivered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON
 from airflow_provider_coordination.sources.kinesis.shards import Shard
 
 
-class ShardKey(NamedTuple):
-    """What a partition key says."""
+class NewLease(NamedTuple):
+    """A lease to be created.
 
-    stream: str
-    creation_epoch: int
-    shard_id: str
-
-
-def partition_key(stream: str, creation_epoch: int, shard_id: str) -> str:
-    """Return the key of a shard's partition: `<stream>:<creation epoch>:<shard id>`.
-
-    The epoch makes a stream that was deleted and created again another one, as in the Kinesis Client Library.
-
-    :param stream: the stream's name.
-    :param creation_epoch: when the stream was created, in whole seconds since 1970.
-    :param shard_id: the shard's name.
+    :param shard: of this shard.
+    :param checkpoint: where it begins: a position, or `LATEST`.
     """
-    return f"{stream}:{creation_epoch}:{shard_id}"
+
+    shard: Shard
+    checkpoint: str
 
 
-def parse_partition_key(text: str) -> ShardKey:
-    """Return what `partition_key` put together.
+def leases_to_create(
+    shards: Sequence[Shard], existing: Mapping[str, PartitionStatus], position: str = TRIM_HORIZON
+) -> list[NewLease]:
+    """Return the leases to be created now, ancestors first; in equal generations by name as text, as in the Kinesis
+    Client Library, so that a crash on the way leaves no child without its parents.
 
-    :raises ValueError: if the text is not such a key.
-    """
-    stream, _, rest = text.partition(":")
-    epoch, _, shard_id = rest.partition(":")
-    if not (stream and shard_id and ":" not in shard_id and epoch.isascii() and epoch.isdigit() and int(epoch) > 0):
-        raise ValueError(f"partition key '{text}' is not <stream>:<creation epoch in seconds>:<shard id>")
-    return ShardKey(stream, int(epoch), shard_id)
+    Children of finished parents begin at their earliest record, whatever the position. Where a lease is missing, the
+    gap is closed from the oldest listed ancestors on; at `LATEST`, which asks for nothing of the past, beside what is
+    leased. For the first leases of a stream, give the shards that were open at the position, and no older ones.
 
-
-def leases_to_create(shards: Sequence[Shard], existing: Mapping[str, PartitionStatus]) -> list[Shard]:
-    """Return the shards whose leases are to be created now, ancestors first.
-
-    :param shards: what ListShards returned, every shard still listed.
+    :param shards: what ListShards returned. The children of a shard that is listed as open wait for a listing that
+        makes sense.
     :param existing: the shards that have a lease, with its status; they need not be listed any more.
+    :param position: where the source began: a position, or `LATEST` if it begins now.
     """
     listed = {shard.shard_id: shard for shard in shards}
     overtaken = _ancestors(listed, existing)
+    inconsistent = {child.shard_id for child in children_of_open_shards(shards)}
 
     def is_finished(shard_id: str) -> bool:
         if shard_id in existing:
             return existing[shard_id] is PartitionStatus.COMPLETED
         return shard_id in overtaken
 
+    def is_open_to_lease(shard: Shard) -> bool:
+        name = shard.shard_id
+        return name not in existing and name not in overtaken and name not in inconsistent
+
     due = [
         shard
         for shard in listed.values()
-        if shard.shard_id not in existing
-        and not is_finished(shard.shard_id)
-        and all(is_finished(parent) for parent in shard.parent_shard_ids if parent in listed)
+        if is_open_to_lease(shard)
+        and all(is_finished(parent) for parent in shard.parent_shard_ids if parent in listed or parent in existing)
     ]
-    return sorted(due, key=lambda shard: (int(shard.starting_sequence_number), shard.shard_id))
+    following = [shard for shard in due if any(parent in existing for parent in shard.parent_shard_ids)]
+    if position == LATEST:
+        due = [shard for shard in _gaps_beside_leases(listed, existing, overtaken) if is_open_to_lease(shard)]
+    created = {shard.shard_id: NewLease(shard, position) for shard in due}
+    created |= {shard.shard_id: NewLease(shard, TRIM_HORIZON) for shard in following}
+    return sorted(created.values(), key=lambda lease: (int(lease.shard.starting_sequence_number), lease.shard.shard_id))
+
+
+def children_of_open_shards(shards: Iterable[Shard]) -> list[Shard]:
+    """Return the shards whose parent is listed as open: the listing was made while the stream changed.
+
+    The Kinesis Client Library refuses such a listing as a whole; here only these shards wait for the next one.
+    """
+    shards = list(shards)
+    still_open = {shard.shard_id for shard in shards if shard.is_open}
+    return [shard for shard in shards if not still_open.isdisjoint(shard.parent_shard_ids)]
+
+
+def children_by_parent(shards: Iterable[Shard]) -> dict[str, list[Shard]]:
+    """Return the listed children of each shard, whether that is listed itself or not."""
+    children: dict[str, list[Shard]] = defaultdict(list)
+    for shard in shards:
+        for parent in shard.parent_shard_ids:
+            children[parent].append(shard)
+    return dict(children)
 
 
 def _ancestors(listed: Mapping[str, Shard], leased: Iterable[str]) -> set[str]:
@@ -81,4 +99,41 @@ def _ancestors(listed: Mapping[str, Shard], leased: Iterable[str]) -> set[str]:
             if parent in listed and parent not in found:
                 found.add(parent)
                 waiting.append(parent)
+    return found
+
+
+def _gaps_beside_leases(
+    listed: Mapping[str, Shard], leased: Collection[str], overtaken: Collection[str]
+) -> Iterator[Shard]:
+    """Yield the shards that the Kinesis Client Library leases at LATEST beside existing leases.
+
+    An open shard that descends from no lease; and where a shard to come descends from one, its parents that do not.
+    """
+    covered = _descendants(listed, leased, overtaken)
+    seen: set[str] = set()
+    waiting = [shard.shard_id for shard in listed.values() if shard.is_open]
+    while waiting:
+        shard = listed[waiting.pop()]
+        if shard.shard_id in seen or shard.shard_id in leased or shard.shard_id in overtaken:
+            continue
+        seen.add(shard.shard_id)
+        parents = [parent for parent in shard.parent_shard_ids if parent in listed]
+        waiting += parents
+        if shard.shard_id in covered:
+            yield from (listed[parent] for parent in parents if parent not in covered)
+        elif shard.is_open:
+            yield shard
+
+
+def _descendants(listed: Mapping[str, Shard], leased: Collection[str], overtaken: Collection[str]) -> set[str]:
+    """Return the listed shards that are leased, or follow from one that is and were not passed by already."""
+    children = children_by_parent(listed.values())
+    found = {shard_id for shard_id in leased if shard_id in listed}
+    waiting = list(leased)
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            name = child.shard_id
+            if name not in found and name not in overtaken:
+                found.add(name)
+                waiting.append(name)
     return found

@@ -2,52 +2,49 @@
 
 This is the only ledger of positions. A batch is fixed once it is in here: whoever owns the partition next
 delivers exactly the file it names. Batches follow each other without a gap and are cut at whole Kinesis records, so
-that a position is a sequence number without a sub-sequence number. Several may be in delivery at once and end in any
-order; the checkpoint moves over those that are acknowledged without a gap.
+that they end at a sequence number without a sub-sequence number. Several may be in delivery at once and end in any
+order; the checkpoint moves over those that are acknowledged without a gap, and never backwards.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.sources.kinesis.leases import parse_partition_key
+from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
+from airflow_provider_coordination.sources.kinesis.positions import (
+    TRIM_HORIZON,
+    at_timestamp,
+    parse_position,
+    position_order,
+)
 
-TRIM_HORIZON = "TRIM_HORIZON"
-"""The position before the earliest record that a shard still holds."""
+MAX_GAPS = 16
+"""How many gaps a progress remembers, the latest ones; each was reported when it was found."""
+THROUGHPUT_SMOOTHING = 0.5
+"""The weight of the latest measurement, as in the Kinesis Client Library."""
 
 
 class ProgressFormatError(SourceError):
     """A stored progress is not that of a shard, or was written by a newer version of this package."""
 
 
-def position_order(position: str) -> int:
-    """Return a number by which positions compare: a sequence number itself, `TRIM_HORIZON` below them all.
-
-    :param position: `TRIM_HORIZON`, or a sequence number in decimal digits.
-    :raises ValueError: if it is neither.
-    """
-    if position == TRIM_HORIZON:
-        return -2  # the order of the Kinesis Client Library, which has AT_TIMESTAMP below and LATEST above it
-    if position.isascii() and position.isdigit():
-        return int(position)
-    raise ValueError(f"position '{position}' is neither {TRIM_HORIZON} nor a sequence number in decimal digits")
-
-
-def batch_id(source_identifier: str, partition_key: str, start: str, end: str) -> str:
+def batch_id(source_identifier: str, partition_key: str, start: str, end: str, epoch: int = 0) -> str:
     """Return the name of a batch: the same for the same range of the same shard, whoever lands it and when.
 
     :param source_identifier: the source's identifier, prefix included.
     :param partition_key: the shard's partition.
     :param start: the position before the batch's first record.
     :param end: the position of its last record.
+    :param epoch: of the shard's progress: what is read again because a person said so is another batch.
     """
-    identity = "\n".join((source_identifier, partition_key, start, end)).encode()
+    parts = (source_identifier, partition_key, start, end, *([str(epoch)] if epoch else []))
+    identity = "\n".join(parts).encode()
     return f"{parse_partition_key(partition_key).shard_id}-{hashlib.sha256(identity).hexdigest()[:20]}"
 
 
@@ -90,6 +87,7 @@ class LandedBatch:
     :param read_until: an instant (aware): every record that had arrived by then, up to here, is in this
         batch or before.
     :param fencing_token: of the lease under which it was written.
+    :param last_arrival: when its last record arrived (aware); None if it holds none.
     :param acknowledgment_set: the set that it waits for, once its delivery has begun.
     :param acknowledged: whether it is delivered, and only waits for batches before it.
     :param redeliver: whether an earlier delivery of it was rejected, so that what lies in a sink is replaced.
@@ -105,6 +103,7 @@ class LandedBatch:
     end_of_shard: bool
     read_until: datetime | None
     fencing_token: int
+    last_arrival: datetime | None = None
     acknowledgment_set: str | None = None
     acknowledged: bool = False
     redeliver: bool = False
@@ -131,6 +130,32 @@ class ChildShard:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Gap:
+    """A range of a shard that was gone before it was read: data that is lost.
+
+    :param after: the position up to which everything was read.
+    :param before: the sequence number of the first record after the gap; None if there was none.
+    :param since: everything that arrived by this instant (aware) was read; None if unknown.
+    :param until: nothing is missing that arrived later (aware); None if unknown.
+    :param found_at: when it was noticed (aware).
+    :param reason: what was noticed, in a sentence.
+    """
+
+    after: str
+    before: str | None
+    since: datetime | None
+    until: datetime | None
+    found_at: datetime
+    reason: str
+
+    def __str__(self) -> str:
+        """Say which range it is."""
+        since = "unknown" if self.since is None else f"{self.since:%Y-%m-%dT%H:%M:%SZ}"
+        until = "unknown" if self.until is None else f"{self.until:%Y-%m-%dT%H:%M:%SZ}"
+        return f"({self.after}, {self.before or 'end'}), arrived from {since} to {until}: {self.reason}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShardProgress:
     """The progress of a shard's partition.
 
@@ -145,6 +170,12 @@ class ShardProgress:
     :param delivered_until: every record that arrived by this instant (aware) is delivered; None while
         nothing is known.
     :param end_of_shard: whether the shard's end is landed.
+    :param epoch: 0 until a person sets the position, and greater with every time: what was begun under an earlier one
+        cannot undo that, nor be mistaken for what is read afterwards.
+    :param gaps: the ranges that were lost, the latest ones.
+    :param throughput: how many bytes of user data it gives a second, smoothed; None while nothing is known.
+    :param owed_since: what arrived at this instant (aware) or later has to be read, and is lost if it is gone before;
+        what arrived earlier is read if it is still there. None where `delivered_until` says it.
     :raises ValueError: if the checkpoint is no position.
     """
 
@@ -158,6 +189,10 @@ class ShardProgress:
     children: tuple[ChildShard, ...] = ()
     delivered_until: datetime | None = None
     end_of_shard: bool = False
+    epoch: int = 0
+    gaps: tuple[Gap, ...] = ()
+    throughput: float | None = None
+    owed_since: datetime | None = None
 
     def __post_init__(self) -> None:
         position_order(self.checkpoint)
@@ -166,6 +201,12 @@ class ShardProgress:
     def landed_position(self) -> str:
         """The position up to which every record is landed, delivered or not: reading goes on after it."""
         return self.landed[-1].end if self.landed else self.checkpoint
+
+    @property
+    def owed_from(self) -> datetime | None:
+        """From when on nothing may be missing of what is not landed yet; None if that is not known."""
+        landed = (batch.read_until for batch in reversed(self.landed))
+        return next(filter(None, landed), None) or self.delivered_until or self.owed_since
 
     @property
     def is_finished(self) -> bool:
@@ -230,29 +271,77 @@ class ShardProgress:
         landed = tuple(replace(b, **changes) if b.batch_id == batch_id else b for b in self.landed)
         return replace(self, landed=landed)
 
-    def from_the_beginning(self) -> ShardProgress:
-        """Return it as if nothing of the shard was ever read: what was delivered is delivered again."""
-        return ShardProgress(
-            stream=self.stream,
-            shard_id=self.shard_id,
-            parent_shard_ids=self.parent_shard_ids,
-            starting_hash_key=self.starting_hash_key,
-            ending_hash_key=self.ending_hash_key,
+    def restarted(
+        self,
+        position: str = TRIM_HORIZON,
+        *,
+        epoch: int = 0,
+        delivered_until: datetime | None = None,
+        owed_since: datetime | None = None,
+    ) -> ShardProgress:
+        """Return it as if the shard was read up to a position and nothing after it, in a new epoch.
+
+        What was delivered after the position is delivered again, under other batch ids; what is landed is dropped.
+
+        :param position: `TRIM_HORIZON`, an instant or a sequence number.
+        :param epoch: the new epoch, where that is greater than the one after the present one.
+        :param delivered_until: an instant (aware) before which nothing is wanted, as far as is known.
+        :param owed_since: from which instant (aware) on nothing may be missing, where that is later.
+        :raises ValueError: if it is no position.
+        """
+        return replace(
+            self,
+            checkpoint=position,
+            landed=(),
+            children=(),
+            delivered_until=delivered_until,
+            owed_since=owed_since,
+            end_of_shard=False,
+            epoch=max(self.epoch + 1, epoch),
         )
+
+    def with_gap(self, gap: Gap) -> ShardProgress:
+        """Return it with one more range that is lost."""
+        return replace(self, gaps=(*self.gaps, gap)[-MAX_GAPS:])
+
+    def measured(self, bytes_per_second: float) -> ShardProgress:
+        """Return it with one more measurement of its throughput, smoothed as in the Kinesis Client Library."""
+        known = bytes_per_second if self.throughput is None else self.throughput
+        smoothed = THROUGHPUT_SMOOTHING * bytes_per_second + (1 - THROUGHPUT_SMOOTHING) * known
+        return replace(self, throughput=round(smoothed, 1))
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object, the form in which a partition stores it."""
         return write_settings(self)
 
     @classmethod
-    def first(cls, stream: str, shard: ShardRange) -> ShardProgress:
-        """Return the progress of a shard that nothing was read from yet."""
+    def first(
+        cls,
+        stream: str,
+        shard: ShardRange,
+        *,
+        checkpoint: str = TRIM_HORIZON,
+        delivered_until: datetime | None = None,
+        owed_since: datetime | None = None,
+        epoch: int = 0,
+    ) -> ShardProgress:
+        """Return the progress of a shard that nothing was read from yet.
+
+        :param checkpoint: where to begin.
+        :param delivered_until: an instant (aware) before which nothing arrived in it, as far as is known.
+        :param owed_since: from which instant (aware) on nothing may be missing, where that is later.
+        :param epoch: that of the shards it came from; see `start_of_child`.
+        """
         return cls(
             stream=stream,
             shard_id=shard.shard_id,
             parent_shard_ids=shard.parent_shard_ids,
             starting_hash_key=shard.starting_hash_key,
             ending_hash_key=shard.ending_hash_key,
+            checkpoint=checkpoint,
+            delivered_until=delivered_until,
+            owed_since=owed_since,
+            epoch=epoch,
         )
 
     @classmethod
@@ -270,3 +359,21 @@ class ShardProgress:
                 f"stored progress: {error}; it was written by hand, by another system or by a newer version of this "
                 "package: restore it, or upgrade"
             ) from error
+
+
+def start_of_child(parents: Iterable[ShardProgress]) -> tuple[str, int]:
+    """Return where a shard is first read, and in which epoch, once those that it came from are finished.
+
+    That is its earliest record, whatever position the source began at, as in the Kinesis Client Library. An instant
+    that a person has set holds for the children too: where a parent that was set to it held no record from then on, its
+    children may be older than the instant.
+
+    :param parents: the progress of the finished ones, as far as they are known.
+    """
+    known = list(parents)
+    epoch = max((parent.epoch for parent in known), default=0)
+    reset = [parse_position(parent.checkpoint).timestamp for parent in known if epoch and parent.epoch == epoch]
+    instants = [instant for instant in reset if instant is not None]
+    if not instants or len(instants) < len(reset):
+        return TRIM_HORIZON, epoch
+    return at_timestamp(min(instants)), epoch

@@ -1,62 +1,68 @@
-"""Reading one shard, page by page, from a position on to the shard's end.
+"""Reading one shard by polling, page by page, from a position on to the shard's end.
 
 Each page says what the caller needs to fix a batch: the records, how far behind it is, and, on the last
 one, in which shards the stream goes on. Reading has no memory of its own: the position belongs to the
-caller.
+caller. `fan_out` gives the same pages without polling.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+import logging
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
-from airflow_provider_coordination.coordination.clock import Clock, SystemClock
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient, answered_at, kinesis_client
 from airflow_provider_coordination.sources.kinesis.errors import (
     ExpiredIteratorError,
     KinesisUnavailableError,
+    PositionRefusedError,
+    ThrottledError,
     kinesis_errors,
 )
-from airflow_provider_coordination.sources.kinesis.progress import TRIM_HORIZON, ChildShard, position_order
+from airflow_provider_coordination.sources.kinesis.fast_parsing import COLUMNS, parse_pages_fast
+from airflow_provider_coordination.sources.kinesis.pacing import READ_INTERVAL_SECONDS, Pace, Patience
+from airflow_provider_coordination.sources.kinesis.pages import (
+    KinesisRecord,
+    KinesisRecords,
+    ShardPage,
+    child_of,
+    microseconds,
+    records_of,
+)
+from airflow_provider_coordination.sources.kinesis.positions import (
+    AT_TIMESTAMP,
+    TRIM_HORIZON,
+    Position,
+    parse_position,
+)
+
+__all__ = ["KinesisRecord", "ShardPage", "read_shard", "reading_client"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 RENEWALS_IN_A_ROW = 5
 """How many iterators may expire one after another, unused, before it counts as an outage."""
+FUTURE_POLL_SECONDS = 1.0
+"""How often a position that lies ahead of the service's clock is tried."""
+DATE_RESOLUTION = timedelta(seconds=1)
 
 
-class KinesisRecord(NamedTuple):
-    """A record as it is in the shard, possibly an aggregate.
+def reading_client(settings: AwsSettings) -> KinesisClient:
+    """Return a client for reading shards: it tries each call once, and parses pages of records fast.
 
-    `sequence_number` is a decimal number, unique in the shard and growing;
-    `approximate_arrival_timestamp` is aware, in UTC.
+    The reader repeats calls itself: it knows how much time there is, and counts how often it is throttled.
+
+    :param settings: where Kinesis is and who asks; `max_attempts` is for the reader to keep.
+    :raises ConfigurationError: if no region is known, or the endpoint is no URL.
     """
-
-    sequence_number: str
-    partition_key: str
-    approximate_arrival_timestamp: datetime
-    data: bytes
-
-
-@dataclass(frozen=True)
-class ShardPage:
-    """What one read returned.
-
-    :param records: in order; may be none, also in the middle of a shard.
-    :param millis_behind_latest: how far the page is behind the newest record, in milliseconds; None if
-        not told.
-    :param end_of_shard: whether the shard has nothing after this page, ever. The last page may hold
-        records too.
-    :param children: the shards it continues in; on the last page only.
-    :param read_at: when it was asked for (aware, UTC).
-    """
-
-    records: list[KinesisRecord]
-    millis_behind_latest: int | None
-    end_of_shard: bool
-    children: tuple[ChildShard, ...]
-    read_at: datetime
+    client = kinesis_client(replace(settings, max_attempts=1))
+    parse_pages_fast(client)
+    return client
 
 
 def read_shard(
@@ -65,111 +71,231 @@ def read_shard(
     shard_id: str,
     start: str,
     *,
+    inclusive: bool = False,
     page_records: int = 10_000,
-    min_interval_seconds: float = 0.2,
-    clock: Clock | None = None,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[ShardPage]:
+    min_interval_seconds: float = READ_INTERVAL_SECONDS,
+    patience: Patience | None = None,
+) -> Generator[ShardPage]:
     """Yield the pages of a shard until its end; on an open shard that is never, and the caller stops.
 
-    An iterator that expired, because the caller took its time, is replaced by one after the last record
-    yielded.
+    Reads keep to what Kinesis allows a shard. A call that fails in passing is made again after a while; while the
+    shard is throttled, until the patience ends. What it got until then was yielded; a last page without records says
+    how often it was throttled, and the pages end before the shard does.
 
-    :param client: as `kinesis_client` returns it; may be shared by threads.
+    An iterator that expired, because the caller took its time, or that Kinesis does not know any more, is replaced by
+    one after the last record yielded; if there was none yet, by one at the start, which never becomes LATEST.
+
+    A start that lies ahead of the service's clock is waited for: pages without records come meanwhile.
+
+    :param client: as `reading_client` or `kinesis_client` returns it; may be shared by threads.
     :param stream_name: the stream.
     :param shard_id: the shard.
-    :param start: the position before the first record wanted.
+    :param start: the position before the first record wanted. One that lies in an aggregated record begins with that
+        record, whole.
+    :param inclusive: begin with the record of the start's sequence number itself, if it is still there.
     :param page_records: how many records a page holds at most; Kinesis allows up to 10,000.
-    :param min_interval_seconds: the least time between two reads; Kinesis allows five a second and shard.
-    :param clock: dates the pages and measures the intervals.
-    :param sleep: waits that many seconds.
+    :param min_interval_seconds: the least time between two reads.
+    :param patience: how long to go on trying.
     :raises ValueError: if `start` is no position.
     :raises ShardNotFoundError: while reading, if the shard or its stream is gone.
     :raises PositionRefusedError: while reading, if the position is not one of this shard.
-    :raises KinesisUnavailableError: while reading, if Kinesis throttles or fails beyond the client's retries.
+    :raises KinesisUnavailableError: while reading, if a call went on failing, or the shard went on being throttled and
+        no time is set at which the patience ends.
     """
-    position_order(start)
-    pace = _Pace(min_interval_seconds, clock or SystemClock(), sleep)
-    return _pages(client, stream_name, shard_id, start, page_records, pace)
+    patience = patience or Patience()
+    pace = Pace(patience, min_interval_seconds)
+    polling = _Polling(client, stream_name, shard_id, parse_position(start), inclusive, page_records, patience, pace)
+    return polling.pages()
 
 
-def _pages(
-    client: KinesisClient, stream: str, shard_id: str, position: str, page_records: int, pace: _Pace
-) -> Iterator[ShardPage]:
-    iterator: str | None = None
-    renewals = 0
-    while True:
-        with kinesis_errors(client, stream, shard_id):
-            iterator = iterator or _iterator_after(client, stream, shard_id, position)
-        read_at = pace.wait()
+class _OutOfTimeError(Exception):
+    """The patience ended while the shard was throttled."""
+
+
+class _Polling:
+    def __init__(
+        self,
+        client: KinesisClient,
+        stream: str,
+        shard_id: str,
+        start: Position,
+        inclusive: bool,
+        page_records: int,
+        patience: Patience,
+        pace: Pace,
+    ) -> None:
+        self._client = client
+        self._stream = stream
+        self._shard_id = shard_id
+        self._position = start
+        self._inclusive = inclusive or start.sub_sequence_number is not None
+        self._page_records = page_records
+        self._patience = patience
+        self._pace = pace
+        self._iterator: str | None = None
+        self._renewals = 0
+        self._throttled = 0
+
+    def pages(self) -> Generator[ShardPage]:
         try:
-            with kinesis_errors(client, stream, shard_id):
-                response = client.get_records(ShardIterator=iterator, Limit=page_records)
-        except ExpiredIteratorError as error:
-            iterator = None
-            renewals += 1
-            if renewals > RENEWALS_IN_A_ROW:
-                raise KinesisUnavailableError(f"{error}; {renewals} iterators in a row expired unused") from error
-            continue
-        renewals = 0
-        iterator = response.get("NextShardIterator")
-        page = _page(response, read_at)
-        if page.records:
-            position = page.records[-1].sequence_number
-        yield page
-        if page.end_of_shard:
-            return
+            while True:
+                page = self._next()
+                if page is not None:
+                    yield page
+                    if page.end_of_shard:
+                        return
+        except _OutOfTimeError:
+            yield self._nothing(self._patience.clock.now(), millis_behind_latest=None)
+
+    def _next(self) -> ShardPage | None:
+        """Return the next page; None if there was no good iterator to read it with."""
+        if self._iterator is None:
+            try:
+                self._iterator = self._attempt(self._new_iterator)
+            except PositionRefusedError as error:
+                now = ahead_of_service(error, self._position, self._patience.clock.now())
+                if now is None:
+                    raise
+                self._patience.sleep(FUTURE_POLL_SECONDS)
+                return self._nothing(now, millis_behind_latest=0)
+        try:
+            response, asked_at = self._attempt(self._records)
+        except (ExpiredIteratorError, PositionRefusedError) as error:
+            self._renew(error)
+            return None
+        self._renewals = 0
+        self._iterator = response.get("NextShardIterator")
+        records = self._records_of(response)
+        self._pace.took(records.size)
+        records = from_position(self._position, records)
+        if records:
+            self._position, self._inclusive = Position(sequence_number=records.sequence_numbers[-1]), False
+        return ShardPage(
+            records=records,
+            millis_behind_latest=response.get("MillisBehindLatest"),
+            end_of_shard=not self._iterator,
+            children=tuple(child_of(child) for child in response.get("ChildShards") or ()),
+            read_at=service_time(response, asked_at),
+            throttled=self._told(),
+        )
+
+    def _new_iterator(self) -> str:
+        kind = starting_position(self._position, inclusive=self._inclusive)
+        answer = self._client.get_shard_iterator(
+            StreamName=self._stream,
+            ShardId=self._shard_id,
+            ShardIteratorType=kind["Type"],
+            **({"StartingSequenceNumber": kind["SequenceNumber"]} if "SequenceNumber" in kind else {}),
+            **({"Timestamp": kind["Timestamp"]} if "Timestamp" in kind else {}),
+        )
+        iterator: str = answer["ShardIterator"]
+        return iterator
+
+    def _records(self) -> tuple[Mapping[str, Any], datetime]:
+        self._pace.wait()
+        asked_at = self._patience.clock.now()
+        return self._client.get_records(ShardIterator=self._iterator, Limit=self._page_records), asked_at
+
+    def _records_of(self, response: Mapping[str, Any]) -> KinesisRecords:
+        if COLUMNS in response:
+            records: KinesisRecords = response[COLUMNS]
+            return records
+        try:
+            return records_of(response["Records"])
+        except KeyError as error:
+            raise KinesisUnavailableError(
+                f"stream '{self._stream}' shard '{self._shard_id}': no usable answer: it has no {error}; "
+                "check endpoint_url"
+            ) from None
+
+    def _attempt(self, call: Callable[[], T]) -> T:
+        """Make a call, again if it fails in passing."""
+        failures = throttles = 0
+        while True:
+            try:
+                with kinesis_errors(self._client, self._stream, self._shard_id):
+                    return call()
+            except ThrottledError as error:
+                throttles += 1
+                # Soon after the start, what was read before may still count.
+                self._throttled += self._pace.accounts_for_everything
+                if self._patience.until is None and throttles >= self._patience.attempts:
+                    raise
+                if not self._patience.pause(throttles):
+                    raise _OutOfTimeError from error
+            except KinesisUnavailableError:
+                failures += 1
+                if failures >= self._patience.attempts or not self._patience.pause(failures):
+                    raise
+
+    def _renew(self, error: ExpiredIteratorError | PositionRefusedError) -> None:
+        self._iterator = None
+        self._renewals += 1
+        if isinstance(error, PositionRefusedError) and self._renewals > 1:
+            raise error  # a new one was refused as well
+        if self._renewals > RENEWALS_IN_A_ROW:
+            raise KinesisUnavailableError(f"{error}; {self._renewals} iterators in a row expired unused") from error
+        log.info("stream %s shard %s: iterator replaced: %s", self._stream, self._shard_id, error)
+
+    def _nothing(self, now: datetime, millis_behind_latest: int | None) -> ShardPage:
+        return ShardPage(
+            records=KinesisRecords.of([]),
+            millis_behind_latest=millis_behind_latest,
+            end_of_shard=False,
+            children=(),
+            read_at=now,
+            throttled=self._told(),
+        )
+
+    def _told(self) -> int:
+        throttled, self._throttled = self._throttled, 0
+        return throttled
 
 
-def _iterator_after(client: KinesisClient, stream: str, shard_id: str, position: str) -> str:
-    kind: dict[str, str] = {"ShardIteratorType": TRIM_HORIZON}
-    if position != TRIM_HORIZON:
-        kind = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": position}
-    iterator: str = client.get_shard_iterator(StreamName=stream, ShardId=shard_id, **kind)["ShardIterator"]
-    return iterator
+def starting_position(position: Position, *, inclusive: bool) -> dict[str, Any]:
+    """Return a position as Kinesis takes it: a type with its sequence number or timestamp.
+
+    :param position: where to begin.
+    :param inclusive: begin with the record of its sequence number itself.
+    """
+    if position.timestamp is not None:
+        return {"Type": AT_TIMESTAMP, "Timestamp": position.timestamp}
+    if position.sequence_number is None:
+        return {"Type": TRIM_HORIZON}
+    which = "AT_SEQUENCE_NUMBER" if inclusive else "AFTER_SEQUENCE_NUMBER"
+    return {"Type": which, "SequenceNumber": position.sequence_number}
 
 
-def _page(response: Mapping[str, Any], read_at: datetime) -> ShardPage:
-    return ShardPage(
-        records=[
-            KinesisRecord(
-                record["SequenceNumber"],
-                record["PartitionKey"],
-                record["ApproximateArrivalTimestamp"].astimezone(UTC),
-                record["Data"],
-            )
-            for record in response["Records"]
-        ],
-        millis_behind_latest=response.get("MillisBehindLatest"),
-        end_of_shard=not response.get("NextShardIterator"),
-        children=tuple(_child(child) for child in response.get("ChildShards") or ()),
-        read_at=read_at,
-    )
+def from_position(position: Position, records: KinesisRecords) -> KinesisRecords:
+    """Return what of the first records read belongs to a position.
+
+    Not every version of boto3 sends a timestamp with its fraction of a second, and Kinesis knows milliseconds only:
+    records that arrived before the timestamp are left out.
+    """
+    if position.timestamp is None:
+        return records
+    wanted = microseconds(position.timestamp)
+    first = next((index for index, arrival in enumerate(records.arrivals) if arrival >= wanted), len(records))
+    return records[first:] if first else records
 
 
-def _child(child: Mapping[str, Any]) -> ChildShard:
-    return ChildShard(
-        shard_id=child["ShardId"],
-        parent_shard_ids=tuple(child["ParentShards"]),
-        starting_hash_key=child["HashKeyRange"]["StartingHashKey"],
-        ending_hash_key=child["HashKeyRange"]["EndingHashKey"],
-    )
+def service_time(response: Mapping[str, Any], asked_at: datetime) -> datetime:
+    """Return the instant, by the service's clock, of which an answer tells: no later than when it was given.
+
+    The service dates its answers in whole seconds. Our own clock tells more where it agrees with them.
+
+    :param response: the answer.
+    :param asked_at: when it was asked for, by our own clock (aware).
+    """
+    date = answered_at(response)
+    if date is None or date <= asked_at < date + DATE_RESOLUTION:
+        return asked_at
+    return date
 
 
-class _Pace:
-    """Keeps reads at least an interval apart."""
-
-    def __init__(self, interval_seconds: float, clock: Clock, sleep: Callable[[float], None]) -> None:
-        self._interval_seconds = interval_seconds
-        self._clock = clock
-        self._sleep = sleep
-        self._last: float | None = None
-
-    def wait(self) -> datetime:
-        """Wait until the next read is due, and return the instant at which it goes out."""
-        if self._last is not None:
-            due_in = self._last + self._interval_seconds - self._clock.monotonic()
-            if due_in > 0:
-                self._sleep(due_in)
-        self._last = self._clock.monotonic()
-        return self._clock.now()
+def ahead_of_service(error: PositionRefusedError, position: Position, now: datetime) -> datetime | None:
+    """Return the time of the service if a position was refused because it lies ahead of that."""
+    if position.timestamp is None:
+        return None
+    served_at = service_time(getattr(error.__cause__, "response", {}), now)
+    return served_at if position.timestamp > served_at else None

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient, answered_at
 from airflow_provider_coordination.sources.kinesis.errors import (
+    IncompleteListingError,
+    QuotaExceededError,
     StreamNotFoundError,
     StreamNotReadyError,
     kinesis_errors,
 )
 
+log = logging.getLogger(__name__)
+
 STATUS_POLL_SECONDS = 1.0
+QUOTA_PAUSE_SECONDS = 1.5
+QUOTA_TRIES = 50
+"""How often a page of a listing is asked for while the quota is exceeded, as in the Kinesis Client Library."""
+COMPLETE_LISTING_TRIES = 3
+COMPLETE_LISTING_PAUSE_SECONDS = 1.0
+MAX_HASH_KEY = 2**128 - 1
 
 
 @dataclass(frozen=True)
@@ -65,12 +77,16 @@ class StreamDescription:
         of the same name before or after it.
     :param open_shards: how many shards take records.
     :param retention_hours: how long it keeps them.
+    :param described_at: when the service said so, by its own clock (aware, UTC); None if it did not tell.
+    :param arn: its ARN; empty if the service did not tell.
     """
 
     name: str
     creation_epoch: int
     open_shards: int
     retention_hours: int
+    described_at: datetime | None = field(default=None, compare=False)
+    arn: str = field(default="", compare=False)
 
 
 def describe_stream(
@@ -95,7 +111,8 @@ def describe_stream(
     give_up_at = clock.monotonic() + ready_within_seconds
     while True:
         with kinesis_errors(client, name):
-            summary = client.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
+            answer = client.describe_stream_summary(StreamName=name)
+        summary = answer["StreamDescriptionSummary"]
         status = summary["StreamStatus"]
         if status in ("ACTIVE", "UPDATING"):
             return StreamDescription(
@@ -103,6 +120,8 @@ def describe_stream(
                 creation_epoch=int(summary["StreamCreationTimestamp"].timestamp()),
                 open_shards=summary["OpenShardCount"],
                 retention_hours=summary["RetentionPeriodHours"],
+                described_at=answered_at(answer),
+                arn=summary.get("StreamARN", ""),
             )
         if status == "DELETING":
             raise StreamNotFoundError(f"stream '{name}' is being deleted: name another one, or create it anew")
@@ -113,24 +132,126 @@ def describe_stream(
         sleep(STATUS_POLL_SECONDS)
 
 
-def list_shards(client: KinesisClient, name: str, *, shard_filter: Mapping[str, Any] | None = None) -> list[Shard]:
-    """Return the shards of a stream, page after page to the end of the list.
+@dataclass(frozen=True)
+class ShardListing:
+    """What ListShards said.
+
+    :param shards: in the order of the listing.
+    :param listed_at: when it began, by the clock of the service (aware, UTC, whole seconds); None if it did not tell.
+    """
+
+    shards: Sequence[Shard]
+    listed_at: datetime | None = None
+
+
+def list_shards(
+    client: KinesisClient,
+    name: str,
+    *,
+    shard_filter: Mapping[str, Any] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[Shard]:
+    """Return the shards of a stream; see `shard_listing`."""
+    return list(shard_listing(client, name, shard_filter=shard_filter, sleep=sleep).shards)
+
+
+def shard_listing(
+    client: KinesisClient,
+    name: str,
+    *,
+    shard_filter: Mapping[str, Any] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> ShardListing:
+    """List the shards of a stream, page after page to the end of the list.
+
+    Where the quota of ListShards is exceeded it waits, as the Kinesis Client Library does.
 
     :param client: as `kinesis_client` returns it.
     :param name: the stream's name.
     :param shard_filter: a ShardFilter as in the Kinesis API; by default every shard that is still listed,
         closed ones included.
+    :param sleep: waits that many seconds.
     :raises StreamNotFoundError: if there is no such stream.
+    :raises StreamNotReadyError: if it is being created.
+    :raises QuotaExceededError: if the quota stays exceeded for `QUOTA_TRIES` calls.
     """
     request: dict[str, Any] = {"StreamName": name}
     if shard_filter:
         request["ShardFilter"] = dict(shard_filter)
     shards: list[Shard] = []
+    listed_at: datetime | None = None
     while True:
-        with kinesis_errors(client, name):
-            page = client.list_shards(**request)
+        page = _page(client, name, request, sleep)
+        listed_at = listed_at or answered_at(page)
         shards.extend(map(Shard.from_api, page["Shards"]))
         if not page.get("NextToken"):
-            return shards
+            return ShardListing(shards, listed_at)
         # The token stands for the name and the filter: the API refuses them together.
         request = {"NextToken": page["NextToken"]}
+
+
+def complete_listing(
+    client: KinesisClient,
+    name: str,
+    *,
+    shard_filter: Mapping[str, Any],
+    sleep: Callable[[float], None] = time.sleep,
+) -> ShardListing:
+    """List the shards that took records at one instant: together they take every hash key, each once.
+
+    While a stream is resharded a listing may hold both a parent and its child; then the parent alone counts.
+
+    :param client: as `kinesis_client` returns it.
+    :param name: the stream's name.
+    :param shard_filter: a ShardFilter that names one instant.
+    :param sleep: waits that many seconds.
+    :raises IncompleteListingError: if `COMPLETE_LISTING_TRIES` listings in a row leave hash keys out, or give some
+        twice.
+    """
+    fault = ""
+    for attempt in range(COMPLETE_LISTING_TRIES):
+        if attempt:
+            sleep(COMPLETE_LISTING_PAUSE_SECONDS)
+        listing = shard_listing(client, name, shard_filter=shard_filter, sleep=sleep)
+        listed = {shard.shard_id for shard in listing.shards}
+        oldest = [shard for shard in listing.shards if listed.isdisjoint(shard.parent_shard_ids)]
+        fault = hash_range_fault(oldest)
+        if not fault:
+            return ShardListing(oldest, listing.listed_at)
+        log.warning("stream %s: the listing of its shards is not complete: %s", name, fault)
+    raise IncompleteListingError(
+        f"stream '{name}': {COMPLETE_LISTING_TRIES} listings of its shards in a row were not complete: {fault}; "
+        "is it being resharded? Try again"
+    )
+
+
+def hash_range_fault(shards: Sequence[Shard]) -> str:
+    """Return what is wrong if the shards do not take every hash key exactly once; empty if nothing is."""
+    if not shards:
+        return "no shard is listed"
+    expected, before = 0, "the first hash key"
+    for start, end, name in sorted(
+        (int(shard.starting_hash_key), int(shard.ending_hash_key), shard.shard_id) for shard in shards
+    ):
+        if start > expected:
+            return f"no shard takes the hash keys {expected} to {start - 1}, between {before} and {name}"
+        if start < expected or end < start:
+            return f"the hash range {start} to {end} of {name} overlaps that of {before}"
+        expected, before = end + 1, name
+    if expected != MAX_HASH_KEY + 1:
+        return f"the last hash range, of {before}, ends at {expected - 1} and not at {MAX_HASH_KEY}"
+    return ""
+
+
+def _page(
+    client: KinesisClient, name: str, request: Mapping[str, Any], sleep: Callable[[float], None]
+) -> Mapping[str, Any]:
+    for _ in range(QUOTA_TRIES - 1):
+        try:
+            with kinesis_errors(client, name):
+                return client.list_shards(**request)
+        except QuotaExceededError as error:
+            log.warning("%s; trying again in %.1f s", error, QUOTA_PAUSE_SECONDS)
+            sleep(QUOTA_PAUSE_SECONDS)
+    with kinesis_errors(client, name):
+        return client.list_shards(**request)

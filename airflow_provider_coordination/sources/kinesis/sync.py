@@ -1,102 +1,493 @@
-"""Shard sync: the step that turns a stream's shards into partitions.
+"""Shard sync: the step that turns the shards of streams into partitions, and keeps the two in step for years.
 
-It only ever creates, and creating what exists is no error, so it may run at any time, twice, and beside
-itself.
+One worker of the fleet at a time runs it, as a supplier under the source's global state. Every write is conditional on
+what was read, and creating what exists is no error: it may run at any time, twice, and beside jobs. What a job holds is
+left to the job. What one stream gives trouble about never stops the others.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-from airflow_provider_coordination.sources.kinesis.leases import (
-    leases_to_create,
-    parse_partition_key,
-    partition_key,
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.partition import UNFINISHED, PartitionStatus
+from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page
+from airflow_provider_coordination.sources.kinesis.audit import CONFIDENCE, HoleTracker, hole_between
+from airflow_provider_coordination.sources.kinesis.beginnings import (
+    Beginning,
+    check_initial_position,
+    first_shards,
+    resolved,
 )
-from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
-from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
+from airflow_provider_coordination.sources.kinesis.cleanup import (
+    CHILDREN_STARTED,
+    EXPIRED,
+    expired_finished,
+    removable,
+    vanished,
+)
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient
+from airflow_provider_coordination.sources.kinesis.errors import (
+    ShardNotFoundError,
+    StreamNotFoundError,
+    kinesis_errors,
+)
+from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_partition_key, partition_key
+from airflow_provider_coordination.sources.kinesis.lease_changes import STREAM_GONE, LeaseChanges, statuses
+from airflow_provider_coordination.sources.kinesis.leases import (
+    NewLease,
+    children_of_open_shards,
+    leases_to_create,
+)
+from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, parse_position
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, start_of_child
+from airflow_provider_coordination.sources.kinesis.shard_leases import ShardLease, StreamKey, leases_by_stream
+from airflow_provider_coordination.sources.kinesis.shards import (
+    ShardListing,
+    StreamDescription,
+    describe_stream,
+    shard_listing,
+)
+from airflow_provider_coordination.sources.kinesis.sync_state import StreamState, SyncState
+from airflow_provider_coordination.sources.kinesis.sync_summary import (
+    ShardSyncMetric,
+    ShardSyncSummary,
+    StreamSync,
+)
 
 log = logging.getLogger(__name__)
 
+ON_DATA_LOSS = ("fail", "reset")
+FULL_LISTING_INTERVAL = timedelta(minutes=30)
+"""How often a job lists shards although all hash keys are read: for cleanup, and to notice what is gone."""
+KEEP_COMPLETED = timedelta(hours=1)
+"""How long finished partitions stay at the least: others may yet ask what became of them."""
+BUSY_PATIENCE = timedelta(seconds=60)
+BUSY_POLL_SECONDS = 2.0
+READY_WITHIN_SECONDS = 60.0
 
-@dataclass(frozen=True)
-class ShardSyncSummary:
-    """What a shard sync found and did.
-
-    :param stream: the stream's name.
-    :param creation_epoch: when the stream was created, in whole seconds since 1970.
-    :param shards: how many shards are listed.
-    :param open_shards: how many of them take records.
-    :param created: the keys of the partitions it created.
-    :param existing: how many partitions of this stream there were before.
-    """
-
-    stream: str
-    creation_epoch: int
-    shards: int
-    open_shards: int
-    created: list[str]
-    existing: int
+NOTHING_TO_DO = "every hash key is read, and the shards were listed not long ago"
+BUSY = "another worker is running the shard sync"
+TAKEN_OVER = "another worker took over before the end"
+EXPIRED_UNREAD = "shard sync: the shard expired before its end was read"
 
 
-def sync_shards(client: KinesisClient, coordinator: SourceCoordinator, stream_name: str) -> ShardSyncSummary:
-    """Create the partitions that a stream's shards call for, to be read from the earliest record on.
+class ShardSync:
+    """Keeps the partitions of a source in step with the shards of its streams.
 
     :param client: as `kinesis_client` returns it.
     :param coordinator: of the source, initialized.
-    :param stream_name: the stream.
+    :param initial_position: where a stream that is new to the source begins: `TRIM_HORIZON`, `LATEST` or
+        `AT_TIMESTAMP:<instant>`, see `positions.at_timestamp`.
+    :param on_data_loss: what becomes of a partition whose shard is gone before it was read: `"fail"` parks it,
+        `"reset"` records the gap, finishes it and goes on with what follows.
+    :param keep_completed: finished partitions are removed no earlier than this.
+    :param full_listing_interval: how often shards are listed even if nothing seems to have changed.
+    :param busy_patience: how long a forced run waits for another worker's to end.
+    :param sleep: waits that many seconds.
+    :raises ConfigurationError: if a value is not usable.
+    """
+
+    def __init__(
+        self,
+        client: KinesisClient,
+        coordinator: SourceCoordinator,
+        *,
+        initial_position: str = TRIM_HORIZON,
+        on_data_loss: str = "fail",
+        keep_completed: timedelta = KEEP_COMPLETED,
+        full_listing_interval: timedelta = FULL_LISTING_INTERVAL,
+        busy_patience: timedelta = BUSY_PATIENCE,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        check_initial_position(initial_position)
+        if on_data_loss not in ON_DATA_LOSS:
+            raise ConfigurationError(
+                f"field 'on_data_loss' must be {' or '.join(map(repr, ON_DATA_LOSS))}; got {on_data_loss!r}"
+            )
+        self.client = client
+        self.coordinator = coordinator
+        self.initial_position = initial_position
+        self.on_data_loss = on_data_loss
+        self.keep_completed = keep_completed
+        self.full_listing_interval = full_listing_interval
+        self.sleep = sleep
+        self._busy_patience = busy_patience
+
+    def run(self, streams: Sequence[str], *, forced: bool) -> ShardSyncSummary | None:
+        """Sync once.
+
+        Forced, as a task of its own does it: the named streams are all that the source has, their shards are listed,
+        and a stream that cannot be synced is an error once the others are done. Not forced, as a job does it now and
+        then: only if something can have changed, and errors are logged and counted; nothing is done about streams
+        that are not named, nor about those that no forced run has begun.
+
+        :param streams: the names of the source's streams.
+        :returns: what was found and done; None if this is not forced and another worker is running a sync.
+        :raises StreamNotFoundError: forced, if there is no such stream and never was one in this source.
+        :raises ConfigurationError: forced, if only a person can put things right.
+        :raises SourceError: forced, if a stream cannot be listed; always, if the global state cannot be read.
+        :raises StoreUnavailableError: if the store does not answer.
+        """
+        if not forced and not self._may_have_changed(streams):
+            self.coordinator.count(ShardSyncMetric.SKIPPED)
+            return ShardSyncSummary(self.coordinator.source, skipped=NOTHING_TO_DO)
+        run = _Run(self, streams, forced=forced)
+        created = self._supply(run, patient=forced)
+        if created is None:
+            self.coordinator.count(ShardSyncMetric.SKIPPED)
+            return ShardSyncSummary(self.coordinator.source, skipped=BUSY) if forced else None
+        summary = run.summary()
+        self._note(summary)
+        if forced and run.errors:
+            raise run.errors[0]
+        return summary
+
+    def listing_due(self, known: StreamState, now: datetime) -> bool:
+        """Tell whether the shards of a stream are to be listed even if no hash key is missing."""
+        return known.listed_at is None or now - known.listed_at >= self.full_listing_interval
+
+    def _may_have_changed(self, streams: Sequence[str]) -> bool:
+        """Tell whether a sync could find anything new; it costs no call to Kinesis."""
+        item = self.coordinator.store.get(self.coordinator.family("GLOBAL_STATE"), GLOBAL_STATE_KEY)
+        state = SyncState.from_mapping(item.progress if item is not None else {})
+        # Where a stream that is new to the source begins, a forced run says.
+        known = [each for stream in streams if (each := state.latest(stream)) is not None]
+        now = self.coordinator.clock.now()
+        if any(each.hole is not None or self.listing_due(each, now) for each in known):
+            return True
+        keys = [each.key for each in known]
+        # Finished ones are looked at only where the others leave something out.
+        for looked_at in (UNFINISHED, tuple(PartitionStatus)):
+            leases = leases_by_stream(self.coordinator.partitions(*looked_at))
+            if all(hole_between(leases.get(key, {})) is None for key in keys):
+                return False
+        return True
+
+    def _supply(self, run: _Run, *, patient: bool) -> list[str] | None:
+        clock = self.coordinator.clock
+        give_up_at = clock.monotonic() + self._busy_patience.total_seconds()
+        while (created := self.coordinator.supply(run.pages)) is None and patient and clock.monotonic() < give_up_at:
+            self.sleep(BUSY_POLL_SECONDS)
+        if created is not None:
+            run.note_created(created)
+        return created
+
+    def _note(self, summary: ShardSyncSummary) -> None:
+        count = self.coordinator.count
+        count(ShardSyncMetric.SYNCS)
+        for stream in summary.streams:
+            count(ShardSyncMetric.LEASES_CREATED, len(stream.created))
+            count(ShardSyncMetric.LEASES_REMOVED, len(stream.removed))
+            log.info(
+                "shard sync: source=%s stream=%s epoch=%s shards=%s open=%s partitions_before=%d %s",
+                summary.source, stream.stream, stream.creation_epoch, stream.shards, stream.open_shards,
+                stream.existing, " ".join(f"{name}={number}" for name, number in stream.counts.items()) or "no change",
+            )  # fmt: skip
+            for key, why in stream.removed.items():
+                log.info("shard sync: removed partition=%s: %s", key, why)
+            if stream.hole is not None:
+                log.warning("shard sync: stream=%s: nobody reads the hash keys %s", stream.stream, stream.hole)
+        if summary.put_aside:
+            log.warning(
+                "shard sync: source=%s: %d partitions put aside, of streams that are no longer named: %s",
+                summary.source, len(summary.put_aside), ", ".join(summary.put_aside[:10]),
+            )  # fmt: skip
+
+
+def sync_shards(client: KinesisClient, coordinator: SourceCoordinator, stream_name: str, **options: Any) -> StreamSync:
+    """Sync the only stream of a source, forced; return what was found and done for it.
+
+    :param options: as for `ShardSync`.
     :raises StreamNotFoundError: if there is no such stream.
-    :raises SourceError: if it cannot be listed.
+    :raises SourceError: if it cannot be listed, or another worker goes on running a sync.
     """
-    stream = describe_stream(client, stream_name)
-    # Leases before shards: whatever happens in between, a parent whose lease was completed, or cleaned up, is
-    # seen as finished, since the later listing holds its children.
-    existing = statuses_by_shard(coordinator.partitions(), stream_name, stream.creation_epoch)
-    shards = list_shards(client, stream_name)
-    wanted = {
-        partition_key(stream_name, stream.creation_epoch, shard.shard_id): ShardProgress.first(stream_name, shard)
-        for shard in leases_to_create(shards, existing)
-    }
-    created = coordinator.create_partitions({key: progress.to_mapping() for key, progress in wanted.items()})
-    summary = ShardSyncSummary(
-        stream=stream_name,
-        creation_epoch=stream.creation_epoch,
-        shards=len(shards),
-        open_shards=sum(shard.is_open for shard in shards),
-        created=created,
-        existing=len(existing),
-    )
-    log.info(
-        "shard sync: stream=%s epoch=%d shards=%d open=%d partitions_before=%d created=%d: %s",
-        summary.stream,
-        summary.creation_epoch,
-        summary.shards,
-        summary.open_shards,
-        summary.existing,
-        len(created),
-        ", ".join(created) or "none",
-    )
-    return summary
+    summary = ShardSync(client, coordinator, **options).run([stream_name], forced=True)
+    if summary is None or not summary.streams:
+        raise SourceError(f"stream '{stream_name}' was not synced: {BUSY}; try again")
+    return summary.streams[0]
 
 
-def statuses_by_shard(partitions: Iterable[Partition], stream: str, creation_epoch: int) -> dict[str, PartitionStatus]:
-    """Return the status of each shard of this stream that has a partition, leaving other streams out.
+class _Run:
+    """One run, as a supplier. What it learns of a stream it keeps until the stream is done.
 
-    :param partitions: all partitions of the source.
-    :param stream: the stream's name.
-    :param creation_epoch: when the stream was created, in whole seconds since 1970.
+    :param sync: how.
+    :param streams: what.
+    :param forced: see `ShardSync.run`.
     """
-    statuses = {}
-    for partition in partitions:
+
+    def __init__(self, sync: ShardSync, streams: Sequence[str], *, forced: bool) -> None:
+        self._sync = sync
+        self._coordinator = sync.coordinator
+        self._names = tuple(dict.fromkeys(streams))
+        self._forced = forced
+        self._begin()
+
+    def _begin(self) -> None:
+        self.errors: list[Exception] = []
+        self._results: dict[str, StreamSync] = {}
+        self._put_aside: list[str] = []
+        self._done = False
+        self._state = SyncState()
+        self._leases: dict[StreamKey, dict[str, ShardLease]] = {}
+
+    def pages(self, stored: Mapping[str, Any]) -> Generator[Page]:
+        """Sync stream after stream; see `Supplier`."""
+        self._begin()
+        self._state = SyncState.from_mapping(stored)
+        # Leases before shards: whatever happens in between, a parent whose lease was completed, or cleaned up, is
+        # seen as finished, since the later listing holds its children.
+        self._leases = leases_by_stream(self._coordinator.partitions())
+        for name in self._names:
+            self._results[name] = StreamSync(name)
+            try:
+                for page in self._sync_stream(name, self._results[name]):
+                    stored = page.state or stored
+                    yield page
+            except (SourceError, ConfigurationError) as error:
+                self._note_error(name, error)
+        if self._forced:
+            self._put_aside_unnamed()
+        self._state = self._state.without_forgotten(self._leases.keys())
+        if (state := self._state.to_mapping()) != stored:
+            yield Page({}, state)
+        self._done = True
+
+    def note_created(self, created: Sequence[str]) -> None:
+        """Sort the keys that the coordinator created by stream."""
+        for key in created:
+            self._results[parse_partition_key(key).stream].created.append(key)
+
+    def summary(self) -> ShardSyncSummary:
+        """Return what was found and done."""
+        return ShardSyncSummary(
+            self._coordinator.source,
+            list(self._results.values()),
+            self._put_aside,
+            skipped=None if self._done else TAKEN_OVER,
+        )
+
+    # One stream
+
+    def _sync_stream(self, name: str, result: StreamSync) -> Generator[Page]:
+        if not self._forced and self._only_watches(name, result):
+            return
+        changes = LeaseChanges(self._coordinator, result, on_data_loss=self._sync.on_data_loss)
         try:
-            key = parse_partition_key(partition.partition_key)
-        except ValueError:
-            continue  # not a shard: the source may hold partitions of other kinds
-        if (key.stream, key.creation_epoch) == (stream, creation_epoch):
-            statuses[key.shard_id] = partition.status
-    return statuses
+            described = describe_stream(
+                self._sync.client,
+                name,
+                ready_within_seconds=READY_WITHIN_SECONDS if self._forced else 0,
+                clock=self._coordinator.clock,
+                sleep=self._sync.sleep,
+            )
+        except StreamNotFoundError as error:
+            if not any(key.stream == name for key in self._leases):
+                raise
+            result.error = str(error)
+            log.error("shard sync: %s", error)
+            self._lose_former(name, None, changes, "was deleted", until=self._coordinator.clock.now())
+            return
+        key = StreamKey(name, described.creation_epoch)
+        result.creation_epoch = key.creation_epoch
+        result.existing = len(self._leases.get(key, {}))
+        was_recreated = self._lose_former(
+            name, key, changes, "was deleted and created anew", until=datetime.fromtimestamp(key.creation_epoch, UTC)
+        )
+        if result.existing:
+            yield from self._sync_known(key, described, changes, result)
+        else:
+            yield from self._sync_new(key, described, result, was_recreated=was_recreated)
+
+    def _only_watches(self, name: str, result: StreamSync) -> bool:
+        """Note whether all hash keys are read, and tell whether there is nothing more to do without a listing."""
+        known, now = self._state.latest(name), self._coordinator.clock.now()
+        if known is None:
+            log.info("shard sync: stream %s is left to the task that says where it begins", name)
+            return True
+        leases = self._leases.get(known.key, {})
+        if not leases or self._sync.listing_due(known, now):
+            return False
+        tracker = known.tracker.seeing(hole_between(leases))
+        if tracker.is_certain:
+            return False
+        self._state = self._state.having(known.watching(tracker))
+        result.creation_epoch, result.existing, result.began = known.creation_epoch, len(leases), known.began
+        result.hole = tracker.hole
+        return True
+
+    def _sync_new(
+        self, key: StreamKey, described: StreamDescription, result: StreamSync, *, was_recreated: bool
+    ) -> Generator[Page]:
+        """Create the first leases of a stream; one that another one of its name went before is read from its start."""
+        known, now = self._state.of(key), self._coordinator.clock.now()
+        initial = TRIM_HORIZON if was_recreated else self._sync.initial_position
+        listing, beginning = first_shards(
+            self._sync.client,
+            described,
+            initial if known is None else known.began,
+            is_known=known is not None,
+            now=now,
+            sleep=self._sync.sleep,
+        )
+        if known is None:
+            # Written before the leases: should only some of them be created now, the others begin there as well.
+            self._state = self._state.having(
+                StreamState(stream=key.stream, creation_epoch=key.creation_epoch, began=beginning.began)
+            )
+            yield Page({}, self._state.to_mapping())
+        yield from self._create(key, described, listing, beginning, HoleTracker(), result)
+
+    def _sync_known(
+        self, key: StreamKey, described: StreamDescription, changes: LeaseChanges, result: StreamSync
+    ) -> Generator[Page]:
+        """Create what is missing, deal with what is gone, and remove what is of no use any more."""
+        known, now = self._state.of(key), self._coordinator.clock.now()
+        leases = self._leases[key]
+        for name, lease in leases.items():
+            leases[name] = changes.take_back(lease)
+        listing = shard_listing(self._sync.client, key.stream, sleep=self._sync.sleep)
+        listed = {shard.shard_id: shard for shard in listing.shards}
+        for name, lease in leases.items():
+            leases[name] = changes.fill_range(lease, listed.get(name))
+        tracker = (known.tracker if known is not None else HoleTracker()).seeing(hole_between(leases, listing.shards))
+        if tracker.sights == CONFIDENCE:
+            self._coordinator.count(ShardSyncMetric.HOLES)
+        beginning = resolved(
+            known.began if known is not None else self._sync.initial_position,
+            described,
+            listed_at=listing.listed_at,
+            is_known=known is not None,
+            now=now,
+        )
+        service_now, retention = described.described_at or now, timedelta(hours=described.retention_hours)
+        self._lose_vanished(leases, listing, changes, service_now=service_now, retention=retention)
+        yield from self._create(key, described, listing, beginning, tracker, result)
+        removed = changes.remove(
+            removable(leases, listing.shards, completed_by=now - self._sync.keep_completed), CHILDREN_STARTED
+        )
+        left = {name: lease for name, lease in leases.items() if lease not in removed}
+        expired = expired_finished(left, listing.shards, now=service_now, retention=retention)
+        removed += changes.remove(expired, EXPIRED)
+        for lease in removed:
+            del leases[lease.key.shard_id]
+
+    def _create(
+        self,
+        key: StreamKey,
+        described: StreamDescription,
+        listing: ShardListing,
+        beginning: Beginning,
+        tracker: HoleTracker,
+        result: StreamSync,
+    ) -> Generator[Page]:
+        leases = self._leases.setdefault(key, {})
+        due = leases_to_create(listing.shards, statuses(leases), beginning.position)
+        first = {lease.shard.shard_id: self._first_progress(described, lease, leases, beginning.began) for lease in due}
+        now = self._coordinator.clock.now()
+        result.shards, result.open_shards = len(listing.shards), sum(shard.is_open for shard in listing.shards)
+        result.began = beginning.began
+        result.waiting = sorted(
+            child.shard_id for child in children_of_open_shards(listing.shards) if child.shard_id not in leases
+        )
+        wanted = {partition_key(*key, name): progress.to_mapping() for name, progress in first.items()}
+        for name, progress in first.items():
+            shard_key = ShardKey(*key, name)
+            partition = self._coordinator.new(partition_key(*shard_key), wanted[partition_key(*shard_key)])
+            leases[name] = ShardLease(shard_key, partition, progress)
+        hole = hole_between(leases, listing.shards)
+        result.hole = None if hole is None else str(hole)
+        self._state = self._state.having(
+            StreamState(
+                stream=key.stream, creation_epoch=key.creation_epoch, began=beginning.began, listed_at=now
+            ).watching(HoleTracker() if hole is None else tracker)
+        )
+        yield Page(wanted, self._state.to_mapping())
+
+    def _first_progress(
+        self, described: StreamDescription, new: NewLease, leases: Mapping[str, ShardLease], began: str
+    ) -> ShardProgress:
+        now = self._coordinator.clock.now()
+        leased = [leases[name].progress for name in new.shard.parent_shard_ids if name in leases]
+        if leased:  # they are finished
+            parents = [parent for parent in leased if parent is not None]
+            checkpoint, epoch = start_of_child(parents)
+            ends = [parent.delivered_until for parent in parents if parent.delivered_until is not None]
+            return ShardProgress.first(
+                described.name, new.shard, checkpoint=checkpoint, epoch=epoch, owed_since=max(ends, default=now)
+            )
+        began_at = parse_position(began).timestamp
+        kept_since = (described.described_at or now) - timedelta(hours=described.retention_hours)
+        if began_at is None or began_at < kept_since:  # what is gone by now was there for a lease before this one
+            return ShardProgress.first(described.name, new.shard, checkpoint=began, owed_since=now)
+        return ShardProgress.first(described.name, new.shard, checkpoint=began, delivered_until=began_at)
+
+    # What is gone
+
+    def _lose_former(
+        self, name: str, present: StreamKey | None, changes: LeaseChanges, what: str, *, until: datetime
+    ) -> bool:
+        """Deal with the leases of streams that had this name before; tell whether there are any, or were."""
+        former = [key for key in self._leases if key.stream == name and key != present]
+        for key in former:
+            leases = self._leases[key]
+            for shard_id, lease in leases.items():
+                unread = lease.progress is None or not lease.progress.end_of_shard
+                if not lease.is_finished and unread:  # what is landed to the end can still be delivered
+                    reason = f"{STREAM_GONE}stream '{name}' {what}"
+                    leases[shard_id] = changes.lose(lease, reason, until=until)
+        return bool(former) or any(state.stream == name and state.key != present for state in self._state.streams)
+
+    def _lose_vanished(
+        self,
+        leases: dict[str, ShardLease],
+        listing: ShardListing,
+        changes: LeaseChanges,
+        *,
+        service_now: datetime,
+        retention: timedelta,
+    ) -> None:
+        suspects = vanished(leases, listing.shards, now=service_now, retention=retention)
+        for lease in suspects:
+            if self._is_gone(lease.key):
+                until = service_now - retention
+                after = changes.lose(lease, EXPIRED_UNREAD, until=until, shards=listing.shards)
+                leases[lease.key.shard_id] = after
+
+    def _is_gone(self, key: ShardKey) -> bool:
+        """Tell whether the service knows a shard no more, whatever a listing says."""
+        try:
+            with kinesis_errors(self._sync.client, key.stream, key.shard_id):
+                self._sync.client.get_shard_iterator(
+                    StreamName=key.stream, ShardId=key.shard_id, ShardIteratorType="TRIM_HORIZON"
+                )
+        except ShardNotFoundError:
+            return True
+        except (SourceError, ConfigurationError) as error:
+            log.warning("shard %s is not listed, and whether it is gone is not known: %s", key.shard_id, error)
+        return False
+
+    def _put_aside_unnamed(self) -> None:
+        """Park what is unfinished of streams that are no longer named: nobody reads it, and nothing of it is lost."""
+        for key, leases in self._leases.items():
+            if key.stream in self._names:
+                continue
+            changes = LeaseChanges(self._coordinator, StreamSync(key.stream), on_data_loss=self._sync.on_data_loss)
+            for lease in leases.values():
+                if lease.is_finished or lease.partition.is_parked or changes.is_held(lease):
+                    continue
+                if changes.put_aside(lease):
+                    self._put_aside.append(lease.partition.partition_key)
+        self._state = replace(self._state, named=self._names)
+
+    def _note_error(self, name: str, error: SourceError | ConfigurationError) -> None:
+        self._results[name].error = str(error)
+        self.errors.append(error)
+        self._coordinator.count(ShardSyncMetric.FAILURES)
+        log.error("shard sync: stream %s could not be synced: %s", name, error)

@@ -5,10 +5,18 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_coordination.sources.kinesis.aggregation import MAGIC, aggregate, expand, is_aggregated
+from airflow_provider_coordination.sources.kinesis.aggregation import (
+    MAGIC,
+    HashKeyRange,
+    aggregate,
+    expand,
+    expand_within,
+    hash_key_of,
+    is_aggregated,
+)
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200)
 # The sizes around 128 and 16384 are where protobuf's lengths take another byte.
@@ -157,3 +165,61 @@ def test_an_aggregate_within_an_aggregate_is_expanded_once() -> None:
 def test_nothing_cannot_be_aggregated() -> None:
     with pytest.raises(ValueError, match="at least one user record"):
         aggregate([])
+
+
+HASH_KEYS = st.none() | st.integers(0, 2**128 - 1).map(str) | st.integers(0, 99).map("{:05d}".format)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(KEYS, PAYLOADS, HASH_KEYS), min_size=1, max_size=10), st.data())
+def test_a_user_record_belongs_to_the_shard_that_takes_its_hash_key(
+    records: list[tuple[str, bytes, str | None]], draw: st.DataObject
+) -> None:
+    first, last = sorted(draw.draw(st.tuples(*[st.integers(0, 2**128 - 1) | st.integers(0, 99)] * 2)))
+    data = aggregate([(key, payload) for key, payload, _ in records], [given for _, _, given in records])
+    belonging = [
+        (number, key, payload)
+        for number, (key, payload, given) in enumerate(records)
+        if first
+        <= int(given if given is not None else hashlib.md5(key.encode()).hexdigest(), 10 if given else 16)
+        <= last
+    ]
+
+    assert expand_within(data, "outer", HashKeyRange(first, last)) == (belonging, len(records) - len(belonging))
+    assert expand_within(data, "outer", None)[0] == [(n, key, payload) for n, (key, payload, _) in enumerate(records)]
+
+
+def test_the_ends_of_a_hash_range_belong_to_it() -> None:
+    data = aggregate([("k", b"%d" % number) for number in range(4)], ["9", "10", "20", "21"])
+
+    kept, filtered = expand_within(data, "outer", HashKeyRange(10, 20))
+
+    assert ([payload for _, _, payload in kept], filtered) == ([b"1", b"2"], 2)
+
+
+def test_what_was_not_aggregated_is_never_left_out() -> None:
+    nowhere = HashKeyRange(5, 5)
+    assert expand_within(b"plain", "outer", nowhere) == ([(0, "outer", b"plain")], 0)
+    broken = aggregate([("k", b"x")])[:-1]
+    assert expand_within(broken, "outer", nowhere) == ([(0, "outer", broken)], 0)
+
+
+def test_a_partition_key_hashes_as_kinesis_hashes_it() -> None:
+    # md5("ö") in UTF-8, unsigned and big-endian
+    assert hash_key_of("\u00f6") == int(hashlib.md5("\u00f6".encode()).hexdigest(), 16)
+    assert hash_key_of("a") == 0x0CC175B9C0F1B6A831C399E269772661
+
+
+@pytest.mark.parametrize(
+    "hash_key", [b"", b"-1", b"+1", b" 1", b"1.0", b"x", "\u0661".encode(), str(2**128).encode(), b"0" * 101]
+)
+def test_an_aggregate_with_a_hash_key_that_cannot_be_passes_through(hash_key: bytes) -> None:
+    data = sealed(KEY_A + b"\x12" + bytes([len(hash_key)]) + hash_key + record(b"\x08\x00\x10\x00\x1a\x02hi"))
+
+    for within in (None, HashKeyRange(5, 5)):
+        assert expand_within(data, "outer", within) == ([(0, "outer", data)], 0)
+
+
+def test_more_hash_keys_than_records_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 explicit hash keys are given for 1 user records"):
+        aggregate([("k", b"x")], ["1", "2"])

@@ -18,11 +18,8 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
-from airflow_provider_coordination.sources.kinesis.progress import (
-    TRIM_HORIZON,
-    ProgressFormatError,
-    ShardProgress,
-)
+from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp
+from airflow_provider_coordination.sources.kinesis.progress import ProgressFormatError, ShardProgress
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.batches import HOUR, a_batch, a_child, a_shard, an_end, begin_delivery, end_shard
 from tests.support.batches import shard_key as key
@@ -101,6 +98,34 @@ def test_a_split_creates_both_children_at_trim_horizon() -> None:
     for name in ("c1", "c2"):
         assert status(a, name) is PartitionStatus.UNASSIGNED
         assert progress(a, name).checkpoint == TRIM_HORIZON
+
+
+def reset(coordinator: SourceCoordinator, shard: str, position: str, epoch: int) -> None:
+    coordinator.checkpoint(key(shard), progress(coordinator, shard).restarted(position, epoch=epoch).to_mapping())
+
+
+@pytest.mark.parametrize(("records", "start"), [(10, TRIM_HORIZON), (0, at_timestamp(LONG_AGO))])
+def test_children_are_of_the_epoch_of_their_parent_and_keep_its_instant_if_it_held_nothing_since(
+    records: int, start: str
+) -> None:
+    a = holding(InMemoryStore(), "p")
+    reset(a, "p", at_timestamp(LONG_AGO), epoch=7)
+    if records:
+        last = a_batch(at_timestamp(LONG_AGO), "5", end_of_shard=True)
+        begin_delivery(a, key("p"), last, children=(a_child("c", "p"),))
+    else:
+        end_shard(a, key("p"), a_child("c", "p"))
+    assert status(a, "p") is PartitionStatus.COMPLETED
+    assert (progress(a, "c").checkpoint, progress(a, "c").epoch) == (start, 7)
+
+
+@pytest.mark.parametrize("first", ["p", "q"])
+def test_a_merge_child_is_of_the_later_epoch_of_its_parents(first: str) -> None:
+    a = holding(InMemoryStore(), "p", "q")
+    reset(a, "p", TRIM_HORIZON, epoch=7)
+    for parent in (first, "q" if first == "p" else "p"):
+        end_shard(a, key(parent), a_child("c", "p", "q"))
+    assert progress(a, "c").epoch == 7
 
 
 def test_a_shard_is_finished_when_the_last_of_its_batches_is_acknowledged_whichever_that_is() -> None:

@@ -23,6 +23,7 @@ from airflow_provider_coordination.sources.kinesis.errors import (
     ShardNotFoundError,
     StreamNotFoundError,
     StreamNotReadyError,
+    ThrottledError,
     translated,
 )
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
@@ -57,7 +58,7 @@ def refused(code: str, operation: str = "GetRecords") -> exceptions.ClientError:
         (
             refused("ProvisionedThroughputExceededException"),
             SHARD,
-            KinesisUnavailableError,
+            ThrottledError,
             "after every retry",
         ),
         (refused("InternalFailure"), SHARD, KinesisUnavailableError, "said so"),

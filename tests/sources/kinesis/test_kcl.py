@@ -24,6 +24,7 @@ from airflow_provider_coordination.sources.kinesis.kcl_table import (
 )
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import Shard, StreamDescription
+from tests.support.batches import HOUR, NOON
 
 EPOCH = 1_767_268_800
 CLICKS = StreamDescription(name="clicks", creation_epoch=EPOCH, open_shards=1, retention_hours=24)
@@ -65,7 +66,7 @@ def plan(
     table = LeaseTable(tuple(leases), unreadable)
     looked_up = checkpoints_to_look_up(table, CLICKS, shards, account=options.get("account"))
     found = {name: (records or {}).get(name, WHOLE) for name in looked_up}
-    return plan_import(table, CLICKS, shards, found, **options)
+    return plan_import(table, CLICKS, shards, found, now=NOON, **options)
 
 
 def outcomes(planned: ImportPlan) -> dict[str, Becomes]:
@@ -128,12 +129,32 @@ def test_a_finished_shard_is_completed_and_names_its_children() -> None:
     )
 
 
-@pytest.mark.parametrize("checkpoint", ["LATEST", "AT_TIMESTAMP"])
-def test_a_shard_that_is_read_from_where_the_lease_does_not_tell_is_refused(checkpoint: str) -> None:
-    refused = of(plan([lease("s0", checkpoint)], [shard("s0")]), "s0")
+def test_a_shard_at_latest_is_read_from_the_instant_of_the_import_on() -> None:
+    planned = plan([lease("s0", "LATEST"), lease("s1", "150")], [shard("s0"), shard("s1")])
+
+    assert of(planned, "s0").becomes is Becomes.PARTITION
+    assert progress_of(planned, "s0").checkpoint == "AT_TIMESTAMP:2026-01-01T12:00:00.000000Z"
+    assert progress_of(planned, "s0").delivered_until == NOON
+    assert "what arrived before and is not checkpointed is not read" in of(planned, "s0").note
+    assert planned.from_now_on == (of(planned, "s0"),)
+
+
+def test_a_shard_at_a_timestamp_that_the_lease_does_not_tell_is_refused() -> None:
+    refused = of(plan([lease("s0", "AT_TIMESTAMP")], [shard("s0")]), "s0")
 
     assert refused.becomes is Becomes.REFUSED
-    assert "--unread-from-trim-horizon" in refused.remedy
+    assert "--at-timestamp" in refused.remedy and "--unread-from-trim-horizon" in refused.remedy
+
+
+@pytest.mark.parametrize(("hours", "noticed"), [(1, True), (24, False)])
+def test_it_is_read_from_the_timestamp_that_a_person_tells(hours: int, noticed: bool) -> None:
+    instant = NOON - hours * HOUR
+    planned = plan([lease("s0", "AT_TIMESTAMP")], [shard("s0")], unread_since=instant)
+
+    assert of(planned, "s0").becomes is Becomes.PARTITION
+    assert progress_of(planned, "s0").checkpoint == f"AT_TIMESTAMP:{instant:%Y-%m-%dT%H}:00:00.000000Z"
+    assert progress_of(planned, "s0").delivered_until == (instant if noticed else None)
+    assert planned.from_now_on == ()
 
 
 @pytest.mark.parametrize("checkpoint", ["LATEST", "AT_TIMESTAMP"])
@@ -143,6 +164,7 @@ def test_it_is_read_from_its_earliest_record_on_if_a_person_says_so(checkpoint: 
     assert of(planned, "s0").becomes is Becomes.PARTITION
     assert progress_of(planned, "s0").checkpoint == "TRIM_HORIZON"
     assert checkpoint in of(planned, "s0").note
+    assert planned.from_now_on == ()
 
 
 def test_a_prepared_checkpoint_is_told_and_ignored() -> None:
@@ -156,19 +178,19 @@ def test_a_prepared_checkpoint_is_told_and_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sub_sequence_number", "user_records", "becomes"),
+    ("sub_sequence_number", "user_records", "checkpoint"),
     [
-        (0, 1, Becomes.PARTITION),
-        (0, 2, Becomes.REFUSED),
-        (3, 5, Becomes.REFUSED),
-        (4, 5, Becomes.PARTITION),
-        (7, 5, Becomes.PARTITION),
-        (0, None, Becomes.PARTITION),
-        (3, None, Becomes.PARTITION),
+        (0, 1, "150"),
+        (0, 2, "150:0"),
+        (3, 5, "150:3"),
+        (4, 5, "150"),
+        (7, 5, "150"),
+        (0, None, "150"),
+        (3, None, "150"),
     ],
 )
-def test_a_checkpoint_is_exact_unless_user_records_of_its_record_are_left(
-    sub_sequence_number: int, user_records: int | None, becomes: Becomes
+def test_a_checkpoint_is_inside_its_record_where_user_records_of_it_are_left(
+    sub_sequence_number: int, user_records: int | None, checkpoint: str
 ) -> None:
     planned = plan(
         [lease("s0", "150", sub_sequence_number=sub_sequence_number)],
@@ -176,17 +198,16 @@ def test_a_checkpoint_is_exact_unless_user_records_of_its_record_are_left(
         {"s0": CheckpointRecord(user_records=user_records)},
     )
 
-    assert of(planned, "s0").becomes is becomes
+    assert of(planned, "s0").becomes is Becomes.PARTITION
+    assert progress_of(planned, "s0").checkpoint == checkpoint
 
 
-def test_a_checkpoint_inside_an_aggregated_record_is_refused_with_counts_and_a_way_out() -> None:
+def test_a_checkpoint_inside_an_aggregated_record_says_how_much_of_it_is_processed() -> None:
     planned = plan([lease("s0", "150", sub_sequence_number=3)], [shard("s0")], {"s0": CheckpointRecord(user_records=5)})
 
-    refused = of(planned, "s0")
-    assert refused.kcl_checkpoint == "150/3"
-    assert "4 of 5 user records are processed" in refused.note
-    assert "finish the batch and checkpoint" in refused.remedy
-    assert planned.refused == (refused,)
+    assert of(planned, "s0").kcl_checkpoint == "150/3"
+    assert "4 of its 5 user records are processed" in of(planned, "s0").note
+    assert planned.refused == ()
 
 
 def test_a_record_that_cannot_be_looked_at_refuses_the_shard() -> None:

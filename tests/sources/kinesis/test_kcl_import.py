@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from botocore.stub import Stubber
 
-from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError
 from airflow_provider_coordination.sources.kinesis.kcl import Becomes, CheckpointRecord, ImportPlan, ShardPlan
 from airflow_provider_coordination.sources.kinesis.kcl_import import (
     PAGES_LOOKED_AT,
+    as_before,
     checkpoint_record,
     partitions_of,
 )
+from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
 
@@ -137,3 +139,30 @@ def test_a_refused_shard_is_parked_and_says_why() -> None:
 @pytest.mark.parametrize("becomes", [Becomes.LATER, Becomes.NOTHING, Becomes.LOST])
 def test_what_becomes_nothing_makes_no_partition(becomes: Becomes) -> None:
     assert partitions_of(plan(becomes, None), "clicks|PARTITION", NOW) == []
+
+
+def imported(checkpoint: str, instant: datetime | None, **fields: Any) -> tuple[ShardPlan, Partition]:
+    """The partition of a shard that was at LATEST."""
+    began = progress(checkpoint=checkpoint, delivered_until=instant, **fields)
+    shard = ShardPlan(shard_id="s0", kcl_checkpoint="LATEST", becomes=Becomes.PARTITION, progress=began)
+    stream = StreamDescription(name="clicks", creation_epoch=5, open_shards=1, retention_hours=24)
+    whole = ImportPlan(stream=stream, shards=(shard,), other_items={})
+    [partition] = partitions_of(whole, "clicks|PARTITION", NOW)
+    return shard, partition
+
+
+def test_a_shard_at_latest_begins_where_the_first_import_began_when_it_is_imported_again() -> None:
+    earlier = NOW - timedelta(hours=1)
+    _, existing = imported(at_timestamp(earlier), earlier)
+    shard, again = imported(at_timestamp(NOW), NOW)
+
+    assert as_before(shard, again, existing).progress == existing.progress
+    assert as_before(shard, again, None) == again
+
+
+@pytest.mark.parametrize("changes", [{"checkpoint": "7"}, {"epoch": 3}])
+def test_a_shard_that_was_worked_on_since_is_not_as_the_first_import_left_it(changes: dict[str, Any]) -> None:
+    _, existing = imported(**{"checkpoint": at_timestamp(NOW), "instant": NOW, **changes})
+    shard, again = imported(at_timestamp(NOW + timedelta(hours=1)), NOW)
+
+    assert as_before(shard, again, existing) == again

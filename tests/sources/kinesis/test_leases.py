@@ -5,50 +5,18 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.sources.kinesis.leases import (
-    ShardKey,
-    leases_to_create,
-    parse_partition_key,
-    partition_key,
-)
+from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_partition_key, partition_key
+from airflow_provider_coordination.sources.kinesis.leases import NewLease, leases_to_create
+from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON
 from airflow_provider_coordination.sources.kinesis.shards import Shard
+from tests.support.shard_graphs import GRAPH_A, GRAPH_B, shard
 
 UNASSIGNED, ASSIGNED, CLOSED, COMPLETED = PartitionStatus
 
 
-def shard(name: int, start: int, end: int | None, *parents: int) -> Shard:
-    return Shard(str(name), tuple(str(parent) for parent in parents), "0", "1", str(start), end and str(end))
-
-
-# The graphs of the Kinesis Client Library's own tests.
-GRAPH_A = [
-    *(shard(root, 11, 102) for root in range(4)),
-    shard(4, 11, None),
-    shard(5, 11, 205),
-    shard(6, 103, 205, 0, 1),
-    shard(7, 103, 205, 2, 3),
-    shard(8, 206, None, 6, 7),
-    shard(9, 206, None, 5),
-    shard(10, 206, None, 5),
-]
-GRAPH_B = [
-    shard(0, 11, 100),
-    shard(1, 11, 100),
-    shard(2, 101, 200, 0, 1),
-    shard(3, 201, 300, 2),
-    shard(4, 201, 300, 2),
-    shard(5, 301, 400, 3, 4),
-    shard(6, 401, 500, 5),
-    shard(7, 401, 500, 5),
-    shard(8, 501, 600, 6, 7),
-    shard(9, 601, None, 8),
-    shard(10, 601, None, 8),
-]
-
-
 def created(shards: list[Shard], existing: dict[int, PartitionStatus]) -> str:
     leases = leases_to_create(shards, {str(name): status for name, status in existing.items()})
-    return " ".join(lease.shard_id for lease in leases)
+    return " ".join(lease.shard.shard_id for lease in leases)
 
 
 def all_in(status: PartitionStatus, *names: int) -> dict[int, PartitionStatus]:
@@ -135,6 +103,18 @@ def test_graph_b(existing: dict[int, PartitionStatus], expected: str) -> None:
             id="the listed one is finished",
         ),
         pytest.param([shard(0, 11, None), shard(1, 50, None, 0)], {}, "0", id="the child of an open parent waits"),
+        pytest.param(
+            [shard(0, 11, None), shard(1, 50, None, 0), shard(2, 50, None, 0)],
+            all_in(ASSIGNED, 1),
+            "",
+            id="it waits although the parent counts as finished, since its sibling is leased",
+        ),
+        pytest.param(
+            [shard(6, 103, None, 0)], all_in(CLOSED, 0), "", id="its parent is gone, and its lease is not finished"
+        ),
+        pytest.param(
+            [shard(6, 103, None, 0)], all_in(COMPLETED, 0), "6", id="its parent is gone, and its lease is finished"
+        ),
         pytest.param([shard(8, 9, None), shard(10, 9, None), shard(1, 10, None)], {}, "10 8 1", id="ties by name"),
         pytest.param([shard(1, 1000, None), shard(2, 999, None)], {}, "2 1", id="numbers are no texts"),
         pytest.param([shard(0, 1, None), shard(0, 1, None)], {}, "0", id="listed twice"),
@@ -152,16 +132,45 @@ def test_a_stream_that_was_resharded_thousands_of_times_is_decided() -> None:
     chain = [shard(name, name, name + 1, name - 1) for name in range(1, 5_000)]
 
     assert leases_to_create(chain, {"4999": ASSIGNED}) == []
+    assert leases_to_create(chain, {"1": ASSIGNED}, LATEST) == []
 
 
 def test_following_the_rule_to_the_end_leases_every_shard_once_and_parents_first() -> None:
     statuses: dict[str, PartitionStatus] = {}
     order: list[str] = []
     while due := leases_to_create(GRAPH_A, statuses):
-        order += [lease.shard_id for lease in due]
-        statuses |= {lease.shard_id: COMPLETED for lease in due}
+        order += [lease.shard.shard_id for lease in due]
+        statuses |= {lease.shard.shard_id: COMPLETED for lease in due}
 
     assert order == ["0", "1", "2", "3", "4", "5", "6", "7", "10", "9", "8"]
+
+
+AT = "AT_TIMESTAMP:2026-01-01T00:00:00.000000Z"
+
+
+@pytest.mark.parametrize("position", [TRIM_HORIZON, AT, LATEST])
+def test_children_of_finished_parents_begin_at_their_first_record_whatever_the_position(position: str) -> None:
+    existing = {"0": COMPLETED, "1": COMPLETED, **dict.fromkeys("2345", ASSIGNED)}
+
+    assert leases_to_create(GRAPH_A, existing, position) == [NewLease(GRAPH_A[6], TRIM_HORIZON)]
+
+
+def test_what_was_missing_begins_where_the_source_began() -> None:
+    assert {lease.checkpoint for lease in leases_to_create(GRAPH_A, {"3": ASSIGNED}, AT)} == {AT}
+
+
+def test_at_latest_a_gap_below_a_shard_that_was_passed_is_closed_too() -> None:
+    # The library waits for the end of 1 here, which never leases 3: its other child 5 is there, so 3 counts as read.
+    graph = [
+        shard(1, 1, 10),
+        shard(2, 1, 10),
+        shard(3, 11, 20, 1, 2),
+        shard(4, 21, None, 3),
+        shard(5, 21, None, 3),
+    ]
+    leases = leases_to_create(graph, {"1": ASSIGNED, "5": ASSIGNED}, LATEST)
+
+    assert leases == [NewLease(graph[3], LATEST)]
 
 
 def test_a_partition_key_names_stream_epoch_and_shard() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -12,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.settings import write_settings
+from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp, position_order
 from airflow_provider_coordination.sources.kinesis.progress import (
-    TRIM_HORIZON,
     ChildShard,
+    Gap,
     ProgressFormatError,
     ShardProgress,
     batch_id,
-    position_order,
+    start_of_child,
 )
 from tests.support.batches import HOUR, NOON
 from tests.support.batches import a_batch as batch
@@ -236,27 +238,109 @@ def test_a_batch_that_was_landed_before_there_were_acknowledgment_sets_waits_for
     assert ShardProgress.from_mapping(STORED | {"landed": [former]}) == FRESH.landing(batch(TRIM_HORIZON, "5"))
 
 
-def test_positions_compare_as_numbers_after_trim_horizon() -> None:
-    positions = ["10", "49" + "0" * 54, "9", TRIM_HORIZON, "0"]
+LINEAGES = st.lists(
+    st.one_of(
+        st.tuples(st.just("land"), st.integers(0, 3)),
+        st.tuples(st.just("deliver"), st.integers(0, 5)),
+        st.tuples(st.just("acknowledge"), st.integers(0, 5)),
+        st.tuples(st.just("reject"), st.integers(0, 5)),
+        st.tuples(st.just("reset"), st.sampled_from([TRIM_HORIZON, at_timestamp(NOON), "8", "11:2", "12"])),
+    ),
+    max_size=30,
+)
 
-    assert sorted(positions, key=position_order) == [TRIM_HORIZON, "0", "9", "10", "49" + "0" * 54]
+
+@given(LINEAGES)
+def test_a_checkpoint_never_goes_back_but_by_a_reset_and_what_is_landed_follows_it_without_a_gap(
+    lineage: list[tuple[str, Any]],
+) -> None:
+    progress = FRESH
+    names = iter(range(100))
+    for act, value in lineage:
+        before = progress
+        if act == "land":
+            at = position_order(progress.landed_position)[0]
+            end = str(max(at, 5) + value)
+            progress = progress.landing(batch(progress.landed_position, end, batch_id=f"{next(names)}"))
+        elif act == "reset":
+            progress = progress.restarted(value)
+            assert (progress.checkpoint, progress.landed, progress.epoch) == (value, (), before.epoch + 1)
+            continue
+        elif open_batches := [b.batch_id for b in progress.landed if not b.acknowledged]:
+            name = open_batches[value % len(open_batches)]
+            change = {
+                "deliver": lambda p, n: p.in_delivery(n, f"set of {n}"),
+                "acknowledge": ShardProgress.acknowledged,
+                "reject": ShardProgress.rejected,
+            }[act]
+            progress = change(progress, name)
+        assert position_order(progress.checkpoint) >= position_order(before.checkpoint)
+        assert progress.epoch == before.epoch
+        ends = [progress.checkpoint, *(b.end for b in progress.landed)]
+        assert [b.start for b in progress.landed] == ends[:-1]
+        assert not progress.landed or not progress.landed[0].acknowledged
 
 
-@pytest.mark.parametrize("position", ["", "LATEST", "-1", "1.5", " 7", "٣"])
-def test_what_is_no_position_is_refused(position: str) -> None:
-    with pytest.raises(ValueError, match="is neither TRIM_HORIZON nor a sequence number"):
-        position_order(position)
+def test_a_reset_keeps_what_the_shard_is_and_what_was_lost_of_it() -> None:
+    gap = Gap(after="5", before="9", since=None, until=NOON, found_at=NOON, reason="it was trimmed")
+    ended = three_batches().with_gap(gap).measured(100.0)
+
+    reset = ended.restarted("7", epoch=50, delivered_until=NOON)
+
+    assert reset == replace(
+        FRESH, checkpoint="7", epoch=50, delivered_until=NOON, gaps=(gap,), throughput=ended.throughput
+    )
+    assert reset.restarted(epoch=20).epoch == 51
+
+
+FINISHED = replace(FRESH, end_of_shard=True, epoch=3)
+
+
+@pytest.mark.parametrize(
+    ("parents", "start"),
+    [
+        ([], (TRIM_HORIZON, 0)),
+        ([replace(FINISHED, epoch=0, checkpoint=at_timestamp(NOON))], (TRIM_HORIZON, 0)),
+        ([replace(FINISHED, checkpoint="7")], (TRIM_HORIZON, 3)),
+        ([FINISHED], (TRIM_HORIZON, 3)),
+        ([replace(FINISHED, checkpoint=at_timestamp(NOON))], (at_timestamp(NOON), 3)),
+        (
+            [replace(FINISHED, checkpoint=at_timestamp(NOON + HOUR)), replace(FINISHED, checkpoint=at_timestamp(NOON))],
+            (at_timestamp(NOON), 3),
+        ),
+        ([replace(FINISHED, checkpoint="7"), replace(FINISHED, checkpoint=at_timestamp(NOON))], (TRIM_HORIZON, 3)),
+        (
+            [replace(FINISHED, checkpoint="7", epoch=2), replace(FINISHED, checkpoint=at_timestamp(NOON))],
+            (at_timestamp(NOON), 3),
+        ),
+    ],
+    ids=[
+        "nothing is known of the parents",
+        "the source began at an instant",
+        "the parent gave records",
+        "the parent was empty",
+        "the parent was set to an instant and gave nothing since",
+        "so were both parents",
+        "one of two gave records",
+        "one of two was passed by, since it had ended before the instant",
+    ],
+)
+def test_a_child_begins_at_its_earliest_record_or_at_the_instant_that_its_parents_were_set_to(
+    parents: list[ShardProgress], start: tuple[str, int]
+) -> None:
+    assert start_of_child(parents) == start
 
 
 def test_a_batch_id_depends_on_everything_that_identifies_the_range_and_on_nothing_else() -> None:
     identity = ("lake|clicks", "clicks:17:shard-1", TRIM_HORIZON, "5")
-    others = [
+    others: list[tuple[Any, ...]] = [
         ("other", *identity[1:]),
         (identity[0], "clicks:18:shard-1", *identity[2:]),
         (*identity[:2], "1", "5"),
         (*identity[:3], "6"),
+        (*identity, 1),
     ]
 
     assert batch_id(*identity) == batch_id(*identity)
     assert batch_id(*identity).startswith("shard-1-")
-    assert len({batch_id(*identity), *(batch_id(*other) for other in others)}) == 5
+    assert len({batch_id(*identity), *(batch_id(*other) for other in others)}) == 6

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
+from email.utils import format_datetime
 from itertools import islice
 from typing import Any
 
 import pytest
 from botocore.stub import Stubber
 
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
 from airflow_provider_coordination.sources.kinesis.errors import (
+    AccessDeniedError,
     KinesisUnavailableError,
     PositionRefusedError,
     ShardNotFoundError,
+    ThrottledError,
 )
+from airflow_provider_coordination.sources.kinesis.pacing import Patience
+from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, ShardPage
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
-from airflow_provider_coordination.sources.kinesis.reader import (
-    RENEWALS_IN_A_ROW,
-    KinesisRecord,
-    ShardPage,
-    read_shard,
-)
+from airflow_provider_coordination.sources.kinesis.reader import RENEWALS_IN_A_ROW, read_shard
 from tests.support.clock import ManualClock
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -36,41 +38,63 @@ class Shard:
         self.clock = ManualClock()
         self.sleeps: list[float] = []
 
-    def gives_iterator(self, iterator: str, **position: str) -> None:
+    def gives_iterator(self, iterator: str, **position: Any) -> None:
         request = {"StreamName": "clicks", "ShardId": "shard-1"} | position
         self.answers.add_response("get_shard_iterator", {"ShardIterator": iterator}, request)
 
-    def gives_page(self, iterator: str, *numbers: str, then: str | None = None, **more: Any) -> None:
-        page = {"Records": [record(number) for number in numbers]} | more
+    def gives_page(
+        self, iterator: str, *numbers: str, then: str | None = None, arrivals: Sequence[datetime] = (), **more: Any
+    ) -> None:
+        page = {
+            "Records": [
+                record(number, *arrival)
+                for number, *arrival in zip(numbers, *([arrivals] if arrivals else []), strict=True)
+            ]
+        } | more
         if then:
             page["NextShardIterator"] = then
         self.answers.add_response("get_records", page, {"ShardIterator": iterator, "Limit": 10_000})
 
-    def refuses_to_read(self, code: str) -> None:
-        self.answers.add_client_error("get_records", code)
+    def refuses_to_read(self, code: str, times: int = 1) -> None:
+        for _ in range(times):
+            self.answers.add_client_error("get_records", code)
+
+    def refuses_the_position(self, served_at: datetime | None = None) -> None:
+        headers = {} if served_at is None else {"HTTPHeaders": {"date": format_datetime(served_at, usegmt=True)}}
+        self.answers.add_client_error("get_shard_iterator", "InvalidArgumentException", response_meta=headers)
 
     def read(self, start: str, pages: int = 100) -> list[ShardPage]:
         return list(islice(self.reading(start), pages))
 
     def reading(self, start: str, **options: Any) -> Any:
-        return read_shard(self.client, "clicks", "shard-1", start, clock=self.clock, sleep=self.sleep, **options)
+        patience = Patience(clock=self.clock, sleep=self.sleep, jitter=lambda: 1.0, attempts=2)
+        return read_shard(self.client, "clicks", "shard-1", start, patience=patience, **options)
 
     def sleep(self, seconds: float) -> None:
         self.sleeps.append(round(seconds, 6))
         self.clock.advance(seconds)
 
 
-def record(number: str) -> dict[str, Any]:
+def record(number: str, arrival: datetime = NOON) -> dict[str, Any]:
     return {
         "SequenceNumber": number,
         "PartitionKey": f"key-{number}",
-        "ApproximateArrivalTimestamp": NOON.astimezone(timezone(timedelta(hours=-5))),
+        "ApproximateArrivalTimestamp": arrival.astimezone(timezone(timedelta(hours=-5))),
         "Data": number.encode(),
     }
 
 
 def numbers(pages: list[ShardPage]) -> list[list[str]]:
     return [[record.sequence_number for record in page.records] for page in pages]
+
+
+@pytest.fixture(scope="module")
+def client() -> KinesisClient:
+    return kinesis_client(
+        AwsSettings(
+            region="eu-west-1", endpoint_url="http://127.0.0.1:1", access_key_id="AKIA", secret_access_key="hush"
+        )
+    )
 
 
 @pytest.fixture
@@ -189,13 +213,31 @@ def test_a_page_says_when_it_was_asked_for(shard: Shard) -> None:
     ("code", "error"),
     [
         ("ResourceNotFoundException", ShardNotFoundError),
-        ("ProvisionedThroughputExceededException", KinesisUnavailableError),
-        ("InternalFailure", KinesisUnavailableError),
+        ("AccessDeniedException", AccessDeniedError),
+        ("KMSDisabledException", AccessDeniedError),
     ],
 )
 def test_what_cannot_be_read_is_an_error_that_names_the_shard(shard: Shard, code: str, error: type[Exception]) -> None:
     shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
     shard.refuses_to_read(code)
+
+    with pytest.raises(error, match="stream 'clicks' shard 'shard-1'"):
+        shard.read("TRIM_HORIZON")
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("ProvisionedThroughputExceededException", ThrottledError),
+        ("KMSThrottlingException", KinesisUnavailableError),
+        ("InternalFailure", KinesisUnavailableError),
+    ],
+)
+def test_what_fails_in_passing_is_tried_as_often_as_it_may(shard: Shard, code: str, error: type[Exception]) -> None:
+    shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
+    shard.refuses_to_read(code)
+    shard.gives_page("i1", "1", then="i2")
+    shard.refuses_to_read(code, times=2)
 
     with pytest.raises(error, match="stream 'clicks' shard 'shard-1'"):
         shard.read("TRIM_HORIZON")
@@ -209,5 +251,111 @@ def test_a_position_the_service_does_not_know_is_named(shard: Shard) -> None:
 
 
 def test_what_is_no_position_is_refused_before_anything_is_asked(shard: Shard) -> None:
-    with pytest.raises(ValueError, match="neither TRIM_HORIZON nor a sequence number"):
+    with pytest.raises(ValueError, match="position 'LATEST' is neither"):
         shard.reading("LATEST")
+
+
+def test_reading_from_an_instant_begins_with_the_first_record_that_arrived_then_or_later(shard: Shard) -> None:
+    # A version of boto3 sends whole seconds; so what arrived earlier in that second comes too.
+    start = NOON + timedelta(milliseconds=500)
+    shard.gives_iterator("i1", ShardIteratorType="AT_TIMESTAMP", Timestamp=start)
+    shard.gives_page("i1", "1", "2", "3", then="i2", arrivals=[NOON, start, NOON])
+
+    assert numbers(shard.read(f"AT_TIMESTAMP:{NOON:%Y-%m-%dT%H:%M:%S}.500000Z", pages=1)) == [["2", "3"]]
+
+
+def test_an_iterator_at_an_instant_that_expires_before_it_gave_a_record_is_replaced_by_one_there(shard: Shard) -> None:
+    shard.gives_iterator("i1", ShardIteratorType="AT_TIMESTAMP", Timestamp=NOON)
+    shard.gives_page("i1", "1", then="i2", arrivals=[NOON - timedelta(seconds=1)])
+    shard.refuses_to_read("ExpiredIteratorException")
+    shard.gives_iterator("i3", ShardIteratorType="AT_TIMESTAMP", Timestamp=NOON)
+    shard.gives_page("i3", "2")
+
+    assert numbers(shard.read("AT_TIMESTAMP:2026-01-01T12:00:00.000000Z")) == [[], ["2"]]
+
+
+def test_an_instant_ahead_of_the_services_clock_is_waited_for(shard: Shard) -> None:
+    served_at = NOON - timedelta(seconds=2)
+    shard.refuses_the_position(served_at)
+    shard.refuses_the_position(served_at)
+    shard.gives_iterator("i1", ShardIteratorType="AT_TIMESTAMP", Timestamp=NOON)
+    shard.gives_page("i1", "1")
+
+    waiting, still, page = shard.read("AT_TIMESTAMP:2026-01-01T12:00:00.000000Z")
+
+    assert numbers([waiting, still, page]) == [[], [], ["1"]]
+    assert waiting.is_drained and waiting.read_at == served_at
+    assert sum(shard.sleeps) >= 2
+
+
+def test_an_instant_that_is_refused_although_it_has_passed_is_an_error(shard: Shard) -> None:
+    shard.refuses_the_position(NOON + timedelta(seconds=2))
+
+    with pytest.raises(PositionRefusedError):
+        shard.read("AT_TIMESTAMP:2026-01-01T12:00:00.000000Z")
+
+
+def test_a_position_inside_an_aggregate_begins_with_that_record_whole(shard: Shard) -> None:
+    shard.gives_iterator("i1", ShardIteratorType="AT_SEQUENCE_NUMBER", StartingSequenceNumber="7")
+    shard.gives_page("i1", "7", "8", then="i2")
+
+    assert numbers(shard.read("7:3", pages=1)) == [["7", "8"]]
+
+
+def test_inclusive_reading_is_inclusive_until_a_record_was_read(shard: Shard) -> None:
+    shard.gives_iterator("i1", ShardIteratorType="AT_SEQUENCE_NUMBER", StartingSequenceNumber="7")
+    shard.refuses_to_read("ExpiredIteratorException")
+    shard.gives_iterator("i2", ShardIteratorType="AT_SEQUENCE_NUMBER", StartingSequenceNumber="7")
+    shard.gives_page("i2", "7", then="i3")
+    shard.refuses_to_read("ExpiredIteratorException")
+    shard.gives_iterator("i4", ShardIteratorType="AFTER_SEQUENCE_NUMBER", StartingSequenceNumber="7")
+    shard.gives_page("i4", "8")
+
+    assert numbers(list(shard.reading("7", inclusive=True))) == [["7"], ["8"]]
+
+
+def test_an_iterator_that_the_service_does_not_know_any_more_is_replaced_once(shard: Shard) -> None:
+    shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
+    shard.gives_page("i1", "1", then="i2")
+    shard.refuses_to_read("InvalidArgumentException")
+    shard.gives_iterator("i3", ShardIteratorType="AFTER_SEQUENCE_NUMBER", StartingSequenceNumber="1")
+    shard.gives_page("i3", "2", then="i4")
+    shard.refuses_to_read("InvalidArgumentException")
+    shard.gives_iterator("i5", ShardIteratorType="AFTER_SEQUENCE_NUMBER", StartingSequenceNumber="2")
+    shard.refuses_to_read("InvalidArgumentException")
+    reading = shard.reading("TRIM_HORIZON")
+
+    assert numbers([next(reading), next(reading)]) == [["1"], ["2"]]
+    with pytest.raises(PositionRefusedError):
+        next(reading)
+
+
+@pytest.mark.parametrize(
+    ("date", "read_at"),
+    [
+        (0.0, 0.75),  # the clocks agree: ours is finer
+        (30.0, 30.0),  # ours is behind
+        (-30.0, -30.0),  # ours is ahead
+    ],
+)
+def test_a_page_is_dated_by_the_services_clock(shard: Shard, date: float, read_at: float) -> None:
+    asked_at = shard.clock.now()
+    shard.clock.advance(0.75)
+    header = format_datetime(asked_at + timedelta(seconds=date), usegmt=True)
+    shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
+    shard.gives_page("i1", then="i2", ResponseMetadata={"HTTPHeaders": {"date": header}})
+
+    [page] = shard.read("TRIM_HORIZON", pages=1)
+
+    assert page.read_at == asked_at + timedelta(seconds=read_at)
+
+
+def test_an_answer_without_records_is_no_page(shard: Shard) -> None:
+    shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
+    spoil = ("after-call.kinesis.GetRecords", lambda parsed, **_: parsed.pop("Records"))
+    shard.client.meta.events.register(*spoil)
+    shard.gives_page("i1", then="i2")
+
+    with pytest.raises(KinesisUnavailableError, match="no usable answer"):
+        shard.read("TRIM_HORIZON")
+    shard.client.meta.events.unregister(*spoil)

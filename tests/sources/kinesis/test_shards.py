@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,17 +11,22 @@ from botocore.stub import Stubber
 
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.errors import (
-    KinesisUnavailableError,
+    AccessDeniedError,
+    QuotaExceededError,
     StreamNotFoundError,
     StreamNotReadyError,
 )
 from airflow_provider_coordination.sources.kinesis.shards import (
+    MAX_HASH_KEY,
+    QUOTA_TRIES,
     Shard,
     StreamDescription,
     describe_stream,
+    hash_range_fault,
     list_shards,
 )
 from tests.support.clock import ManualClock
+from tests.support.shard_graphs import shard
 
 CREATED_AT = datetime(2026, 1, 1, 12, 0, 0, 900_000, tzinfo=UTC)
 
@@ -120,10 +126,48 @@ def test_a_listing_can_be_filtered(client: KinesisClient, kinesis_answers: Stubb
     assert list_shards(client, "clicks", shard_filter={"Type": "AT_LATEST"}) == []
 
 
-def test_a_listing_that_is_throttled_beyond_all_retries_is_an_outage(
-    client: KinesisClient, kinesis_answers: Stubber
-) -> None:
-    kinesis_answers.add_client_error("list_shards", "LimitExceededException", http_status_code=400)
+def test_a_listing_waits_while_the_quota_is_exceeded(client: KinesisClient, kinesis_answers: Stubber) -> None:
+    for _ in range(QUOTA_TRIES - 1):
+        kinesis_answers.add_client_error("list_shards", "LimitExceededException", http_status_code=400)
+    kinesis_answers.add_response("list_shards", {"Shards": [listed("a")]})
+    waited: list[float] = []
 
-    with pytest.raises(KinesisUnavailableError, match="clicks"):
-        list_shards(client, "clicks")
+    assert [shard.shard_id for shard in list_shards(client, "clicks", sleep=waited.append)] == ["a"]
+    assert waited == [1.5] * 49
+
+
+def test_a_listing_whose_quota_stays_exceeded_is_given_up(client: KinesisClient, kinesis_answers: Stubber) -> None:
+    for _ in range(QUOTA_TRIES):
+        kinesis_answers.add_client_error("list_shards", "LimitExceededException", http_status_code=400)
+
+    with pytest.raises(QuotaExceededError, match="clicks"):
+        list_shards(client, "clicks", sleep=lambda seconds: None)
+
+
+def test_an_error_that_is_no_quota_is_not_waited_for(client: KinesisClient, kinesis_answers: Stubber) -> None:
+    kinesis_answers.add_client_error("list_shards", "AccessDeniedException", http_status_code=400)
+
+    with pytest.raises(AccessDeniedError, match="clicks"):
+        list_shards(client, "clicks", sleep=lambda seconds: pytest.fail("it waited"))
+
+
+MAX = MAX_HASH_KEY
+
+
+@pytest.mark.parametrize(
+    ("ranges", "fault"),
+    [
+        ([(0, MAX)], ""),
+        ([(0, 420), (421, MAX)], ""),
+        ([], "no shard is listed"),
+        ([(1, MAX)], "no shard takes the hash keys 0 to 0, between the first hash key and s0"),
+        ([(0, 69), (71, MAX)], "no shard takes the hash keys 70 to 70, between s0 and s1"),
+        ([(0, 70), (70, MAX)], "the hash range 70 to .* of s1 overlaps that of s0"),
+        ([(0, MAX), (5, 9)], "the hash range 5 to 9 of s1 overlaps that of s0"),
+        ([(0, MAX - 1)], "the last hash range, of s0, ends at .*454 and not at .*455"),
+    ],
+)
+def test_shards_that_do_not_take_every_hash_key_once_are_told(ranges: list[tuple[int, int]], fault: str) -> None:
+    shards = [shard(f"s{number}", 1, None, keys=keys) for number, keys in enumerate(ranges)]
+
+    assert re.fullmatch(fault, hash_range_fault(shards))

@@ -1,0 +1,382 @@
+"""Sharing a source's partitions among its workers: what one worker does about it, round after round.
+
+What is free is acquired up to the share. Where nothing is free, a worker below its share asks one above it for a
+lease, in its own item of the registry. The owner lands nothing new for that partition, delivers what is landed, and
+makes the asking worker the owner in one conditional write; or, once its time is up, hands the partition over as it
+stands: what is landed is delivered from its files by the next owner. A worker that is not answered takes the lease by
+force. So every handover ends by a deadline on either side, by the monotonic clock of that side alone. The Kinesis
+Client Library's graceful handoff is the model; there it may hang when one side forgets it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from airflow_provider_coordination.coordination.balance import BY_COUNT, Lease, Member, Move, Plan, Rules, plan
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import PartitionUpdateError
+from airflow_provider_coordination.coordination.leases import LOST
+from airflow_provider_coordination.coordination.metrics import WORKERS, CoordinationMetric
+from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
+from airflow_provider_coordination.coordination.workers import Wish, Worker
+
+log = logging.getLogger(__name__)
+
+DEFAULT_HANDOVER_TIMEOUT = timedelta(seconds=30)
+LOOKS_PER_TIMEOUT = 6
+"""So often in an ownership timeout a worker lists the partitions, and looks who asks it for some."""
+PATIENCE_TIMEOUTS = 3
+"""What was seen free for this many ownership timeouts is taken by whoever may hold more: the Kinesis Client Library's
+rule for very old leases, but a lease is as old as this worker has known it to be free."""
+MAX_WISHES = 25
+"""A worker asks for so many leases at once, at most: its item has to stay small."""
+TRIES = 3
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """What a listing said about a partition."""
+
+    key: str
+    status: PartitionStatus
+    owner: str | None
+    is_awaiting: bool
+    available_at: datetime
+    throughput: float | None
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Somebody asks this worker for a lease."""
+
+    taker: str
+    seen_at: float  # on the monotonic clock
+
+
+class Balancer:
+    """One worker's part in sharing the partitions of a source.
+
+    `rebalance` is called once a round by the thread that works; `renew_due` by a `LeaseRenewer`, so that a long round
+    costs neither the registration nor a deadline.
+
+    :param coordinator: of the source, initialized.
+    :param balance_by: `"count"` of leases or `"throughput"`, as each partition's progress says in `throughput`.
+    :param max_leases: most leases that this worker holds; None for any number.
+    :param max_leases_to_steal: how many leases it asks others for at a time.
+    :param handover_timeout: how long the owner of a lease may take to hand it over.
+    :param expected_workers: how many workers count at the least during this one's first ownership timeout: the others
+        may not be there yet.
+    """
+
+    def __init__(
+        self,
+        coordinator: SourceCoordinator,
+        *,
+        balance_by: str = BY_COUNT,
+        max_leases: int | None = None,
+        max_leases_to_steal: int = 1,
+        handover_timeout: timedelta = DEFAULT_HANDOVER_TIMEOUT,
+        expected_workers: int = 1,
+    ) -> None:
+        self._coordinator = coordinator
+        self._workers = coordinator.workers
+        self._me = coordinator.owner
+        self._clock = coordinator.clock
+        self._balance_by = balance_by
+        self._max_leases = max_leases
+        self._max_wishes = min(max_leases_to_steal, MAX_WISHES)
+        self._handover_seconds = handover_timeout.total_seconds()
+        self._expected_workers = expected_workers
+        self._timeout_seconds = coordinator.ownership_timeout.total_seconds()
+        self._look_seconds = self._timeout_seconds / LOOKS_PER_TIMEOUT
+        self._started = self._clock.monotonic()
+        self._listing: dict[str, _Listed] = {}
+        self._listed_at: float | None = None
+        self._listed_for: frozenset[str] = frozenset()  # the workers that were there
+        self._free_since: dict[str, float] = {}
+        self._departed: set[str] = set()  # workers that were there and are gone, as long as leases are in their name
+        self._wishes: dict[str, tuple[Wish, float]] = {}  # and when, on the monotonic clock
+        self._held_before: frozenset[str] = frozenset()
+        self._lock = threading.Lock()  # for what the renewal thread changes too
+        self._live: dict[str, Worker] = {}
+        self._looked_at: float | None = None
+        self._leaving: dict[str, _Asked] = {}
+        self._handed_over: set[str] = set()
+
+    # For the thread that works
+
+    def rebalance(self) -> list[Partition]:
+        """Register, see who is there, and acquire, adopt and ask for what this worker should have.
+
+        :returns: what it has gained.
+        """
+        self._say()
+        self._look()
+        gained = self._answered()
+        fresh = self._list_if_due(anew=bool(gained))
+        todo = self._plan()
+        for key in todo.drop:
+            self._wishes.pop(key, None)
+        acquired = self._coordinator.acquire(todo.acquire) if todo.acquire else []
+        if fresh and not acquired:  # nothing was free a moment ago
+            self._wish(todo)
+        self._say()
+        self._held_before = frozenset(self._coordinator.held)
+        return gained + acquired
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has asked for a lease and was not answered yet."""
+        return bool(self._wishes)
+
+    @property
+    def leaving(self) -> dict[str, str]:
+        """The held partitions that others ask for, each with who does: finish them and call `hand_over`."""
+        with self._lock:
+            return {key: asked.taker for key, asked in self._leaving.items()}
+
+    def hand_over(self, partition_key: str) -> bool:
+        """Hand a partition over to the worker that asks for it, if it still does; tell whether that was done.
+
+        The partition's work is finished, or is left to the next owner.
+        """
+        with self._lock:
+            asked = self._leaving.get(partition_key)
+        if asked is None:
+            return False
+        for _ in range(TRIES):
+            item = self._workers.item_of(asked.taker)
+            taker = None if item is None else Worker.of(item)
+            if item is None or taker is None or not taker.wants(partition_key, self._me):
+                log.info("partition stays, nobody asks for it any more: partition=%s", partition_key)
+                self._forget(partition_key)
+                return False
+            try:
+                self._coordinator.hand_over(partition_key, asked.taker, unchanged=[item])
+            except PartitionUpdateError:  # the other worker was renewed in between, or asks for something else now
+                continue
+            except LOST as error:
+                log.info("%s", error)
+                self._forget(partition_key)
+                return False
+            self._forget(partition_key, is_handed_over=True)
+            return True
+        return False
+
+    def was_handed_over(self, partition_key: str) -> bool:
+        """Tell, once, whether a partition that is held no more was handed over."""
+        with self._lock:
+            known = partition_key in self._handed_over
+            self._handed_over.discard(partition_key)
+            return known
+
+    def leave(self) -> None:
+        """End this worker's part: others count it no more. Give its leases back afterwards.
+
+        From now on nobody hands anything over to it; what was handed over already is held, to be given back.
+        """
+        self._workers.deregister()
+        for key in list(self._wishes):
+            self._coordinator.adopt(key)
+            del self._wishes[key]
+
+    # For the renewal thread
+
+    @property
+    def ownership_timeout(self) -> timedelta:
+        """How long a registration runs without renewal."""
+        return self._coordinator.ownership_timeout
+
+    def renew_due(self) -> None:
+        """Renew the registration, see who asks for partitions, and hand over those that are not finished in time."""
+        self._workers.renew_due()
+        if self._looked_at is None:  # not registered yet
+            return
+        if self._clock.monotonic() - self._looked_at >= self._look_seconds:
+            self._look()
+        with self._lock:
+            overdue = [k for k, asked in self._leaving.items() if self._passed(asked.seen_at, self._handover_seconds)]
+        for key in overdue:
+            log.warning("partition is handed over as it stands, its round takes too long: partition=%s", key)
+            self.hand_over(key)
+
+    # Inside: looking
+
+    def _look(self) -> None:
+        """Read who is there, and what they ask this worker for."""
+        workers = self._workers.live()
+        held = self._coordinator.held
+        asked: dict[str, tuple[datetime, str]] = {}
+        for worker in workers:
+            for wish in worker.wishes if worker.owner != self._me else ():
+                if wish.giver == self._me and wish.key in held:
+                    first = (wish.since, worker.owner)
+                    asked[wish.key] = min(first, asked.get(wish.key, first))
+        now = self._clock.monotonic()
+        with self._lock:
+            known = {(key, was.taker): was for key, was in self._leaving.items()}
+            self._leaving = {key: known.get((key, taker), _Asked(taker, now)) for key, (_, taker) in asked.items()}
+            self._live = {worker.owner: worker for worker in workers}
+            self._looked_at = now
+            for key in asked.keys() - {key for key, _ in known}:
+                log.info("partition is asked for: partition=%s by=%s", key, asked[key][1])
+        self._coordinator.gauge(WORKERS, len(workers))
+
+    def _list_if_due(self, *, anew: bool) -> bool:
+        """List the unfinished partitions if what is known of them is old, or has changed; tell whether it did.
+
+        :param anew: whether it is known to have changed.
+        """
+        live, held = frozenset(self._live), self._coordinator.held
+        self._departed = (self._departed | self._listed_for) - live
+        if (
+            self._listed_at is not None
+            and not anew
+            and not self._passed(self._listed_at, self._look_seconds)
+            and self._held_before <= held.keys()
+            and not any(listed.owner in self._departed for key, listed in self._listing.items() if key not in held)
+        ):
+            return False
+        self._listed_at = self._clock.monotonic()
+        self._list(self._coordinator.partitions(*UNFINISHED))
+        self._listed_for = live
+        self._departed &= {listed.owner for listed in self._listing.values() if listed.owner is not None}
+        return True
+
+    def _list(self, partitions: Iterable[Partition]) -> None:
+        newest: dict[str, Partition] = {}
+        for partition in partitions:  # one that changes its status meanwhile may come twice
+            known = newest.get(partition.partition_key)
+            if known is None or known.version < partition.version:
+                newest[partition.partition_key] = partition
+        self._listing = {
+            key: _Listed(
+                key=key,
+                status=partition.status,
+                owner=partition.owner,
+                is_awaiting=partition.is_awaiting,
+                available_at=self._coordinator.available_at(partition),
+                throughput=_throughput(partition.progress),
+            )
+            for key, partition in newest.items()
+        }
+        for key, listed in self._listing.items():
+            # Handed over, and this worker had given up asking.
+            if listed.owner == self._me and key not in self._coordinator.held:
+                self._coordinator.adopt(key)
+
+    # Inside: deciding
+
+    def _plan(self) -> Plan:
+        leases, owners = self._leases(), dict(self._live)
+        members = [
+            Member(owner=worker.owner, max_leases=worker.max_leases)
+            for worker in owners.values()
+            if worker.owner != self._me
+        ]
+        silent = {lease.owner for lease in leases if lease.owner is not None} - owners.keys() - self._departed
+        members += [Member(owner=owner, listens=False) for owner in silent if owner != self._me]
+        members.append(Member(owner=self._me, max_leases=self._max_leases))
+        starting = not self._passed(self._started, self._timeout_seconds)
+        return plan(
+            self._me,
+            leases,
+            members,
+            self._under_way(),
+            Rules(
+                balance_by=self._balance_by,
+                max_leases_to_steal=self._max_wishes,
+                expected_workers=self._expected_workers if starting else 1,
+                patience_seconds=PATIENCE_TIMEOUTS * self._timeout_seconds,
+            ),
+        )
+
+    def _leases(self) -> list[Lease]:
+        """Return what there is to share: not what rests, is parked, or waits for acknowledgments alone."""
+        now, held = self._clock.now(), self._coordinator.held
+        free: list[_Listed] = []
+        leases = []
+        for key, listed in self._listing.items():
+            if key in held:
+                continue
+            if listed.available_at <= now and listed.owner != self._me:
+                free.append(listed)
+            elif listed.status is PartitionStatus.ASSIGNED and not listed.is_awaiting and listed.owner != self._me:
+                leases.append(Lease(key=key, owner=listed.owner, throughput=listed.throughput))
+        for key, partition in held.items():
+            leases.append(Lease(key=key, owner=self._me, throughput=_throughput(partition.progress)))
+        monotonic = self._clock.monotonic()
+        self._free_since = {listed.key: self._free_since.get(listed.key, monotonic) for listed in free}
+        free.sort(key=lambda listed: (listed.owner is None, listed.available_at, listed.key))
+        leases += [
+            Lease(key=f.key, throughput=f.throughput, free_seconds=monotonic - self._free_since[f.key]) for f in free
+        ]
+        return leases
+
+    def _under_way(self) -> list[Move]:
+        others = [(wish, worker.owner) for worker in self._live.values() for wish in worker.wishes]
+        asked = [pair for pair in others if pair[1] != self._me] + [
+            (wish, self._me) for wish, _ in self._wishes.values()
+        ]
+        asked.sort(key=lambda pair: (pair[0].since, pair[1], pair[0].key))
+        return [Move(key=wish.key, giver=wish.giver, taker=taker) for wish, taker in asked]
+
+    # Inside: asking
+
+    def _answered(self) -> list[Partition]:
+        """See what became of what was asked for, and return what is this worker's now."""
+        gained = []
+        for key, (wish, asked_at) in list(self._wishes.items()):
+            stored = self._coordinator.get(key)
+            partition = None
+            if stored is not None and stored.owner == self._me:
+                partition = self._coordinator.adopt(key)
+            elif stored is not None and stored.owner == wish.giver and not self._coordinator.may_acquire(stored):
+                if not self._passed(asked_at, self._force_seconds):
+                    continue
+                partition = self._coordinator.take_over(key, wish.giver)
+            if partition is not None:
+                gained.append(partition)
+            del self._wishes[key]
+        return gained
+
+    @property
+    def _force_seconds(self) -> float:
+        """After how long a lease that was asked for is taken by force.
+
+        Later than its owner hands it over at the latest: that one may look only after a while, and clocks differ.
+        """
+        return self._handover_seconds + self._look_seconds + self._coordinator.safety_margin.total_seconds()
+
+    def _wish(self, todo: Plan) -> None:
+        for move in todo.ask:
+            self._wishes[move.key] = (
+                Wish(key=move.key, giver=move.giver, since=self._clock.now()),
+                self._clock.monotonic(),
+            )
+            self._coordinator.count(CoordinationMetric.HANDOVERS_ASKED)
+            log.info(
+                "partition asked for: source=%s partition=%s owner=%s by=%s",
+                self._coordinator.source, move.key, move.giver, self._me,
+            )  # fmt: skip
+
+    def _say(self) -> None:
+        self._workers.register(max_leases=self._max_leases, wishes=[wish for wish, _ in self._wishes.values()])
+
+    def _forget(self, partition_key: str, *, is_handed_over: bool = False) -> None:
+        with self._lock:
+            self._leaving.pop(partition_key, None)
+            if is_handed_over:
+                self._handed_over.add(partition_key)
+
+    def _passed(self, since: float, seconds: float) -> bool:
+        return self._clock.monotonic() - since >= seconds
+
+
+def _throughput(progress: Mapping[str, object]) -> float | None:
+    value = progress.get("throughput")
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

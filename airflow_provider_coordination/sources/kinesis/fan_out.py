@@ -1,0 +1,298 @@
+"""Enhanced fan-out: Kinesis sends a shard's records to a registered consumer, who has 2 MiB a second of its own.
+
+A consumer belongs to a stream and is shared by everybody who reads under its name, each shard by one at a time. It is
+registered at its first use and stays registered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient
+from airflow_provider_coordination.sources.kinesis.errors import (
+    KinesisUnavailableError,
+    PositionRefusedError,
+    QuotaExceededError,
+    ShardNotFoundError,
+    StreamNotFoundError,
+    StreamNotReadyError,
+    ThrottledError,
+    kinesis_errors,
+)
+from airflow_provider_coordination.sources.kinesis.pacing import Patience
+from airflow_provider_coordination.sources.kinesis.pages import KinesisRecords, ShardPage, child_of, records_of
+from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
+from airflow_provider_coordination.sources.kinesis.reader import (
+    FUTURE_POLL_SECONDS,
+    ahead_of_service,
+    from_position,
+    service_time,
+    starting_position,
+)
+
+log = logging.getLogger(__name__)
+
+READY_WITHIN_SECONDS = 60.0
+STATUS_POLL_SECONDS = 1.0
+TAKEN_PAUSE_SECONDS = 1.0
+"""For five seconds Kinesis refuses to let one subscription follow another."""
+WAITED_SECONDS = 0.05
+"""An event that was waited for so long has just been sent; one that was there at once may have been for a while."""
+ON_ITS_WAY = timedelta(seconds=1)
+"""How old an event may be, at most, that has just arrived."""
+
+
+def ensure_consumer(
+    client: KinesisClient,
+    stream_name: str,
+    stream_arn: str,
+    consumer_name: str,
+    *,
+    ready_within_seconds: float = READY_WITHIN_SECONDS,
+    patience: Patience | None = None,
+) -> str:
+    """Return the ARN of a stream's consumer, registering it if it is missing, once it is ACTIVE.
+
+    Anybody may do so at any time: of several who register the same name one does, and all wait. As in the Kinesis
+    Client Library, the consumer is never deregistered.
+
+    :param client: as `kinesis_client` returns it.
+    :param stream_name: the stream, for errors.
+    :param stream_arn: its ARN.
+    :param consumer_name: the consumer.
+    :param ready_within_seconds: how long to wait at most until it is ACTIVE.
+    :param patience: the clock, and how to wait.
+    :raises StreamNotFoundError: if there is no such stream.
+    :raises ConfigurationError: if the stream has as many consumers as it may have.
+    :raises StreamNotReadyError: if the consumer is not ACTIVE after that time.
+    """
+    patience = patience or Patience()
+    give_up_at = patience.clock.monotonic() + ready_within_seconds
+    status = "missing"
+    while True:
+        try:
+            with kinesis_errors(client, stream_name):
+                consumer = client.describe_stream_consumer(StreamARN=stream_arn, ConsumerName=consumer_name)[
+                    "ConsumerDescription"
+                ]
+            status = consumer["ConsumerStatus"]
+            if status == "ACTIVE":
+                arn: str = consumer["ConsumerARN"]
+                return arn
+        except StreamNotFoundError:
+            status = "missing"
+            _register(client, stream_name, stream_arn, consumer_name)
+        except QuotaExceededError as error:  # of describing, which the fleet shares
+            log.info("consumer %s of stream %s: %s; trying again", consumer_name, stream_name, error)
+        if patience.clock.monotonic() >= give_up_at:
+            raise StreamNotReadyError(
+                f"stream '{stream_name}': consumer '{consumer_name}' is {status} after {ready_within_seconds:g} s; "
+                "try again when it is ACTIVE, or leave consumer_name out to read by polling"
+            )
+        patience.sleep(STATUS_POLL_SECONDS)
+
+
+def _register(client: KinesisClient, stream_name: str, stream_arn: str, consumer_name: str) -> None:
+    try:
+        with kinesis_errors(client, stream_name):
+            client.register_stream_consumer(StreamARN=stream_arn, ConsumerName=consumer_name)
+    except StreamNotReadyError:
+        return  # another worker was first
+    except QuotaExceededError as error:
+        raise ConfigurationError(
+            f"stream '{stream_name}': consumer '{consumer_name}' cannot be registered: {error}; deregister one that is "
+            "not used any more, name one that is registered in consumer_name, or leave it out to read by polling"
+        ) from error
+    log.info("consumer %s registered with stream %s", consumer_name, stream_name)
+
+
+def subscribe_shard(
+    client: KinesisClient,
+    consumer_arn: str,
+    stream_name: str,
+    shard_id: str,
+    start: str,
+    *,
+    inclusive: bool = False,
+    patience: Patience | None = None,
+) -> Generator[ShardPage]:
+    """Yield what a shard sends, until its end; on an open shard that is never, and the caller stops and closes it.
+
+    The pages are those of `read_shard`. A subscription that ends, after five minutes or with an error that passes, is
+    followed by another one from where it ended. While another subscription of the same consumer and shard is in the way
+    it is waited for, until the patience ends.
+
+    :param client: as `reading_client` or `kinesis_client` returns it; may be shared by threads.
+    :param consumer_arn: the registered consumer.
+    :param stream_name: the stream, for errors.
+    :param shard_id: the shard.
+    :param start: the position before the first record wanted. One that lies in an aggregated record begins with that
+        record, whole.
+    :param inclusive: begin with the record of the start's sequence number itself, if it is still there.
+    :param patience: how long to go on trying.
+    :raises ValueError: if `start` is no position.
+    :raises ConfigurationError: while reading, if there is no such consumer.
+    :raises ShardNotFoundError: while reading, if the shard or its stream is gone.
+    :raises PositionRefusedError: while reading, if the position is not one of this shard.
+    :raises KinesisUnavailableError: while reading, if subscribing went on failing.
+    """
+    position = parse_position(start)
+    inclusive = inclusive or position.sub_sequence_number is not None
+    subscribing = _Subscribing(client, consumer_arn, stream_name, shard_id, position, inclusive, patience or Patience())
+    return subscribing.pages()
+
+
+class _Subscribing:
+    def __init__(
+        self,
+        client: KinesisClient,
+        consumer_arn: str,
+        stream: str,
+        shard_id: str,
+        start: Position,
+        inclusive: bool,
+        patience: Patience,
+    ) -> None:
+        self._client = client
+        self._consumer_arn = consumer_arn
+        self._stream = stream
+        self._shard_id = shard_id
+        self._position = start
+        self._inclusive = inclusive
+        self._patience = patience
+        self._failures = 0
+
+    def pages(self) -> Generator[ShardPage]:
+        while True:
+            try:
+                subscription = self._subscribe()
+            except PositionRefusedError as error:
+                now = ahead_of_service(error, self._position, self._patience.clock.now())
+                if now is None:
+                    raise
+                self._patience.sleep(FUTURE_POLL_SECONDS)
+                yield _nothing(now, millis_behind_latest=0)
+                continue
+            if subscription is None:
+                yield _nothing(self._patience.clock.now(), millis_behind_latest=None)
+                return
+            events, since = subscription
+            try:
+                for page in self._events(events, since):
+                    yield page
+                    if page.end_of_shard:
+                        return
+            except (KinesisUnavailableError, StreamNotReadyError) as error:  # the latter if another one took over
+                self._again(error)
+            finally:
+                events.close()
+
+    def _subscribe(self) -> tuple[Any, datetime] | None:
+        """Return a subscription's events and since when it holds; None if there was no time to get one."""
+        taken = 0
+        while True:
+            asked_at = self._patience.clock.now()
+            try:
+                with self._errors():
+                    response = self._client.subscribe_to_shard(
+                        ConsumerARN=self._consumer_arn,
+                        ShardId=self._shard_id,
+                        StartingPosition=starting_position(self._position, inclusive=self._inclusive),
+                    )
+                return response["EventStream"], service_time(response, asked_at)
+            except ShardNotFoundError:
+                self._require_consumer()
+                raise
+            except (StreamNotReadyError, QuotaExceededError, ThrottledError) as error:
+                taken += 1
+                log.info("%s; trying again", error)
+                if self._patience.until is None and taken >= self._patience.attempts:
+                    raise KinesisUnavailableError(f"{error}; {taken} attempts to subscribe failed") from error
+                if not self._patience.pause(3, longest=TAKEN_PAUSE_SECONDS):
+                    return None
+            except KinesisUnavailableError as error:
+                self._again(error)
+
+    def _events(self, events: Any, since: datetime) -> Iterator[ShardPage]:
+        """Yield the pages of one subscription."""
+        clock = self._patience.clock
+        begun, known_at = clock.monotonic(), since
+        iterator = iter(events)
+        while True:
+            asked = clock.monotonic()
+            with self._errors():
+                event = next(iterator, None)
+            if event is None:
+                return
+            body = event.get("SubscribeToShardEvent")
+            if body is None:
+                continue
+            self._failures = 0
+            arrived = clock.monotonic()
+            records = from_position(self._position, records_of(body["Records"]))
+            if arrived - asked >= WAITED_SECONDS:
+                known_at = max(known_at, since + timedelta(seconds=arrived - begun) - ON_ITS_WAY)
+            goes_on_at = body.get("ContinuationSequenceNumber")
+            self._go_on(records, goes_on_at)
+            yield ShardPage(
+                records=records,
+                millis_behind_latest=body.get("MillisBehindLatest"),
+                end_of_shard=not goes_on_at,
+                children=tuple(child_of(child) for child in body.get("ChildShards") or ()),
+                read_at=known_at,
+            )
+
+    def _go_on(self, records: KinesisRecords, goes_on_at: str | None) -> None:
+        """Note where another subscription would begin."""
+        if records:
+            self._position = Position(sequence_number=records.sequence_numbers[-1])
+            self._inclusive = False
+        elif goes_on_at and self._position.sequence_number is not None and not self._inclusive:
+            # Before the first record the start itself holds: it may lie ahead, or name a record that has to be found.
+            self._position = Position(sequence_number=goes_on_at)
+
+    def _again(self, error: SourceError) -> None:
+        """Wait after something that passes; give up if it does not."""
+        self._failures += 1
+        log.info("%s; subscribing again", error)
+        if self._failures >= self._patience.attempts or not self._patience.pause(self._failures):
+            raise error
+
+    def _require_consumer(self) -> None:
+        """Tell a consumer that is gone from a shard that is."""
+        try:
+            with kinesis_errors(self._client, self._stream):
+                self._client.describe_stream_consumer(ConsumerARN=self._consumer_arn)
+        except StreamNotFoundError as error:
+            raise ConfigurationError(
+                f"stream '{self._stream}': there is no consumer {self._consumer_arn} any more: the next job registers "
+                "it again, unless the stream was deleted"
+            ) from error
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise the errors of a call, or of the events that it lets be sent, as those of this package."""
+        from urllib3.exceptions import HTTPError
+
+        try:
+            with kinesis_errors(self._client, self._stream, self._shard_id):
+                yield
+        except HTTPError as error:  # of the connection, while events are read
+            raise KinesisUnavailableError(
+                f"stream '{self._stream}' shard '{self._shard_id}': the subscription broke off: {error}"
+            ) from error
+
+
+def _nothing(now: datetime, millis_behind_latest: int | None) -> ShardPage:
+    return ShardPage(
+        records=KinesisRecords.of([]),
+        millis_behind_latest=millis_behind_latest,
+        end_of_shard=False,
+        children=(),
+        read_at=now,
+    )

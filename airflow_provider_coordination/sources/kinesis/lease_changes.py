@@ -1,0 +1,150 @@
+"""What shard sync writes to existing leases: each write conditional on what was read, and none to what a job holds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import PartitionUpdateError, ProgressError
+from airflow_provider_coordination.coordination.leases import LOST
+from airflow_provider_coordination.coordination.metrics import CoordinationMetric
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.kinesis.audit import has_range, with_range_of
+from airflow_provider_coordination.sources.kinesis.cleanup import ended, gap_after, with_loss, without_loss
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+from airflow_provider_coordination.sources.kinesis.shard_leases import Leases, ShardLease
+from airflow_provider_coordination.sources.kinesis.shards import Shard
+from airflow_provider_coordination.sources.kinesis.sync_summary import StreamSync
+
+log = logging.getLogger(__name__)
+
+NOT_NAMED = "shard sync: its stream is no longer named in the source"
+STREAM_GONE = "shard sync: its stream is gone: "
+"""Begins the reason why a partition was parked whose stream could not be found any more."""
+
+
+class LeaseChanges:
+    """Changes the leases of one stream, and notes what it did.
+
+    :param coordinator: of the source.
+    :param result: where it is noted.
+    :param on_data_loss: see `ShardSync`.
+    """
+
+    def __init__(self, coordinator: SourceCoordinator, result: StreamSync, *, on_data_loss: str) -> None:
+        self._coordinator = coordinator
+        self._result = result
+        self._on_data_loss = on_data_loss
+
+    def take_back(self, lease: ShardLease) -> ShardLease:
+        """Make a lease available again that a sync put aside for a reason that holds no more: its stream is there."""
+        partition, progress = lease.partition, lease.progress
+        why = partition.last_error or ""
+        if not partition.is_parked or progress is None or not why.startswith((NOT_NAMED, STREAM_GONE)):
+            return lease
+        now = self._coordinator.clock.now()
+        after = self._write(lease, lambda p: p.reopened(now), without_loss(progress, why))
+        if after is not lease:
+            self._result.reopened.append(partition.partition_key)
+        return after
+
+    def lose(self, lease: ShardLease, reason: str, *, until: datetime, shards: Iterable[Shard] = ()) -> ShardLease:
+        """Note that the unread rest of a shard is gone; park the lease, or finish it, as is configured.
+
+        :param reason: what happened, in a sentence; kept with the partition and with the gap.
+        :param until: the shard held nothing that arrived later (aware).
+        :param shards: the listed ones, among them those that follow it.
+        :returns: the lease as it is now.
+        """
+        key, progress = lease.partition.partition_key, lease.progress
+        if progress is None:
+            log.error("partition %s: %s, and its progress cannot be read: reset or delete it", key, reason)
+            return lease
+        now = self._coordinator.clock.now()
+        gap = gap_after(progress, reason, until=until, found_at=now)
+        noted = with_loss(progress, gap)
+        is_new = noted is not progress
+        parks = self._on_data_loss == "fail"
+        if parks and not is_new and lease.partition.is_parked:
+            return lease
+        if self.is_held(lease):
+            self._result.held.append(key)
+            return lease
+        if parks:
+            after = self._write(lease, lambda p: self._coordinator.parked(p, reason), noted)
+        elif progress.landed:  # a job delivers that first
+            after = self._write(lease, lambda p: p.reopened(now), ended(noted, shards))
+        else:
+            after = self._write(lease, lambda p: p.recovered().completed(now), ended(noted, shards))
+        if after is lease:
+            return lease
+        if is_new:
+            self._result.lost[key] = str(gap)
+            self._coordinator.count(CoordinationMetric.DATA_LOSS)
+            log.error("data loss: source=%s partition=%s range=%s", self._coordinator.source, key, gap)
+        if parks:
+            self._result.parked.append(key)
+            self._coordinator.count(CoordinationMetric.PARTITIONS_PARKED)
+        else:
+            self._result.ended.append(key)
+            if after.is_finished:
+                self._coordinator.note_completed(key, ())
+        return after
+
+    def put_aside(self, lease: ShardLease) -> bool:
+        """Park the lease of a stream that is no longer named, until it is named again; tell whether that was done."""
+        return self._write(lease, lambda p: self._coordinator.parked(p, NOT_NAMED), None) is not lease
+
+    def fill_range(self, lease: ShardLease, shard: Shard | None) -> ShardLease:
+        """Store the hash range of a lease that has none, as far as the listing knows it."""
+        progress = lease.progress
+        if progress is None or shard is None or has_range(progress) or self.is_held(lease):
+            return lease
+        return self._write(lease, lambda p: p, with_range_of(progress, shard))
+
+    def remove(self, leases: Iterable[ShardLease], why: str) -> list[ShardLease]:
+        """Delete leases of shards that are worked off, ancestors first; return those that were deleted.
+
+        One whose parent's could not be deleted stays too.
+        """
+        removed, kept = [], set[str]()
+        for lease in leases:
+            key = lease.partition.partition_key
+            parents = lease.progress.parent_shard_ids if lease.progress is not None else ()
+            if kept.isdisjoint(parents) and self._coordinator.remove(lease.partition):
+                removed.append(lease)
+                self._result.removed[key] = why
+            else:
+                kept.add(lease.key.shard_id)
+                self._result.held.append(key)
+        return removed
+
+    def is_held(self, lease: ShardLease) -> bool:
+        """Tell whether a job works on it, or others have yet to acknowledge what it delivered."""
+        partition = lease.partition
+        return partition.status is PartitionStatus.ASSIGNED and not self._coordinator.may_acquire(partition)
+
+    def _write(
+        self, lease: ShardLease, change: Callable[[Partition], Partition], progress: ShardProgress | None
+    ) -> ShardLease:
+        """Write a change of a lease, with a new progress if one is given; return the lease itself if it was refused."""
+
+        def changed(partition: Partition) -> Partition:
+            kept = partition if progress is None else partition.with_progress(progress.to_mapping())
+            return change(kept)
+
+        try:
+            written = self._coordinator.settle(lease.partition, changed)
+        except (PartitionUpdateError, ProgressError, *LOST) as error:
+            log.info("shard sync leaves partition %s to the next one: %s", lease.partition.partition_key, error)
+            self._result.held.append(lease.partition.partition_key)
+            return lease
+        return replace(lease, partition=written, progress=progress or lease.progress)
+
+
+def statuses(leases: Leases) -> Mapping[str, PartitionStatus]:
+    """Return the status of each shard that has a lease."""
+    return {name: lease.partition.status for name, lease in leases.items()}

@@ -1,0 +1,155 @@
+"""What one read of a shard returns, however it is read: a page of records, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, overload
+
+from airflow_provider_coordination.sources.kinesis.progress import ChildShard
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+class KinesisRecord(NamedTuple):
+    """A record as it is in the shard, possibly an aggregate.
+
+    `sequence_number` is a decimal number, unique in the shard and growing;
+    `approximate_arrival_timestamp` is aware, in UTC.
+    """
+
+    sequence_number: str
+    partition_key: str
+    approximate_arrival_timestamp: datetime
+    data: bytes
+
+
+class KinesisRecords(Sequence[KinesisRecord]):
+    """Records in order, kept as columns: a page holds up to 10,000, and most are never looked at one by one.
+
+    :param sequence_numbers: of each record.
+    :param partition_keys: of each record.
+    :param arrivals: when each arrived, in microseconds since 1970 in UTC.
+    :param data: of each record.
+    """
+
+    __slots__ = ("arrivals", "data", "partition_keys", "sequence_numbers")
+
+    def __init__(
+        self, sequence_numbers: list[str], partition_keys: list[str], arrivals: list[int], data: list[bytes]
+    ) -> None:
+        self.sequence_numbers = sequence_numbers
+        self.partition_keys = partition_keys
+        self.arrivals = arrivals
+        self.data = data
+
+    @classmethod
+    def of(cls, records: Iterable[KinesisRecord]) -> KinesisRecords:
+        """Return records as columns; what is columns already, as it is."""
+        if isinstance(records, cls):
+            return records
+        columns = [list(column) for column in zip(*records, strict=True)] or [[], [], [], []]
+        return cls(columns[0], columns[1], list(map(microseconds, columns[2])), columns[3])
+
+    @property
+    def size(self) -> int:
+        """How many bytes the records are, as Kinesis counts what is read: data and partition keys."""
+        return sum(map(len, self.data)) + sum(map(len, self.partition_keys))
+
+    def __len__(self) -> int:
+        return len(self.sequence_numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> KinesisRecord: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> KinesisRecords: ...
+
+    def __getitem__(self, index: int | slice) -> KinesisRecord | KinesisRecords:
+        if isinstance(index, slice):
+            return KinesisRecords(
+                self.sequence_numbers[index], self.partition_keys[index], self.arrivals[index], self.data[index]
+            )
+        return KinesisRecord(
+            self.sequence_numbers[index],
+            self.partition_keys[index],
+            instant(self.arrivals[index]),
+            self.data[index],
+        )
+
+    def __iter__(self) -> Iterator[KinesisRecord]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"KinesisRecords({list(self)!r})"
+
+
+@dataclass(frozen=True)
+class ShardPage:
+    """What one read returned.
+
+    :param records: in order; may be none, also in the middle of a shard.
+    :param millis_behind_latest: how far the page is behind the newest record, in milliseconds; None if
+        not told.
+    :param end_of_shard: whether the shard has nothing after this page, ever. The last page may hold
+        records too.
+    :param children: the shards it continues in; on the last page only.
+    :param read_at: the page shows what could be read at this instant (aware, UTC), by the clock of the service where
+        that is known.
+    :param throttled: how many reads were refused since the page before for what others read of the shard: this reader
+        kept to the limits.
+    """
+
+    records: Sequence[KinesisRecord]
+    millis_behind_latest: int | None
+    end_of_shard: bool
+    children: tuple[ChildShard, ...]
+    read_at: datetime
+    throttled: int = 0
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the page says that everything was read that can be read now.
+
+        An empty page alone is no sign: Kinesis gives them far behind the tip. Nor is a lag of zero alone: it is
+        rounded.
+        """
+        return not self.records and self.millis_behind_latest == 0
+
+
+def records_of(entries: Iterable[Mapping[str, Any]]) -> KinesisRecords:
+    """Return the records of an answer as boto3 parses it."""
+    entries = list(entries)
+    return KinesisRecords(
+        sequence_numbers=[entry["SequenceNumber"] for entry in entries],
+        partition_keys=[entry["PartitionKey"] for entry in entries],
+        arrivals=[microseconds(entry["ApproximateArrivalTimestamp"]) for entry in entries],
+        data=[entry["Data"] for entry in entries],
+    )
+
+
+def child_of(child: Mapping[str, Any]) -> ChildShard:
+    """Return the shard that an entry of ChildShards describes."""
+    return ChildShard(
+        shard_id=child["ShardId"],
+        parent_shard_ids=tuple(child["ParentShards"]),
+        starting_hash_key=child["HashKeyRange"]["StartingHashKey"],
+        ending_hash_key=child["HashKeyRange"]["EndingHashKey"],
+    )
+
+
+def microseconds(moment: datetime) -> int:
+    """Return microseconds since 1970 of an instant (aware)."""
+    return (moment - EPOCH) // MICROSECOND
+
+
+def instant(since_1970_us: int) -> datetime:
+    """Return the instant (aware, UTC) that is so many microseconds after 1970."""
+    return EPOCH + timedelta(microseconds=since_1970_us)

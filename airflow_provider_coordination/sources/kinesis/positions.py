@@ -1,0 +1,107 @@
+"""Positions in a shard, as a partition's progress stores them: text, with an order that is not that of text.
+
+A position lies after everything that is delivered; the next read begins there. It is one of
+
+- `TRIM_HORIZON`: before the earliest record that the shard still holds;
+- `AT_TIMESTAMP:<instant>`: before the first record that arrived at this instant or later. `LATEST` is never stored: it
+  is written down as the instant at which it was asked for, so that a pause skips nothing;
+- `<sequence number>`: after this Kinesis record;
+- `<sequence number>:<sub-sequence number>`: inside an aggregated Kinesis record, after this one of its user records.
+  Only the Kinesis Client Library leaves such a position behind.
+
+Unlike there, the timestamp is part of the position and not of whoever reads it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
+
+TRIM_HORIZON = "TRIM_HORIZON"
+"""The position before the earliest record that a shard still holds."""
+AT_TIMESTAMP = "AT_TIMESTAMP"
+"""Begins a position before the first record from an instant on."""
+LATEST = "LATEST"
+"""After everything that is there now: what a person may ask for, and no position stores."""
+
+_ORDER_OF_TIMESTAMPS, _ORDER_OF_TRIM_HORIZON = -3, -2  # as in the Kinesis Client Library, which has LATEST at -1
+
+
+@dataclass(frozen=True)
+class Position:
+    """What a position says; at most one of the two is given, and neither means TRIM_HORIZON.
+
+    :param sequence_number: the Kinesis record that it follows, or lies in; a decimal number.
+    :param sub_sequence_number: the user record that it follows, where it lies in a Kinesis record; 0 is the first.
+    :param timestamp: the instant (aware, UTC) that it begins at.
+    """
+
+    sequence_number: str | None = None
+    sub_sequence_number: int | None = None
+    timestamp: datetime | None = None
+
+    def __str__(self) -> str:
+        if self.timestamp is not None:
+            return at_timestamp(self.timestamp)
+        if self.sequence_number is None:
+            return TRIM_HORIZON
+        sub = self.sub_sequence_number
+        return self.sequence_number if sub is None else f"{self.sequence_number}:{sub}"
+
+
+def at_timestamp(instant: datetime) -> str:
+    """Return the position before the first record that arrived at an instant (aware) or later."""
+    return f"{AT_TIMESTAMP}:{format_instant(instant)}"
+
+
+def parse_position(text: str) -> Position:
+    """Return what a position says.
+
+    :raises ValueError: if the text is no position.
+    """
+    if text == TRIM_HORIZON:
+        return Position()
+    kind, colon, rest = text.partition(":")
+    if kind == AT_TIMESTAMP and colon:
+        try:
+            return Position(timestamp=parse_instant(rest))
+        except ValueError:
+            pass
+    elif _is_number(kind) and (not colon or _is_number(rest)):
+        return Position(sequence_number=kind, sub_sequence_number=int(rest) if colon else None)
+    raise ValueError(
+        f"position '{text}' is neither {TRIM_HORIZON}, {AT_TIMESTAMP}:<instant in UTC> nor a sequence number in "
+        "decimal digits, with or without ':' and a sub-sequence number"
+    )
+
+
+def position_order(position: str) -> tuple[int, float]:
+    """Return what positions of one shard compare by: sequence numbers as integers, never as text.
+
+    Instants come before `TRIM_HORIZON`, and both before every sequence number, as in the Kinesis Client Library. A
+    sequence number alone is after all user records of its Kinesis record.
+
+    :raises ValueError: if the text is no position.
+    """
+    parsed = parse_position(position)
+    if parsed.timestamp is not None:
+        return _ORDER_OF_TIMESTAMPS, parsed.timestamp.timestamp()
+    if parsed.sequence_number is None:
+        return _ORDER_OF_TRIM_HORIZON, 0
+    sub = parsed.sub_sequence_number
+    return int(parsed.sequence_number), math.inf if sub is None else sub
+
+
+def is_sequence_number(position: str) -> bool:
+    """Tell whether something of the shard was read already: the position follows a record, or lies in one.
+
+    :raises ValueError: if the text is no position.
+    """
+    return parse_position(position).sequence_number is not None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()

@@ -1,0 +1,73 @@
+"""The leases of a source as shard sync, audit and cleanup look at them: by stream and shard, with their progress."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_partition_key
+from airflow_provider_coordination.sources.kinesis.positions import is_sequence_number
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+
+
+class StreamKey(NamedTuple):
+    """A stream that exists or existed: another one of its name has another epoch."""
+
+    stream: str
+    creation_epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.stream}:{self.creation_epoch}"
+
+
+@dataclass(frozen=True)
+class ShardLease:
+    """The lease of a shard.
+
+    :param key: what its partition's key says.
+    :param partition: as it was read.
+    :param progress: what the partition stores; None if that cannot be read.
+    """
+
+    key: ShardKey
+    partition: Partition
+    progress: ShardProgress | None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it is COMPLETED."""
+        return self.partition.status is PartitionStatus.COMPLETED
+
+    @property
+    def is_started(self) -> bool:
+        """Whether something of the shard is delivered, or all of it: where it began no longer matters."""
+        return self.is_finished or (self.progress is not None and is_sequence_number(self.progress.checkpoint))
+
+
+Leases = Mapping[str, ShardLease]
+"""The leases of one stream, by shard."""
+
+
+def leases_by_stream(partitions: Iterable[Partition]) -> dict[StreamKey, dict[str, ShardLease]]:
+    """Return the leases of shards, by stream and shard; partitions of other kinds are left out."""
+    found: dict[StreamKey, dict[str, ShardLease]] = defaultdict(dict)
+    for partition in partitions:
+        try:
+            key = parse_partition_key(partition.partition_key)
+        except ValueError:
+            continue  # not a shard: the source may hold partitions of other kinds
+        found[StreamKey(key.stream, key.creation_epoch)][key.shard_id] = ShardLease(
+            key, partition, _progress(partition)
+        )
+    return dict(found)
+
+
+def _progress(partition: Partition) -> ShardProgress | None:
+    try:
+        return ShardProgress.from_mapping(partition.progress)
+    except SourceError:
+        return None

@@ -1,0 +1,332 @@
+"""The user records of a whole page, as Arrow columns.
+
+The result is that of `aggregation.expand_within`, record by record; how it is reached is another way. In an aggregate
+as producers write it, one loop finds where each user record begins, and everything else is checked, and cut out of the
+page, in columns with NumPy. An aggregate of any other form goes the way of `aggregation`, and where NumPy is missing
+every aggregate does.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from airflow_provider_coordination.sources.kinesis.aggregation import (
+    DIGEST_BYTES,
+    MAGIC,
+    HashKeyRange,
+    belonging,
+    expand_within,
+    is_aggregated,
+)
+from airflow_provider_coordination.sources.kinesis.pages import KinesisRecords
+
+USER_RECORD_SCHEMA = pa.schema(
+    [
+        pa.field("sequence_number", pa.string(), nullable=False),
+        pa.field("sub_sequence_number", pa.int64(), nullable=False),
+        pa.field("partition_key", pa.string(), nullable=False),
+        pa.field("approximate_arrival_timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("data", pa.binary(), nullable=False),
+    ]
+)
+
+# Of the regular form, as in `aggregation`: the bytes that begin its fields. A varint below _MORE is one byte.
+_PARTITION_KEY, _RECORD, _INDEX, _DATA = 0x0A, 0x1A, 0x08, 0x1A
+_MORE = 0x80
+_PADDING = bytes(16)  # what a broken record says of itself is looked up there, and found wrong
+
+
+@dataclass(frozen=True)
+class UserRecords:
+    """The user records of some Kinesis records, in order.
+
+    :param columns: of `USER_RECORD_SCHEMA`.
+    :param filtered: how many were left out because they belong to another shard.
+    """
+
+    columns: pa.RecordBatch
+    filtered: int
+
+
+def user_records(
+    records: KinesisRecords, hash_keys: HashKeyRange | None = None, *, after: int | None = None
+) -> UserRecords:
+    """Return the user records of a page.
+
+    :param records: of the page.
+    :param hash_keys: those of the shard: what does not belong to it is left out; None keeps everything.
+    :param after: leave out those of the first Kinesis record up to and including this sub-sequence number.
+    """
+    belongs = None if hash_keys is None or hash_keys.is_whole else belonging(hash_keys)
+    packed = [row for row, data in enumerate(records.data) if data.startswith(MAGIC)]
+    regular = _regular(records.data, [row for row in packed if row or after is None], belongs)
+    if regular is not None and len(regular.counts) == len(records):
+        return _user_records(records, regular)
+    taken = set() if regular is None else set(regular.rows)
+    rows = [row for row in range(len(records)) if row not in taken] if taken else range(len(records))
+    if len(packed) == len(taken) and after is None:
+        others = _plain(records, rows)
+    else:
+        others = _one_by_one(records, rows, hash_keys, after)
+    return _user_records(records, others if regular is None else _mixed(regular, others))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Columns:
+    """The user records of some rows of a page.
+
+    :param rows: of the page, each once.
+    :param counts: how many user records each has.
+    :param row: of each user record, its row.
+    :param filtered: how many were left out.
+    """
+
+    rows: Sequence[int]
+    counts: Sequence[int]
+    row: pa.Array
+    sub_sequence_number: pa.Array
+    partition_key: pa.Array
+    data: pa.Array
+    filtered: int = 0
+
+
+def _user_records(records: KinesisRecords, columns: _Columns) -> UserRecords:
+    sequence_numbers = pa.array(records.sequence_numbers, pa.string())
+    arrivals = pa.array(records.arrivals, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    if len(columns.row) != len(records) or any(count != 1 for count in columns.counts):
+        sequence_numbers, arrivals = sequence_numbers.take(columns.row), arrivals.take(columns.row)
+    batch = pa.RecordBatch.from_arrays(
+        [sequence_numbers, columns.sub_sequence_number, columns.partition_key, arrivals, columns.data],
+        schema=USER_RECORD_SCHEMA,
+    )
+    return UserRecords(batch, columns.filtered)
+
+
+def _plain(records: KinesisRecords, rows: Sequence[int]) -> _Columns:
+    """Return records that are no aggregates: each is one user record."""
+    whole = len(rows) == len(records)
+    keys = records.partition_keys if whole else [records.partition_keys[row] for row in rows]
+    data = records.data if whole else [records.data[row] for row in rows]
+    return _Columns(
+        rows=rows,
+        counts=[1] * len(rows),
+        row=pa.array(rows, pa.int32()),
+        sub_sequence_number=pa.repeat(pa.scalar(0, pa.int64()), len(rows)),
+        partition_key=pa.array(keys, pa.string()),
+        data=pa.array(data, pa.binary()),
+    )
+
+
+def _one_by_one(
+    records: KinesisRecords, rows: Sequence[int], hash_keys: HashKeyRange | None, after: int | None
+) -> _Columns:
+    """Return records of any form."""
+    row_of: list[int] = []
+    counts: list[int] = []
+    subs: list[int] = []
+    keys: list[str] = []
+    data: list[bytes] = []
+    filtered = 0
+    for row in rows:
+        users, dropped = expand_within(records.data[row], records.partition_keys[row], hash_keys)
+        if row == 0 and after is not None:
+            users = [user for user in users if user[0] > after]
+        filtered += dropped
+        counts.append(len(users))
+        row_of += [row] * len(users)
+        for sub, key, payload in users:
+            subs.append(sub)
+            keys.append(key)
+            data.append(payload)
+    return _Columns(
+        rows=rows,
+        counts=counts,
+        row=pa.array(row_of, pa.int32()),
+        sub_sequence_number=pa.array(subs, pa.int64()),
+        partition_key=pa.array(keys, pa.string()),
+        data=pa.array(data, pa.binary()),
+        filtered=filtered,
+    )
+
+
+def _mixed(one: _Columns, other: _Columns) -> _Columns:
+    """Return the user records of two sets of rows in the order of the rows."""
+    ranges: dict[int, range] = {}
+    first = 0
+    for columns in (one, other):
+        for row, count in zip(columns.rows, columns.counts, strict=True):
+            ranges[row] = range(first, first + count)
+            first += count
+    rows = sorted(ranges)
+    order: list[int] = []
+    for row in rows:
+        order.extend(ranges[row])
+    place = pa.array(order, pa.int32())
+
+    def both(name: str) -> pa.Array:
+        return pa.concat_arrays([getattr(one, name), getattr(other, name)]).take(place)
+
+    return _Columns(
+        rows=rows,
+        counts=[len(ranges[row]) for row in rows],
+        row=both("row"),
+        sub_sequence_number=both("sub_sequence_number"),
+        partition_key=both("partition_key"),
+        data=both("data"),
+        filtered=one.filtered + other.filtered,
+    )
+
+
+def _regular(data: Sequence[bytes], rows: Sequence[int], belongs: Callable[[str], bool] | None) -> _Columns | None:
+    """Return those of some rows that are aggregates in the form in which producers write them; None if none is.
+
+    :param data: of every row of the page.
+    :param rows: which begin as an aggregate does.
+    :param belongs: tells whether a partition key belongs to the shard; None if all do.
+    """
+    rows = [row for row in rows if is_aggregated(data[row])] if importlib.util.find_spec("numpy") else []
+    while rows:
+        found = _found([data[row] for row in rows])
+        columns = None if found.irregular else _taken_apart(found, rows, belongs)
+        if columns is not None:
+            return columns
+        rows = [row for place, row in enumerate(rows) if place not in found.irregular]
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """Where the user records of some aggregates lie.
+
+    :param text: the aggregates, one after the other.
+    :param keys: their partition keys, one table after the other.
+    :param key_counts: how many each has.
+    :param starts: where each user record begins.
+    :param counts: how many each aggregate has.
+    :param ends: where the last one of each aggregate ends.
+    :param irregular: the places of those that have another form.
+    """
+
+    text: bytes
+    keys: list[str]
+    key_counts: list[int]
+    starts: list[int]
+    counts: list[int]
+    ends: list[int]
+    irregular: set[int]
+
+
+def _found(aggregates: Sequence[bytes]) -> _Found:
+    found = _Found(
+        text=b"".join([*aggregates, _PADDING]),
+        keys=[],
+        key_counts=[],
+        starts=[],
+        counts=[],
+        ends=[],
+        irregular=set(),
+    )
+    begin = 0
+    for place, aggregate in enumerate(aggregates):
+        keys, starts = len(found.keys), len(found.starts)
+        end = begin + len(aggregate) - DIGEST_BYTES
+        seems_regular = _find(found.text, begin + len(MAGIC), end, found.keys, found.starts)
+        found.key_counts.append(len(found.keys) - keys)
+        found.counts.append(len(found.starts) - starts)
+        found.ends.append(end)
+        if not seems_regular or found.counts[-1] == 0:
+            found.irregular.add(place)
+        begin += len(aggregate)
+    return found
+
+
+def _find(text: bytes, position: int, end: int, keys: list[str], starts: list[int]) -> bool:
+    """Note the partition keys of an aggregate, and where its user records begin; tell whether it seems regular."""
+    try:
+        while text[position] == _PARTITION_KEY:
+            length = text[position + 1]
+            position += 2
+            if length >= _MORE:
+                if text[position] >= _MORE:
+                    return False
+                length += (text[position] << 7) - _MORE
+                position += 1
+            keys.append(text[position : position + length].decode())
+            position += length
+        found = starts.append
+        while position < end:  # for every user record, so it does as little as it can
+            found(position)
+            length = text[position + 1]
+            position += length + 2 if length < 0x80 else length + (text[position + 2] << 7) - 0x7D
+    except (IndexError, UnicodeDecodeError):
+        return False
+    return position == end
+
+
+def _taken_apart(found: _Found, rows: Sequence[int], belongs: Callable[[str], bool] | None) -> _Columns | None:
+    """Return the user records of aggregates, or None if some are irregular after all; `found` names these then."""
+    import numpy as np
+
+    text = np.frombuffer(found.text, np.uint8)
+    start = np.array(found.starts, np.int32)
+    counts = np.array(found.counts, np.int32)
+    key_counts = np.array(found.key_counts, np.int32)
+
+    def varint(position: Any) -> tuple[Any, Any, Any]:
+        """Return the numbers at some positions, where they end, and whether they have no more than two bytes."""
+        low, high = text[position].astype(np.int32), text[position + 1]
+        longer = low >= _MORE
+        return low + longer * ((high.astype(np.int32) << 7) - _MORE), position + 1 + longer, ~longer | (high < _MORE)
+
+    length, body, is_length = varint(start + 1)
+    key, data_field, is_index = varint(body + 1)
+    size, payload, is_size = varint(data_field + 1)
+    end = body + length
+    regular = (
+        (is_length & is_index & is_size)
+        & ((text[start] == _RECORD) & (text[body] == _INDEX) & (text[data_field] == _DATA))
+        & (payload + size == end)
+        & (key < np.repeat(key_counts, counts))
+    )
+    if not regular.all():
+        places = np.repeat(np.arange(len(rows)), counts)
+        found.irregular.update(np.unique(places[~regular]).tolist())
+        return None
+    key += np.repeat(np.cumsum(key_counts, dtype=np.int32) - key_counts, counts)
+    sub = np.arange(len(start)) - np.repeat(np.cumsum(counts) - counts, counts)
+    row = np.repeat(np.array(rows, np.int32), counts)
+    filtered = 0
+    if belongs is not None:
+        kept = np.fromiter(map(belongs, found.keys), bool, len(found.keys))[key]
+        filtered = len(kept) - int(kept.sum())
+        if filtered:
+            counts = np.add.reduceat(kept, np.cumsum(counts) - counts, dtype=np.int32)
+            key, sub, row, payload, end = key[kept], sub[kept], row[kept], payload[kept], end[kept]
+    return _Columns(
+        rows=rows,
+        counts=counts.tolist() if filtered else found.counts,
+        row=pa.array(row),
+        sub_sequence_number=pa.array(sub, pa.int64()),
+        partition_key=pa.array(found.keys, pa.string()).take(pa.array(key)),
+        data=_cut_out(found.text, payload, end),
+        filtered=filtered,
+    )
+
+
+def _cut_out(text: bytes, start: Any, end: Any) -> pa.Array:
+    """Return what lies between some positions of a text, all of them growing."""
+    import numpy as np
+
+    if not len(start):
+        return pa.array([], pa.binary())
+    # Arrow keeps where each value begins, which is where the one before ends: so every other value is what is wanted,
+    # and those in between are what lies between these.
+    borders = np.empty(2 * len(start), np.int32)
+    borders[0::2], borders[1::2] = start, end
+    values = pa.Array.from_buffers(pa.binary(), len(borders) - 1, [None, pa.py_buffer(borders), pa.py_buffer(text)])
+    return values.take(pa.array(np.arange(0, len(borders), 2, dtype=np.int32)))

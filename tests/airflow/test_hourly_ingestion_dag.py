@@ -1,0 +1,53 @@
+"""The example DAG of bounded runs: each job is told to stop at the end of the run's hour."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.sources.kinesis.positions import AT_TIMESTAMP
+from airflow_provider_coordination.spark.application import SUMMARY_MARK
+from tests.airflow.conftest import REPOSITORY, SECRET, FakeKinesis, StubSpark, run_dag
+
+
+@pytest.fixture(scope="module")
+def dag() -> Any:
+    bag = DagBag(str(REPOSITORY / "dags"))
+    assert bag.import_errors == {}
+    return bag.dags["hourly_ingestion"]
+
+
+def test_it_runs_every_hour_without_overlap(dag: Any) -> None:
+    assert dag.timetable.expression == "0 * * * *"
+    assert (dag.max_active_runs, dag.catchup) == (1, False)
+
+
+@pytest.mark.integration
+def test_a_run_stops_at_the_end_of_its_interval_and_the_source_begins_when_it_is_first_seen(
+    dag: Any,
+    database: None,
+    coordination: SourceCoordinator,
+    kinesis: FakeKinesis,
+    spark: StubSpark,
+    connect: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinesis.streams["clicks"] = ["s0", "s1"]
+    aws = {"region_name": "eu-west-1", "endpoint_url": kinesis.url}
+    connect("aws_default", "aws", login="AKIA", password=SECRET, extra=aws)
+    (spark.folder / "spark-submit").rename(spark.folder / "spark2-submit")
+    connect("spark_default", "spark", host="local[1]", extra={"spark-binary": "spark2-submit"})
+    monkeypatch.setenv("PATH", spark.path)
+    spark.will(acquire=10, complete=True, lines=[SUMMARY_MARK + '{"records": 7}'])
+
+    done = run_dag(dag, stream="clicks", output_path="out")
+
+    assert done.state == "success"
+    [told] = [call["settings"] for call in spark.calls]
+    assert told["stop_at"] == done.data_interval_end.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    assert told["on_data_loss"] == "reset"
+    began = {partition.progress["checkpoint"] for partition in coordination.partitions()}
+    assert all(str(position).startswith(AT_TIMESTAMP) for position in began)

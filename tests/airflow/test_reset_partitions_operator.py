@@ -1,0 +1,207 @@
+"""The operator sets positions of shards, streams and sources, and says what it did to whom."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import PartitionUpdateError
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
+from airflow_provider_coordination.sources.kinesis.keys import partition_key
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
+
+
+class Stream:
+    """A stream of a finished parent and two children that the source `clicks` reads."""
+
+    def __init__(self, coordination: SourceCoordinator, account: Any) -> None:
+        self.coordination = coordination
+        client = account.client()
+        client.create_stream(StreamName="s", ShardCount=1)
+        client.split_shard(StreamName="s", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**127))
+        self.creation_epoch = describe_stream(client, "s").creation_epoch
+        self.shards = list_shards(client, "s")
+        self.keys = [self.key(shard.shard_id) for shard in self.shards]
+        created = {
+            key: ShardProgress.first("s", shard, checkpoint=shard.starting_sequence_number).to_mapping()
+            for key, shard in zip(self.keys, self.shards, strict=True)
+        }
+        coordination.create_partitions(created)
+        parent = coordination.get(self.keys[0])
+        assert parent is not None
+        coordination.store.transact(update=[parent.completed(datetime.now(UTC))])
+
+    def key(self, shard_id: str) -> str:
+        return partition_key("s", self.creation_epoch, shard_id)
+
+    def progress(self, key: str) -> ShardProgress:
+        partition = self.coordination.get(key)
+        assert partition is not None
+        return ShardProgress.from_mapping(partition.progress)
+
+
+@pytest.fixture
+def stream(coordination: SourceCoordinator, connect: Any, kinesis_account: Any) -> Stream:
+    connect(
+        "aws_default",
+        "aws",
+        login=kinesis_account.access_key_id,
+        password="hush",
+        extra={"region_name": "us-east-1", "endpoint_url": kinesis_account.endpoint_url},
+    )
+    return Stream(coordination, kinesis_account)
+
+
+def reset(**arguments: Any) -> ResetPartitionsOperator:
+    return ResetPartitionsOperator(task_id="reset", source="clicks", **arguments)
+
+
+@pytest.mark.integration
+def test_a_stream_is_read_anew_and_the_summary_says_who_held_what(stream: Stream, context: Any) -> None:
+    stream.coordination.acquire(1)
+    parent, held, waiting = stream.keys
+
+    summary = reset(stream_name="s", to="earliest").execute(context)
+
+    assert json.loads(json.dumps(summary)) == summary
+    starts = [shard.starting_sequence_number for shard in stream.shards]
+    assert summary == {
+        "source": "clicks",
+        "to": "earliest",
+        "position": "TRIM_HORIZON",
+        "reset": 1,
+        "created": 0,
+        "removed": 2,
+        "partitions": [
+            {"partition_key": parent, "status": "COMPLETED", "owner": None, "before": starts[0]},
+            {"partition_key": held, "status": "ASSIGNED", "owner": "test", "before": starts[1]},
+            {"partition_key": waiting, "status": "UNASSIGNED", "owner": None, "before": starts[2]},
+        ],
+        "left": 0,
+        "left_because": {},
+    }
+    assert stream.progress(parent).checkpoint == "TRIM_HORIZON"
+    assert stream.coordination.get(held) is None
+
+
+@pytest.mark.integration
+def test_one_shard_is_read_on_after_a_sequence_number(stream: Stream, context: Any) -> None:
+    shard = stream.shards[1]
+    number = str(int(shard.starting_sequence_number) + 5)
+
+    summary = reset(stream_name="s", shard_id=shard.shard_id, to=number).execute(context)
+
+    assert (summary["reset"], summary["position"]) == (1, number)
+    assert stream.progress(stream.keys[1]).checkpoint == number
+
+
+@pytest.mark.integration
+def test_a_sequence_number_of_another_shard_fails_without_a_retry(stream: Stream, context: Any) -> None:
+    with pytest.raises(AirflowFailException, match=f"is none of shard '{stream.shards[0].shard_id}'"):
+        reset(stream_name="s", shard_id=stream.shards[0].shard_id, to="5").execute(context)
+
+
+def leased(coordination: SourceCoordinator, *shard_ids: str, creation_epoch: int = 7) -> list[str]:
+    keys = [partition_key("s", creation_epoch, shard_id) for shard_id in shard_ids]
+    coordination.create_partitions(
+        {
+            key: ShardProgress(
+                stream="s", shard_id=shard_id, parent_shard_ids=(), starting_hash_key="0", ending_hash_key="9"
+            ).to_mapping()
+            for key, shard_id in zip(keys, shard_ids, strict=True)
+        }
+    )
+    return keys
+
+
+def test_several_shards_are_read_from_an_instant_on_that_a_template_gave(
+    coordination: SourceCoordinator, context: Any
+) -> None:
+    names = [f"shardId-00000000000{number}" for number in range(3)]
+    keys = leased(coordination, *names)
+    [earlier] = leased(coordination, names[1], creation_epoch=5)
+    instant = datetime.now(UTC) - timedelta(hours=1)
+
+    summary = reset(stream_name="s", shard_id=names[1:], to=instant.isoformat()).execute(context)
+
+    found = {key: p for key in (*keys, earlier) if (p := coordination.get(key)) is not None}
+    position = f"AT_TIMESTAMP:{instant:%Y-%m-%dT%H:%M:%S.%fZ}"
+    assert summary["reset"] == 2
+    assert {key: p.progress["checkpoint"] for key, p in found.items()} == {
+        keys[0]: "TRIM_HORIZON", keys[1]: position, keys[2]: position, earlier: "TRIM_HORIZON"
+    }  # fmt: skip
+
+
+def test_partitions_of_any_kind_are_reset_by_their_keys(coordination: SourceCoordinator, context: Any) -> None:
+    coordination.create_partitions({"a": {"rows": 1}, "b": {"rows": 2}})
+
+    assert reset(partition_keys=["a"], to="earliest").execute(context)["reset"] == 1
+
+    assert [p.progress for key in "ab" if (p := coordination.get(key))] == [{}, {"rows": 2}]
+
+
+@pytest.mark.integration
+def test_without_a_stream_or_keys_it_is_the_whole_source(stream: Stream, context: Any) -> None:
+    stream.coordination.create_partitions({"a": {"rows": 1}})
+
+    summary = reset(to="earliest", stream_name="None", partition_keys="").execute(context)
+
+    assert (summary["reset"], summary["removed"]) == (2, 2)
+
+
+def test_a_partition_that_a_job_holds_is_taken_from_it_at_once(coordination: SourceCoordinator, context: Any) -> None:
+    coordination.create_partitions({"a": {"rows": 1}})
+    coordination.acquire(1)
+
+    reset(partition_keys="a", to="earliest").execute(context)
+
+    found = coordination.get("a")
+    assert found is not None and (found.status, found.owner) == (PartitionStatus.UNASSIGNED, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"to": "2999-01-01T00:00:00Z"}, "lies in the future"),
+        ({"to": "soon"}, "is neither 'earliest', 'latest'"),
+        ({"to": "5", "stream_name": "s"}, "a sequence number belongs to one shard, not to stream 's'"),
+        ({"to": "latest", "stream_name": "s", "shard_id": "x"}, "it has those of the shards: shardId-000000000000, "),
+        ({"to": "latest", "stream_name": "other"}, "no partition of stream 'other'"),
+        ({"to": "latest", "shard_id": "x"}, "'stream_name' must be given with 'shard_id'"),
+        ({"to": "latest", "partition_keys": "x"}, "source 'clicks' has no partition 'x'"),
+        ({"to": "latest", "partition_keys": "a"}, "'a' is no shard and has no position 'latest'"),
+        ({"to": "latest", "partition_keys": "a", "stream_name": "s"}, "give it or 'stream_name' and 'shard_id'"),
+    ],
+)
+def test_what_only_a_person_can_put_right_fails_without_a_retry_and_changes_nothing(
+    coordination: SourceCoordinator, context: Any, arguments: dict[str, Any], message: str
+) -> None:
+    leased(coordination, "shardId-000000000000", "shardId-000000000001")
+    coordination.create_partitions({"a": {}})
+    before = sorted(coordination.partitions(), key=lambda p: p.partition_key)
+
+    with pytest.raises(AirflowFailException, match=message):
+        reset(**arguments).execute(context)
+    assert sorted(coordination.partitions(), key=lambda p: p.partition_key) == before
+
+
+@pytest.mark.integration
+def test_what_could_not_be_reset_fails_the_task(stream: Stream, kinesis_account: Any, context: Any) -> None:
+    def clean_up() -> None:
+        parent = stream.coordination.get(stream.keys[0])
+        assert parent is not None
+        stream.coordination.store.delete(parent)
+
+    kinesis_account.engine.faults.before("ListShards", clean_up)
+    with pytest.raises(
+        PartitionUpdateError, match=r"3 of 3 partitions could not be reset: partition .* does not exist"
+    ):
+        reset(stream_name="s", to="earliest").execute(context)
+    assert all(stream.coordination.get(key) is not None for key in stream.keys[1:])

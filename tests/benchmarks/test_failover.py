@@ -1,0 +1,28 @@
+"""How long shards stay unread is measured on a small scale; what does not depend on time is asserted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks import failover
+from benchmarks.failover import Size, pauses
+
+
+def test_a_pause_is_from_the_last_record_of_one_owner_to_the_first_of_the_next() -> None:
+    landed = [(1.0, "a", "x"), (2.0, "b", "x"), (3.0, "b", "y"), (4.0, "b", "x"), (9.0, "c", "x"), (9.5, "c", "x")]
+    assert pauses(landed, 1.5) == [5.0]
+    assert sorted(pauses(landed, 0.0)) == [1.0, 5.0]
+
+
+@pytest.mark.integration
+def test_it_ends_with_a_line_of_figures(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = Size(workers=2, shards=4, kills=1, lease_seconds=4.0, margin_seconds=0.5, read_seconds=0.1)
+    monkeypatch.setattr(failover, "QUICK", tiny)
+
+    failover.main(["--quick", "--stores", "sqlite"])
+
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])["sqlite"]
+    assert figures["noticed"]["first"]["count"] == figures["unnoticed"]["last"]["count"] == 1
+    assert figures["handed_over"]["count"] >= 4, "each new worker was handed its part"

@@ -1,0 +1,56 @@
+"""Workers that share the partitions of a source, round by round, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from airflow_provider_coordination.coordination.handover import Balancer
+from airflow_provider_coordination.coordination.metrics import MetricTotals
+from tests.coordination.fleet import Fleet, keys
+from tests.support.clock import ManualClock
+
+HANDOVER, LOOK = 30, 10
+
+
+class Job:
+    """One worker: its coordinator and its part in sharing, round by round."""
+
+    def __init__(self, fleet: Fleet, name: str, clock: ManualClock | None = None, **options: Any) -> None:
+        self.name, self.fleet = name, fleet
+        self.totals = MetricTotals()
+        self.coordinator = fleet.owner(name, clock, metrics=self.totals)
+        self.balancer = Balancer(self.coordinator, **options)
+        self.slow: set[str] = set()  # what it does not finish
+
+    def round(self) -> list[str]:
+        """A round: take, and finish what others ask for."""
+        gained = self.balancer.rebalance()
+        for key in self.balancer.leaving:
+            if key not in self.slow:
+                self.balancer.hand_over(key)
+        return keys(gained)
+
+    def renew(self) -> None:
+        self.coordinator.renew_due()
+        self.balancer.renew_due()
+
+    def stop(self) -> None:
+        self.balancer.leave()
+        self.coordinator.give_up_all()
+
+    @property
+    def held(self) -> list[str]:
+        return sorted(self.coordinator.held)
+
+    def count(self, metric: str) -> float:
+        return self.totals.totals.get(metric, 0)
+
+
+def rounds(jobs: Iterable[Job], count: int, every: float = LOOK) -> None:
+    jobs = list(jobs)
+    for _ in range(count):
+        for job in jobs:
+            job.renew()
+            job.round()
+        jobs[0].fleet.clock.advance(every)

@@ -1,0 +1,308 @@
+"""Who should hold what: decided from one snapshot, alike by everybody, and settled after a bounded number of moves."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_coordination.coordination.balance import (
+    BY_COUNT,
+    BY_THROUGHPUT,
+    HYSTERESIS,
+    Lease,
+    Member,
+    Move,
+    Plan,
+    Rules,
+    fair_share,
+    plan,
+)
+
+COUNT = Rules(balance_by=BY_COUNT, patience_seconds=180)
+THROUGHPUT = Rules(balance_by=BY_THROUGHPUT, patience_seconds=180)
+
+
+def members(*owners: str, **limits: int) -> list[Member]:
+    return [Member(owner=owner) for owner in owners] + [Member(owner=o, max_leases=n) for o, n in limits.items()]
+
+
+def leases(**counts: int) -> list[Lease]:
+    """Leases of each owner; those of `free` are nobody's."""
+    return [
+        Lease(key=f"{owner}-{n:02}", owner=None if owner == "free" else owner)
+        for owner, count in counts.items()
+        for n in range(count)
+    ]
+
+
+def loaded(**throughputs: list[float | None]) -> list[Lease]:
+    return [
+        Lease(key=f"{owner}-{n}", owner=None if owner == "free" else owner, throughput=throughput)
+        for owner, given in throughputs.items()
+        for n, throughput in enumerate(given)
+    ]
+
+
+def moves(found: Plan) -> list[tuple[str, str]]:
+    return [(move.giver, move.key) for move in found.ask]
+
+
+# Shares
+
+
+@pytest.mark.parametrize(
+    ("count", "limits", "share"),
+    [
+        (0, [None], 0),
+        (7, [None], 7),
+        (7, [None, None], 4),
+        (2, [None] * 5, 1),
+        (10, [None, 1], 9),
+        (10, [None, None, 2], 4),
+        (10, [None, 6], 5),
+        (10, [3, 2], 3),
+        (10, [3, 2, None], 5),
+    ],
+)
+def test_the_fair_share_is_an_even_part_rounded_up_of_what_limits_leave_over(
+    count: int, limits: list[int | None], share: int
+) -> None:
+    assert fair_share(count, limits) == share
+
+
+def test_a_worker_takes_free_leases_up_to_its_share_with_what_it_holds() -> None:
+    assert plan("a", leases(a=1, free=9), members("a", "b"), [], COUNT).acquire == 4
+
+
+def test_workers_that_are_expected_count_before_they_are_there() -> None:
+    rules = replace(COUNT, expected_workers=3)
+    assert plan("a", leases(free=9), members("a"), [], rules).acquire == 3
+    assert plan("a", leases(free=9), members(*"abcd"), [], rules).acquire == 3
+
+
+def test_expected_workers_count_by_throughput_too_and_come_after_those_that_are_there() -> None:
+    rules = replace(THROUGHPUT, expected_workers=2)
+    assert plan("a", loaded(free=[1, 1, 1]), members("a"), [], rules).acquire == 2
+
+
+def test_nobody_takes_more_than_its_limit_and_others_take_what_that_leaves() -> None:
+    there = leases(free=10)
+    fleet = members("b", a=2)
+    assert plan("a", there, fleet, [], COUNT).acquire == 2
+    assert plan("b", there, fleet, [], COUNT).acquire == 8
+
+
+@pytest.mark.parametrize("rules", [COUNT, THROUGHPUT], ids=lambda rules: rules.balance_by)
+def test_what_is_free_for_longer_than_the_patience_is_taken_beyond_the_share_but_not_beyond_the_limit(
+    rules: Rules,
+) -> None:
+    free = [Lease(key=f"free-{n}", free_seconds=180.0 + n) for n in range(4)]  # the first one is not old enough
+    there = [*leases(a=5), *free]
+    assert plan("a", there, members("a", "b"), [], rules).acquire == 3
+    assert plan("a", there, members("b", a=6), [], rules).acquire == 1
+    assert plan("a", there, members("b", a=5), [], rules).acquire == 0
+
+
+def test_a_worker_that_cannot_be_asked_counts_as_one_and_is_left_alone() -> None:
+    old = Member(owner="old", listens=False)
+    assert plan("a", leases(old=2, free=2), [*members("a"), old], [], COUNT).acquire == 2
+    assert plan("a", leases(old=4), [*members("a"), old], [], COUNT) == Plan(acquire=2)
+
+
+def test_leases_of_who_is_gone_belong_to_the_sum_and_to_nobody() -> None:
+    assert plan("a", leases(a=1, gone=3), members("a", "b"), [], COUNT) == Plan(acquire=1)
+
+
+# Moves, by count
+
+
+def test_nothing_is_asked_for_where_something_is_free() -> None:
+    assert plan("a", leases(b=4, free=1), members("a", "b"), [], COUNT).ask == ()
+
+
+def test_a_worker_asks_the_most_loaded_one_for_the_first_of_its_leases() -> None:
+    there = leases(a=1, b=3, c=4)
+    assert moves(plan("a", there, members("a", "b", "c"), [], COUNT)) == [("c", "c-00")]
+
+
+def test_among_equals_the_name_decides_who_gives_and_who_takes() -> None:
+    there = leases(b=3, c=3)
+    fleet = members("d", "c", "b", "a")
+    assert moves(plan("a", there, fleet, [], COUNT)) == [("b", "b-00")]
+    assert moves(plan("d", there, fleet, [], COUNT)) == [("c", "c-00")]
+
+
+def test_a_difference_of_one_is_even() -> None:
+    assert plan("a", leases(a=1, b=2), members("a", "b"), [], COUNT).ask == ()
+
+
+def test_a_worker_asks_for_no_more_at_a_time_than_it_may() -> None:
+    there, fleet = leases(b=10), members("a", "b")
+    assert len(plan("a", there, fleet, [], COUNT).ask) == 1
+    asked = [Move(key="b-03", giver="b", taker="a")]
+    assert plan("a", there, fleet, asked, COUNT).ask == ()
+    assert len(plan("a", there, fleet, asked, replace(COUNT, max_leases_to_steal=3)).ask) == 2
+    assert len(plan("a", there, fleet, [], replace(COUNT, max_leases_to_steal=99)).ask) == 5
+
+
+def test_a_worker_at_its_limit_asks_for_nothing() -> None:
+    assert plan("a", leases(a=1, b=9), members("b", a=1), [], COUNT).ask == ()
+
+
+def test_a_worker_that_has_reached_its_limit_asks_no_longer() -> None:
+    asked = [Move(key="b-00", giver="b", taker="a")]
+    assert plan("a", leases(a=1, b=9), members("b", a=2), asked, COUNT).drop == frozenset()
+    assert plan("a", leases(a=2, b=9), members("b", a=2), asked, COUNT).drop == {"b-00"}
+
+
+def test_what_others_have_asked_for_counts_as_theirs() -> None:
+    there, fleet = leases(a=1, b=3, c=1), members("a", "b", "c")
+    assert moves(plan("a", there, fleet, [], COUNT)) == [("b", "b-00")]
+    assert plan("a", there, fleet, [Move(key="b-02", giver="b", taker="c")], COUNT).ask == ()
+
+
+def test_two_that_asked_at_once_for_the_same_difference_agree_who_goes_on_asking() -> None:
+    there, fleet = leases(a=1, b=3, c=1), members("a", "b", "c")
+    asked = [Move(key="b-00", giver="b", taker="c"), Move(key="b-01", giver="b", taker="a")]
+    assert plan("c", there, fleet, asked, COUNT).drop == frozenset()
+    assert plan("a", there, fleet, asked, COUNT).drop == {"b-01"}
+
+
+def test_two_that_asked_for_the_same_lease_agree_whose_it_is() -> None:
+    there, fleet = leases(b=9), members("a", "b", "c")
+    asked = [Move(key="b-00", giver="b", taker="a"), Move(key="b-00", giver="b", taker="c")]
+    assert plan("a", there, fleet, asked, COUNT) == Plan(acquire=2)
+    of_c = plan("c", there, fleet, asked, COUNT)
+    assert of_c.drop == {"b-00"} and moves(of_c) == [("b", "b-01")]
+
+
+@pytest.mark.parametrize("now_there", [leases(a=3, b=3), leases(b=1), leases(b=0)], ids=["even", "one", "gone"])
+def test_what_was_asked_for_and_helps_no_more_is_dropped(now_there: list[Lease]) -> None:
+    asked = [Move(key="b-00", giver="b", taker="a")]
+    assert plan("a", now_there, members("a", "b"), asked, COUNT).drop == {"b-00"}
+
+
+# Moves, by throughput
+
+
+def test_by_throughput_the_loads_are_evened_out_and_not_the_numbers() -> None:
+    there = loaded(a=[50, 50], b=[10] * 10)
+    assert plan("a", there, members("a", "b"), [], THROUGHPUT) == Plan()
+    assert moves(plan("a", there, members("a", "b"), [], COUNT)) == [("b", "b-0")]
+
+
+def test_the_lease_that_evens_out_most_moves() -> None:
+    there = loaded(a=[100], b=[10, 90, 110, 20])
+    assert moves(plan("a", there, members("a", "b"), [], THROUGHPUT)) == [("b", "b-1")]
+
+
+def test_a_move_that_would_be_moved_back_is_not_made() -> None:
+    assert plan("a", loaded(a=[], b=[1000, 0]), members("a", "b"), [], THROUGHPUT).ask == ()
+
+
+@pytest.mark.parametrize(("more", "moved"), [(20.0, False), (21.0, False), (22.0, True)])
+def test_a_move_must_gain_more_than_a_tenth_of_the_average(more: float, moved: bool) -> None:
+    there = loaded(a=[100, 100], b=[100, 100, more / 2, more / 2])
+    assert bool(plan("a", there, members("a", "b"), [], THROUGHPUT).ask) == moved
+    assert HYSTERESIS == 0.1
+
+
+def test_where_the_most_loaded_worker_has_nothing_that_helps_the_next_one_is_asked() -> None:
+    there = loaded(a=[], b=[1000], c=[400, 300])
+    assert moves(plan("a", there, members("a", "b", "c"), [], THROUGHPUT)) == [("c", "c-0")]
+
+
+def test_a_lease_that_was_not_measured_counts_with_the_mean() -> None:
+    there = loaded(a=[30], b=[None, None, None])
+    assert moves(plan("a", there, members("a", "b"), [], THROUGHPUT)) == [("b", "b-0")]
+
+
+def test_free_leases_go_to_those_with_the_least_load() -> None:
+    there = loaded(a=[90], b=[10], free=[None, None])
+    fleet = members("a", "b")
+    assert plan("a", there, fleet, [], THROUGHPUT).acquire == 0
+    assert plan("b", there, fleet, [], THROUGHPUT).acquire == 2
+
+
+@pytest.mark.parametrize("value", [None, 0.0, math.nan, math.inf, -1.0, 1e300])
+def test_where_nothing_sensible_was_measured_leases_count_as_one_each(value: float | None) -> None:
+    there = [replace(lease, throughput=value) for lease in leases(b=9)]
+    fleet = members("a", "b", "c")
+    assert moves(plan("a", there, fleet, [], THROUGHPUT)) == [("b", "b-00")]
+    free = [replace(lease, owner=None) for lease in there]
+    assert [plan(me, free, fleet, [], THROUGHPUT).acquire for me in "abc"] == [3, 3, 3]
+
+
+def test_a_throughput_that_cannot_be_is_passed_over() -> None:
+    there = loaded(a=[100], b=[100, math.nan, -5.0])
+    assert moves(plan("a", there, members("a", "b"), [], THROUGHPUT)) == [("b", "b-0")]
+
+
+# Whatever the snapshot
+
+
+owners = st.sampled_from("abcd")
+fleets = st.dictionaries(owners, st.one_of(st.none(), st.integers(1, 8)), min_size=1)
+held = st.lists(st.tuples(st.one_of(st.none(), st.sampled_from("abcdx")), st.one_of(st.none(), st.floats(0, 1e6))))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    fleet=fleets, there=held, rules=st.sampled_from([COUNT, THROUGHPUT]), at_once=st.integers(1, 3), seed=st.integers()
+)
+def test_rounds_in_any_order_settle_after_few_moves_and_stay_settled(
+    fleet: dict[str, int | None],
+    there: list[tuple[str | None, float | None]],
+    rules: Rules,
+    at_once: int,
+    seed: int,
+) -> None:
+    order = random.Random(seed)
+    rules = replace(rules, max_leases_to_steal=at_once)
+    everybody = [Member(owner=owner, max_leases=limit) for owner, limit in fleet.items()]
+    # Those of x, who is dead, are free by and by.
+    stands = {f"k{n:02}": Lease(key=f"k{n:02}", owner=o, throughput=t) for n, (o, t) in enumerate(there)}
+    stands = {
+        key: replace(lease, owner=lease.owner if lease.owner in fleet else None, free_seconds=order.choice([0, 200]))
+        for key, lease in stands.items()
+    }
+    before = {o: sum(lease.owner == o for lease in stands.values()) for o in fleet}
+    moved: Counter[str] = Counter()
+    quiet = 0
+    while quiet < 2:
+        quiet += 1
+        for me in order.sample(sorted(fleet), len(fleet)):
+            snapshot = list(stands.values())
+            todo = plan(me, snapshot, everybody, [], rules)
+            shuffled = order.sample(snapshot, len(snapshot)) if rules.balance_by == BY_COUNT else snapshot
+            assert plan(me, shuffled, order.sample(everybody, len(everybody)), [], rules) == todo, "deterministic"
+            free = [lease.key for lease in snapshot if lease.owner is None]
+            assert todo.acquire == 0 or not todo.ask or not free
+            for key in free[: todo.acquire]:
+                stands[key] = replace(stands[key], owner=me, free_seconds=0)
+                quiet = 0
+            for move in todo.ask:
+                assert stands[move.key].owner == move.giver != me == move.taker
+                stands[move.key] = replace(stands[move.key], owner=me)
+                moved[move.key] += 1
+                quiet = 0
+            counts = Counter(lease.owner for lease in stands.values())
+            assert fleet[me] is None or counts[me] <= max(fleet[me] or 0, before[me])
+        for key, lease in stands.items():  # what nobody took is old after a while
+            if lease.owner is None:
+                stands[key] = replace(lease, free_seconds=200)
+        assert moved.total() <= len(stands) * len(fleet), "it never settles"
+    if rules.balance_by == BY_COUNT:
+        assert all(times <= 1 for times in moved.values()), "nothing goes to and fro"
+    counts = Counter(dict.fromkeys(fleet, 0))
+    counts.update(lease.owner for lease in stands.values() if lease.owner is not None)
+    room = [owner for owner, limit in fleet.items() if limit is None or counts[owner] < limit]
+    assert counts.total() == len(stands) or not room, "what is free is taken by whoever may"
+    if rules.balance_by == BY_COUNT and room:
+        assert max(counts.values()) - min(counts[owner] for owner in room) <= 1

@@ -1,0 +1,539 @@
+"""Sharing among workers: rounds by hand, with one clock, until everybody has a fair part."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError, StoreUnavailableError
+from airflow_provider_coordination.coordination.handover import MAX_WISHES
+from airflow_provider_coordination.coordination.metrics import WORKERS, CoordinationMetric
+from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, seconds
+from tests.coordination.jobs import HANDOVER, LOOK, Job, rounds
+from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE, Fault
+from tests.support.clock import ManualClock
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    fleet = Fleet()
+    fleet.owner("sync").create_partitions({f"p{n}": {} for n in range(4)})
+    return fleet
+
+
+def asked(fleet: Fleet, taker: str = "b", **options: Any) -> tuple[Job, Job]:
+    """A worker that holds everything, and another one that has asked it for p0."""
+    a, b = Job(fleet, "a"), Job(fleet, taker, **options)
+    assert a.round() == ["p0", "p1", "p2", "p3"]
+    assert b.round() == []
+    assert b.balancer.is_waiting
+    return a, b
+
+
+# Handing over
+
+
+def test_a_worker_that_finds_nothing_free_is_handed_a_fair_part_lease_by_lease(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    assert a.round() == [] and a.held == ["p1", "p2", "p3"]
+    assert b.round() == ["p0"] and b.balancer.is_waiting, "it asks for the next one at once"
+    rounds([b, a], 4)
+    assert (a.held, b.held) == (["p2", "p3"], ["p0", "p1"])
+    assert b.count(CoordinationMetric.HANDOVERS_ASKED) == a.count(CoordinationMetric.HANDOVERS_GIVEN) == 2
+    assert b.count(CoordinationMetric.HANDOVERS_FORCED) == 0
+
+
+def test_a_partition_that_is_handed_over_is_leased_to_the_other_worker_in_that_moment(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    a.coordinator.checkpoint("p0", {"n": 7})
+    a.round()
+    assert fleet.stored("p0").owner == "b" and not a.coordinator.owns("p0")
+    fleet.clock.advance(TIMEOUT + MARGIN - 1)
+    assert fleet.owner("c").acquire(9) == []
+    b.round()
+    assert b.coordinator.leased("p0").progress == {"n": 7}
+    assert b.coordinator.fencing_token("p0") > 0
+
+
+def test_the_new_owner_has_a_larger_fencing_token_than_the_former(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    former = a.coordinator.fencing_token("p0")
+    a.coordinator.checkpoint("p0", {"n": 7})
+    a.round()
+    b.round()
+    assert b.coordinator.fencing_token("p0") > former
+    with pytest.raises(PartitionNotOwnedError):
+        a.coordinator.checkpoint("p0", {"n": 8})
+    b.coordinator.checkpoint("p0", {"n": 8})
+
+
+def test_the_new_owner_trusts_the_lease_by_the_time_that_is_left_of_it(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    a.round()
+    fleet.clock.advance(TIMEOUT - MARGIN - 1)
+    b.round()
+    assert b.coordinator.owns("p0")
+    fleet.clock.advance(1)
+    assert not b.coordinator.owns("p0")
+
+
+def test_an_owner_that_does_not_finish_in_time_hands_over_as_it_stands(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    a.slow = {"p0"}
+    a.round()
+    fleet.clock.advance(HANDOVER - 1)
+    a.renew()
+    assert a.held == ["p0", "p1", "p2", "p3"]
+    fleet.clock.advance(1)
+    a.renew()  # its renewal thread: the round goes on
+    assert a.held == ["p1", "p2", "p3"] and a.balancer.was_handed_over("p0")
+    assert b.round() == ["p0"] and b.count(CoordinationMetric.HANDOVERS_FORCED) == 0
+
+
+def test_an_owner_in_a_long_round_hears_of_it_by_its_renewal_thread(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    for _ in range(8):
+        fleet.clock.advance(5)
+        for job in (a, b):
+            job.renew()
+    assert a.balancer.was_handed_over("p0") and not a.balancer.was_handed_over("p0")
+    assert b.round() == ["p0"]
+
+
+def test_a_worker_that_is_not_answered_takes_the_lease_by_force_after_its_own_deadline(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    for _ in range(HANDOVER + LOOK + MARGIN - 1):
+        fleet.clock.advance(1)
+        a.coordinator.renew_due()  # it lives, and does not listen
+        b.renew()
+        assert b.round() == []
+    fleet.clock.advance(1)
+    assert b.round() == ["p0"] and b.count(CoordinationMetric.HANDOVERS_FORCED) == 1
+    with pytest.raises(PartitionNotOwnedError):
+        a.coordinator.save_progress("p0", {"n": 1})
+    assert fleet.stored("p0").progress == {} and b.coordinator.owns("p0")
+
+
+def test_deadlines_are_kept_whatever_becomes_of_wall_clocks(fleet: Fleet) -> None:
+    clocks = {name: ManualClock() for name in "ab"}
+    a, b = (Job(fleet, name, clock) for name, clock in clocks.items())
+    a.round()
+    b.round()
+    a.slow = {"p0"}
+    a.round()
+    for clock in clocks.values():
+        clock.advance(HANDOVER - 1)
+        clock.set_wall_clock_back(-MARGIN if clock is clocks["a"] else 0)
+    a.renew()
+    assert "p0" in a.held
+    for clock in clocks.values():
+        clock.advance(1)
+    a.renew()
+    assert "p0" not in a.held and b.round() == ["p0"]
+
+
+@pytest.mark.parametrize("skew", [-30, 30])
+def test_with_clocks_30_seconds_apart_handovers_end_and_nobody_holds_what_another_does(skew: int) -> None:
+    fleet = Fleet()
+    fleet.owner("sync").create_partitions({f"p{n}": {} for n in range(4)})
+    clocks = [ManualClock(), ManualClock()]
+    clocks[1].set_wall_clock_back(-skew)
+    jobs = [Job(fleet, name, clock) for name, clock in zip("ab", clocks, strict=True)]
+    for _ in range(12):
+        for job in jobs:
+            job.renew()
+            job.round()
+        for clock in clocks:
+            clock.advance(LOOK)
+    assert [len(job.held) for job in jobs] == [2, 2]
+    assert sorted(jobs[0].held + jobs[1].held) == ["p0", "p1", "p2", "p3"]
+    assert all(fleet.stored(key).owner == job.name for job in jobs for key in job.held)
+
+
+# Requests that come to nothing
+
+
+def test_who_dies_while_it_waits_is_handed_nothing(fleet: Fleet) -> None:
+    a, _ = asked(fleet)
+    for _ in range(7):  # a round in which nobody looks who asks
+        fleet.clock.advance(LOOK)
+        a.coordinator.renew_due()
+    a.round()
+    assert len(a.held) == 4 and a.balancer.leaving == {}
+
+
+def test_who_says_goodbye_while_it_waits_is_handed_nothing(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    a.balancer.rebalance()
+    assert a.balancer.leaving == {"p0": "b"}
+    b.stop()
+    assert a.balancer.hand_over("p0") is False
+    assert a.balancer.leaving == {} and len(a.held) == 4
+
+
+def test_what_was_handed_over_in_the_moment_of_goodbye_is_given_back(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    a.round()
+    b.stop()
+    assert fleet.stored("p0").owner is None
+
+
+def test_who_dies_right_after_the_handover_keeps_the_lease_no_longer_than_it_runs(fleet: Fleet) -> None:
+    a, _ = asked(fleet)
+    a.round()
+    for _ in range(7):
+        a.renew()
+        assert "p0" not in a.round()
+        fleet.clock.advance(9)
+    fleet.clock.advance(MARGIN)
+    assert a.round() == ["p0"]
+
+
+def test_a_partition_that_was_given_back_meanwhile_is_taken_the_usual_way(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    a.coordinator.give_up("p0")
+    fleet.clock.advance(LOOK)
+    assert b.round() == ["p0"] and not b.balancer.is_waiting
+
+
+def test_a_partition_that_was_completed_meanwhile_is_asked_for_no_more(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    a.coordinator.complete("p0")
+    b.round()
+    assert "p0" not in [wish.key for worker in a.coordinator.workers.live() for wish in worker.wishes]
+
+
+def test_a_partition_that_somebody_else_took_meanwhile_is_left_to_that_one(fleet: Fleet) -> None:
+    _, b = asked(fleet)
+    fleet.owner("c").give_up_owner("a")
+    fleet.owner("c").acquire(1)
+    fleet.clock.advance(200)
+    b.balancer.rebalance()
+    assert b.count(CoordinationMetric.HANDOVERS_FORCED) == 0
+
+
+def test_a_request_that_helps_no_more_is_taken_back(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    for key in ("p1", "p2", "p3"):
+        a.coordinator.complete(key)
+    fleet.clock.advance(LOOK)
+    b.round()
+    assert not b.balancer.is_waiting
+    a.round()
+    assert a.balancer.leaving == {} and a.held == ["p0"]
+
+
+def test_what_is_handed_over_after_the_request_was_taken_back_is_adopted_at_the_next_listing(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    for key in ("p1", "p2", "p3"):
+        a.coordinator.complete(key)
+    a.round()  # in the moment before b changes its mind
+    b.balancer._wishes.clear()
+    fleet.clock.advance(LOOK)
+    b.round()
+    assert b.held == ["p0"]
+
+
+def test_of_two_that_ask_for_the_same_partition_the_first_gets_it(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    fleet.clock.advance(1)
+    c = Job(fleet, "c")
+    c.coordinator.workers.register(wishes=[next(iter(b.coordinator.workers.live()[1].wishes))])
+    a.round()
+    assert fleet.stored("p0").owner == "b"
+
+
+def test_a_request_that_was_renewed_in_between_is_answered_all_the_same(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    a.balancer.rebalance()
+    fleet.clock.advance(TIMEOUT / 2)
+    fleet.store.fault = Fault(before=b.renew)
+    assert a.balancer.hand_over("p0") is True
+    assert fleet.stored("p0").owner == "b"
+
+
+def test_a_request_that_is_taken_back_in_between_is_not_answered(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    a.balancer.rebalance()
+    fleet.store.fault = Fault(before=b.coordinator.workers.register)
+    assert a.balancer.hand_over("p0") is False
+    assert fleet.stored("p0").owner == "a" and a.coordinator.owns("p0")
+
+
+@pytest.mark.parametrize("fault", [NOT_MADE, NOT_ANSWERED], ids=["not made", "not answered"])
+def test_a_handover_whose_answer_was_lost_leaves_one_owner(fleet: Fleet, fault: Fault) -> None:
+    a, b = asked(fleet)
+    a.balancer.rebalance()
+    fleet.store.fault = fault
+    with pytest.raises(StoreUnavailableError):
+        a.balancer.hand_over("p0")
+    assert not a.coordinator.owns("p0")
+    a.coordinator.recover()
+    a.round()
+    b.round()
+    assert "p0" in b.held and "p0" not in a.held
+
+
+# Shares
+
+
+def test_a_worker_that_stops_leaves_its_part_to_the_others_at_once(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    rounds([a, b], 6)
+    assert (len(a.held), len(b.held)) == (2, 2)
+    b.stop()
+    assert len(a.round()) == 2 and len(a.held) == 4
+
+
+@pytest.mark.parametrize("by", ["count", "throughput"])
+def test_leases_that_a_stopping_worker_gives_back_only_after_its_goodbye_are_seen_in_the_next_round(
+    fleet: Fleet, by: str
+) -> None:
+    a, b = Job(fleet, "a", balance_by=by), Job(fleet, "b", balance_by=by)
+    rounds([a, b], 6)
+    b.balancer.leave()
+    assert a.round() == []
+    b.coordinator.give_up_all()
+    assert len(a.round()) == 2
+
+
+def test_who_says_goodbye_counts_no_more_although_leases_are_still_in_its_name(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    rounds([a, b], 6)
+    b.balancer.leave()
+    fleet.owner("sync").create_partitions({"p4": {}, "p5": {}})
+    assert a.round() == ["p4", "p5"]
+
+
+def test_a_lease_that_has_run_out_is_taken_in_that_moment(fleet: Fleet) -> None:
+    fleet.owner("old").acquire(4)
+    a = Job(fleet, "a")
+    fleet.clock.advance(TIMEOUT + MARGIN - 1)
+    assert a.round() == []
+    fleet.clock.advance(1)
+    assert len(a.round()) == 4
+
+
+def test_a_worker_that_dies_unnoticed_leaves_its_part_when_its_leases_have_run_out(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    rounds([a, b], 6)
+    b.renew()
+    died = max(fleet.stored(key).priority for key in b.held)
+    while len(a.held) < 4:
+        fleet.clock.advance(1)
+        a.renew()
+        a.round()
+        assert fleet.clock.now() <= died + seconds(MARGIN), "in the moment in which they have run out"
+
+
+def test_a_worker_whose_leases_airflow_gives_back_leaves_its_part_at_once(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    rounds([a, b], 6)
+    fleet.owner("operator").give_up_owner(b.name)
+    assert len(a.round()) == 2
+
+
+def test_workers_that_are_expected_leave_room_for_each_other_at_first(fleet: Fleet) -> None:
+    a = Job(fleet, "a", expected_workers=2)
+    assert len(a.round()) == 2
+    fleet.clock.advance(TIMEOUT - 1)
+    a.renew()
+    assert a.round() == []
+    fleet.clock.advance(1)
+    assert len(a.round()) == 2
+
+
+def test_a_worker_that_is_registered_and_holds_nothing_counts(fleet: Fleet) -> None:
+    idle, a = Job(fleet, "idle"), Job(fleet, "a")
+    idle.coordinator.workers.register()
+    assert len(a.round()) == 2
+
+
+def test_an_owner_of_an_older_version_counts_and_is_not_asked(fleet: Fleet) -> None:
+    old = fleet.owner("old")
+    old.acquire(4)
+    a = Job(fleet, "a")
+    assert a.round() == [] and not a.balancer.is_waiting
+    old.give_up_all()
+    fleet.clock.advance(LOOK)
+    assert len(a.round()) == 4
+
+
+def test_a_limit_is_kept_whatever_is_free(fleet: Fleet) -> None:
+    a = Job(fleet, "a", max_leases=3)
+    rounds([a], 30)
+    assert len(a.held) == 3
+
+
+def test_what_nobody_takes_is_taken_beyond_the_share_after_three_lease_lengths(fleet: Fleet) -> None:
+    stuck, a = Job(fleet, "stuck"), Job(fleet, "a")
+    stuck.coordinator.workers.register()
+    assert len(a.round()) == 2
+    for _ in range(17):
+        fleet.clock.advance(LOOK)
+        stuck.renew()
+        a.renew()
+        assert a.round() == []
+    for _ in range(3):
+        fleet.clock.advance(LOOK)
+        stuck.renew()
+        a.renew()
+        a.round()
+    assert len(a.held) == 4
+
+
+def test_what_rests_is_parked_or_waits_for_others_does_not_count(fleet: Fleet) -> None:
+    a = Job(fleet, "a")
+    a.round()
+    a.coordinator.close("p0", timedelta(hours=1))
+    a.coordinator.await_acknowledgment("p1", timedelta(hours=1))
+    b = Job(fleet, "b")
+    rounds([b, a], 3)
+    assert (len(a.held), len(b.held)) == (1, 1)
+    rounds([b, a], 3)
+    assert (len(a.held), len(b.held)) == (1, 1)
+
+
+def test_who_waits_for_acknowledgments_alone_is_no_worker(fleet: Fleet) -> None:
+    ended = fleet.owner("ended")
+    ended.acquire(1)
+    ended.await_acknowledgment("p0", timedelta(hours=1))
+    assert Job(fleet, "a").round() == ["p1", "p2", "p3"]
+
+
+def test_completed_partitions_never_count(fleet: Fleet) -> None:
+    a, b = Job(fleet, "a"), Job(fleet, "b")
+    a.round()
+    for key in ("p0", "p1", "p2"):
+        a.coordinator.complete(key)
+    rounds([a, b], 4)
+    assert (a.held, b.held) == (["p3"], []) and not b.balancer.is_waiting
+
+
+def test_what_a_completion_creates_is_seen_in_the_next_round(fleet: Fleet) -> None:
+    a = Job(fleet, "a")
+    a.round()
+    a.coordinator.complete("p0", create={"child-1": {}, "child-2": {}})
+    assert a.round() == ["child-1", "child-2"]
+
+
+def test_by_throughput_workers_share_the_load(fleet: Fleet) -> None:
+    a = Job(fleet, "a", balance_by="throughput")
+    b = Job(fleet, "b", balance_by="throughput")
+    a.round()
+    for key, throughput in {"p0": 60.0, "p1": 20.0, "p2": 20.0, "p3": 20.0}.items():
+        a.coordinator.save_progress(key, {"throughput": throughput})
+    rounds([b, a], 6)
+    assert (a.held, b.held) == (["p1", "p2", "p3"], ["p0"])
+
+
+def test_a_worker_asks_for_as_many_at_once_as_it_may_and_its_item_holds(fleet: Fleet) -> None:
+    owner = fleet.owner("sync")
+    owner.create_partitions({f"{n:03}-{'k' * 900}": {} for n in range(90)})
+    a, b = Job(fleet, "a"), Job(fleet, "b", max_leases_to_steal=1000)
+    a.round()
+    b.round()
+    [worker] = [worker for worker in owner.workers.live() if worker.owner == "b"]
+    assert len(worker.wishes) == MAX_WISHES
+
+
+# What it costs
+
+
+def test_a_settled_round_reads_the_registry_and_nothing_else(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    rounds([a, b], 6)
+    a.round()
+    fleet.store.calls.clear()
+    a.round()
+    assert fleet.store.calls == ["query"]
+
+
+def test_partitions_are_listed_six_times_in_an_ownership_timeout(fleet: Fleet) -> None:
+    a = Job(fleet, "a")
+    a.round()
+    fleet.store.calls.clear()
+    for _ in range(60):
+        fleet.clock.advance(1)
+        a.renew()
+        a.round()
+    listings = (fleet.store.calls.count("query") - 60) / 4  # three statuses, of which one has a page
+    assert listings == 6
+
+
+def test_how_many_workers_there_are_is_a_gauge(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    a.round()
+    assert a.count(WORKERS) == b.count(WORKERS) == 2
+
+
+# Whatever happens
+
+
+seeds = st.integers(0, 2**32)
+counts = st.integers(1, 12)
+measures = st.sampled_from(["count", "throughput"])
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=seeds, partitions=counts, by=measures)
+def test_however_workers_come_and_go_in_the_end_all_is_held_evenly_and_rests(
+    seed: int, partitions: int, by: str
+) -> None:
+    workers_come_and_go(seed, partitions, by)
+
+
+@pytest.mark.integration
+@settings(max_examples=500, deadline=None)
+@given(seed=seeds, partitions=counts, by=measures)
+def test_however_workers_come_and_go_in_500_runs_in_the_end_all_is_held_evenly_and_rests(
+    seed: int, partitions: int, by: str
+) -> None:
+    workers_come_and_go(seed, partitions, by)
+
+
+def workers_come_and_go(seed: int, partitions: int, by: str) -> None:
+    chance = random.Random(seed)
+    fleet = Fleet()
+    names = {f"p{n:02}": {"throughput": 10.0} for n in range(partitions)}
+    fleet.owner("sync").create_partitions(names)
+    born = 0
+    jobs: list[Job] = []
+    for _ in range(40):
+        fleet.clock.advance(chance.choice([1, 2, 5, 10]))
+        act = chance.randrange(12)
+        if act == 0 and len(jobs) < 4:
+            jobs.append(Job(fleet, f"job-{born}", balance_by=by))
+            born += 1
+        elif act == 1 and jobs:
+            jobs.pop(chance.randrange(len(jobs))).stop()
+        elif act == 2 and jobs:
+            jobs.pop(chance.randrange(len(jobs)))  # killed, and nobody noticed
+        elif act == 3 and jobs:
+            fleet.owner("operator").give_up_owner(jobs.pop(chance.randrange(len(jobs))).name)
+        elif act == 4 and jobs:
+            chance.choice(jobs).slow = set(names)
+        else:
+            for job in chance.sample(jobs, chance.randrange(len(jobs) + 1)):
+                job.renew()
+                job.round()
+        if not any(job.count(CoordinationMetric.HANDOVERS_FORCED) for job in jobs):
+            believers = Counter(key for job in jobs for key in names if job.coordinator.owns(key))
+            assert all(count == 1 for count in believers.values())
+    jobs = jobs or [Job(fleet, "last", balance_by=by)]
+    for job in jobs:
+        job.slow = set()
+    rounds(jobs, 60, every=5)
+    holds = sorted(len(job.held) for job in jobs)
+    assert sum(holds) == partitions and holds[-1] - holds[0] <= 1
+    moved = sum(job.count(CoordinationMetric.HANDOVERS_ASKED) for job in jobs)
+    rounds(jobs, 10, every=5)
+    assert moved == sum(job.count(CoordinationMetric.HANDOVERS_ASKED) for job in jobs), "and then nothing moves"
+    owners = {key: fleet.stored(key).owner for key in names}
+    assert all(owners[key] == job.name for job in jobs for key in job.held)

@@ -1,0 +1,399 @@
+"""Shard sync, shard end, audit and cleanup of the Kinesis Client Library, scenario by scenario.
+
+Each test names its scenario and says it in a sentence; where this project does something else on purpose, the test
+holds for that, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import StoreUnavailableError
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.kinesis.audit import CONFIDENCE, HashRange, HoleTracker, first_hole
+from airflow_provider_coordination.sources.kinesis.errors import IncompleteListingError
+from airflow_provider_coordination.sources.kinesis.leases import leases_to_create
+from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp
+from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, Shard
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.shard_graphs import GRAPH_A, GRAPH_B, GRAPH_C, shard
+from tests.support.synced import STREAM, GraphClient, Synced, shard_id
+
+ASSIGNED = PartitionStatus.ASSIGNED
+AT = at_timestamp(GraphClient.EPOCH)
+MAX = MAX_HASH_KEY
+
+
+class FailingStore(InMemoryStore):
+    """A store that is away when several partitions are created for the first time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tries: list[int] = []
+
+    def create(self, partitions: Sequence[Partition]) -> list[str]:
+        if len(partitions) > 1:
+            self.tries.append(len(partitions))
+            if len(self.tries) == 1:
+                raise StoreUnavailableError("gone")
+        return super().create(partitions)
+
+
+def decided(graph: list[Shard], leased: str, position: str) -> str:
+    """Which shards get a lease, in order, if these have one; and that all begin at the position."""
+    leases = leases_to_create(graph, dict.fromkeys(leased.split(), ASSIGNED), position)
+    assert {lease.checkpoint for lease in leases} <= {position}
+    return " ".join(sorted((lease.shard.shard_id for lease in leases), key=int))
+
+
+def on_graph(graph: list[Shard], *leased: str) -> Synced:
+    """A source over a graph, an hour after its last sequence number."""
+    synced = Synced(client=GraphClient(graph))
+    synced.pass_time(hours=1)
+    epoch = int(GraphClient.EPOCH.timestamp())
+    synced.coordinator.create_partitions({f"{STREAM}:{epoch}:{name}": {} for name in leased})
+    return synced
+
+
+# 10.1 Shard sync: the whole table of the reference's worked example
+
+
+@pytest.mark.parametrize(
+    ("leased", "at_latest", "at_trim_horizon"),
+    [
+        pytest.param("", "4 8 9 10", "0 1 2 3 4 5", id="no lease, but an unfiltered listing"),
+        pytest.param("3 4 5", "2 6", "0 1 2", id="7"),
+        pytest.param("4 5 7", "6", "0 1"),
+        pytest.param("2 6", "3 4 9 10", "3 4 5", id="9"),
+        pytest.param("4 9 10", "8", "0 1 2 3"),
+        pytest.param("4 5 6 7", "", "", id="11"),
+        pytest.param("0 1 2 3 4 5 6 7", "", "", id="11 with finished ancestors"),
+        pytest.param("0 1 4 7 9 10", "", "", id="12"),
+        pytest.param("1 2 3 4 5 7 9 10", "0", "0"),
+        pytest.param("6 7", "4 9 10", "4 5"),
+        pytest.param("8", "4 9 10", "4 5"),
+        pytest.param("0", "1 4 7 9 10", "1 2 3 4 5"),
+        pytest.param("7", "4 6 9 10", "0 1 4 5"),
+        pytest.param("5", "4 8", "0 1 2 3 4"),
+        # The library leases 5 once more at TRIM_HORIZON. A child of 5 is leased, so 5 was read: only 10 is missing.
+        # It begins at the source's position: at its first record, so that nothing is lost, and nothing doubled.
+        pytest.param("9", "4 8 10", "0 1 2 3 4 10", id="ours: 10 instead of 5"),
+        pytest.param("4 8 9", "10", "10", id="ours: 10 instead of 5 again"),
+        pytest.param("0 2 4 5", "1 3", "1 3"),
+    ],
+)
+def test_07_09_11_12_which_leases_are_created_beside_others_in_graph_a(
+    leased: str, at_latest: str, at_trim_horizon: str
+) -> None:
+    assert decided(GRAPH_A, leased, LATEST) == at_latest
+    assert decided(GRAPH_A, leased, TRIM_HORIZON) == at_trim_horizon
+    assert decided(GRAPH_A, leased, AT) == at_trim_horizon
+
+
+@pytest.mark.parametrize(
+    ("leased", "at_latest", "at_trim_horizon"),
+    [
+        ("", "9 10", "0 1"),
+        ("5", "", ""),
+        # The library leases 0 and 1 once more, and has a disabled test that wishes for 7. So do we.
+        pytest.param("6", "7", "7", id="16: ours as upstream wishes"),
+        # The library leases 0 and 1 once more: the sibling of what is leased is missing, and nothing else.
+        pytest.param("3", "4", "4", id="ours: 4 instead of 0 and 1"),
+        pytest.param("9", "10", "10", id="ours: 10 instead of 0 and 1"),
+    ],
+)
+def test_16_which_leases_are_created_beside_others_in_graph_b(
+    leased: str, at_latest: str, at_trim_horizon: str
+) -> None:
+    assert decided(GRAPH_B, leased, LATEST) == at_latest
+    assert decided(GRAPH_B, leased, TRIM_HORIZON) == at_trim_horizon
+    assert decided(GRAPH_B, leased, AT) == at_trim_horizon
+
+
+def test_14_which_leases_are_created_beside_others_in_graph_c() -> None:
+    assert decided(GRAPH_C, "9 10", LATEST) == "1 6 7 8"
+    # The library leases 0 instead of 4, and reads it once more although 5, its other child, has been worked off.
+    assert decided(GRAPH_C, "9 10", TRIM_HORIZON) == "1 2 3 4"
+
+
+def test_01_at_latest_a_new_source_leases_what_is_open_and_remembers_the_instant() -> None:
+    synced = on_graph(GRAPH_A)
+    result = synced.sync(initial_position=LATEST)
+
+    assert {key.rpartition(":")[2] for key in result.created} == {"4", "8", "9", "10"}
+    assert synced.client.filters == [{"Type": "AT_LATEST"}]
+    # The library stores LATEST, which skips whatever arrives until somebody reads.
+    now = at_timestamp(synced.clock.now())
+    assert {progress["checkpoint"] for progress in (p.progress for p in synced.leases().values())} == {now}
+
+
+def test_02_at_trim_horizon_a_new_source_leases_the_oldest_shards() -> None:
+    synced = on_graph(GRAPH_A)
+    synced.sync()
+
+    assert set(synced.leases()) == {"0", "1", "2", "3", "4", "5"}
+    assert {p.progress["checkpoint"] for p in synced.leases().values()} == {TRIM_HORIZON}
+    assert synced.client.filters == [{"Type": "AT_TRIM_HORIZON"}]
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(200, "4 5 6 7"), (1000, "4 8 9 10"), (50, "0 1 2 3 4 5")])
+def test_04_at_an_instant_a_new_source_leases_what_was_open_then_closed_or_not(seconds: int, expected: str) -> None:
+    synced = on_graph(GRAPH_A)
+    instant = at_timestamp(GraphClient.EPOCH + timedelta(seconds=seconds))
+    synced.sync(initial_position=instant)
+
+    assert " ".join(sorted(synced.leases(), key=int)) == expected
+    assert {p.progress["checkpoint"] for p in synced.leases().values()} == {instant}
+
+
+def test_06_the_first_listing_is_repeated_until_it_is_complete() -> None:
+    synced = on_graph([shard(0, 1, None, keys=(0, 69)), shard(1, 1, None, keys=(71, MAX))])
+
+    def completed() -> None:
+        if len(synced.client.filters) == 2:
+            synced.client.shards = [shard(0, 1, None, keys=(0, 420)), shard(1, 1, None, keys=(421, MAX))]
+
+    synced.client.before_listing = completed
+    began = synced.clock.monotonic()
+
+    assert len(synced.sync().created) == 2
+    assert len(synced.client.filters) == 3
+    assert synced.clock.monotonic() - began == 2
+
+
+def test_06_a_first_listing_that_stays_incomplete_creates_nothing() -> None:
+    synced = on_graph([shard(0, 1, None, keys=(0, 69)), shard(1, 1, None, keys=(71, MAX))])
+
+    with pytest.raises(IncompleteListingError, match="no shard takes the hash keys 70 to 70, between 0 and 1"):
+        synced.sync()
+    assert synced.leases() == {}
+
+
+def test_17_an_open_parent_with_children_delays_its_children_alone() -> None:
+    # The library fails the whole sync, unless it is told to ignore them.
+    graph = [replace(each, ending_sequence_number=None) if each.shard_id == "3" else each for each in GRAPH_A]
+    synced = on_graph(graph, "0", "1", "2", "3", "4")
+    result = synced.sync()
+
+    assert [key.rpartition(":")[2] for key in result.created] == ["5"]
+    assert result.waiting == ["7"]
+
+
+def test_19_at_latest_a_closed_shard_that_nothing_follows_from_is_left() -> None:
+    graph = [shard(2, 11, 102), shard(0, 11, 102), shard(1, 11, None)]
+
+    assert decided(graph, "2", LATEST) == "1"
+    # The library leaves it at TRIM_HORIZON too. It may hold records, so it is read here.
+    assert decided(graph, "2", TRIM_HORIZON) == "0 1"
+
+
+def test_21_a_creation_that_fails_is_made_up_for_by_the_next_sync_and_nothing_is_deleted() -> None:
+    store = FailingStore()
+    synced = Synced(client=GraphClient(GRAPH_A), store=store)
+    synced.pass_time(hours=1)
+    with pytest.raises(StoreUnavailableError):
+        synced.sync(initial_position=LATEST)
+    first = synced.clock.now()
+    synced.pass_time(600)
+    synced.sync(initial_position=LATEST)
+
+    assert store.tries == [4, 4]
+    assert set(synced.leases()) == {"4", "8", "9", "10"}
+    # Both begin at the first instant: what arrived in between is not skipped.
+    assert {p.progress["checkpoint"] for p in synced.leases().values()} == {at_timestamp(first)}
+    assert synced.count("partitions_deleted") == 0
+
+
+def test_22_leases_are_created_in_the_order_of_starting_numbers_and_then_of_names_as_text() -> None:
+    assert [lease.shard.shard_id for lease in leases_to_create(GRAPH_A, {}, LATEST)] == ["4", "10", "8", "9"]
+
+
+# 10.2 Shard end and parent gate
+
+
+def test_24_a_merge_child_waits_for_the_shard_sync_if_one_of_its_parents_has_no_lease() -> None:
+    # The library keeps the lease and tries again, or drops it now and then for another worker. Here the parent ends,
+    # nothing is lost, and the child follows with the next sync, which can tell whether the other parent was read.
+    synced = Synced(2)
+    synced.sync()
+    synced.merge(0, 1)
+    synced.delete(1)
+    synced.work_off(0)
+    assert synced.names() == "0"
+
+    assert synced.sync().created == [synced.leases()[shard_id(1)].partition_key]
+    synced.work_off(1)
+    assert synced.names() == "0 1 2"
+
+
+def test_26_the_child_of_a_merge_is_leased_with_the_end_of_its_second_parent() -> None:
+    synced = Synced(2)
+    synced.sync()
+    synced.merge(0, 1)
+    synced.work_off(0)
+    assert synced.names() == "0 1"
+    assert synced.sync().created == []
+    synced.work_off(1)
+
+    assert synced.names() == "0 1 2"
+    assert [child.shard_id for child in synced.progress(shard_id(1)).children] == [shard_id(2)]
+
+
+# 10.3 Auditor
+
+
+@pytest.mark.parametrize("last", [HashRange(25, MAX), HashRange(30, MAX)])
+def test_31_a_range_that_nobody_reads_is_a_hole(last: HashRange) -> None:
+    ranges = [HashRange(0, 1), HashRange(2, 3), HashRange(4, 23), HashRange(6, 23), last]
+
+    assert first_hole(ranges) == HashRange(24, last.start - 1)
+
+
+def test_32_overlapping_ranges_in_any_order_are_no_hole() -> None:
+    ranges = [HashRange(24, MAX), HashRange(6, 23), HashRange(0, 1), HashRange(24, 45), HashRange(4, 23)]
+
+    assert first_hole([*ranges, HashRange(2, 3)]) is None
+
+
+def test_32_a_range_that_starts_last_and_ends_early_is_no_hole() -> None:
+    # The library compares the end of the range that is sorted last, and reports a hole here.
+    assert first_hole([HashRange(0, MAX), HashRange(24, 45)]) is None
+
+
+def test_33_a_hole_is_repaired_when_it_was_seen_three_times_in_a_row() -> None:
+    synced = Synced(4)
+    synced.sync()
+    synced.delete(2)
+    before = synced.engine.calls["ListShards"]
+
+    created = []
+    for _ in range(CONFIDENCE):
+        assert synced.engine.calls["ListShards"] == before
+        synced.pass_time(60)
+        created += synced.sync(forced=False).created
+
+    assert created == [synced.leases()[shard_id(2)].partition_key]
+    assert synced.engine.calls["ListShards"] == before + 1
+    assert synced.count("hash_range_holes") == 1
+    summary = synced.summary(forced=False)
+    assert summary is not None and summary.skipped
+
+
+def test_34_another_hole_is_counted_from_one_again() -> None:
+    tracker = HoleTracker().seeing(HashRange(23, 25)).seeing(HashRange(23, 25))
+    for _ in range(CONFIDENCE - 1):
+        tracker = tracker.seeing(HashRange(3, 5))
+        assert not tracker.is_certain
+
+    assert tracker.seeing(HashRange(3, 5)).is_certain
+
+
+def test_35_a_hole_that_is_not_seen_once_is_counted_from_one_again() -> None:
+    tracker = HoleTracker().seeing(HashRange(23, 25)).seeing(HashRange(23, 25)).seeing(None)
+
+    assert not tracker.seeing(HashRange(23, 25)).is_certain
+
+
+def test_36_a_stream_of_which_everything_is_finished_is_listed_at_the_third_look() -> None:
+    synced = Synced(1)
+    synced.sync()
+    synced.split(0)
+    key = synced.hold(0)
+    synced.worker.complete(key)  # without children, as another system would leave it
+    before = synced.engine.calls["ListShards"]
+
+    created = []
+    for _ in range(CONFIDENCE):
+        assert synced.engine.calls["ListShards"] == before
+        created += synced.sync(forced=False).created
+    assert sorted(created) == [synced.leases()[shard_id(n)].partition_key for n in (1, 2)]
+
+
+def test_37_hash_ranges_that_are_missing_are_filled_in_from_a_listing_and_stored() -> None:
+    synced = Synced(5)
+    synced.sync()
+    for number in (0, 1):
+        partition = synced.leases()[shard_id(number)]
+        bare = synced.progress(shard_id(number))
+        bare = replace(bare, starting_hash_key="", ending_hash_key="")
+        synced.store.transact(update=[partition.with_progress(bare.to_mapping())])
+    result = synced.sync()
+
+    assert (result.created, result.hole) == ([], None)
+    assert [synced.progress(shard_id(n)).ending_hash_key for n in (0, 1)] == [
+        synced.shard(n).ending_hash_key for n in (0, 1)
+    ]
+    state = synced.state()
+    assert state is not None and state.hole is None
+
+
+def test_the_merge_that_waits_for_its_second_parent_is_no_hole() -> None:
+    # The library sees a hole here after the first parent's end, and lists shards in vain.
+    synced = Synced(2)
+    synced.sync()
+    synced.merge(0, 1)
+    synced.work_off(0)
+    before = synced.engine.calls["ListShards"]
+    for _ in range(CONFIDENCE):
+        summary = synced.summary(forced=False)
+        assert summary is not None and summary.skipped
+
+    assert synced.engine.calls["ListShards"] == before
+
+
+# 10.6 Cleanup
+
+
+def test_61_a_finished_shard_is_removed_once_both_its_children_are_under_way() -> None:
+    # The library takes LATEST for under way. It is never stored here; a record must be delivered.
+    synced = Synced(1)
+    synced.sync()
+    synced.split(0)
+    synced.work_off(0)
+    synced.start(1, 2)
+    result = synced.sync()
+
+    assert list(result.removed.values()) == ["finished, and all its children are under way"]
+    assert synced.names() == "1 2"
+    assert synced.sync().created == []
+
+
+@pytest.mark.parametrize("started", [(), (1,), (2,)])
+def test_62_a_finished_shard_stays_as_long_as_a_child_is_not_under_way(started: tuple[int, ...]) -> None:
+    synced = Synced(1)
+    synced.sync()
+    synced.split(0)
+    synced.work_off(0)
+    synced.start(*started)
+
+    assert synced.sync().removed == {}
+    assert synced.names() == "0 1 2"
+
+
+def test_64_the_lease_of_a_finished_shard_that_expired_is_removed_whatever_its_children_do() -> None:
+    synced = Synced(1)
+    synced.sync()
+    synced.split(0)
+    synced.work_off(0)
+    synced.pass_time(hours=25)
+    result = synced.sync()
+
+    assert list(result.removed.values()) == ["finished, and the stream no longer has the shard"]
+    assert synced.names() == "1 2"
+    assert synced.sync().created == []
+
+
+def test_64_the_lease_of_a_shard_that_expired_unread_is_not_removed_in_silence() -> None:
+    # The library deletes it unconditionally. What it held is lost, and that is said.
+    synced = Synced(1)
+    synced.sync()
+    synced.split(0)
+    synced.pass_time(hours=25)
+    result = synced.sync()
+
+    assert list(result.lost) == [synced.leases()[shard_id(0)].partition_key]
+    assert synced.leases()[shard_id(0)].is_parked

@@ -1,0 +1,133 @@
+"""The Samza scenarios of `scenarios.md`, for a job that reads shards under leases; each names its number.
+
+Samza binds a shard to one of a fixed number of slots. Here a worker leases shards and deals them to the slots of each
+round, so slots never run out: where Samza's scenario is about slots, the test is about leases.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.errors import ConfigurationError, PartitionNotOwnedError
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.spark.landing import ReadPlan, deal
+from airflow_provider_coordination.spark.settings import IngestSettings
+from tests.support.history import STREAM, History
+
+PARENT = "shardId-000000000000"
+
+
+def test_54_two_shards_are_read_in_order_checkpointed_at_their_last_record_and_given_back(tmp_path: Path) -> None:
+    history = History(tmp_path, 2)
+    history.sync()
+    history.send(10)
+    worker = history.start()
+    history.round(worker)
+    last = {shard: records[-1]["SequenceNumber"] for shard, records in history.engine.stored(STREAM).items()}
+    assert {shard: history.progress(shard).checkpoint for shard in last} == last
+    assert history.out_of_order() == []
+    history.stop(worker)
+    assert {p.status for p in history.partitions.values()} == {PartitionStatus.UNASSIGNED}
+
+
+def test_56_more_shards_than_slots_are_dealt_to_the_slots_there_are() -> None:
+    plans = [
+        ReadPlan(
+            source_identifier="s|PARTITION",
+            partition_key=f"s:1:shardId-{n}",
+            fencing_token=1,
+            stream="s",
+            shard_id=f"shardId-{n}",
+            start="TRIM_HORIZON",
+        )
+        for n in range(3)
+    ]
+    slots = deal(plans, 2)
+    assert [len(slot) for slot in slots] == [2, 1]
+    assert sorted(plan.shard_id for slot in slots for plan in slot) == ["shardId-0", "shardId-1", "shardId-2"]
+
+
+def test_57_a_lease_is_given_back_once_and_only_by_who_holds_it(tmp_path: Path) -> None:
+    history = History(tmp_path, 1)
+    history.sync()
+    one, other = history.coordinator("one", history.store), history.coordinator("other", history.store)
+    [held] = one.acquire(1)
+    with pytest.raises(PartitionNotOwnedError):
+        other.give_up(held.partition_key)
+    one.give_up(held.partition_key)
+    with pytest.raises(PartitionNotOwnedError):
+        one.give_up(held.partition_key)
+
+
+def test_59_a_shard_with_data_is_finished_only_when_its_last_batch_is_acknowledged(tmp_path: Path) -> None:
+    history = History(tmp_path, 1, downstream=("check",), max_batch_bytes=1)
+    history.sync()
+    worker = history.start()
+    history.send(4)
+    history.round(worker)
+    history.send(1)
+    history.split(0)
+    history.round(worker)
+    sets = AcknowledgmentSets(history.look, SourceBatches())
+    pending = sorted(sets.pending(), key=lambda waiting: int(waiting.batch["end"]))
+    assert len(pending) > 1
+    for waiting in pending:
+        assert history.partitions.keys() == {PARENT}, "its children are not opened before"
+        assert history.partitions[PARENT].status is not PartitionStatus.COMPLETED
+        sets.acknowledge(waiting.set_id, positive=True)
+    assert history.partitions[PARENT].status is PartitionStatus.COMPLETED
+    assert len(history.partitions) == 3
+
+
+def test_59_the_wait_for_the_last_acknowledgment_ends_by_itself(tmp_path: Path) -> None:
+    """Samza waits for ever; here the set expires, and the batch is delivered again."""
+    history = History(tmp_path, 1, downstream=("check",), acknowledgment_timeout_seconds=120.0)
+    history.sync()
+    history.send(2)
+    history.split(0)
+    worker = history.start()
+    history.round(worker)
+    sets = AcknowledgmentSets(history.look, SourceBatches())
+    [waiting] = sets.pending()
+    history.clock.advance(timedelta(seconds=121).total_seconds())
+    sets.expire_overdue()
+    assert not sets.get(waiting.set_id).is_pending
+    assert history.partitions[PARENT].status is not PartitionStatus.COMPLETED
+    assert history.delivered == Counter(history.sent)
+
+
+def settings(**changes: object) -> IngestSettings:
+    told = {
+        "source": "s",
+        "owner": "o",
+        "streams": ["s"],
+        "output": "/data",
+        "expires_at": "2026-01-01T00:00:00.000000Z",
+        "store": {"store": "sql", "url": "sqlite:///x.db"},
+        **changes,
+    }
+    return read_settings(IngestSettings, "ingest settings", told)
+
+
+def test_61_each_source_has_settings_of_its_own() -> None:
+    """Samza layers settings of a system and of its streams; here a job has one set of them."""
+    one, other = (
+        settings(kinesis=write_settings(AwsSettings(region="eu-west-1")), round_seconds=5),
+        settings(source="t"),
+    )
+    assert (one.kinesis.region, one.round_seconds) == ("eu-west-1", 5)
+    assert (other.kinesis.region, other.round_seconds) == (None, IngestSettings.round_seconds)
+
+
+def test_62_an_unknown_setting_is_refused_by_name() -> None:
+    """Samza accepts it in silence."""
+    with pytest.raises(ConfigurationError, match="random"):
+        settings(random=1)

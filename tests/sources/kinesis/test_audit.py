@@ -1,0 +1,112 @@
+"""The audit: ranges, holes, and what is none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.sources.kinesis.audit import HashRange, HoleTracker, first_hole, hole_between
+from airflow_provider_coordination.sources.kinesis.leases import leases_to_create
+from airflow_provider_coordination.sources.kinesis.shard_leases import ShardLease
+from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, Shard
+from tests.support.batches import NOON
+from tests.support.shard_graphs import GRAPH_A
+from tests.support.shard_leases import a_lease
+
+MAX = MAX_HASH_KEY
+UNASSIGNED, ASSIGNED, CLOSED, COMPLETED = PartitionStatus
+
+
+def lease(shard: Shard, status: PartitionStatus = UNASSIGNED) -> ShardLease:
+    return a_lease(shard, completed_at=NOON if status is COMPLETED else None)
+
+
+def leases(done: str = "", unfinished: str = "") -> dict[str, ShardLease]:
+    by_name = {shard.shard_id: shard for shard in GRAPH_A}
+    return {name: lease(by_name[name], COMPLETED) for name in done.split()} | {
+        name: lease(by_name[name]) for name in unfinished.split()
+    }
+
+
+@pytest.mark.parametrize(
+    ("ranges", "hole"),
+    [
+        ([], (0, MAX)),
+        ([(0, MAX)], None),
+        ([(1, MAX)], (0, 0)),
+        ([(0, MAX - 1)], (MAX, MAX)),
+        ([(0, 5), (7, MAX)], (6, 6)),
+        ([(0, 5), (6, 6), (7, MAX)], None),
+        ([(0, 9), (3, 4), (10, MAX)], None),
+        ([(0, MAX), (3, 4)], None),
+    ],
+)
+def test_the_first_range_that_nobody_reads_is_found(
+    ranges: list[tuple[int, int]], hole: tuple[int, int] | None
+) -> None:
+    assert first_hole([HashRange(*ends) for ends in ranges]) == (hole and HashRange(*hole))
+
+
+@given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)).map(sorted), max_size=8))
+def test_a_hole_is_the_first_hash_keys_that_no_range_holds(ends: list[list[int]]) -> None:
+    width = (MAX + 1) // 16
+    ranges = [HashRange(first * width, (last + 1) * width - 1) for first, last in ends]
+    held = {key for first, last in ends for key in range(first, last + 1)}
+    missing = [key for key in range(16) if key not in held]
+    hole = first_hole(ranges)
+
+    if not missing:
+        assert hole is None
+    else:
+        after = next((key for key in range(missing[0], 16) if key in held), 16)
+        assert hole == HashRange(missing[0] * width, after * width - 1)
+
+
+def test_parents_and_children_together_cover_a_stream() -> None:
+    assert hole_between(leases(done="0 1 2 3 5 6 7", unfinished="4 8 9 10")) is None
+    assert hole_between(leases(done="0 1", unfinished="2 3 4 5 6")) is None
+
+
+def test_a_finished_shard_whose_children_are_missing_is_a_hole() -> None:
+    assert hole_between(leases(done="5", unfinished="0 1 2 3 4 9"), GRAPH_A) == HashRange(
+        int(GRAPH_A[10].starting_hash_key), MAX
+    )
+
+
+def test_a_finished_shard_whose_child_waits_for_its_other_parent_is_no_hole() -> None:
+    assert hole_between(leases(done="0", unfinished="1 2 3 4 5"), GRAPH_A) is None
+    assert hole_between(leases(done="0 1 6", unfinished="2 3 4 5"), GRAPH_A) is None
+    assert hole_between(leases(done="0 1", unfinished="2 3 4 5"), GRAPH_A) is not None
+
+
+def test_the_other_parent_that_is_missing_is_a_hole_of_its_own() -> None:
+    first = GRAPH_A[0]
+
+    assert hole_between(leases(done="1", unfinished="2 3 4 5"), GRAPH_A) == HashRange(0, int(first.ending_hash_key))
+
+
+@given(st.sets(st.sampled_from([shard.shard_id for shard in GRAPH_A])))
+@settings(max_examples=30)
+def test_what_is_due_leaves_no_hole(finished: set[str]) -> None:
+    """Whatever is finished in whichever order: once the due leases are there, every hash key is read."""
+    statuses: dict[str, PartitionStatus] = {}
+    while due := leases_to_create(GRAPH_A, statuses):
+        # An open shard never finishes.
+        statuses |= {new.shard.shard_id: UNASSIGNED for new in due}
+        statuses |= {
+            new.shard.shard_id: COMPLETED for new in due if new.shard.shard_id in finished and not new.shard.is_open
+        }
+    by_name = {shard.shard_id: shard for shard in GRAPH_A}
+
+    assert hole_between({name: lease(by_name[name], status) for name, status in statuses.items()}, GRAPH_A) is None
+
+
+def test_a_hole_is_certain_at_its_third_sight_and_stays_so() -> None:
+    tracker, sights = HoleTracker(), []
+    for _ in range(4):
+        tracker = tracker.seeing(HashRange(3, 5))
+        sights.append(tracker.is_certain)
+
+    assert sights == [False, False, True, True]

@@ -1,0 +1,217 @@
+"""A batch begins where the last one ended, tells what was lost in between, and ends where it has to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from airflow_provider_coordination.sources.kinesis.batch_reading import (
+    SETTLING,
+    BatchReading,
+    BatchStart,
+    DataLostError,
+)
+from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, ShardPage
+from airflow_provider_coordination.sources.kinesis.progress import ChildShard
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+HOUR = timedelta(hours=1)
+CHILD = ChildShard(shard_id="c", parent_shard_ids=("p",), starting_hash_key="0", ending_hash_key="1")
+
+
+def a_page(
+    *numbers: int,
+    arrivals: Sequence[datetime] = (),
+    behind: int | None = 0,
+    end: bool = False,
+    read_at: datetime = NOON,
+) -> ShardPage:
+    when = arrivals or [NOON] * len(numbers)
+    return ShardPage(
+        records=[KinesisRecord(str(n), "k", arrival, b"x") for n, arrival in zip(numbers, when, strict=True)],
+        millis_behind_latest=behind,
+        end_of_shard=end,
+        children=(CHILD,) if end else (),
+        read_at=read_at,
+    )
+
+
+def reading_of(
+    position: str,
+    delivered_until: datetime | None = None,
+    *,
+    retention: timedelta | None = DAY,
+    stop_at: datetime | None = None,
+    reads_on: bool = False,
+) -> BatchReading:
+    start = BatchStart(position=position, delivered_until=delivered_until, retention=retention)
+    return BatchReading(start, inclusive=start.is_inclusive(NOON), stop_at=stop_at, reads_on=reads_on)
+
+
+def numbers(reading: BatchReading, *pages: ShardPage) -> list[int]:
+    return [int(number) for records in reading.of(pages) for number in records.sequence_numbers]
+
+
+# What was lost
+
+
+def test_a_record_that_is_still_there_says_that_nothing_is_lost() -> None:
+    reading = reading_of("5", NOON - 2 * DAY)
+    assert numbers(reading, a_page(5, 6, behind=9), a_page()) == [6]
+    assert (reading.gap, reading.end) == (None, "6")
+
+
+def test_a_record_that_is_gone_after_the_retention_is_a_gap() -> None:
+    since, arrival = NOON - 2 * DAY, NOON - HOUR
+    with pytest.raises(DataLostError) as error:
+        numbers(reading_of("5", since), a_page(8, arrivals=[arrival]))
+    gap = error.value.gap
+    assert (gap.after, gap.before, gap.since, gap.until, gap.found_at) == ("5", "8", since, arrival, NOON)
+    assert "trimmed" in gap.reason
+
+
+def test_behind_a_gap_reading_goes_on_if_it_may() -> None:
+    reading = reading_of("5", NOON - 2 * DAY, reads_on=True)
+    assert numbers(reading, a_page(8, behind=1), a_page()) == [8]
+    assert reading.gap is not None and reading.end == "8"
+
+
+def test_a_gap_is_found_on_an_empty_shard_too() -> None:
+    reading = reading_of("5", NOON - 2 * DAY, reads_on=True)
+    assert numbers(reading, a_page()) == []
+    assert reading.gap is not None
+    assert (reading.gap.before, reading.gap.until) == (None, NOON - DAY)
+    assert (reading.end, reading.read_until) == ("5", NOON)
+
+
+def test_empty_pages_on_the_way_to_the_first_record_say_nothing() -> None:
+    reading = reading_of("5", NOON - 2 * DAY)
+    assert numbers(reading, a_page(behind=9), a_page(behind=9), a_page(5, 6), a_page()) == [6]
+
+
+def test_an_idle_shard_that_was_looked_at_lost_nothing_although_its_last_record_is_gone() -> None:
+    reading = reading_of("5", NOON - HOUR)
+    assert not reading._inclusive
+    assert numbers(reading, a_page(8), a_page()) == [8]
+    assert reading.gap is None
+
+
+def test_the_record_is_looked_for_long_before_it_can_be_lost() -> None:
+    # The service's clock decides; ours may be behind it.
+    reading = reading_of("5", NOON - DAY + HOUR)
+    assert reading._inclusive
+    assert numbers(reading, a_page(8, read_at=NOON), a_page()) == [8]
+    assert reading.gap is None
+
+
+def test_a_number_of_unknown_age_is_looked_for() -> None:
+    with pytest.raises(DataLostError) as error:
+        numbers(reading_of("5"), a_page(8))
+    assert error.value.gap.since is None
+
+
+def test_a_record_that_was_not_looked_for_is_not_missed() -> None:
+    # Our clock is half a retention behind the service's, so nothing seemed to be at stake.
+    start = BatchStart(position="5", delivered_until=NOON - DAY - HOUR, retention=DAY)
+    inclusive = start.is_inclusive(NOON - DAY)
+    reading = BatchReading(start, inclusive=inclusive)
+    assert not inclusive
+    assert numbers(reading, a_page(6), a_page()) == [6]
+    assert reading.gap is None
+
+
+def test_of_a_stream_of_unknown_retention_the_least_is_assumed() -> None:
+    with pytest.raises(DataLostError):
+        numbers(reading_of("5", NOON - DAY - HOUR, retention=None), a_page(8))
+
+
+@pytest.mark.parametrize("position", ["TRIM_HORIZON", "AT_TIMESTAMP:2025-12-01T00:00:00.000000Z"])
+def test_where_the_position_names_no_record_a_pause_beyond_the_retention_is_a_gap(position: str) -> None:
+    with pytest.raises(DataLostError, match="nothing was read for longer than records are kept"):
+        numbers(reading_of(position, NOON - 2 * DAY), a_page(8))
+    for delivered_until in (None, NOON - HOUR):
+        assert numbers(reading_of(position, delivered_until), a_page(8), a_page()) == [8]
+
+
+def test_a_longer_retention_keeps_longer() -> None:
+    reading = reading_of("TRIM_HORIZON", NOON - 2 * DAY, retention=7 * DAY)
+    assert numbers(reading, a_page(8), a_page()) == [8]
+
+
+# Inside an aggregate
+
+
+def test_an_aggregate_that_was_read_in_part_comes_again_with_the_part_that_was_read() -> None:
+    reading = reading_of("5:2", NOON)
+    assert numbers(reading, a_page(5, 6), a_page()) == [5, 6]
+    assert reading.after == 2
+
+
+def test_an_aggregate_that_is_gone_was_not_read_to_its_end() -> None:
+    with pytest.raises(DataLostError, match="with what of it was not read"):
+        numbers(reading_of("5:2", NOON), a_page(8))
+    reading = reading_of("5:2", NOON, reads_on=True)
+    assert numbers(reading, a_page(8), a_page()) == [8]
+    assert reading.after is None
+
+
+# The end of the shard, and of the batch
+
+
+def test_a_closed_shard_ends_the_batch_with_its_children_also_without_a_record() -> None:
+    reading = reading_of("TRIM_HORIZON")
+    assert numbers(reading, a_page(end=True)) == []
+    assert reading.end_of_shard and reading.children == (CHILD,)
+    assert (reading.end, reading.read_until) == ("TRIM_HORIZON", NOON)
+
+
+def test_only_an_empty_page_without_lag_is_the_tip() -> None:
+    assert numbers(reading_of("1", NOON), a_page(2), a_page(behind=1), a_page(behind=None), a_page(3), a_page()) == [
+        2,
+        3,
+    ]
+
+
+def test_a_batch_stops_before_the_first_record_that_arrived_at_the_stop_or_later() -> None:
+    stop = NOON
+    arrivals = [stop - HOUR, stop - timedelta(microseconds=1), stop, stop - HOUR]
+    reading = reading_of("TRIM_HORIZON", stop_at=stop)
+    assert numbers(reading, a_page(1, 2, 3, 4, arrivals=arrivals, end=True)) == [1, 2]
+    assert reading.at_stop and not reading.end_of_shard and reading.children == ()
+    assert (reading.end, reading.read_until) == ("2", stop)
+
+
+def test_a_later_page_may_bring_the_stop() -> None:
+    reading = reading_of("TRIM_HORIZON", stop_at=NOON)
+    assert numbers(reading, a_page(1, arrivals=[NOON - HOUR]), a_page(2, arrivals=[NOON])) == [1]
+    assert (reading.at_stop, reading.end) == (True, "1")
+
+
+@pytest.mark.parametrize(("past", "at_stop"), [(SETTLING, True), (SETTLING - timedelta(milliseconds=1), False)])
+def test_a_drained_shard_is_at_the_stop_once_the_services_clock_is_past_it(past: timedelta, at_stop: bool) -> None:
+    reading = reading_of("TRIM_HORIZON", stop_at=NOON)
+    numbers(reading, a_page(read_at=NOON + past))
+    assert reading.at_stop is at_stop
+
+
+def test_a_shard_that_ended_before_the_stop_is_at_its_end_and_not_at_the_stop() -> None:
+    reading = reading_of("TRIM_HORIZON", stop_at=NOON)
+    assert numbers(reading, a_page(1, arrivals=[NOON - HOUR], end=True)) == [1]
+    assert reading.end_of_shard and not reading.at_stop
+
+
+@pytest.mark.parametrize(
+    ("begins", "at_stop"), [("2026-01-01T12:00:00.000000Z", True), ("2026-01-01T11:59:59.999999Z", False)]
+)
+def test_what_begins_at_the_stop_has_nothing_before_it(begins: str, at_stop: bool) -> None:
+    assert reading_of(f"AT_TIMESTAMP:{begins}", stop_at=NOON).begins_at_stop is at_stop
+
+
+def test_throttled_reads_are_counted_over_all_pages() -> None:
+    reading = reading_of("1", NOON)
+    page = ShardPage([], None, end_of_shard=False, children=(), read_at=NOON, throttled=2)
+    list(reading.of([page, page]))
+    assert (reading.throttled, reading.read_until) == (4, None)

@@ -1,0 +1,95 @@
+"""A reader keeps to what Kinesis allows, and waits for what passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_coordination.sources.kinesis.pacing import (
+    OWN_READS_FADE_SECONDS,
+    READ_BYTES_PER_SECOND,
+    Pace,
+    Patience,
+)
+from tests.support.clock import ManualClock
+
+MIB = 2**20
+
+
+def patient(clock: ManualClock, **options: float) -> Patience:
+    return Patience(clock=clock, sleep=clock.advance, jitter=lambda: 1.0, **options)  # type: ignore[arg-type]
+
+
+def times_of(sizes: Sequence[int]) -> list[float]:
+    """When pages of these sizes are read, one after the other, by a reader that never rests."""
+    clock = ManualClock()
+    begun, pace, times = clock.monotonic(), Pace(patient(clock)), []
+    for size in sizes:
+        pace.wait()
+        times.append(round(clock.monotonic() - begun, 3))
+        pace.took(size)
+    return times
+
+
+@pytest.mark.parametrize(
+    ("sizes", "times"),
+    [
+        ([0] * 6, [0, 0.25, 0.5, 0.75, 1, 1.25]),
+        ([MIB, MIB, MIB], [0, 0.25, 1]),
+        ([2 * MIB, 10, 10], [0, 1, 1.25]),
+        ([10 * MIB, 10, 10], [0, 5, 5.25]),
+        ([10 * MIB, 10 * MIB, 10], [0, 5, 10]),
+    ],
+    ids=["empty pages", "two small ones may come at once", "a second's worth", "a full page", "full pages"],
+)
+def test_reads_come_as_fast_as_a_shard_allows(sizes: list[int], times: list[float]) -> None:
+    assert times_of(sizes) == times
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 10 * MIB), min_size=1, max_size=25))
+def test_no_page_is_asked_for_while_the_budget_is_used_up(sizes: list[int]) -> None:
+    times = times_of(sizes)
+    for number, time in enumerate(times):
+        before = list(zip(times[:number], sizes[:number], strict=True))
+        assert sum(time - 1 < then for then, _ in before) < 5
+        counting = [size for then, size in before if time < then + max(1.0, size / READ_BYTES_PER_SECOND) - 0.001]
+        assert sum(counting) < READ_BYTES_PER_SECOND
+
+
+def test_what_was_read_before_counts_for_a_while() -> None:
+    clock = ManualClock()
+    pace = Pace(patient(clock))
+    assert not pace.accounts_for_everything
+    clock.advance(OWN_READS_FADE_SECONDS)
+    assert pace.accounts_for_everything
+
+
+def test_pauses_grow_and_end() -> None:
+    clock = ManualClock()
+    patience, pauses = patient(clock), []
+    for failures in range(1, 8):
+        before = clock.monotonic()
+        assert patience.pause(failures)
+        pauses.append(clock.monotonic() - before)
+    assert pauses == [0.25, 0.5, 1, 2, 4, 5, 5]
+
+
+def test_half_of_a_pause_is_chance() -> None:
+    clock = ManualClock()
+    before = clock.monotonic()
+    Patience(clock=clock, sleep=clock.advance, jitter=lambda: 0.0).pause(3)
+    assert clock.monotonic() - before == 0.5
+
+
+def test_nobody_waits_beyond_the_end_of_the_patience() -> None:
+    clock = ManualClock()
+    before = clock.monotonic()
+    patience = patient(clock, until=before + 1.0)
+    assert patience.pause(2)
+    assert not patience.pause(2)
+    assert clock.monotonic() - before == 0.5
+    assert not patience.is_over() and patience.is_over(after=0.5)

@@ -1,0 +1,671 @@
+"""Shard sync against a Kinesis in this process: streams that come, go and change, and what is never touched."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.sources.kinesis.cleanup import gap_after, with_loss
+from airflow_provider_coordination.sources.kinesis.errors import (
+    AccessDeniedError,
+    QuotaExceededError,
+    StreamNotFoundError,
+)
+from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp
+from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, QUOTA_TRIES
+from airflow_provider_coordination.sources.kinesis.sync import NOTHING_TO_DO, ShardSync, sync_shards
+from tests.support.kinesis_server.limits import Limits
+from tests.support.kinesis_server.state import Behaviour
+from tests.support.shard_graphs import shard
+from tests.support.synced import STREAM, GraphClient, Synced, shard_id
+
+UNASSIGNED, ASSIGNED, CLOSED, COMPLETED = PartitionStatus
+OTHER = "views"
+
+
+@pytest.fixture
+def synced() -> Synced:
+    return Synced(2)
+
+
+def create(synced: Synced, *streams: str) -> None:
+    for stream in streams:
+        synced.client.create_stream(StreamName=stream, ShardCount=1)
+    synced.pass_time(1)
+
+
+def recreate(synced: Synced, stream: str = STREAM, shards: int = 1) -> None:
+    synced.client.delete_stream(StreamName=stream)
+    synced.pass_time(60)
+    synced.client.create_stream(StreamName=stream, ShardCount=shards)
+    synced.pass_time(1)
+
+
+def statuses(synced: Synced, stream: str = STREAM) -> list[PartitionStatus]:
+    return [partition.status for partition in synced.leases(stream).values()]
+
+
+# When nothing happens
+
+
+def test_what_is_synced_is_left_alone(synced: Synced) -> None:
+    first = synced.sync()
+    leases = synced.leases()
+    second = synced.sync()
+
+    assert (len(first.created), first.existing, first.shards, first.open_shards) == (2, 0, 2, 2)
+    assert (second.created, second.existing, second.counts) == ([], 2, {})
+    assert synced.leases() == leases
+
+
+def test_a_first_sync_makes_one_listing_and_one_write_of_all_partitions(synced: Synced) -> None:
+    synced.sync()
+
+    assert synced.engine.calls["ListShards"] == 1
+
+
+def test_a_job_does_not_list_shards_while_every_hash_key_is_read(synced: Synced) -> None:
+    synced.sync()
+    before = dict(synced.engine.calls)
+    summary = synced.summary(forced=False)
+
+    assert summary is not None and summary.skipped == NOTHING_TO_DO
+    assert dict(synced.engine.calls) == before
+    assert synced.count("shard_syncs_skipped") == 1
+
+
+def test_a_job_lists_shards_every_half_hour_all_the_same(synced: Synced) -> None:
+    synced.sync()
+    synced.pass_time(1800)
+    before = synced.engine.calls["ListShards"]
+    assert synced.sync(forced=False).error is None
+    summary = synced.summary(forced=False)
+
+    assert synced.engine.calls["ListShards"] == before + 1
+    assert summary is not None and summary.skipped == NOTHING_TO_DO
+
+
+def test_a_job_leaves_a_stream_that_no_task_has_begun(synced: Synced) -> None:
+    summary = synced.summary(forced=False)
+
+    assert summary is not None and summary.skipped == NOTHING_TO_DO
+    assert synced.leases() == {}
+
+
+def test_a_job_does_not_wait_for_another_worker_that_syncs(synced: Synced) -> None:
+    synced.sync()
+    synced.pass_time(1800)
+    found = []
+    synced.engine.faults.before("ListShards", lambda: found.append(synced.summary(forced=False)))
+    ShardSync(synced.client, synced.owner("other")).run([STREAM], forced=False)
+
+    assert found == [None]
+
+
+def test_a_task_waits_a_minute_for_another_worker_that_syncs_and_says_so(synced: Synced) -> None:
+    synced.sync()
+    other = synced.owner("other")
+    began = synced.clock.monotonic()
+    found = []
+
+    def meanwhile() -> None:
+        found.append(synced.summary(busy_patience=timedelta(seconds=20)))
+
+    synced.engine.faults.before("ListShards", meanwhile)
+    ShardSync(synced.client, other, sleep=synced.clock.sleep).run([STREAM], forced=True)
+
+    assert found[0] is not None and found[0].skipped == "another worker is running the shard sync"
+    assert synced.clock.monotonic() - began == 20
+
+
+# Where a stream begins
+
+
+def test_a_gap_is_filled_from_the_instant_at_which_the_source_began(synced: Synced) -> None:
+    synced.sync(initial_position=LATEST)
+    began = at_timestamp(synced.clock.now())
+    synced.pass_time(hours=1)
+    synced.delete(1)
+    result = synced.sync(initial_position=LATEST)
+
+    assert len(result.created) == 1
+    assert synced.progress(shard_id(1)).checkpoint == began == result.began
+    assert at_timestamp(synced.progress(shard_id(1)).delivered_until or synced.clock.now()) == began
+
+
+def test_a_gap_in_a_source_that_began_long_ago_owes_nothing_that_the_stream_has_dropped(synced: Synced) -> None:
+    # Else every reader would take for lost what was delivered before the lease went missing.
+    synced.sync(initial_position=LATEST)
+    began = synced.progress(shard_id(1)).checkpoint
+    synced.pass_time(hours=1000)
+    synced.delete(1)
+    synced.sync()
+    filled = synced.progress(shard_id(1))
+
+    assert (filled.checkpoint, filled.delivered_until, filled.owed_since) == (began, None, synced.clock.now())
+
+
+def test_latest_beside_leases_of_unknown_beginning_is_now(synced: Synced) -> None:
+    synced.sync()
+    synced.delete(1)
+    [state] = synced.coordinator.store.query("source|GLOBAL_STATE", UNASSIGNED)
+    synced.store.transact(update=[state.with_progress({})])  # as after an import
+    synced.sync(initial_position=LATEST)
+
+    assert synced.progress(shard_id(1)).checkpoint == at_timestamp(synced.clock.now())
+    assert synced.progress(shard_id(0)).checkpoint == TRIM_HORIZON
+
+
+def test_the_clock_of_the_service_says_what_latest_is_where_the_own_one_is_ahead(synced: Synced) -> None:
+    service = synced.clock.now()
+    listed = synced.client.list_shards
+
+    class Client:
+        meta = synced.client.meta
+        describe_stream_summary = staticmethod(synced.client.describe_stream_summary)
+
+        def list_shards(self, **request: object) -> object:
+            date = f"{service:%a, %d %b %Y %H:%M:%S GMT}"
+            return {**listed(**request), "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
+
+    synced.client = Client()
+    synced.pass_time(30)  # the own clock, as far as the client is concerned
+    synced.sync(initial_position=LATEST)
+
+    assert synced.progress(shard_id(0)).checkpoint == at_timestamp(service)
+
+
+def test_all_leases_deleted_by_hand_begin_again_where_the_source_began(synced: Synced) -> None:
+    synced.sync(initial_position=LATEST)
+    began = at_timestamp(synced.clock.now())
+    synced.pass_time(hours=2)
+    synced.delete(0, 1)
+    synced.sync()
+
+    assert {synced.progress(shard_id(n)).checkpoint for n in (0, 1)} == {began}
+
+
+def test_an_instant_beyond_the_retention_is_the_earliest_record_with_a_warning(
+    synced: Synced, caplog: pytest.LogCaptureFixture
+) -> None:
+    synced.pass_time(hours=48)
+    synced.sync(initial_position=at_timestamp(synced.clock.now() - timedelta(hours=25)))
+
+    assert synced.progress(shard_id(0)).checkpoint == TRIM_HORIZON
+    assert "keeps records for 24 hours, and not since AT_TIMESTAMP" in caplog.text
+
+
+def test_an_instant_in_the_second_of_the_streams_creation_is_no_error() -> None:
+    synced = Synced(0)
+    created = synced.clock.now()
+    synced.pass_time(0.9)
+    synced.client.create_stream(StreamName=STREAM, ShardCount=2)
+    synced.pass_time(1)
+    at = at_timestamp(created + timedelta(seconds=0.5))
+
+    assert len(synced.sync(initial_position=at).created) == 2
+    assert synced.progress(shard_id(0)).checkpoint == at
+
+
+@pytest.mark.parametrize(
+    ("position", "message"),
+    [
+        ("AT_TIMESTAMP:1969-12-31T23:59:59.000000Z", "which is before 1970: give TRIM_HORIZON"),
+        ("4711", "a sequence number, which is a position of one shard"),
+        ("YESTERDAY", "position 'YESTERDAY' is neither TRIM_HORIZON, .* give TRIM_HORIZON, LATEST or an instant"),
+        (f"AT_TIMESTAMP:{'2030-01-01T00:00:00.000000Z'}", "which is yet to come: it is 2026-01-01T00:00:0.Z; give an"),
+    ],
+)
+def test_a_position_at_which_no_stream_can_begin_is_refused(synced: Synced, position: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"field 'initial_position' is '{position}'.*{message}"):
+        synced.sync(initial_position=position)
+    assert synced.leases() == {}
+
+
+def test_at_the_instant_of_a_split_the_parent_begins_and_its_children_follow(synced: Synced) -> None:
+    synced.pass_time(300)
+    at = at_timestamp(synced.clock.now())
+    synced.split(0)
+    listed = synced.client.list_shards(
+        StreamName=STREAM, ShardFilter={"Type": "AT_TIMESTAMP", "Timestamp": synced.clock.now() - timedelta(seconds=1)}
+    )
+    assert len(listed["Shards"]) == 4
+    synced.sync(initial_position=at)
+
+    assert synced.names() == "0 1"
+
+
+def test_an_instant_before_the_streams_creation_is_its_trim_horizon(synced: Synced) -> None:
+    at = at_timestamp(synced.clock.now() - timedelta(hours=2))
+    synced.sync(initial_position=at)
+
+    assert synced.engine.calls["ListShards"] == 1
+    assert synced.progress(shard_id(0)).checkpoint == at
+
+
+# Resharding
+
+
+def test_splits_and_merges_in_a_chain_are_followed_generation_by_generation(synced: Synced) -> None:
+    synced.sync()
+    synced.merge(0, 1)
+    synced.split(2)
+    synced.split(3)
+    for finished, leased in (((0, 1), "0 1 2"), ((2,), "2 3 4"), ((3,), "2 3 4 5 6")):
+        synced.work_off(*finished)
+        assert synced.sync().created == []
+        assert synced.names() == leased
+    synced.start(4, 5, 6)
+    synced.sync()
+
+    assert synced.names() == "4 5 6"
+
+
+def test_a_stream_that_is_being_updated_is_synced(synced: Synced) -> None:
+    synced.sync()
+    synced.engine.behaviour = Behaviour(transition_seconds=30)
+    synced.client.split_shard(StreamName=STREAM, ShardToSplit=shard_id(0), NewStartingHashKey="5000")
+
+    assert synced.sync().error is None
+
+
+def test_a_finished_partition_stays_for_a_while_so_that_others_can_ask_for_it(synced: Synced) -> None:
+    synced.sync()
+    synced.split(0)
+    synced.work_off(0)
+    synced.start(2, 3)
+
+    assert synced.sync(keep_completed=timedelta(hours=1)).removed == {}
+    synced.pass_time(hours=1)
+    assert len(synced.sync(keep_completed=timedelta(hours=1)).removed) == 1
+
+
+def test_a_finished_partition_that_changes_meanwhile_is_not_removed(synced: Synced) -> None:
+    synced.sync()
+    synced.split(0)
+    synced.work_off(0)
+    synced.start(2, 3)
+    parent = synced.leases()[shard_id(0)]
+    # A person resets it while the sync lists shards.
+    synced.engine.faults.before(
+        "ListShards", lambda: synced.store.transact(update=[parent.reset(parent.progress, synced.clock.now())])
+    )
+    result = synced.sync()
+
+    assert (result.removed, result.held) == ({}, [parent.partition_key])
+    assert statuses(synced)[0] is UNASSIGNED
+
+
+def test_a_shard_that_expired_unread_parks_its_partition_alone(
+    synced: Synced, caplog: pytest.LogCaptureFixture
+) -> None:
+    synced.sync()
+    synced.split(0)
+    synced.start(0)
+    synced.pass_time(hours=25)
+    with caplog.at_level(logging.ERROR):
+        result = synced.sync()
+    [key] = result.lost
+    parked = synced.leases()[shard_id(0)]
+
+    assert parked.is_parked and "the shard expired before its end was read" in str(parked.last_error)
+    assert result.parked == [key]
+    [gap] = synced.progress(shard_id(0)).gaps
+    assert gap.after == synced.progress(shard_id(0)).checkpoint
+    assert (gap.until, gap.found_at) == (synced.clock.now() - timedelta(hours=24), synced.clock.now())
+    assert f"data loss: source=source partition={key} range=({gap.after}, end)" in caplog.text
+    assert synced.count("data_loss") == 1
+    # Its children wait for a person's decision; whoever is not concerned goes on.
+    assert synced.names() == "0 1"
+
+
+def test_a_loss_is_told_once(synced: Synced) -> None:
+    synced.sync()
+    synced.split(0)
+    synced.pass_time(hours=25)
+    synced.sync()
+    again = synced.sync()
+
+    assert (again.lost, again.parked) == ({}, [])
+    assert (synced.count("data_loss"), len(synced.progress(shard_id(0)).gaps)) == (1, 1)
+
+
+def test_a_loss_that_a_job_has_reported_is_not_told_again(synced: Synced) -> None:
+    synced.sync()
+    synced.split(0)
+    synced.pass_time(hours=25)
+    key = synced.hold(0)
+    progress = synced.progress(shard_id(0))
+    gap = gap_after(progress, "the job's own words", until=None, found_at=synced.clock.now())
+    synced.worker.park(key, "the job's own words", with_loss(progress, gap).to_mapping())
+
+    assert synced.sync().lost == {}
+    assert synced.leases()[shard_id(0)].last_error == "the job's own words"
+    assert synced.sync(on_data_loss="reset").ended == [key]
+    assert len(synced.progress(shard_id(0)).gaps) == 1
+
+
+@pytest.mark.parametrize("parked_before", [False, True])
+def test_a_shard_that_expired_unread_is_passed_over_where_that_is_wanted(synced: Synced, parked_before: bool) -> None:
+    synced.sync()
+    synced.split(0)
+    synced.pass_time(hours=25)
+    if parked_before:
+        synced.sync()
+    result = synced.sync(on_data_loss="reset")
+
+    assert result.ended == [synced.leases()[shard_id(0)].partition_key]
+    assert statuses(synced) == [COMPLETED, UNASSIGNED, UNASSIGNED, UNASSIGNED]
+    assert synced.progress(shard_id(2)).checkpoint == TRIM_HORIZON
+    assert (synced.count("data_loss"), len(synced.progress(shard_id(0)).gaps)) == (1, 1)
+
+
+def test_what_is_landed_of_a_shard_that_expired_is_delivered_before_its_children_are_read(synced: Synced) -> None:
+    synced.sync()
+    synced.split(0)
+    synced.land(0, "100")
+    synced.pass_time(hours=25)
+    synced.sync(on_data_loss="reset")
+    progress = synced.progress(shard_id(0))
+
+    assert progress.end_of_shard and [batch.end for batch in progress.landed] == ["100"]
+    assert [child.shard_id for child in progress.children] == [shard_id(2), shard_id(3)]
+    assert statuses(synced) == [UNASSIGNED, UNASSIGNED]
+
+
+def test_a_shard_that_was_read_to_its_end_is_not_lost_when_it_expires(synced: Synced) -> None:
+    synced.sync()
+    synced.split(0)
+    synced.land(0, "100")
+    partition = synced.leases()[shard_id(0)]
+    ended = replace(synced.progress(shard_id(0)), end_of_shard=True)
+    synced.store.transact(update=[partition.with_progress(ended.to_mapping())])
+    synced.pass_time(hours=25)
+
+    assert synced.sync().lost == {}
+
+
+def test_a_shard_that_a_listing_leaves_out_and_the_service_has_is_not_lost(synced: Synced) -> None:
+    synced.sync()
+    synced.pass_time(hours=25)
+    complete = synced.client.list_shards
+
+    class Client:
+        meta = synced.client.meta
+        describe_stream_summary = staticmethod(synced.client.describe_stream_summary)
+        get_shard_iterator = staticmethod(synced.client.get_shard_iterator)
+
+        def list_shards(self, **request: object) -> object:
+            return {"Shards": complete(**request)["Shards"][1:]}
+
+    synced.client = Client()
+
+    assert synced.sync().lost == {}
+
+
+def test_what_a_job_holds_is_left_to_it(synced: Synced) -> None:
+    synced.sync()
+    synced.split(0)
+    synced.pass_time(hours=25)
+    key = synced.hold(0)
+    before = synced.leases()
+    result = synced.sync(on_data_loss="reset")
+
+    assert (result.held, result.lost) == ([key], {})
+    assert synced.leases() == before
+
+
+def test_a_hole_that_a_listing_does_not_fill_is_listed_again_at_once_and_told_once() -> None:
+    synced = Synced(client=GraphClient([shard(0, 1, None), shard(1, 2, None, 0), shard(2, 2, None, 0)]))
+    synced.sync()
+    synced.worker.acquire(1)
+    synced.worker.complete(synced.leases()["0"].partition_key)  # it is listed as open: its children wait
+    listings = []
+    for _ in range(5):
+        result = synced.sync(forced=False)
+        listings.append(len(synced.client.filters))
+
+    assert listings == [1, 1, 2, 3, 4]
+    assert (result.created, result.waiting, result.hole) == ([], ["1", "2"], f"0-{MAX_HASH_KEY}")
+    assert synced.count("hash_range_holes") == 1
+
+
+# Several streams
+
+
+def test_a_stream_that_is_added_begins_for_itself(synced: Synced) -> None:
+    create(synced, OTHER)
+    synced.sync()
+    synced.pass_time(60)
+    summary = synced.summary(STREAM, OTHER, initial_position=LATEST)
+
+    assert summary is not None
+    assert [len(stream.created) for stream in summary.streams] == [0, 1]
+    assert synced.progress(shard_id(0), OTHER).checkpoint == at_timestamp(synced.clock.now())
+    assert synced.progress(shard_id(0)).checkpoint == TRIM_HORIZON
+
+
+def test_a_stream_that_is_no_longer_named_is_put_aside_until_it_is_named_again(synced: Synced) -> None:
+    create(synced, OTHER)
+    synced.summary(STREAM, OTHER)
+    synced.start(0, stream=OTHER)
+    checkpoint = synced.progress(shard_id(0), OTHER).checkpoint
+    summary = synced.summary(STREAM)
+    [aside] = synced.leases(OTHER).values()
+
+    assert summary is not None and summary.put_aside == [aside.partition_key]
+    assert aside.is_parked and aside.last_error == "shard sync: its stream is no longer named in the source"
+    assert statuses(synced) == [UNASSIGNED, UNASSIGNED]
+
+    again = synced.summary(STREAM, OTHER)
+    assert again is not None and again.streams[1].reopened == [aside.partition_key]
+    assert statuses(synced, OTHER) == [UNASSIGNED]
+    assert synced.leases(OTHER)[shard_id(0)].attempts == 0
+    assert synced.progress(shard_id(0), OTHER).checkpoint == checkpoint
+    assert synced.count("data_loss") == 0
+
+
+def test_a_partition_that_was_parked_for_another_reason_stays_parked(synced: Synced) -> None:
+    synced.sync()
+    parked = synced.coordinator.parked(synced.leases()[shard_id(0)], "a person shall look at it")
+    synced.store.transact(update=[parked])
+    create(synced, OTHER)
+    synced.summary(OTHER)
+    synced.summary(STREAM, OTHER)
+
+    assert [p.last_error for p in synced.leases().values()] == ["a person shall look at it", None]
+
+
+def test_a_job_puts_no_other_streams_aside(synced: Synced) -> None:
+    create(synced, OTHER)
+    synced.summary(STREAM, OTHER)
+    synced.pass_time(1800)
+    synced.summary(STREAM, forced=False)
+
+    assert statuses(synced, OTHER) == [UNASSIGNED]
+
+
+def test_a_stream_that_never_was_is_an_error_once_the_others_are_synced(synced: Synced) -> None:
+    with pytest.raises(StreamNotFoundError, match="'klicks' does not exist"):
+        synced.summary("klicks", STREAM)
+
+    assert len(synced.leases()) == 2
+
+
+def test_a_stream_that_was_deleted_is_a_loss_of_its_own(synced: Synced) -> None:
+    create(synced, OTHER)
+    synced.summary(STREAM, OTHER)
+    synced.client.delete_stream(StreamName=STREAM)
+    synced.pass_time(60)
+    summary = synced.summary(STREAM, OTHER)
+
+    assert summary is not None
+    gone, other = summary.streams
+    assert gone.error is not None and "does not exist" in gone.error
+    assert len(gone.lost) == len(gone.parked) == synced.count("data_loss") == 2
+    assert all(p.is_parked for p in synced.leases().values())
+    assert other.error is None and statuses(synced, OTHER) == [UNASSIGNED]
+
+
+def test_a_stream_of_another_account_is_no_loss_once_the_right_one_is_asked_again(synced: Synced) -> None:
+    synced.sync()
+    right, wrong = synced.client, Synced(0).client
+    synced.client = wrong
+    synced.summary()
+    assert all(p.is_parked for p in synced.leases().values())
+    synced.client = right
+    result = synced.sync()
+
+    assert len(result.reopened) == 2
+    assert synced.progress(shard_id(0)).gaps == ()
+    assert statuses(synced) == [UNASSIGNED, UNASSIGNED]
+
+
+@pytest.mark.parametrize("on_data_loss", ["fail", "reset"])
+def test_a_stream_that_was_recreated_is_read_from_its_first_record(synced: Synced, on_data_loss: str) -> None:
+    synced.sync(initial_position=LATEST)
+    former = {p.partition_key for p in synced.leases().values()}
+    recreate(synced)
+    result = synced.sync(initial_position=LATEST, on_data_loss=on_data_loss)
+    stored = {p.partition_key: p for p in synced.coordinator.partitions()}
+    [new] = result.created
+
+    assert set(result.lost) == former
+    assert stored[new].progress["checkpoint"] == TRIM_HORIZON
+    assert {stored[key].status for key in former} == {CLOSED if on_data_loss == "fail" else COMPLETED}
+    assert stored[next(iter(former))].progress["gaps"][0]["reason"].endswith("was deleted and created anew")
+
+
+def test_a_stream_that_was_deleted_first_and_recreated_later_is_read_from_its_first_record(synced: Synced) -> None:
+    synced.sync(initial_position=LATEST)
+    synced.client.delete_stream(StreamName=STREAM)
+    synced.pass_time(60)
+    synced.summary()
+    create(synced, STREAM)
+    result = synced.sync(initial_position=LATEST)
+
+    assert result.began == TRIM_HORIZON
+
+
+def test_a_recreated_stream_is_known_by_what_is_remembered_alone(synced: Synced) -> None:
+    synced.sync(initial_position=LATEST)
+    synced.delete(0, 1)
+    recreate(synced)
+
+    assert synced.sync(initial_position=LATEST).began == TRIM_HORIZON
+
+
+def test_a_job_finds_that_a_stream_was_recreated(synced: Synced) -> None:
+    synced.sync()
+    recreate(synced)
+    synced.pass_time(1800)
+
+    assert len(synced.sync(forced=False).created) == 1
+
+
+# What can go wrong
+
+
+def test_a_job_goes_on_where_it_may_not_list_shards(synced: Synced, caplog: pytest.LogCaptureFixture) -> None:
+    create(synced, OTHER)
+    synced.summary(STREAM, OTHER)
+    synced.pass_time(1800)
+    synced.engine.faults.deny("ListShards", stream=STREAM)
+    summary = synced.summary(STREAM, OTHER, forced=False)
+
+    assert summary is not None
+    assert "access refused" in str(summary.streams[0].error) and summary.streams[1].error is None
+    assert synced.count("shard_sync_failures") == 1
+    assert f"stream {STREAM} could not be synced" in caplog.text
+
+
+def test_a_task_that_may_not_list_shards_fails(synced: Synced) -> None:
+    synced.engine.faults.deny("ListShards")
+
+    with pytest.raises(AccessDeniedError, match=r"stream 'clicks'.*check the credentials, their policy"):
+        synced.sync()
+
+
+def test_the_quota_of_the_listing_is_waited_for() -> None:
+    synced = Synced(2)
+    synced.engine.limits = Limits(list_shards_per_second=1)
+    synced.client.list_shards(StreamName=STREAM)
+
+    assert len(synced.sync().created) == 2
+
+
+def test_a_quota_that_stays_exceeded_is_an_error(synced: Synced) -> None:
+    synced.engine.faults.throttle("ListShards", times=QUOTA_TRIES)
+
+    with pytest.raises(QuotaExceededError):
+        synced.sync()
+
+
+def test_a_stream_that_is_being_created_is_waited_for_by_a_task() -> None:
+    synced = Synced(0)
+    synced.engine.behaviour = Behaviour(transition_seconds=20)
+    synced.client.create_stream(StreamName=STREAM, ShardCount=1)
+
+    assert len(synced.sync().created) == 1
+
+
+def test_a_global_state_that_cannot_be_read_stops_the_sync(synced: Synced) -> None:
+    synced.sync()
+    [state] = synced.store.query("source|GLOBAL_STATE", UNASSIGNED)
+    synced.store.transact(update=[state.with_progress({"streams": [], "named": [], "later": 1})])
+
+    with pytest.raises(SourceError, match=r"unknown field 'later'.*a newer version"):
+        synced.sync()
+
+
+def test_a_progress_that_cannot_be_read_is_left_alone(synced: Synced) -> None:
+    synced.sync()
+    partition = synced.leases()[shard_id(0)]
+    synced.store.transact(update=[partition.with_progress({"shard_id": 7})])
+    result = synced.sync()
+
+    assert result.created == []
+    assert synced.leases()[shard_id(0)].progress == {"shard_id": 7}
+
+
+def test_partitions_of_other_kinds_are_left_alone(synced: Synced) -> None:
+    synced.coordinator.create_partitions({"x": {}})
+    synced.sync()
+
+    assert synced.coordinator.get("x") is not None
+
+
+def test_a_setting_that_is_not_usable_is_refused(synced: Synced) -> None:
+    with pytest.raises(ConfigurationError, match="field 'on_data_loss' must be 'fail' or 'reset'; got 'ignore'"):
+        synced.sync(on_data_loss="ignore")
+
+
+# What is remembered, and what is told
+
+
+def test_what_is_remembered_of_streams_that_are_gone_is_forgotten(synced: Synced) -> None:
+    create(synced, OTHER)
+    synced.summary(STREAM, OTHER)
+    synced.delete(0, stream=OTHER)
+    synced.summary(STREAM)
+
+    assert synced.state(OTHER) is None and synced.state(STREAM) is not None
+
+
+def test_a_summary_that_travels_stays_small_and_counts_all() -> None:
+    synced = Synced(150)
+    summary = synced.summary()
+    assert summary is not None
+    told = summary.to_mapping()["streams"][0]
+
+    assert len(told["created"]) == 100
+    assert told["counts"] == {"created": 150}
+
+
+def test_one_stream_can_be_synced_in_one_call(synced: Synced) -> None:
+    assert sync_shards(synced.client, synced.coordinator, STREAM).open_shards == 2

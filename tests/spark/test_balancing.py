@@ -1,0 +1,180 @@
+"""Jobs that share a stream's shards: who comes later is handed its part, and every record is delivered once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.workers import Wish
+from airflow_provider_coordination.spark.delivery import Prepared, PublishLanded
+from airflow_provider_coordination.spark.summary import Summary
+from tests.support.fleet import FakeStream, Fleet
+
+LEASE_SECONDS = 1.2
+
+
+def a_fleet(folder: Path, shards: int) -> Fleet:
+    return Fleet(
+        FakeStream(shards),
+        folder,
+        ownership_timeout=timedelta(seconds=LEASE_SECONDS),
+        safety_margin=timedelta(seconds=0.1),
+    )
+
+
+@contextmanager
+def running(fleet: Fleet) -> Iterator[Callable[..., Future[Summary]]]:
+    """Run jobs side by side, each until all are told to stop at the end."""
+    stop = threading.Event()
+
+    def start(**options: Any) -> Future[Summary]:
+        return pool.submit(
+            fleet.work,
+            **{"stop": stop, "until_caught_up": False, "idle_seconds": 0.02, "round_seconds": 1.0, **options},
+        )
+
+    with fleet.without_spark(), ThreadPoolExecutor(4) as pool:
+        try:
+            yield start
+        finally:
+            stop.set()
+
+
+def owners(fleet: Fleet) -> Counter[str | None]:
+    return Counter(partition.owner for partition in fleet.look.partitions())
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    waiting = threading.Event()
+    for _ in range(2000):
+        if condition():
+            return
+        waiting.wait(0.01)
+    raise AssertionError("it did not happen within 20 s")
+
+
+def test_a_job_that_starts_later_is_handed_half_of_the_shards_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+    fleet = a_fleet(tmp_path, shards=4)
+    fleet.stream.send(40)
+    with running(fleet) as start:
+        first = start()
+        eventually(lambda: owners(fleet) == {"job-1": 4})
+        second = start()
+        eventually(lambda: owners(fleet) == {"job-1": 2, "job-2": 2})
+        fleet.stream.send(40)
+        eventually(lambda: fleet.delivered().total() >= 80)
+    one, two = first.result(), second.result()
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+    assert (
+        len(one.handed_over) == 2 and one.lost == two.lost == two.handed_over == [] and one.failed == two.failed == {}
+    )
+    assert two.records_delivered >= 20
+    assert owners(fleet) == {None: 4} and fleet.look.workers.live() == []
+
+
+@pytest.mark.integration
+def test_a_shard_whose_delivery_takes_too_long_is_handed_over_as_it_stands_and_delivered_once(tmp_path: Path) -> None:
+    fleet = a_fleet(tmp_path, shards=2)
+    stuck, go_on = threading.Event(), threading.Event()
+
+    def stalls(phase: str) -> None:
+        if phase == "delivering" and not stuck.is_set():
+            stuck.set()
+            go_on.wait(20)
+
+    fleet.stream.send(2)
+    with running(fleet) as start:
+        first = start(observer=stalls, handover_timeout_seconds=0.2)
+        eventually(stuck.is_set)
+        start(handover_timeout_seconds=0.2)
+        eventually(lambda: owners(fleet)["job-2"] == 1)
+        eventually(lambda: fleet.delivered().total() == 2)
+        go_on.set()
+    one = first.result()
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+    assert len(one.handed_over) == 1 and one.lost == [] and one.failed == {}
+
+
+def test_what_fails_once_its_partition_was_handed_over_is_no_failure_of_the_job(tmp_path: Path) -> None:
+    fleet = a_fleet(tmp_path, shards=2)
+    stuck, go_on = threading.Event(), threading.Event()
+
+    class Swept(PublishLanded):
+        def prepare(self, *details: Any, **more: Any) -> Prepared:
+            if not stuck.is_set():
+                stuck.set()
+                go_on.wait(20)
+                raise OSError("the next owner swept the file")
+            return super().prepare(*details, **more)
+
+    fleet.stream.send(2)
+    with running(fleet) as start:
+        first = start(delivery=Swept(str(tmp_path)), handover_timeout_seconds=0.2)
+        eventually(stuck.is_set)
+        start(handover_timeout_seconds=0.2)
+        eventually(lambda: fleet.delivered().total() == 2)
+        go_on.set()
+    one = first.result()
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+    assert len(one.handed_over) == 1 and one.lost == [] and one.failed == {}
+
+
+def test_a_job_that_is_told_to_stop_hands_nothing_over_and_gives_everything_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    fleet, stop = a_fleet(tmp_path, shards=2), threading.Event()
+    other = fleet.coordinator("other", fleet.store)
+
+    def told(phase: str) -> None:
+        if phase == "landed":
+            keys = [partition.partition_key for partition in fleet.look.partitions()]
+            wishes = [Wish(key=key, giver="job-1", since=datetime.now(UTC)) for key in keys]
+            other.workers.register(wishes=wishes)
+            eventually(lambda: "partition is asked for" in caplog.text)  # by the job's renewal thread
+        if phase == "recorded":
+            stop.set()
+
+    fleet.stream.send(4)
+    summary = fleet.run(told, stop=stop, until_caught_up=False)
+    assert summary.handed_over == [] and fleet.delivered() == Counter(fleet.stream.sent)
+    assert {partition.status for partition in fleet.look.partitions()} == {PartitionStatus.UNASSIGNED}
+
+
+def test_a_partition_that_is_asked_for_is_read_no_further(tmp_path: Path) -> None:
+    fleet = a_fleet(tmp_path, shards=1)
+    other = fleet.coordinator("other", fleet.store)
+    [key] = [partition.partition_key for partition in fleet.look.partitions()]
+    rounds = iter(range(9))
+
+    def asks(phase: str) -> None:
+        if phase == "landed" and next(rounds) == 0:
+            other.workers.register(wishes=[Wish(key=key, giver="job-1", since=datetime.now(UTC))])
+            fleet.stream.send(3)
+
+    fleet.stream.send(2)
+    summary = fleet.run(asks, until_caught_up=False, max_idle_rounds=2)
+    assert summary.handed_over == [key] and fleet.delivered() == Counter(fleet.stream.sent[:2])
+    adopted = other.adopt(key)
+    assert adopted is not None and fleet.progress("shard-0").landed == ()
+
+
+def test_what_a_shard_gives_is_measured_over_the_time_and_falls_while_it_gives_nothing(tmp_path: Path) -> None:
+    fleet = a_fleet(tmp_path, shards=1)
+    fleet.stream.send(30)
+    fleet.run()
+    busy = fleet.progress("shard-0").throughput
+    fleet.clock.ahead = timedelta(minutes=5)
+    fleet.run()
+    idle = fleet.progress("shard-0").throughput
+    assert busy is not None and idle is not None and 0 < idle < busy

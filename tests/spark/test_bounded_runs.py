@@ -1,0 +1,99 @@
+"""Runs that stop at an instant: they deliver what arrived before it, exactly, of every shard."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from tests.support.history import History
+
+STEPS = st.lists(st.sampled_from(["send", "split", "merge", "wait"]), max_size=12)
+
+
+def act(history: History, steps: list[str]) -> None:
+    for number, step in enumerate(steps):
+        match step:
+            case "send":
+                history.send(5)
+            case "wait":
+                history.clock.advance(1)
+            case _:
+                getattr(history, step)(number)
+
+
+def let_it_pass(history: History) -> datetime:
+    """Return an instant that is before everything to come, and after all there was."""
+    history.clock.advance(0.5)
+    instant = history.clock.now()
+    history.clock.advance(0.5)
+    return instant
+
+
+@pytest.mark.integration
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(STEPS, STEPS, STEPS)
+def test_runs_that_follow_each_other_share_the_records_out_exactly(
+    before: list[str], between: list[str], after: list[str]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        history = History(Path(folder))
+        history.sync()
+        act(history, before)
+        first, sent = let_it_pass(history), list(history.sent)
+        act(history, between)
+        second, sent_next = let_it_pass(history), list(history.sent)
+        act(history, after)
+        history.clock.advance(1)
+        assert history.run(stop_at=first).failed == {}
+        assert history.delivered == Counter(sent)
+        assert history.run(stop_at=second).failed == {}
+        assert history.delivered == Counter(sent_next)
+        assert history.run(stop_at=second).records_landed == 0, "once more changes nothing"
+        history.run(until_caught_up=True)
+        assert history.delivered == Counter(history.sent)
+        assert history.out_of_order() == []
+
+
+def test_a_record_that_arrived_at_the_very_instant_belongs_to_the_next_run(tmp_path: Path) -> None:
+    history = History(tmp_path, 1)
+    history.sync()
+    history.send(1)
+    history.clock.advance(1)
+    stop_at = history.clock.now() + timedelta(milliseconds=1)
+    history.send(1)
+    history.clock.advance(1)
+    summary = history.run(stop_at=stop_at)
+    assert history.sink.events == ["k0/0"]
+    assert summary.stopped_because == "everything that arrived before 2026-01-01T00:00:01Z is delivered"
+    history.run()
+    assert history.sink.events == ["k0/0", "k1/1"]
+
+
+def test_a_run_waits_for_an_instant_that_is_still_to_come(tmp_path: Path) -> None:
+    history = History(tmp_path, 2)
+    history.sync()
+    history.send(4)
+    stop_at = history.clock.now() + timedelta(seconds=20)
+    history.run(stop_at=stop_at)
+    assert history.clock.now() >= stop_at
+    assert history.delivered == Counter(history.sent)
+
+
+def test_a_shard_that_ended_before_is_finished_and_its_children_stop_where_they_should(tmp_path: Path) -> None:
+    history = History(tmp_path, 1)
+    history.sync()
+    history.send(4)
+    history.split(0)
+    history.send(4)
+    stop_at, sent = let_it_pass(history), list(history.sent)
+    history.send(4)
+    history.run(stop_at=stop_at)
+    assert history.delivered == Counter(sent)
+    assert history.partitions["shardId-000000000000"].status is PartitionStatus.COMPLETED

@@ -1,0 +1,132 @@
+"""What a job knows of its streams, and how it goes on when they are not what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import SourceError, StoreUnavailableError
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError, StreamNotFoundError
+from airflow_provider_coordination.sources.kinesis.keys import partition_key
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
+from airflow_provider_coordination.spark.streams import Streams
+from tests.support.kinesis_server.clock import VirtualClock
+
+CLICKS = StreamDescription(name="clicks", creation_epoch=7, open_shards=1, retention_hours=24)
+
+
+def progress(stream: str = "clicks") -> ShardProgress:
+    return ShardProgress(
+        stream=stream, shard_id="shard-0", parent_shard_ids=(), starting_hash_key="0", ending_hash_key="9"
+    )
+
+
+def partition(epoch: int = 7, stream: str = "clicks") -> Partition:
+    return Partition(
+        source_identifier="s|PARTITION",
+        partition_key=partition_key(stream, epoch, "shard-0"),
+        status=PartitionStatus.ASSIGNED,
+        priority=VirtualClock().now(),
+    )
+
+
+class Described:
+    """The streams as the service has them."""
+
+    def __init__(self) -> None:
+        self.stream: StreamDescription | Exception = CLICKS
+
+    def __call__(self, name: str) -> StreamDescription:
+        if isinstance(self.stream, Exception):
+            raise self.stream
+        return self.stream
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def described() -> Described:
+    return Described()
+
+
+def streams(described: Described, clock: VirtualClock, sync: Callable[[], object] | None = None) -> Streams:
+    return Streams(["clicks"], described, sync=sync, interval=timedelta(seconds=60), clock=clock)
+
+
+def test_a_shard_of_one_of_the_streams_is_read(described: Described, clock: VirtualClock) -> None:
+    streams(described, clock).check(partition(), progress())
+
+
+def test_a_shard_of_another_stream_is_not(described: Described, clock: VirtualClock) -> None:
+    with pytest.raises(SourceError, match=r"belongs to stream 'views', and this job reads 'clicks': name it"):
+        streams(described, clock).check(partition(stream="views"), progress("views"))
+
+
+def test_a_stream_that_was_created_anew_meanwhile_is_another_one(described: Described, clock: VirtualClock) -> None:
+    known = streams(described, clock)
+    described.stream = replace(CLICKS, creation_epoch=8)
+    known.check(partition(), progress())
+    clock.advance(61)
+    assert known.look_after()
+    with pytest.raises(SourceError, match="deleted and created anew"):
+        known.check(partition(), progress())
+    known.check(partition(epoch=8), progress())
+
+
+def test_a_stream_that_was_deleted_meanwhile_is_not_read_any_more(described: Described, clock: VirtualClock) -> None:
+    known = streams(described, clock)
+    described.stream = StreamNotFoundError("stream 'clicks' does not exist")
+    clock.advance(61)
+    known.look_after()
+    with pytest.raises(SourceError, match="stream 'clicks' was deleted"):
+        known.check(partition(), progress())
+    assert known.retention_seconds("clicks") is None
+
+
+@pytest.mark.parametrize("error", [AccessDeniedError("no"), SourceError("no")])
+def test_what_is_known_stays_if_a_stream_cannot_be_described(
+    described: Described, clock: VirtualClock, error: Exception
+) -> None:
+    known = streams(described, clock)
+    described.stream = error
+    clock.advance(61)
+    assert known.look_after()
+    known.check(partition(), progress())
+
+
+def test_the_streams_are_looked_after_once_an_interval(described: Described, clock: VirtualClock) -> None:
+    syncs: list[None] = []
+    known = streams(described, clock, lambda: syncs.append(None))
+    looks = [known.look_after()]
+    for _ in range(4):
+        clock.advance(31)
+        looks.append(known.look_after())
+    assert looks == [False, False, True, False, True]
+    assert len(syncs) == 2
+
+
+def test_a_sync_that_fails_stops_nothing(described: Described, clock: VirtualClock) -> None:
+    def denied() -> None:
+        raise AccessDeniedError("ListShards is not allowed")
+
+    known = streams(described, clock, denied)
+    clock.advance(61)
+    assert known.look_after()
+
+
+def test_a_store_that_is_away_is_for_the_job_to_wait_for(described: Described, clock: VirtualClock) -> None:
+    def away() -> None:
+        raise StoreUnavailableError("away")
+
+    known = streams(described, clock, away)
+    clock.advance(61)
+    with pytest.raises(StoreUnavailableError):
+        known.look_after()

@@ -1,0 +1,40 @@
+"""Handing over in every kind of store: the next owner holds the partition in that moment, and nobody else."""
+
+from __future__ import annotations
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.handover import Balancer
+from airflow_provider_coordination.coordination.store import CoordinationStore
+
+
+def a_worker(store: CoordinationStore, owner: str) -> tuple[SourceCoordinator, Balancer]:
+    coordinator = SourceCoordinator(store, "clicks", owner)
+    coordinator.initialize()
+    return coordinator, Balancer(coordinator)
+
+
+def test_a_worker_that_comes_later_is_handed_its_part(store: CoordinationStore) -> None:
+    (a, first), (b, second) = a_worker(store, "a"), a_worker(store, "b")
+    a.create_partitions({"x": {"n": 1}, "y": {"n": 2}})
+    assert len(first.rebalance()) == 2
+    assert second.rebalance() == [] and second.is_waiting
+    first.rebalance()
+    [key] = first.leaving
+    token = a.fencing_token(key)
+    assert first.hand_over(key)
+    assert [p.partition_key for p in second.rebalance()] == [key]
+    assert b.owns(key) and not a.owns(key) and b.fencing_token(key) > token
+    b.checkpoint(key, {"n": 3})
+    second.leave()
+    b.give_up_all()
+    assert [p.partition_key for p in first.rebalance()] == [key] and a.leased(key).progress == {"n": 3}
+    assert [worker.owner for worker in a.workers.live()] == ["a"]
+
+
+def test_a_worker_that_is_known_to_be_dead_is_removed_with_its_leases(store: CoordinationStore) -> None:
+    (a, first), (_, second) = a_worker(store, "a"), a_worker(store, "b")
+    a.create_partitions({"x": {}})
+    second.rebalance()
+    first.rebalance()
+    a.give_up_owner("b")
+    assert len(first.rebalance()) == 1 and [worker.owner for worker in a.workers.live()] == ["a"]
