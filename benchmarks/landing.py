@@ -30,7 +30,8 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
-from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
+from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, KinesisRecords, ShardPage
+from airflow_provider_coordination.sources.kinesis.user_records import user_records
 from airflow_provider_coordination.spark import landing
 from airflow_provider_coordination.spark.application import SPARK_CONF
 from airflow_provider_coordination.spark.landing import LandingOptions, ReadPlan
@@ -61,7 +62,7 @@ def pages(records: int) -> list[ShardPage]:
 def land(make: MakePages, root: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Land a slot's pages as the job does."""
     given = make()
-    landing.read_shard = lambda *arguments, **options: iter(given)
+    landing.read_shard = lambda *arguments, **options: (page for page in given)
     options = LandingOptions(kinesis=AwsSettings(), root=root, seconds=1e6, max_bytes=2**60, shards_per_slot=1)
     for batch in batches:
         for slot in batch.column(0).to_pylist():
@@ -83,7 +84,7 @@ def hand_over(make: MakePages, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     given = make()
     for _ in batches:
         for page in given:
-            yield landing._page_columns(page)
+            yield user_records(KinesisRecords.of(page.records)).columns
 
 
 def rows(make: MakePages, slots: Iterable[int]) -> Iterator[tuple[Any, ...]]:
@@ -91,7 +92,8 @@ def rows(make: MakePages, slots: Iterable[int]) -> Iterator[tuple[Any, ...]]:
     given = make()
     for _ in slots:
         for page in given:
-            yield from (tuple(row.values()) for row in landing._page_columns(page).to_pylist())
+            columns = user_records(KinesisRecords.of(page.records)).columns
+            yield from (tuple(row.values()) for row in columns.to_pylist())
 
 
 def session() -> SparkSession:

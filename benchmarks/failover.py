@@ -1,0 +1,391 @@
+"""How long shards stay unread when a worker dies, and when one is handed over.
+
+Worker processes share the shards of a stream over one store. Each is the job's own round loop, from the leases to the
+delivered dataset; only Spark and Kinesis are left out: a worker reads its shards in its own process, for a second a
+round, and each shard gives a record every time that it is asked. Again and again one worker is killed by SIGKILL, in
+any moment of its round and its lease, and another one is started in its place. A worker takes part once it is warm:
+what it imports at its first landing takes seconds.
+
+- `noticed`: the worker's leases are given back when its process has ended, as the operator does.
+- `unnoticed`: nobody tells; the leases run out.
+- `handed over`: the worker that is started in its place asks the others for its part. No worker died here.
+
+Of each: from the kill to the first record that another worker landed of the dead one's shards, and to the first record
+of the last one of them; of a handover, from the last record that was landed under the former owner to the first under
+the next. All are read off one monotonic clock.
+
+Usage: python -m benchmarks.failover [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import random
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from airflow_provider_coordination.coordination.coordinator import DEFAULT_SAFETY_MARGIN
+from benchmarks.trigger_load import postgresql
+
+SOURCE, STREAM, EPOCH = "clicks", "clicks", 1
+PATIENCE_SECONDS = 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is measured.
+
+    :param workers: how many worker processes there are.
+    :param shards: how many shards they share.
+    :param kills: how many workers are killed in either way.
+    :param lease_seconds: how long a lease runs.
+    :param margin_seconds: how far clocks may differ.
+    :param read_seconds: how long a worker reads in a round.
+    """
+
+    workers: int = 3
+    shards: int = 12
+    kills: int = 5
+    lease_seconds: float = 60.0
+    margin_seconds: float = DEFAULT_SAFETY_MARGIN.total_seconds()
+    read_seconds: float = 1.0
+
+
+QUICK = Size(kills=2, lease_seconds=8.0, margin_seconds=1.0, read_seconds=0.2, shards=6)
+
+
+@dataclass
+class Figures:
+    """What was measured of one store, in seconds.
+
+    :param first: from each kill to the first record of one of the dead worker's shards, by way of dying.
+    :param all: from each kill to the first record of the last of them.
+    :param handovers: for how long each shard that was handed over was not read.
+    """
+
+    first: dict[str, list[float]] = field(default_factory=lambda: {"noticed": [], "unnoticed": []})
+    all: dict[str, list[float]] = field(default_factory=lambda: {"noticed": [], "unnoticed": []})
+    handovers: list[float] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the figures as one line holds them."""
+        return {
+            **{
+                way: {"first": _summary(self.first[way]), "last": _summary(self.all[way])}
+                for way in ("noticed", "unnoticed")
+            },
+            "handed_over": _summary(self.handovers),
+        }
+
+
+def _summary(seconds: Sequence[float]) -> dict[str, float]:
+    if not seconds:
+        return {"count": 0}
+    return {
+        "median": round(statistics.median(seconds), 2),
+        "max": round(max(seconds), 2),
+        "count": len(seconds),
+    }
+
+
+def coordinator_of(url: str, owner: str, size: Size) -> Any:
+    """Return a coordinator over a store of its own, initialized."""
+    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+    from airflow_provider_coordination.stores import StoreSettings, open_store
+
+    coordinator = SourceCoordinator(
+        open_store(StoreSettings(url=url)),
+        SOURCE,
+        owner,
+        ownership_timeout=timedelta(seconds=size.lease_seconds),
+        safety_margin=timedelta(seconds=size.margin_seconds),
+    )
+    coordinator.initialize()
+    return coordinator
+
+
+def work(url: str, folder: str, owner: str, size: Size) -> None:
+    """Be a worker process, until killed."""
+    from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
+    from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
+    from airflow_provider_coordination.spark import ingestion, landing
+    from airflow_provider_coordination.spark.delivery import PublishLanded
+    from airflow_provider_coordination.spark.settings import IngestSettings
+    from airflow_provider_coordination.spark.streams import Streams
+    from airflow_provider_coordination.stores import StoreSettings
+
+    logging.disable(logging.CRITICAL)
+    settings = IngestSettings(
+        source=SOURCE,
+        owner=owner,
+        streams=(STREAM,),
+        output=f"{folder}/output",
+        expires_at=datetime.now(UTC) + timedelta(hours=1),
+        store=StoreSettings(url=url),
+        ownership_timeout_seconds=size.lease_seconds,
+        safety_margin_seconds=size.margin_seconds,
+        until_caught_up=False,
+        idle_seconds=0.1,
+    )
+    landed: list[str] = []
+
+    def read(*_: object, **__: object) -> Iterator[ShardPage]:
+        record = [KinesisRecord(str(time.time_ns()), "key", datetime.now(UTC), b"{}")]
+        while True:
+            yield ShardPage(
+                records=record, millis_behind_latest=0, end_of_shard=False, children=(), read_at=datetime.now(UTC)
+            )
+            record = []
+
+    def in_process(_: object, plans: Sequence[Any], options: Any) -> list[Any]:
+        time.sleep(size.read_seconds)
+        rows = [landing.land_shard(None, options, plan) for plan in plans]  # type: ignore[arg-type]
+        landed[:] = [row.partition_key for row in rows if row.records]
+        return rows
+
+    with Path(f"{folder}/log-{owner}").open("a", buffering=1) as log:
+
+        def note(phase: str) -> None:
+            if phase == "recorded":
+                log.write("".join(f"{time.monotonic()} {key}\n" for key in landed))
+                landed.clear()
+
+        description = StreamDescription(name=STREAM, creation_epoch=EPOCH, open_shards=size.shards, retention_hours=24)
+        job = ingestion.Ingestion(
+            settings,
+            None,  # type: ignore[arg-type]
+            coordinator_of(url, owner, size),
+            PublishLanded(settings.output),
+            streams=Streams([STREAM], lambda name: description),
+            stop=threading.Event(),
+            observer=note,
+        )
+        with patch.object(ingestion, "land", in_process), patch.object(landing, "read_shard", read):
+            warm_up(Path(folder) / "warm", size)
+            job.run()
+
+
+def warm_up(folder: Path, size: Size) -> None:
+    """Land a record nowhere in particular: the first one takes seconds, for what is imported then."""
+    from airflow_provider_coordination.aws import AwsSettings
+    from airflow_provider_coordination.sources.kinesis.keys import partition_key
+    from airflow_provider_coordination.spark import landing
+
+    plan = landing.ReadPlan(
+        source_identifier="warm|PARTITION",
+        partition_key=partition_key(STREAM, EPOCH, "shardId-000000000000"),
+        fencing_token=1,
+        stream=STREAM,
+        shard_id="shardId-000000000000",
+        start="TRIM_HORIZON",
+    )
+    options = landing.LandingOptions(
+        kinesis=AwsSettings(), root=str(folder), seconds=size.read_seconds, max_bytes=1, shards_per_slot=1
+    )
+    landing.land_shard(None, options, plan)  # type: ignore[arg-type]
+
+
+class Fleet:
+    """Worker processes over one store.
+
+    :param url: of the store.
+    :param folder: where they put what they land, deliver, and tell.
+    :param size: how much.
+    """
+
+    def __init__(self, url: str, folder: Path, size: Size) -> None:
+        from airflow_provider_coordination.sources.kinesis.keys import partition_key
+        from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+
+        self.url, self.folder, self.size = url, folder, size
+        self.started = 0
+        self.workers: dict[str, Any] = {}
+        self.airflow = coordinator_of(url, "airflow", size)
+        self.airflow.create_partitions(
+            {
+                partition_key(STREAM, EPOCH, shard): ShardProgress(
+                    stream=STREAM,
+                    shard_id=shard,
+                    parent_shard_ids=(),
+                    starting_hash_key="0",
+                    ending_hash_key=str(2**128 - 1),
+                ).to_mapping()
+                for shard in (f"shardId-{n:012}" for n in range(size.shards))
+            }
+        )
+
+    def start(self) -> str:
+        """Start one more worker; return its name."""
+        self.started += 1
+        owner = f"worker-{self.started}"
+        process = get_context("spawn").Process(target=work, args=(self.url, str(self.folder), owner, self.size))
+        process.start()
+        self.workers[owner] = process
+        return owner
+
+    def kill(self, owner: str) -> float:
+        """Kill a worker; return when, on the monotonic clock."""
+        process = self.workers.pop(owner)
+        killed_at = time.monotonic()
+        process.kill()
+        process.join()
+        return killed_at
+
+    def end(self) -> None:
+        """Kill them all."""
+        for owner in list(self.workers):
+            self.kill(owner)
+        self.airflow.store.close()
+
+    def shards_of(self, owner: str) -> list[str]:
+        """Return the shards that are leased to a worker."""
+        return [partition.partition_key for partition in self.airflow.partitions() if partition.owner == owner]
+
+    def is_even(self) -> bool:
+        """Tell whether every worker holds its part, and has landed records of it."""
+        owners = [(p.owner, p.partition_key) for p in self.airflow.partitions()]
+        counts = {worker: sum(owner == worker for owner, _ in owners) for worker in self.workers}
+        even = sum(counts.values()) == len(owners) and max(counts.values()) - min(counts.values()) <= 1
+        return even and {(owner, key) for _, owner, key in self.landed()} >= set(owners)
+
+    def landed(self) -> list[tuple[float, str, str]]:
+        """Return when who landed a record of which shard, in order."""
+        lines = []
+        for file in self.folder.glob("log-*"):
+            owner = file.name.removeprefix("log-")
+            for line in file.read_text().splitlines(keepends=True):
+                if line.endswith("\n"):
+                    at, _, key = line.strip().partition(" ")
+                    lines.append((float(at), owner, key))
+        return sorted(lines)
+
+    def taken(self, dead: str, shards: set[str], since: float) -> list[float]:
+        """Return after how long others landed a record of each shard; nothing as long as they have not of all."""
+        first: dict[str, float] = {}
+        for at, owner, key in self.landed():
+            if at > since and owner != dead and key in shards:
+                first.setdefault(key, at - since)
+        return list(first.values()) if len(first) == len(shards) else []
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """Wait until something holds; return what it is.
+
+    :raises TimeoutError: if it does not.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise TimeoutError(f"it did not happen within {PATIENCE_SECONDS:g} s")
+
+
+def measure(url: str, folder: Path, size: Size) -> Figures:
+    """Return what one store's workers take."""
+    figures, chance = Figures(), random.Random(5)
+    fleet = Fleet(url, folder, size)
+    try:
+        for _ in range(size.workers):
+            fleet.start()
+        until(fleet.is_even)
+        for way in ("noticed", "unnoticed"):
+            for _ in range(size.kills):
+                time.sleep(chance.uniform(0, size.lease_seconds / 4))
+                owner = chance.choice(sorted(fleet.workers))
+                shards = set(fleet.shards_of(owner))
+                killed_at = fleet.kill(owner)
+                if way == "noticed":
+                    fleet.airflow.give_up_owner(owner)
+                taken = until(partial(fleet.taken, owner, shards, killed_at))
+                figures.first[way].append(min(taken))
+                figures.all[way].append(max(taken))
+                joined_at = time.monotonic()
+                fleet.start()
+                until(fleet.is_even)
+                figures.handovers += pauses(fleet.landed(), joined_at)
+    finally:
+        fleet.end()
+    return figures
+
+
+def pauses(landed: Sequence[tuple[float, str, str]], since: float) -> list[float]:
+    """Return how long each shard was not read that changed its owner, in this time."""
+    found = []
+    for shard in {key for _, _, key in landed}:
+        of_shard = [(at, owner) for at, owner, key in landed if key == shard]
+        found += [
+            later - earlier
+            for (earlier, former), (later, following) in pairwise(of_shard)
+            if former != following and earlier > since
+        ]
+    return found
+
+
+def table(results: dict[str, Figures]) -> str:
+    """Return the figures as a table in Markdown."""
+    lines = [
+        "| store | | median | longest | times |",
+        "|---|---|--:|--:|--:|",
+    ]
+    for store, figures in results.items():
+        rows = {
+            "noticed: first record": figures.first["noticed"],
+            "noticed: every shard": figures.all["noticed"],
+            "unnoticed: first record": figures.first["unnoticed"],
+            "unnoticed: every shard": figures.all["unnoticed"],
+            "handed over: pause of a shard": figures.handovers,
+        }
+        for what, seconds in rows.items():
+            if seconds:
+                lines.append(
+                    f"| {store} | {what} | {statistics.median(seconds):.1f} s | {max(seconds):.1f} s | {len(seconds)} |"
+                )
+    return "\n".join(lines)
+
+
+def measure_all(stores: Sequence[str], size: Size) -> dict[str, Figures]:
+    """Return the figures of each store that can be had."""
+    results = {}
+    with contextlib.ExitStack() as stack:
+        for store in stores:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"coordination-failover-{store}-")))
+            url = f"sqlite:///{folder}/coordination.db" if store == "sqlite" else stack.enter_context(postgresql())
+            if url is not None:
+                results[store] = measure(url, folder, size)
+    return results
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer kills and shorter leases, for a shorter time")
+    parser.add_argument("--stores", default="postgresql", help="which of sqlite, postgresql; default postgresql")
+    options = parser.parse_args(arguments)
+    size = QUICK if options.quick else Size()
+    results = measure_all(options.stores.split(","), size)
+    print(
+        f"{size.workers} workers, {size.shards} shards, leases of {size.lease_seconds:g} s, a margin of "
+        f"{size.margin_seconds:g} s, {size.read_seconds:g} s of reading a round:\n"
+    )
+    print(table(results))
+    print()
+    print(json.dumps({store: figures.as_json() for store, figures in results.items()}))
+
+
+if __name__ == "__main__":
+    main()
