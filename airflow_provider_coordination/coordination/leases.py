@@ -232,7 +232,9 @@ class Leases:
                 except PartitionUpdateError:
                     with self._doubting(lease, unless=intended.owner == self._owner):
                         stored = self._store.get(self._source_identifier, partition_key)
-                    if stored == intended.written():  # the write happened, its answer was lost
+                        # An earlier write may have left the very same partition, and not what belongs to this one.
+                        made = stored == intended.written() and self._were_written(update, create)
+                    if made and stored is not None:  # the write happened, its answer was lost
                         written = stored
                         break
                     if stored is None or stored.owner != self._owner:
@@ -362,6 +364,11 @@ class Leases:
         return lost
 
     # Inside
+
+    def _were_written(self, update: Sequence[Partition], create: Sequence[Partition]) -> bool:
+        """Tell whether the store holds these items as a write of them leaves them."""
+        updated = all(self._store.get(i.source_identifier, i.partition_key) == i.written() for i in update)
+        return updated and all(self._store.get(i.source_identifier, i.partition_key) is not None for i in create)
 
     def _ask(self) -> _Asked:
         return _Asked(self._clock.monotonic(), self._clock.now())

@@ -490,9 +490,9 @@ def test_however_workers_come_and_go_in_the_end_all_is_held_evenly_and_rests(
 
 
 @pytest.mark.integration
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(seed=seeds, partitions=counts, by=measures)
-def test_however_workers_come_and_go_in_500_runs_in_the_end_all_is_held_evenly_and_rests(
+def test_however_workers_come_and_go_in_200_runs_in_the_end_all_is_held_evenly_and_rests(
     seed: int, partitions: int, by: str
 ) -> None:
     workers_come_and_go(seed, partitions, by)

@@ -763,8 +763,8 @@ def test_whatever_happens_no_two_believe_and_nothing_is_lost_on_sqlite(quiet: No
 
 
 @pytest.mark.integration
-def test_whatever_happens_in_2000_runs_no_two_believe_and_nothing_is_lost(quiet: None) -> None:
-    run(LeaseSafety, examples=2000)
+def test_whatever_happens_in_600_runs_no_two_believe_and_nothing_is_lost(quiet: None) -> None:
+    run(LeaseSafety, examples=600)
 
 
 @pytest.fixture

@@ -288,3 +288,16 @@ def test_a_partition_created_again_has_larger_fencing_tokens(fleet: Fleet) -> No
     a.delete("x")
     fleet.clock.advance(0.001)
     assert fleet.working("b", "x").fencing_token("x") > last
+
+
+def test_an_earlier_write_that_left_the_same_partition_does_not_pass_for_one_that_had_more_to_write(
+    fleet: Fleet,
+) -> None:
+    a = fleet.working("a", "x")
+    a.create_partitions({"y": {}})
+    unanswered(fleet, lambda: a.renew("x"))
+    seen, other = a.current("x"), a.get("y")
+    assert seen is not None and other is not None
+    a.settle(seen, a.renewed, update=[other.with_progress({"n": 1})])  # in the same instant: the same lease
+    written = a.get("y")
+    assert written is not None and written.progress == {"n": 1}
