@@ -50,6 +50,28 @@ def of(*owners: str) -> list[Member]:
     return [Member(owner=owner) for owner in owners]
 
 
+# Shard end
+
+
+def test_29_a_lease_that_is_lost_while_it_is_to_be_handed_over_is_dropped_whatever_becomes_of_the_handover(
+    fleet: Fleet,
+) -> None:
+    """There, the old owner assigns the lease even then. Here its write is refused: whoever has the lease keeps it."""
+    giver = Job(fleet, "giver")
+    giver.coordinator.create_partitions({"x": {}, "y": {}})
+    giver.round()
+    taker = Job(fleet, "taker")
+    taker.round()
+    fleet.clock.advance(LOOK)
+    giver.balancer.renew_due()
+    [asked] = giver.balancer.leaving
+    stored = fleet.stored(asked)
+    fleet.store.store.transact(update=[stored.acquired("a third", stored.priority)])
+    assert not giver.balancer.hand_over(asked)
+    assert asked not in giver.held and giver.balancer.leaving == {}
+    assert fleet.stored(asked).owner == "a third"
+
+
 # Taker and renewer
 
 
