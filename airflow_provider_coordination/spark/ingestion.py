@@ -256,19 +256,19 @@ class Ingestion:
         """Look after the streams' shards, and put down those whose stream is not there any more."""
         if self._streams.look_after():
             for key, progress in list(self._at_work()):
-                self._check_stream(self._coordinator.leased(key), progress)
+                self._check_stream(key, progress)
 
-    def _check_stream(self, partition: Partition, progress: ShardProgress) -> None:
+    def _check_stream(self, key: str, progress: ShardProgress) -> None:
         """Check that the shard's stream is there; what is landed of one that is gone is delivered all the same.
 
         :raises SourceError: if the job does not read its stream.
         """
         try:
-            self._streams.check(partition, progress)
-            self._gone.pop(partition.partition_key, None)
+            self._streams.check(key, progress)
+            self._gone.pop(key, None)
         except StreamGoneError as error:
             if not progress.end_of_shard:
-                self._gone[partition.partition_key] = str(error)
+                self._gone[key] = str(error)
 
     def _lose_gone(self) -> None:
         """Report what shards held that are gone with their stream, once what is landed of them is delivered."""
@@ -317,7 +317,7 @@ class Ingestion:
         """
         partition.with_progress(partition.progress)  # raises if what is stored is unreadable
         progress = ShardProgress.from_mapping(partition.progress)
-        self._check_stream(partition, progress)
+        self._check_stream(partition.partition_key, progress)
         if self._has_to_wait(partition, progress):
             return False
         swept = self._files.take_over(partition.partition_key, progress.landed)
@@ -421,13 +421,12 @@ class Ingestion:
 
         A sequence number is refused by another stream of the same name; other positions are not.
         """
-        for row in rows:
-            if row.is_batch and not is_sequence_number(row.start):
-                with suppress(*LOST):
-                    partition = self._coordinator.leased(row.partition_key)
-                    progress = ShardProgress.from_mapping(partition.progress)
-                    self._streams.look_at(progress.stream)
-                    self._check_stream(partition, progress)
+        begun = {row.partition_key for row in rows if row.is_batch and not is_sequence_number(row.start)}
+        beginnings = [(key, progress) for key, progress in self._at_work() if key in begun]
+        for name in {progress.stream for _, progress in beginnings}:
+            self._streams.look_at(name)
+        for key, progress in beginnings:
+            self._check_stream(key, progress)
 
     def _record_batch(self, row: Landed) -> None:
         key = row.partition_key

@@ -14,7 +14,6 @@ from airflow_provider_coordination.coordination.errors import (
     SourceError,
     StoreUnavailableError,
 )
-from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.kinesis.errors import StreamGoneError, StreamNotFoundError
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
@@ -96,9 +95,11 @@ class Streams:
         """Let the next round look after the streams: something is not as it was known."""
         self._looked_at = -math.inf
 
-    def check(self, partition: Partition, progress: ShardProgress) -> None:
+    def check(self, key: str, progress: ShardProgress) -> None:
         """Check that a shard belongs to a stream of this job, as it is now.
 
+        :param key: the shard's partition.
+        :param progress: its progress.
         :raises StreamGoneError: if its stream was deleted, or deleted and created anew.
         :raises SourceError: if the job does not read its stream.
         """
@@ -110,7 +111,7 @@ class Streams:
         stream = self._known[progress.stream]
         if stream is None:
             raise StreamGoneError(f"stream {progress.stream!r} was deleted; what this shard still held is lost")
-        if parse_partition_key(partition.partition_key).creation_epoch != stream.creation_epoch:
+        if parse_partition_key(key).creation_epoch != stream.creation_epoch:
             raise StreamGoneError(
                 f"stream {progress.stream!r} was deleted and created anew since; what this shard still held is lost"
             )

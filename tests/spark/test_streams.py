@@ -9,7 +9,6 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_coordination.coordination.errors import SourceError, StoreUnavailableError
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError, StreamNotFoundError
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
@@ -26,13 +25,8 @@ def progress(stream: str = "clicks") -> ShardProgress:
     )
 
 
-def partition(epoch: int = 7, stream: str = "clicks") -> Partition:
-    return Partition(
-        source_identifier="s|PARTITION",
-        partition_key=partition_key(stream, epoch, "shard-0"),
-        status=PartitionStatus.ASSIGNED,
-        priority=VirtualClock().now(),
-    )
+def partition(epoch: int = 7, stream: str = "clicks") -> str:
+    return partition_key(stream, epoch, "shard-0")
 
 
 class Described:
