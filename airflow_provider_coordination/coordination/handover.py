@@ -106,6 +106,7 @@ class Balancer:
         self._looked_at: float | None = None
         self._leaving: dict[str, _Asked] = {}
         self._handed_over: set[str] = set()
+        self._handing_over = threading.Lock()
 
     # For the thread that works
 
@@ -144,32 +145,12 @@ class Balancer:
 
         The partition's work is finished, or is left to the next owner.
         """
-        with self._lock:
-            asked = self._leaving.get(partition_key)
-        if asked is None:
-            return False
-        for _ in range(TRIES):
-            item = self._workers.item_of(asked.taker)
-            taker = None if item is None else Worker.of(item)
-            if item is None or taker is None or not taker.wants(partition_key, self._me):
-                log.info("partition stays, nobody asks for it any more: partition=%s", partition_key)
-                self._forget(partition_key)
-                return False
-            try:
-                self._coordinator.hand_over(partition_key, asked.taker, unchanged=[item])
-            except PartitionUpdateError:  # the other worker was renewed in between, or asks for something else now
-                continue
-            except LOST as error:
-                log.info("%s", error)
-                self._forget(partition_key)
-                return False
-            self._forget(partition_key, is_handed_over=True)
-            return True
-        return False
+        with self._handing_over:
+            return self._hand_over(partition_key)
 
     def was_handed_over(self, partition_key: str) -> bool:
         """Tell, once, whether a partition that is held no more was handed over."""
-        with self._lock:
+        with self._handing_over, self._lock:  # the renewal thread may be about to note it
             known = partition_key in self._handed_over
             self._handed_over.discard(partition_key)
             return known
@@ -268,6 +249,32 @@ class Balancer:
             # Handed over, and this worker had given up asking.
             if listed.owner == self._me and key not in self._coordinator.held:
                 self._coordinator.adopt(key)
+
+    # Inside: handing over
+
+    def _hand_over(self, partition_key: str) -> bool:
+        with self._lock:
+            asked = self._leaving.get(partition_key)
+        if asked is None:
+            return False
+        for _ in range(TRIES):
+            item = self._workers.item_of(asked.taker)
+            taker = None if item is None else Worker.of(item)
+            if item is None or taker is None or not taker.wants(partition_key, self._me):
+                log.info("partition stays, nobody asks for it any more: partition=%s", partition_key)
+                self._forget(partition_key)
+                return False
+            try:
+                self._coordinator.hand_over(partition_key, asked.taker, unchanged=[item])
+            except PartitionUpdateError:  # the other worker was renewed in between, or asks for something else now
+                continue
+            except LOST as error:
+                log.info("%s", error)
+                self._forget(partition_key)
+                return False
+            self._forget(partition_key, is_handed_over=True)
+            return True
+        return False
 
     # Inside: deciding
 

@@ -522,7 +522,8 @@ class Ingestion:
 
     def _note_delivery(self, key: str, batch: LandedBatch, delivered: Prepared | None) -> None:
         summary = self._summary
-        self._mine[key] = batch.read_until
+        if key in self._mine:  # otherwise its end was noticed already, with that of another one
+            self._mine[key] = batch.read_until
         summary.failed.pop(key, None)
         if delivered is not None:
             summary.batches_delivered += 1

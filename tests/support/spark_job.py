@@ -104,10 +104,10 @@ class Pipeline:
         self.output = self.folder / "dataset"
 
     def send(self, records: int, events_each: int = 10) -> None:
-        """Send aggregated records spread over the shards."""
+        """Send aggregated records spread over the shards; all events of one belong to its shard."""
         for _ in range(records):
             ids = [uuid.uuid4().hex for _ in range(events_each)]
-            data = aggregate([(event, json.dumps({"id": event}).encode()) for event in ids])
+            data = aggregate([(ids[0], json.dumps({"id": event}).encode()) for event in ids])
             self.client.put_record(StreamName=self.stream, PartitionKey=ids[0], Data=data)
             self.sent += ids
 
