@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 BY_COUNT = "count"
 BY_THROUGHPUT = "throughput"
+BALANCE_BY = (BY_COUNT, BY_THROUGHPUT)
+"""What workers share evenly: how many leases each holds, or how many bytes a second they give."""
 
 HYSTERESIS = 0.1
 """A move for the sake of throughput must even out more than this part of the average load: the Kinesis Client

@@ -24,7 +24,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
-from airflow_provider_coordination.sources.kinesis.shards import describe_stream
+from airflow_provider_coordination.sources.kinesis.shards import StreamDescription, describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import (
@@ -178,16 +178,13 @@ def _streams(settings: IngestSettings, client: KinesisClient, coordinator: Sourc
         partial(describe_stream, client),
         sync=partial(sync.run, settings.streams, forced=False) if interval else None,
         interval=timedelta(seconds=interval or DESCRIBE_SECONDS),
-        consumers=_consumers(settings, client),
+        register=partial(_register, client, settings.consumer_name) if settings.consumer_name else None,
     )
 
 
-def _consumers(settings: IngestSettings, client: KinesisClient) -> dict[str, str]:
-    """Return the consumer as which each stream is read by enhanced fan-out, if that is wanted."""
-    if settings.consumer_name is None:
-        return {}
-    arns = {name: describe_stream(client, name).arn for name in settings.streams}
-    return {name: ensure_consumer(client, name, arn, settings.consumer_name) for name, arn in arns.items()}
+def _register(client: KinesisClient, consumer_name: str, stream: StreamDescription) -> str:
+    """Register the consumer as which a stream is read by enhanced fan-out; return its ARN."""
+    return ensure_consumer(client, stream.name, stream.arn, consumer_name)
 
 
 def check_reachable(spark: SparkSession, root: str) -> None:

@@ -378,7 +378,7 @@ class Ingestion:
                         epoch=progress.epoch,
                         starting_hash_key=progress.starting_hash_key,
                         ending_hash_key=progress.ending_hash_key,
-                        delivered_until=(progress.landed and progress.landed[-1].read_until) or progress.owed_from,
+                        delivered_until=progress.owed_from,
                         retention_seconds=self._streams.retention_seconds(progress.stream),
                         consumer_arn=self._streams.consumer_arn(progress.stream),
                     )
@@ -407,11 +407,11 @@ class Ingestion:
                 self._unreadable.pop(row.partition_key, None)
                 if row.at_stop:
                     self._at_stop.add(row.partition_key)
-                if not row.is_batch:
-                    self._mine[row.partition_key] = row.read_until
                 if row.is_batch:
                     self._record_batch(row)
-                elif row.read_until is not None:
+                    continue
+                self._mine[row.partition_key] = row.read_until
+                if row.read_until is not None:
                     self._note_delivered_until(row.partition_key, row.read_until, after=self._renewal_interval)
             except LOST as error:
                 log.warning("what was landed is dropped: %s", error)

@@ -14,9 +14,16 @@ from pathlib import Path
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.acknowledgment import MAX_NAME_CHARACTERS, MAX_REFERENCES
-from airflow_provider_coordination.coordination.coordinator import check_lease_times
+from airflow_provider_coordination.coordination.balance import BALANCE_BY, BY_COUNT
+from airflow_provider_coordination.coordination.coordinator import (
+    DEFAULT_OWNERSHIP_TIMEOUT,
+    DEFAULT_SAFETY_MARGIN,
+    check_lease_times,
+)
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.handover import DEFAULT_HANDOVER_TIMEOUT
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS
 from airflow_provider_coordination.stores import StoreSettings
 
 MAIN = "main"
@@ -24,11 +31,6 @@ MAIN = "main"
 DEAD_LETTER = "dead_letter"
 """The sink of records that are bad."""
 MAX_SAVED_PARSE_EXCEPTIONS = 100
-
-ON_DATA_LOSS = ("fail", "reset")
-"""What becomes of a shard whose data is gone before it was read: it is parked, or read on behind the gap."""
-BALANCE_BY = ("count", "throughput")
-"""What workers share evenly: how many leases each holds, or how many bytes a second they give."""
 
 POSITIVE = (
     "workers",
@@ -128,8 +130,8 @@ class IngestSettings:
     dead_letter: str | None = None
     max_parse_exceptions: int | None = None
     max_saved_parse_exceptions: int = 0
-    ownership_timeout_seconds: float = 60.0
-    safety_margin_seconds: float = 2.0
+    ownership_timeout_seconds: float = DEFAULT_OWNERSHIP_TIMEOUT.total_seconds()
+    safety_margin_seconds: float = DEFAULT_SAFETY_MARGIN.total_seconds()
     workers: int = 1
     max_leases: int | None = None
     until_caught_up: bool = True
@@ -147,9 +149,9 @@ class IngestSettings:
     on_data_loss: str = "fail"
     filter_by_hash_range: bool = True
     consumer_name: str | None = None
-    balance_by: str = "count"
+    balance_by: str = BY_COUNT
     max_leases_to_steal: int = 1
-    handover_timeout_seconds: float = 30.0
+    handover_timeout_seconds: float = DEFAULT_HANDOVER_TIMEOUT.total_seconds()
     shard_sync_interval_seconds: float | None = 60.0
     repartition_transition_seconds: float = 0.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 Describe = Callable[[str], StreamDescription]
 """Tells what a stream is now."""
+Register = Callable[[StreamDescription], str]
+"""Registers the consumer as which a stream is read by enhanced fan-out; returns its ARN."""
 
 
 class Streams:
@@ -32,8 +34,7 @@ class Streams:
     :param describe: tells what a stream is now.
     :param sync: runs a shard sync, if nobody else does; None leaves that to others.
     :param interval: how long until the next look.
-    :param consumers: the ARN of the consumer as which each stream is read by enhanced fan-out, by the stream's name;
-        the others are polled.
+    :param register: registers the consumer of a stream; None if the streams are polled.
     :param clock: measures the interval.
     :raises CoordinationError: if a stream cannot be described.
     """
@@ -45,15 +46,16 @@ class Streams:
         *,
         sync: Callable[[], object] | None = None,
         interval: timedelta = timedelta(minutes=1),
-        consumers: Mapping[str, str] | None = None,
+        register: Register | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._describe = describe
         self._sync = sync
         self._interval_seconds = interval.total_seconds()
-        self._consumers = dict(consumers or {})
         self._clock = clock or SystemClock()
-        self._known: dict[str, StreamDescription | None] = {name: describe(name) for name in names}
+        streams = {name: describe(name) for name in names}
+        self._consumers = {name: register(stream) for name, stream in streams.items()} if register else {}
+        self._known: dict[str, StreamDescription | None] = {**streams}
         self._looked_at = self._clock.monotonic()
 
     def __str__(self) -> str:

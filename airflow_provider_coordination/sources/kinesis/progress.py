@@ -24,6 +24,8 @@ from airflow_provider_coordination.sources.kinesis.positions import (
     position_order,
 )
 
+ON_DATA_LOSS = ("fail", "reset")
+"""What becomes of a shard whose data is gone before it was read: it is parked, or read on behind the gap."""
 MAX_GAPS = 16
 """How many gaps a progress remembers, the latest ones; each was reported when it was found."""
 THROUGHPUT_SMOOTHING = 0.5

@@ -46,7 +46,7 @@ from airflow_provider_coordination.sources.kinesis.leases import (
     leases_to_create,
 )
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, parse_position
-from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, start_of_child
+from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS, ShardProgress, start_of_child
 from airflow_provider_coordination.sources.kinesis.shard_leases import ShardLease, StreamKey, leases_by_stream
 from airflow_provider_coordination.sources.kinesis.shards import (
     ShardListing,
@@ -63,7 +63,6 @@ from airflow_provider_coordination.sources.kinesis.sync_summary import (
 
 log = logging.getLogger(__name__)
 
-ON_DATA_LOSS = ("fail", "reset")
 FULL_LISTING_INTERVAL = timedelta(minutes=30)
 """How often a job lists shards although all hash keys are read: for cleanup, and to notice what is gone."""
 KEEP_COMPLETED = timedelta(hours=1)
