@@ -122,7 +122,7 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
     """Be a worker process, until killed."""
     from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
     from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
-    from airflow_provider_coordination.spark import ingestion, landing
+    from airflow_provider_coordination.spark import ingestion, landing, shard_reading
     from airflow_provider_coordination.spark.delivery import PublishLanded
     from airflow_provider_coordination.spark.settings import IngestSettings
     from airflow_provider_coordination.spark.streams import Streams
@@ -167,14 +167,13 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
         description = StreamDescription(name=STREAM, creation_epoch=EPOCH, open_shards=size.shards, retention_hours=24)
         job = ingestion.Ingestion(
             settings,
-            None,  # type: ignore[arg-type]
             coordinator_of(url, owner, size),
             PublishLanded(settings.output),
-            streams=Streams([STREAM], lambda name: description),
+            reading=partial(shard_reading.ShardReading, None, Streams([STREAM], lambda name: description)),
             stop=threading.Event(),
             observer=note,
         )
-        with patch.object(ingestion, "land", in_process), patch.object(landing, "read_shard", read):
+        with patch.object(shard_reading, "land", in_process), patch.object(landing, "read_shard", read):
             warm_up(Path(folder) / "warm", size)
             job.run()
 

@@ -50,7 +50,6 @@ from airflow_provider_coordination.spark.bad_records import (
     MAX_FAILING,
     PAYLOAD_CHARACTERS,
 )
-from airflow_provider_coordination.spark.ingestion import SETS_NAMED
 from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
 from airflow_provider_coordination.spark.metrics import (
     ENDPOINTS,
@@ -61,6 +60,7 @@ from airflow_provider_coordination.spark.metrics import (
 )
 from airflow_provider_coordination.spark.settings import MAX_SAVED_PARSE_EXCEPTIONS, IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
+from airflow_provider_coordination.spark.work import SETS_NAMED
 from airflow_provider_coordination.stores import StoreSettings
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -507,6 +507,8 @@ class AcknowledgmentSets:
 
     def _delivered(self, partition: Partition, settlement: Settlement, now: datetime) -> Partition:
         after = partition.with_progress(settlement.progress)
+        if settlement.finished and settlement.reopen_after is not None:
+            return after.recovered().closed(now + settlement.reopen_after)
         if settlement.finished:
             return after.recovered().completed(now)
         if settlement.moved and after.status is PartitionStatus.ASSIGNED:
@@ -541,7 +543,7 @@ class AcknowledgmentSets:
             str(ended.state).lower(), self.coordinator.source, ended.partition_key, ended.set_id,
             f": {ended.reason}" if ended.reason else "", what,
         )  # fmt: skip
-        if settlement is not None and settlement.finished:
+        if settlement is not None and settlement.finished and settlement.reopen_after is None:
             self.coordinator.note_completed(ended.partition_key, list(settlement.create))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Protocol
 
 from airflow_provider_coordination.coordination.partition import Partition
@@ -25,6 +26,7 @@ class Settlement:
     :param progress: its new progress.
     :param moved: whether more of it is delivered without a gap than before.
     :param finished: whether everything that it will ever hold is delivered.
+    :param reopen_after: put a finished partition aside for so long, to be read anew; None completes it.
     :param pending: the sets that its other batches still wait for.
     :param create: the partitions that follow a finished one: their first progress, by key.
     :param unchanged: other partitions that this rests on, as they were read.
@@ -33,6 +35,7 @@ class Settlement:
     progress: Progress
     moved: bool = False
     finished: bool = False
+    reopen_after: timedelta | None = None
     pending: Sequence[str] = ()
     create: Mapping[str, Progress] = field(default_factory=dict)
     unchanged: Sequence[Partition] = ()

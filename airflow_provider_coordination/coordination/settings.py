@@ -19,8 +19,8 @@ T = TypeVar("T")
 def read_settings(cls: type[T], what: str, values: object) -> T:
     """Make a settings dataclass from a JSON object.
 
-    Fields may be text, numbers, booleans, instants, other settings classes, tuples of one of these, and any of these
-    or None. Whole numbers do where fractions are wanted.
+    Fields may be text, numbers, booleans, instants, other settings classes, JSON objects, tuples of one of these, and
+    any of these or None. Whole numbers do where fractions are wanted.
 
     :param cls: the dataclass.
     :param what: what the settings are of, for errors, such as `store settings`.
@@ -59,6 +59,8 @@ def _read(wanted: Any, where: str, value: Any) -> Any:
     for choice in choices:
         if dataclasses.is_dataclass(choice) and isinstance(choice, type):
             return read_settings(choice, where, value)
+        if typing.get_origin(choice) is dict and isinstance(value, dict):
+            return value
         if typing.get_origin(choice) is tuple and isinstance(value, list):
             return tuple(_read(typing.get_args(choice)[0], where, item) for item in value)
         if choice is datetime and isinstance(value, str):
@@ -72,7 +74,7 @@ def _read(wanted: Any, where: str, value: Any) -> Any:
             return float(value)
         if isinstance(choice, type) and type(value) is choice:
             return value
-    names = " or ".join("null" if c is type(None) else NAMES.get(c, str(c)) for c in choices)
+    names = " or ".join("null" if c is type(None) else NAMES.get(typing.get_origin(c) or c, str(c)) for c in choices)
     raise ConfigurationError(f"{where} must be {names}; got {value!r}")
 
 
@@ -90,4 +92,5 @@ NAMES: dict[Any, str] = {
     float: "a number",
     bool: "true or false",
     datetime: "an instant",
+    dict: "a JSON object",
 }

@@ -9,9 +9,13 @@ from airflow_provider_coordination.coordination.batches import (
     Settlement,
     WholePartition,
 )
+from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.sources.kinesis.batches import ShardBatches, pending_sets
+from airflow_provider_coordination.sources.item_batches import ItemBatches
+from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+from airflow_provider_coordination.sources.landed import LandedProgress, pending_sets
+from airflow_provider_coordination.sources.progress import PartitionProgress
 
 
 class SourceBatches:
@@ -19,6 +23,7 @@ class SourceBatches:
 
     def __init__(self) -> None:
         self._shards = ShardBatches()
+        self._items = ItemBatches()
         self._whole = WholePartition()
 
     def set_of(self, progress: Progress, batch_id: str) -> str | None:
@@ -40,12 +45,39 @@ class SourceBatches:
     def pending(self, progress: Progress) -> list[str]:
         """Return the acknowledgment sets that a partition's batches wait for.
 
-        :raises ProgressFormatError: if the progress is not what its source writes.
+        :raises SourceError: if the progress is not what its source writes.
         """
-        if "shard_id" in progress:
-            return pending_sets(ShardProgress.from_mapping(progress))
+        landed = landed_progress(progress)
+        if landed is not None:
+            return pending_sets(landed.landed)
         waiting = self._whole.set_of(progress, "")
         return [] if waiting is None else [waiting]
 
     def _of(self, progress: Progress) -> BatchLedger:
-        return self._shards if "shard_id" in progress else self._whole
+        if "shard_id" in progress:
+            return self._shards
+        return self._items if "kind" in progress else self._whole
+
+
+def landed_progress(progress: Progress) -> LandedProgress | None:
+    """Return a partition's progress as what it is by the kind of its source; None if it lands nothing.
+
+    :raises SourceError: if the progress is not what its source writes.
+    """
+    if "shard_id" in progress:
+        return ShardProgress.from_mapping(progress)
+    return PartitionProgress.from_mapping(progress) if "kind" in progress else None
+
+
+def progress_of(partition: Partition) -> LandedProgress:
+    """Return the progress of a partition that a job works on.
+
+    :raises SourceError: if it is not what a source writes.
+    """
+    progress = landed_progress(partition.progress)
+    if progress is None:
+        raise SourceError(
+            f"partition {partition.partition_key!r}: its stored progress says nothing of a source, so no job can read "
+            "it: let a supplier of this package create partitions, or restore what was stored"
+        )
+    return progress

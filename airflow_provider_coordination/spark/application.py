@@ -38,6 +38,7 @@ from airflow_provider_coordination.spark.landing import JOB_GROUP
 from airflow_provider_coordination.spark.metrics import JobMetrics
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.shard_reading import ShardReading
 from airflow_provider_coordination.spark.sinks import ParquetSink
 from airflow_provider_coordination.spark.storage import delete_file, join, read_text, write_text
 from airflow_provider_coordination.spark.streams import Streams
@@ -155,10 +156,9 @@ def _ingest(settings: IngestSettings, observer: Observer, metrics: JobMetrics) -
         check_reachable(spark, settings.landing_root)
         job = Ingestion(
             settings,
-            spark,
             coordinator,
             delivery,
-            streams=streams,
+            reading=partial(ShardReading, spark, streams),
             stop=stop,
             bad_records=bad_records,
             observer=observer,

@@ -21,8 +21,8 @@ from airflow_provider_coordination.coordination.errors import (
     AcknowledgmentSetNotFoundError,
     PartitionNotOwnedError,
 )
-from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
-from airflow_provider_coordination.sources.kinesis.progress import LandedBatch, ShardProgress
+from airflow_provider_coordination.sources.batches import SourceBatches, progress_of
+from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
 from airflow_provider_coordination.spark.delivery import Delivery, Prepared
 from airflow_provider_coordination.spark.landing import partition_folder
 from airflow_provider_coordination.spark.settings import IngestSettings
@@ -50,7 +50,7 @@ class Deliveries:
         self._coordinator = coordinator
         self._delivery = delivery
         self._observer = observer
-        self._sets = AcknowledgmentSets(coordinator, ShardBatches())
+        self._sets = AcknowledgmentSets(coordinator, SourceBatches())
         self._timeout = timedelta(seconds=settings.acknowledgment_timeout_seconds)
         self._lock = threading.Lock()
         self._in_hand: dict[str, AcknowledgmentSet] = {}  # sinks of this job still owe references
@@ -81,7 +81,7 @@ class Deliveries:
         """Delete sets that ended long ago."""
         self._sets.purge()
 
-    def begin(self, key: str, batch: LandedBatch, progress: ShardProgress) -> AcknowledgmentSet:
+    def begin(self, key: str, batch: LandedBatch, progress: LandedProgress) -> AcknowledgmentSet:
         """Record a batch, or begin to deliver it anew, with its set.
 
         A batch without records owes nothing: it is acknowledged at once.
@@ -104,14 +104,14 @@ class Deliveries:
             self._in_hand[made.set_id] = made
         return made
 
-    def next_of(self, progress: ShardProgress) -> LandedBatch | None:
+    def next_of(self, progress: LandedProgress) -> LandedBatch | None:
         """Return the first batch of a partition that this job has to deliver; None if there is none."""
         return next((batch for batch in progress.landed if self._is_mine(batch)), None)
 
-    def may_land(self, progress: ShardProgress) -> bool:
+    def may_land(self, progress: LandedProgress) -> bool:
         """Tell whether a partition may be read further: nothing is left to deliver, and not too much is pending."""
         return (
-            not progress.end_of_shard
+            not progress.is_ended
             and self.next_of(progress) is None
             and len(progress.landed) < self._settings.max_pending_batches
         )
@@ -150,7 +150,7 @@ class Deliveries:
 
         :raises PartitionNotOwnedError: if the lease is lost.
         """
-        progress = ShardProgress.from_mapping(self._coordinator.leased(key).progress)
+        progress = progress_of(self._coordinator.leased(key))
         noted = progress.batch(batch.batch_id)
         if noted is None or noted.acknowledgment_set is None:
             return False
@@ -171,14 +171,14 @@ class Deliveries:
             return not ended.is_pending
         return False
 
-    def waits_until(self, progress: ShardProgress) -> datetime | None:
+    def waits_until(self, progress: LandedProgress) -> datetime | None:
         """Return until when a partition waits for others alone; None if there is work left, or nothing to wait for."""
         waiting = [batch.acknowledgment_set for batch in progress.landed if not batch.acknowledged]
         if not waiting or self.next_of(progress) is not None:
             return None
         return max(self._handed_on[set_id].expires_at for set_id in waiting if set_id is not None)
 
-    def pending_of(self, progress: ShardProgress) -> list[str]:
+    def pending_of(self, progress: LandedProgress) -> list[str]:
         """Return the sets of a partition that only others still owe references to."""
         return [b.acknowledgment_set for b in progress.landed if b.acknowledgment_set in self._handed_on]
 
@@ -208,6 +208,6 @@ class Deliveries:
             self._sets.cancel(known.set_id, "the sinks of the job have changed")
             known = None
         if known is None or not known.is_pending:
-            return self.begin(key, batch, ShardProgress.from_mapping(self._coordinator.leased(key).progress))
+            return self.begin(key, batch, progress_of(self._coordinator.leased(key)))
         self._in_hand[known.set_id] = known
         return known

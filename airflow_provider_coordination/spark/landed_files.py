@@ -8,7 +8,7 @@ from collections.abc import Collection
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
-from airflow_provider_coordination.sources.kinesis.progress import LandedBatch
+from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.delivery import sweep
 from airflow_provider_coordination.spark.landing import partition_folder
 from airflow_provider_coordination.spark.storage import delete_file, delete_folder, folders_in, join

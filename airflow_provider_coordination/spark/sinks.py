@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_provider_coordination.sources.kinesis.progress import LandedBatch
+from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.delivery import DeliveryError, dataset_file
 from airflow_provider_coordination.spark.storage import (
     delete_file,

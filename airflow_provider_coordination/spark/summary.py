@@ -22,6 +22,7 @@ class Summary:
     :param saved_parse_exceptions: the latest of them, as many as it was told to save.
     :param completed: partitions it finished.
     :param lost: partitions whose lease it lost; others go on with them.
+    :param closed: partitions it finished for now; they are put aside, to be read again later.
     :param handed_over: partitions that it handed over to other workers that asked for them.
     :param failed: why, for each partition that failed and did not get further afterwards in this job.
     :param resting: partitions that rest after failures, or are parked, at its end: it left them alone.
@@ -45,6 +46,7 @@ class Summary:
     saved_parse_exceptions: list[dict[str, Any]] = field(default_factory=list)
     completed: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
     handed_over: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     resting: list[str] = field(default_factory=list)

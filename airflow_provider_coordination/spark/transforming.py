@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.kinesis.progress import LandedBatch
+from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.bad_records import (
     BAD_SCHEMA,
     DEAD_LETTER_SCHEMA,

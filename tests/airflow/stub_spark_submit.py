@@ -67,7 +67,8 @@ def deliver(coordinator: SourceCoordinator, settings: dict[str, Any], payloads: 
 
     from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
     from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
-    from airflow_provider_coordination.sources.kinesis.progress import LandedBatch, ShardProgress, batch_id
+    from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, batch_id
+    from airflow_provider_coordination.sources.landed import LandedBatch
 
     sets, timeout = AcknowledgmentSets(coordinator, ShardBatches()), timedelta(seconds=3600)
     for partition in coordinator.acquire(100):
@@ -82,7 +83,7 @@ def deliver(coordinator: SourceCoordinator, settings: dict[str, Any], payloads: 
                     file="landed.parquet",
                     records=len(payloads),
                     bytes=0,
-                    end_of_shard=False,
+                    is_last=False,
                     read_until=datetime.now(UTC),
                     fencing_token=1,
                 )

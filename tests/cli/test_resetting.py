@@ -11,8 +11,9 @@ import pytest
 
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
-from airflow_provider_coordination.sources.kinesis.progress import Gap, LandedBatch, ShardProgress
+from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
+from airflow_provider_coordination.sources.landed import LandedBatch
 from tests.cli.conftest import Clicks, Shell
 
 SHARD = "clicks:1767268800:shardId-000000000007"
@@ -31,7 +32,7 @@ PROGRESS = ShardProgress(
             file="f",
             records=1,
             bytes=1,
-            end_of_shard=True,
+            is_last=True,
             read_until=None,
             fencing_token=3,
         ),

@@ -216,7 +216,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         end = min(LAST_POSITION, length + (int(start) if start.isdigit() else 0))
         ends = end == LAST_POSITION
         children = (a_child("merged", "left", "right"),) if ends and key != MERGED else ()
-        batch = a_batch(start, str(end), batch_id=f"{start}-{end}", end_of_shard=ends)
+        batch = a_batch(start, str(end), batch_id=f"{start}-{end}", is_last=ends)
         landed = progress.landing(batch, children)
         self.begin(actor, key, batch.batch_id, handles, timeout, complete, landed, trouble)
 

@@ -32,7 +32,7 @@ from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consume
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
 from airflow_provider_coordination.sources.kinesis.pacing import Patience
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
-from airflow_provider_coordination.sources.kinesis.progress import LandedBatch, ShardProgress
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.reader import (
     KinesisRecord,
     ShardPage,
@@ -41,6 +41,7 @@ from airflow_provider_coordination.sources.kinesis.reader import (
 )
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.sources.kinesis.sync import sync_shards
+from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land_shard
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.batches import begin_delivery
@@ -218,7 +219,7 @@ def whole_shard(pages: list[ShardPage]) -> LandedBatch:
         file="",
         records=len(records),
         bytes=0,
-        end_of_shard=pages[-1].end_of_shard,
+        is_last=pages[-1].end_of_shard,
         read_until=pages[-1].read_at,
         fencing_token=1,
     )

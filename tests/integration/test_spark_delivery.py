@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
-from airflow_provider_coordination.sources.kinesis.progress import LandedBatch
 from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord
+from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.application import SPARK_CONF
 from airflow_provider_coordination.spark.bad_records import DEAD_LETTER_SCHEMA, BadRecords
 from airflow_provider_coordination.spark.delivery import DeliveryError, Prepared, Transform

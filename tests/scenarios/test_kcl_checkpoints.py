@@ -36,7 +36,7 @@ class Worker:
     def land(self, start: str, end: str, *handles: str, ends: bool = False) -> str:
         """Land a batch and begin its delivery; return the set that it waits for."""
         children = (a_child("child", "shard"),) if ends else ()
-        landed = a_batch(start, end, end_of_shard=ends)
+        landed = a_batch(start, end, is_last=ends)
         return begin_delivery(self.owner, SHARD, landed, handles, children=children).set_id
 
     def deliver_again(self, batch_id: str) -> str:

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.kinesis.progress import LandedBatch
+from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.delivery import (
     MAIN,
     PublishLanded,
@@ -37,7 +37,7 @@ def a_batch(file: str) -> LandedBatch:
         file=file,
         records=1,
         bytes=1,
-        end_of_shard=False,
+        is_last=False,
         read_until=None,
         fencing_token=1,
     )

@@ -20,7 +20,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.coordination.store import Acquisition
 from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError, KinesisUnavailableError
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
-from airflow_provider_coordination.sources.kinesis.progress import LandedBatch
+from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark import ingestion
 from airflow_provider_coordination.spark.delivery import DeliveryError, Prepared, PublishLanded
 from airflow_provider_coordination.stores.in_memory import InMemoryStore

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_coordination.sources.kinesis.progress import LandedBatch
+from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.sinks import SPARK_WROTE_ALL, ParquetSink
 
@@ -19,7 +19,7 @@ BATCH = LandedBatch(
     file="/landing/5.1.ab.parquet",
     records=1,
     bytes=1,
-    end_of_shard=False,
+    is_last=False,
     read_until=None,
     fencing_token=1,
 )

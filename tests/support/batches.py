@@ -12,7 +12,8 @@ from airflow_provider_coordination.coordination.acknowledgment_sets import Ackno
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard, LandedBatch, ShardProgress
+from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress
+from airflow_provider_coordination.sources.landed import LandedBatch
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -27,7 +28,7 @@ def a_batch(start: str, end: str, **changes: Any) -> LandedBatch:
         file=f"{end}.parquet",
         records=10,
         bytes=100,
-        end_of_shard=False,
+        is_last=False,
         read_until=NOON,
         fencing_token=3,
     )
@@ -50,7 +51,7 @@ def a_shard(name: str) -> ShardProgress:
 def an_end(progress: ShardProgress, batch_id: str = "end") -> LandedBatch:
     """The batch that says that a shard has no record after what was read of it."""
     at = progress.landed_position
-    return a_batch(at, at, batch_id=batch_id, file="", records=0, bytes=0, end_of_shard=True)
+    return a_batch(at, at, batch_id=batch_id, file="", records=0, bytes=0, is_last=True)
 
 
 def begin_delivery(

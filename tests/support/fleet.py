@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,12 +24,13 @@ from airflow_provider_coordination.sources.kinesis.positions import parse_positi
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress
 from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
-from airflow_provider_coordination.spark import ingestion, landing
+from airflow_provider_coordination.spark import landing, shard_reading
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery, PublishLanded
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land_shard
 from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.shard_reading import ShardReading
 from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
@@ -209,10 +211,9 @@ class Fleet:
 
         job = Ingestion(
             job_settings,
-            None,  # type: ignore[arg-type]
             self.coordinator(job_settings.owner, store),
             delivery or PublishLanded(job_settings.output, keep=bool(job_settings.downstream)),
-            streams=Streams([STREAM.name], lambda name: STREAM),
+            reading=partial(ShardReading, None, Streams([STREAM.name], lambda name: STREAM)),
             stop=stop or threading.Event(),
             bad_records=bad_records,
             observer=dying,
@@ -231,7 +232,7 @@ class Fleet:
             return [land_shard(None, options, plan) for plan in plans]
 
         with ExitStack() as stack:
-            stack.enter_context(patch.object(ingestion, "land", in_process))
+            stack.enter_context(patch.object(shard_reading, "land", in_process))
             stack.enter_context(patch.object(landing, "read_shard", self.stream.read))
             yield
 

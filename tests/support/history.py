@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,14 +24,16 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric, MetricTotals
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key, partition_key
-from airflow_provider_coordination.sources.kinesis.progress import LandedBatch, ShardProgress
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
-from airflow_provider_coordination.spark import ingestion
+from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.spark import shard_reading
 from airflow_provider_coordination.spark.delivery import PublishLanded
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land_shard
 from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.shard_reading import ShardReading
 from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
@@ -239,10 +242,9 @@ class History:
         worker: Worker
         job = Ingestion(
             settings,
-            None,  # type: ignore[arg-type]
             coordinator,
             PublishInOrder(str(self.folder), self.sink),
-            streams=streams,
+            reading=partial(ShardReading, None, streams),
             stop=Waiting(self.clock),
             observer=lambda phase: worker.passes(phase),
             clock=self.clock,
@@ -279,7 +281,7 @@ class History:
         def land(spark: object, plans: Sequence[ReadPlan], options: LandingOptions) -> list[Landed]:
             return [land_shard(self.client, options, plan, clock=self.clock, sleep=self.clock.sleep) for plan in plans]
 
-        with patch.object(ingestion, "land", land):
+        with patch.object(shard_reading, "land", land):
             yield
 
     def settle(self) -> None:

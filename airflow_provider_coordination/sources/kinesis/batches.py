@@ -21,6 +21,7 @@ from airflow_provider_coordination.sources.kinesis.progress import (
     ShardProgress,
     start_of_child,
 )
+from airflow_provider_coordination.sources.landed import pending_sets
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class ShardBatches:
             progress=after.to_mapping(),
             moved=len(after.landed) < len(before.landed),
             finished=finished,
-            pending=pending_sets(after),
+            pending=pending_sets(after.landed),
             create={
                 sibling_key(partition.partition_key, child.shard_id): _first(before, after, child, parents)
                 for child in ready
@@ -62,12 +63,7 @@ class ShardBatches:
     def undelivered(self, partition: Partition, batch_id: str) -> Settlement:
         """See `BatchLedger.undelivered`."""
         after = ShardProgress.from_mapping(partition.progress).rejected(batch_id)
-        return Settlement(progress=after.to_mapping(), pending=pending_sets(after))
-
-
-def pending_sets(progress: ShardProgress) -> list[str]:
-    """Return the acknowledgment sets that a shard's batches wait for."""
-    return [batch.acknowledgment_set for batch in progress.landed if batch.acknowledgment_set is not None]
+        return Settlement(progress=after.to_mapping(), pending=pending_sets(after.landed))
 
 
 def _first(

@@ -23,6 +23,7 @@ from airflow_provider_coordination.sources.kinesis.positions import (
     parse_position,
     position_order,
 )
+from airflow_provider_coordination.sources.landed import LandedBatch, batch_named, passed, with_batch
 
 ON_DATA_LOSS = ("fail", "reset")
 """What becomes of a shard whose data is gone before it was read: it is parked, or read on behind the gap."""
@@ -72,47 +73,6 @@ class ShardRange(Protocol):
     def ending_hash_key(self) -> str:
         """The last one."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class LandedBatch:
-    """A range of a shard that was written to a file and is fixed.
-
-    :param batch_id: as `batch_id` names it.
-    :param start: the position before its first record.
-    :param end: the position of its last record; the same as `start` when the shard ended without further
-        records.
-    :param file: its path, relative to the landing root; empty when there was nothing to write.
-    :param records: how many user records it holds.
-    :param bytes: how many bytes of user data.
-    :param end_of_shard: whether the shard has no record after it.
-    :param read_until: an instant (aware): every record that had arrived by then, up to here, is in this
-        batch or before.
-    :param fencing_token: of the lease under which it was written.
-    :param last_arrival: when its last record arrived (aware); None if it holds none.
-    :param acknowledgment_set: the set that it waits for, once its delivery has begun.
-    :param acknowledged: whether it is delivered, and only waits for batches before it.
-    :param redeliver: whether an earlier delivery of it was rejected, so that what lies in a sink is replaced.
-    :raises ValueError: if it ends before it starts, or is a position that cannot be.
-    """
-
-    batch_id: str
-    start: str
-    end: str
-    file: str
-    records: int
-    bytes: int
-    end_of_shard: bool
-    read_until: datetime | None
-    fencing_token: int
-    last_arrival: datetime | None = None
-    acknowledgment_set: str | None = None
-    acknowledged: bool = False
-    redeliver: bool = False
-
-    def __post_init__(self) -> None:
-        if position_order(self.end) < position_order(self.start):
-            raise ValueError(f"batch '{self.batch_id}' ends at {self.end}, before its start {self.start}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +138,7 @@ class ShardProgress:
     :param throughput: how many bytes of user data it gives a second, smoothed; None while nothing is known.
     :param owed_since: what arrived at this instant (aware) or later has to be read, and is lost if it is gone before;
         what arrived earlier is read if it is still there. None where `delivered_until` says it.
-    :raises ValueError: if the checkpoint is no position.
+    :raises ValueError: if the checkpoint is no position, or a batch ends before it starts.
     """
 
     stream: str
@@ -198,6 +158,9 @@ class ShardProgress:
 
     def __post_init__(self) -> None:
         position_order(self.checkpoint)
+        for batch in self.landed:
+            if position_order(batch.end) < position_order(batch.start):
+                raise ValueError(f"batch '{batch.batch_id}' ends at {batch.end}, before its start {batch.start}")
 
     @property
     def landed_position(self) -> str:
@@ -209,6 +172,11 @@ class ShardProgress:
         """From when on nothing may be missing of what is not landed yet; None if that is not known."""
         landed = (batch.read_until for batch in reversed(self.landed))
         return next(filter(None, landed), None) or self.delivered_until or self.owed_since
+
+    @property
+    def is_ended(self) -> bool:
+        """See `LandedProgress.is_ended`."""
+        return self.end_of_shard
 
     @property
     def is_finished(self) -> bool:
@@ -229,15 +197,15 @@ class ShardProgress:
                 f"shard '{self.shard_id}': batch '{batch.batch_id}' starts at {batch.start},"
                 f" but what is landed ends at {self.landed_position}"
             )
-        if children and not batch.end_of_shard:
+        if children and not batch.is_last:
             raise ValueError(
                 f"shard '{self.shard_id}': batch '{batch.batch_id}' has children but does not end the shard"
             )
-        return replace(self, landed=(*self.landed, batch), children=children, end_of_shard=batch.end_of_shard)
+        return replace(self, landed=(*self.landed, batch), children=children, end_of_shard=batch.is_last)
 
     def batch(self, batch_id: str) -> LandedBatch | None:
         """Return a batch that is landed and not passed by the checkpoint; None if there is none of this name."""
-        return next((batch for batch in self.landed if batch.batch_id == batch_id), None)
+        return batch_named(self.landed, batch_id)
 
     def in_delivery(self, batch_id: str, set_id: str) -> ShardProgress:
         """Return it with a batch waiting for this acknowledgment set.
@@ -252,11 +220,13 @@ class ShardProgress:
         :raises ValueError: if no such batch is landed, or it is acknowledged.
         """
         marked = self._with(batch_id, acknowledgment_set=None, acknowledged=True)
-        checkpoint, delivered_until, left = marked.checkpoint, marked.delivered_until, list(marked.landed)
-        while left and left[0].acknowledged:
-            batch = left.pop(0)
-            checkpoint, delivered_until = batch.end, batch.read_until or delivered_until
-        return replace(marked, checkpoint=checkpoint, landed=tuple(left), delivered_until=delivered_until)
+        delivered, left = passed(marked.landed)
+        return replace(
+            marked,
+            checkpoint=delivered[-1].end if delivered else marked.checkpoint,
+            landed=left,
+            delivered_until=next((b.read_until for b in reversed(delivered) if b.read_until), marked.delivered_until),
+        )
 
     def rejected(self, batch_id: str) -> ShardProgress:
         """Return it with a batch that has to be delivered again, from its file.
@@ -266,12 +236,7 @@ class ShardProgress:
         return self._with(batch_id, acknowledgment_set=None, redeliver=True)
 
     def _with(self, batch_id: str, **changes: Any) -> ShardProgress:
-        batch = self.batch(batch_id)
-        if batch is None or batch.acknowledged:
-            known = ", ".join(repr(b.batch_id) for b in self.landed if not b.acknowledged) or "none"
-            raise ValueError(f"shard '{self.shard_id}': batch '{batch_id}' is not to be delivered; to deliver: {known}")
-        landed = tuple(replace(b, **changes) if b.batch_id == batch_id else b for b in self.landed)
-        return replace(self, landed=landed)
+        return replace(self, landed=with_batch(self.landed, f"shard '{self.shard_id}'", batch_id, **changes))
 
     def restarted(
         self,

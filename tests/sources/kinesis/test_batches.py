@@ -111,7 +111,7 @@ def test_children_are_of_the_epoch_of_their_parent_and_keep_its_instant_if_it_he
     a = holding(InMemoryStore(), "p")
     reset(a, "p", at_timestamp(LONG_AGO), epoch=7)
     if records:
-        last = a_batch(at_timestamp(LONG_AGO), "5", end_of_shard=True)
+        last = a_batch(at_timestamp(LONG_AGO), "5", is_last=True)
         begin_delivery(a, key("p"), last, children=(a_child("c", "p"),))
     else:
         end_shard(a, key("p"), a_child("c", "p"))

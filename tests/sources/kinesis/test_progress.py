@@ -131,7 +131,7 @@ def test_a_batch_that_does_not_say_until_when_keeps_what_is_known() -> None:
 
 
 def test_a_shard_is_finished_when_its_end_is_delivered() -> None:
-    ended = FRESH.landing(batch(TRIM_HORIZON, "5", end_of_shard=True), (CHILD,))
+    ended = FRESH.landing(batch(TRIM_HORIZON, "5", is_last=True), (CHILD,))
 
     assert not ended.is_finished
     assert ended.acknowledged("batch-to-5").is_finished
@@ -139,20 +139,20 @@ def test_a_shard_is_finished_when_its_end_is_delivered() -> None:
 
 
 def test_a_shard_whose_end_is_delivered_before_what_comes_before_is_not_finished() -> None:
-    ended = FRESH.landing(batch(TRIM_HORIZON, "5")).landing(batch("5", "9", end_of_shard=True), (CHILD,))
+    ended = FRESH.landing(batch(TRIM_HORIZON, "5")).landing(batch("5", "9", is_last=True), (CHILD,))
 
     assert not ended.acknowledged("batch-to-9").is_finished
     assert ended.acknowledged("batch-to-9").acknowledged("batch-to-5").is_finished
 
 
 def test_a_shard_that_ended_empty_is_finished_by_a_batch_without_records() -> None:
-    end = batch(TRIM_HORIZON, TRIM_HORIZON, records=0, bytes=0, file="", end_of_shard=True, batch_id="end")
+    end = batch(TRIM_HORIZON, TRIM_HORIZON, records=0, bytes=0, file="", is_last=True, batch_id="end")
 
     assert FRESH.landing(end).acknowledged("end").is_finished
 
 
 def test_nothing_lands_after_the_end_of_a_shard() -> None:
-    ended = FRESH.landing(batch(TRIM_HORIZON, "5", end_of_shard=True))
+    ended = FRESH.landing(batch(TRIM_HORIZON, "5", is_last=True))
 
     with pytest.raises(ValueError, match="after the end of the shard"):
         ended.landing(batch("5", "9"))
@@ -165,7 +165,7 @@ def test_children_come_with_the_end_of_a_shard_only() -> None:
 
 def test_a_batch_cannot_end_before_it_starts() -> None:
     with pytest.raises(ValueError, match="ends at 9, before its start 10"):
-        batch("10", "9")
+        replace(FRESH, landed=(batch("10", "9"),))
 
 
 ACTS = [ShardProgress.acknowledged, ShardProgress.rejected, in_delivery]
@@ -191,9 +191,7 @@ def test_progress_survives_being_stored_as_json(
             batch(progress.landed_position, str(position), read_until=read_until, batch_id=name)
         )
     if ends:
-        progress = progress.landing(
-            batch(progress.landed_position, progress.landed_position, end_of_shard=True), (CHILD,)
-        )
+        progress = progress.landing(batch(progress.landed_position, progress.landed_position, is_last=True), (CHILD,))
     for landed, act in zip(progress.landed, acts, strict=False):
         progress = act(progress, landed.batch_id)
 

@@ -1,0 +1,212 @@
+"""What a partition of items remembers: what there is to read, how far it is delivered, and what is landed meanwhile.
+
+The sources beside Kinesis cut their data into items: an object, a table's range, a segment, a slice. A partition holds
+one or several. The supplier that creates it says which; after that the partition's progress is the only ledger. A batch
+is fixed once it is in here: whoever owns the partition next delivers exactly the file it names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.sources.landed import LandedBatch, batch_named, passed, with_batch
+
+START = ""
+"""The position before everything."""
+
+
+class PartitionFormatError(SourceError):
+    """A stored progress is not that of a partition of items, or was written by a newer version of this package."""
+
+
+def item_batch_id(kind: str, source_identifier: str, partition_key: str, start: str, end: str, epoch: int) -> str:
+    """Return the name of a batch: the same for the same range of the same partition, whoever lands it and when.
+
+    :param kind: the kind of source, with which the name begins.
+    :param source_identifier: the source's identifier, prefix included.
+    :param partition_key: the partition.
+    :param start: the position before the batch.
+    :param end: the position at its end.
+    :param epoch: of the partition's progress: what is read again because a person, or an interval, said so is another
+        batch.
+    """
+    identity = "\n".join((source_identifier, partition_key, start, end, str(epoch))).encode()
+    return f"{kind}-{hashlib.sha256(identity).hexdigest()[:24]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedItem:
+    """An item that could not be read, while others of its partition could: it becomes a partition of its own.
+
+    :param item: its place in the partition's items, from 0.
+    :param reason: what went wrong.
+    """
+
+    item: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionProgress:
+    """The progress of a partition of items.
+
+    :param kind: the kind of source, such as `s3`; also what tells this progress from others.
+    :param items: what there is to read, in order, as the source's reader understands it; JSON objects.
+    :param checkpoint: the position up to which everything is delivered; see `ItemPosition`.
+    :param landed: what is landed after the checkpoint, in order.
+    :param is_ended: whether everything is landed.
+    :param failed: the items that could not be read.
+    :param epoch: how often the partition began anew; part of the names of its batches.
+    :param reread_seconds: read everything again so long after it is delivered; None for never.
+    :param reads_left: how often it is read after this; None for no end. Only with `reread_seconds`.
+    """
+
+    kind: str
+    items: tuple[dict[str, Any], ...]
+    checkpoint: str = START
+    landed: tuple[LandedBatch, ...] = ()
+    is_ended: bool = False
+    failed: tuple[FailedItem, ...] = ()
+    epoch: int = 0
+    reread_seconds: float | None = None
+    reads_left: int | None = None
+
+    @property
+    def landed_position(self) -> str:
+        """The position up to which everything is landed, delivered or not: reading goes on after it."""
+        return self.landed[-1].end if self.landed else self.checkpoint
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything is delivered."""
+        return self.is_ended and not self.landed
+
+    @property
+    def will_be_reread(self) -> bool:
+        """Whether it begins anew once it is finished."""
+        return self.reread_seconds is not None and self.reads_left != 0
+
+    def landing(self, batch: LandedBatch, failed: tuple[FailedItem, ...] = ()) -> PartitionProgress:
+        """Return it with one more landed batch.
+
+        :param batch: starts where the landed ones end.
+        :param failed: the items in its range that could not be read.
+        :raises ValueError: if the batch does not continue what is landed.
+        """
+        if self.is_ended:
+            raise ValueError(f"batch '{batch.batch_id}' comes after the end of its partition")
+        if batch.start != self.landed_position:
+            raise ValueError(
+                f"batch '{batch.batch_id}' starts at {batch.start!r}, but what is landed ends at "
+                f"{self.landed_position!r}"
+            )
+        return replace(self, landed=(*self.landed, batch), failed=(*self.failed, *failed), is_ended=batch.is_last)
+
+    def batch(self, batch_id: str) -> LandedBatch | None:
+        """See `LandedProgress.batch`."""
+        return batch_named(self.landed, batch_id)
+
+    def in_delivery(self, batch_id: str, set_id: str) -> PartitionProgress:
+        """See `LandedProgress.in_delivery`."""
+        return self._with(batch_id, acknowledgment_set=set_id)
+
+    def acknowledged(self, batch_id: str) -> PartitionProgress:
+        """Return it with a batch delivered, and the checkpoint at the end of all that is without a gap.
+
+        :raises ValueError: if no such batch is landed, or it is acknowledged.
+        """
+        marked = self._with(batch_id, acknowledgment_set=None, acknowledged=True)
+        delivered, left = passed(marked.landed)
+        return replace(marked, checkpoint=delivered[-1].end if delivered else marked.checkpoint, landed=left)
+
+    def rejected(self, batch_id: str) -> PartitionProgress:
+        """Return it with a batch that has to be delivered again, from its file.
+
+        :raises ValueError: if no such batch is landed, or it is acknowledged.
+        """
+        return self._with(batch_id, acknowledgment_set=None, redeliver=True)
+
+    def anew(self) -> PartitionProgress:
+        """Return it as if nothing was read yet, in a new epoch: what is read again makes other batches."""
+        return replace(
+            self,
+            checkpoint=START,
+            landed=(),
+            is_ended=False,
+            failed=(),
+            epoch=self.epoch + 1,
+            reads_left=None if self.reads_left is None else self.reads_left - 1,
+        )
+
+    def split(self) -> dict[int, PartitionProgress]:
+        """Return the first progress of the partitions that the failed items become, by their place."""
+        return {
+            failed.item: PartitionProgress(kind=self.kind, items=(self.items[failed.item],), epoch=self.epoch)
+            for failed in self.failed
+        }
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it as a JSON object, the form in which a partition stores it."""
+        return write_settings(self)
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> PartitionProgress:
+        """Return the progress that a partition stores.
+
+        A field that this version does not know is refused rather than dropped: it may change what the others mean.
+
+        :raises PartitionFormatError: if the JSON object is not the progress of a partition of items.
+        """
+        try:
+            return read_settings(cls, "stored progress", mapping)
+        except (ConfigurationError, ValueError) as error:
+            raise PartitionFormatError(
+                f"stored progress: {error}; it was written by hand, by another system or by a newer version of this "
+                "package: restore it, or upgrade"
+            ) from error
+
+    def _with(self, batch_id: str, **changes: Any) -> PartitionProgress:
+        return replace(self, landed=with_batch(self.landed, "partition", batch_id, **changes))
+
+
+def split_key(partition_key: str, item: int) -> str:
+    """Return the key of the partition that a failed item becomes."""
+    return f"{partition_key}#{item}"
+
+
+@dataclass(frozen=True, order=True)
+class ItemPosition:
+    """A position in a partition of items: everything before it is read.
+
+    As text it is `<item>` or `<item>:<position within the item>`, and nothing at the start.
+
+    :param item: the place of the item that is read next, from 0.
+    :param within: how far into that item, as its reader says; empty for its beginning.
+    """
+
+    item: int = 0
+    within: str = ""
+
+    def __str__(self) -> str:
+        """Write it down."""
+        if not self.item and not self.within:
+            return START
+        return f"{self.item}:{self.within}" if self.within else str(self.item)
+
+    @classmethod
+    def parse(cls, position: str) -> ItemPosition:
+        """Read it.
+
+        :raises PartitionFormatError: if it is no position.
+        """
+        item, _, within = position.partition(":")
+        if not item and not within:
+            return cls()
+        if not item.isdigit():
+            raise PartitionFormatError(f"position {position!r} is not '<item>' or '<item>:<position within it>'")
+        return cls(int(item), within)

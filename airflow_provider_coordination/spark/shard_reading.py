@@ -1,0 +1,314 @@
+"""Reading Kinesis shards in rounds: streams are looked after, parents come before children, losses are reported."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from airflow_provider_coordination.coordination.leases import LOST
+from airflow_provider_coordination.coordination.metrics import CoordinationMetric
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.kinesis.cleanup import ended, gap_after, with_loss
+from airflow_provider_coordination.sources.kinesis.errors import StreamGoneError
+from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key, sibling_key
+from airflow_provider_coordination.sources.kinesis.positions import is_sequence_number
+from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
+from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land
+from airflow_provider_coordination.spark.reading import RoundRead
+from airflow_provider_coordination.spark.streams import Streams
+from airflow_provider_coordination.spark.work import Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+UNREADABLE_ROUNDS = 5
+PARENT_POLL = timedelta(seconds=10)
+"""How often a child whose parent is not finished is looked at, as in the Kinesis Client Library."""
+
+
+class ShardReading:
+    """How a job reads shards; a `Reading`.
+
+    :param spark: the session.
+    :param streams: the streams that it reads; the shards of others are left alone.
+    :param work: what the job has at work.
+    """
+
+    def __init__(self, spark: SparkSession, streams: Streams, work: Work) -> None:
+        settings = work.settings
+        self._spark = spark
+        self._streams = streams
+        self._work = work
+        self._coordinator = work.coordinator
+        self._clock = work.clock
+        self._on_data_loss = settings.on_data_loss
+        self._landing = LandingOptions(
+            kinesis=settings.kinesis,
+            root=settings.landing_root,
+            seconds=settings.round_seconds,
+            max_bytes=settings.max_batch_bytes,
+            shards_per_slot=settings.shards_per_slot,
+            filter_by_hash_range=settings.filter_by_hash_range,
+            on_data_loss=settings.on_data_loss,
+            stop_at=settings.stop_at,
+        )
+        self._settling_time = timedelta(seconds=settings.repartition_transition_seconds)
+        self._at_stop: set[str] = set()
+        self._unreadable: dict[str, int] = {}
+        self._measured_at: dict[str, float] = {}  # when the throughput of each was last measured
+        self._gone: dict[str, str] = {}  # why, of shards whose stream is not there any more
+        self._settling: dict[str, datetime] = {}  # children put back until their resharding has settled
+
+    @property
+    def at_stop(self) -> set[str]:
+        """See `Reading.at_stop`."""
+        return self._at_stop
+
+    @property
+    def expects_more(self) -> bool:
+        """See `Reading.expects_more`: a resharding may be left to settle."""
+        return any(until > self._clock.now() - PARENT_POLL for until in self._settling.values())
+
+    # Streams
+
+    def look_after(self) -> None:
+        """Look after the streams' shards, and put down those whose stream is not there any more."""
+        self._at_stop.intersection_update(self._work.read_until)
+        for known in (self._unreadable, self._measured_at):
+            for key in known.keys() - self._work.read_until.keys():
+                del known[key]
+        if self._streams.look_after():
+            for key, progress in list(self._shards()):
+                self._check_stream(key, progress)
+
+    def _check_stream(self, key: str, progress: ShardProgress) -> None:
+        """Check that the shard's stream is there; what is landed of one that is gone is delivered all the same.
+
+        :raises SourceError: if the job does not read its stream.
+        """
+        try:
+            self._streams.check(key, progress)
+            self._gone.pop(key, None)
+        except StreamGoneError as error:
+            if not progress.end_of_shard:
+                self._gone[key] = str(error)
+
+    def end_round(self) -> None:
+        """Report what shards held that are gone with their stream, once what is landed of them is delivered."""
+        for key, reason in list(self._gone.items()):
+            with suppress(*LOST):
+                progress = self._progress(key)
+                if not progress.landed:
+                    gap = gap_after(progress, reason, until=None, found_at=self._clock.now())
+                    self._report_loss(key, progress, gap)
+                    if self._on_data_loss == "reset":
+                        self._coordinator.complete(key, ended(with_loss(progress, gap)).to_mapping())
+                    else:
+                        self._work.park(key, reason, with_loss(progress, gap).to_mapping())
+            if key not in self._coordinator.held:
+                self._gone.pop(key, None)
+
+    # Beginning
+
+    def may_begin(self, partition: Partition) -> bool:
+        """See `Reading.may_begin`: a child has to wait for its parents."""
+        progress = ShardProgress.from_mapping(partition.progress)
+        self._check_stream(partition.partition_key, progress)
+        return not self._has_to_wait(partition, progress)
+
+    def _has_to_wait(self, partition: Partition, progress: ShardProgress) -> bool:
+        """Tell whether a child that nothing was read from has to wait, and put it back if so.
+
+        A child is created when its parents are done, but an imported one may be there before; and a resharding may be
+        left to settle first.
+        """
+        if is_sequence_number(progress.landed_position):
+            return False
+        key, now = partition.partition_key, self._clock.now()
+        parents = [self._coordinator.get(sibling_key(key, parent)) for parent in progress.parent_shard_ids]
+        until = max(
+            (p.priority + self._settling_time for p in parents if p and p.status is PartitionStatus.COMPLETED),
+            default=now,
+        )
+        if self._settling_time and until > now:
+            self._settling[key] = until
+        elif any(parent and parent.status is not PartitionStatus.COMPLETED for parent in parents):
+            log.info("partition %s waits for its parents", key)
+            until = now + PARENT_POLL
+        else:
+            self._settling.pop(key, None)
+            return False
+        with suppress(*LOST):
+            self._coordinator.give_up(key, after=until - now)
+        return True
+
+    # Land and record
+
+    def land(self) -> list[Landed]:
+        """See `Reading.land`."""
+        plans = [
+            ReadPlan(
+                source_identifier=self._coordinator.source_identifier,
+                partition_key=key,
+                fencing_token=self._coordinator.fencing_token(key),
+                stream=progress.stream,
+                shard_id=progress.shard_id,
+                start=progress.landed_position,
+                epoch=progress.epoch,
+                starting_hash_key=progress.starting_hash_key,
+                ending_hash_key=progress.ending_hash_key,
+                delivered_until=progress.owed_from,
+                retention_seconds=self._streams.retention_seconds(progress.stream),
+                consumer_arn=self._streams.consumer_arn(progress.stream),
+            )
+            for key, progress in self._shards()
+            if key not in self._at_stop and key not in self._gone and self._work.deliveries.may_land(progress)
+        ]
+        return land(self._spark, plans, self._landing) if plans else []
+
+    def record(self, rows: Sequence[Landed]) -> RoundRead:
+        """See `Reading.record`."""
+        self._check_beginnings(rows)
+        for row in rows:
+            if row.partition_key in self._gone:
+                continue  # what was landed is another stream's of this name, and swept later
+            try:
+                self._record(row)
+            except LOST as error:
+                log.warning("what was landed is dropped: %s", error)
+        return RoundRead(
+            bytes=sum(row.bytes for row in rows),
+            behind_ms={_shard(row): row.millis_behind_latest for row in rows if not row.error},
+            filtered=sum(row.filtered for row in rows),
+            throttled=sum(row.throttled for row in rows),
+        )
+
+    def _record(self, row: Landed) -> None:
+        key = row.partition_key
+        if row.error is not None:
+            self._cannot_read(row)
+            return
+        if row.gap is not None:
+            self._note_gap(key, row.gap)
+        self._unreadable.pop(key, None)
+        if row.at_stop:
+            self._at_stop.add(key)
+        if row.is_batch:
+            self._record_batch(row)
+            return
+        self._work.read_until[key] = row.read_until
+        if row.read_until is not None:
+            self._note_delivered_until(key, row.read_until, after=self._work.renewed_every())
+
+    def _check_beginnings(self, rows: Sequence[Landed]) -> None:
+        """Make sure that what was read is of the stream whose shard it was to be.
+
+        A sequence number is refused by another stream of the same name; other positions are not.
+        """
+        begun = {row.partition_key for row in rows if row.is_batch and not is_sequence_number(row.start)}
+        beginnings = [(key, progress) for key, progress in self._shards() if key in begun]
+        for name in {progress.stream for _, progress in beginnings}:
+            self._streams.look_at(name)
+        for key, progress in beginnings:
+            self._check_stream(key, progress)
+
+    def _record_batch(self, row: Landed) -> None:
+        key = row.partition_key
+        batch = LandedBatch(
+            batch_id=row.batch_id,
+            start=row.start,
+            end=row.end,
+            file=row.file,
+            records=row.records,
+            bytes=row.bytes,
+            is_last=row.end_of_shard,
+            read_until=row.read_until,
+            fencing_token=self._coordinator.fencing_token(key),
+            last_arrival=row.last_arrival,
+        )
+        throughput = self._throughput_of(row)
+
+        def landing() -> ShardProgress:
+            progress = self._progress(key).landing(batch, row.children)
+            return progress if throughput is None else progress.measured(throughput)
+
+        self._work.record(key, batch, landing)
+
+    def _throughput_of(self, row: Landed) -> float | None:
+        """Return how many bytes a second a shard gave since it was measured last; what it gave while read, at first."""
+        now, since = self._clock.monotonic(), self._measured_at.get(row.partition_key)
+        self._measured_at[row.partition_key] = now
+        seconds = row.seconds if since is None else now - since
+        return row.bytes / seconds if seconds > 0 else None
+
+    # What cannot be read
+
+    def _cannot_read(self, row: Landed) -> None:
+        key, reason = row.partition_key, str(row.error)
+        rounds = self._unreadable[key] = self._unreadable.get(key, 0) + 1
+        if row.gap is not None and self._on_data_loss == "fail":
+            progress = self._progress(key)
+            self._report_loss(key, progress, row.gap)
+            self._work.park(key, reason, with_loss(progress, row.gap).to_mapping())
+        elif row.gap is not None and rounds >= UNREADABLE_ROUNDS:
+            self._gone[key] = reason  # the shard is not there, and its stream is: shard sync goes on with what follows
+        elif rounds < UNREADABLE_ROUNDS and (row.passing or row.gap is not None):
+            if row.gap is not None:
+                self._streams.look_soon()
+            log.warning("partition %s cannot be read, trying again next round: %s", key, reason)
+        else:
+            self._work.fail(key, reason)
+
+    def _note_gap(self, key: str, gap: Gap) -> None:
+        """Report data that was gone before it was read, and keep that with the partition."""
+        progress = self._progress(key)
+        self._report_loss(key, progress, gap)
+        self._coordinator.save_progress(key, with_loss(progress, gap).to_mapping())
+
+    def _report_loss(self, key: str, progress: ShardProgress, gap: Gap) -> None:
+        log.error("data loss: stream=%s shard=%s range=%s", progress.stream, progress.shard_id, gap)
+        self._coordinator.count(CoordinationMetric.DATA_LOSS)
+        self._work.summary.data_loss[key] = str(gap)
+
+    # What is known of idle shards
+
+    def finish(self) -> None:
+        """See `Reading.finish`."""
+        for key, until in self._work.read_until.items():
+            if until is not None and self._coordinator.owns(key):
+                with suppress(*LOST):
+                    self._note_delivered_until(key, until, after=timedelta(0))
+
+    def _note_delivered_until(self, key: str, until: datetime, *, after: timedelta) -> None:
+        """Write how far an idle shard is, if that is news by more than `after`.
+
+        Writing it renews the lease, so at the pace of renewals an idle shard costs no write more.
+        """
+        progress = self._progress(key)
+        known = progress.delivered_until or datetime.min.replace(tzinfo=UTC)
+        if not progress.landed and until > known + after:
+            idle = replace(progress.measured(0.0), delivered_until=until)
+            self._coordinator.checkpoint(key, idle.to_mapping())
+            self._measured_at[key] = self._clock.monotonic()
+            self._work.summary.failed.pop(key, None)
+
+    # Inside
+
+    def _shards(self) -> Iterator[tuple[str, ShardProgress]]:
+        for key, progress in self._work.all():
+            if isinstance(progress, ShardProgress):
+                yield key, progress
+
+    def _progress(self, key: str) -> ShardProgress:
+        return ShardProgress.from_mapping(self._coordinator.leased(key).progress)
+
+
+def _shard(row: Landed) -> str:
+    return parse_partition_key(row.partition_key).shard_id
