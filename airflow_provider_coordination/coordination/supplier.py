@@ -7,8 +7,8 @@ run to run. The item's name and place are Data Prepper's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_coordination.coordination.clock import Clock
@@ -28,12 +28,15 @@ class Page:
     """Some of the partitions that a supplier found.
 
     :param partitions: the first progress of each, by partition key; those that exist already are left alone.
+    :param claims: the names that belong to a partition, by partition key: it is created only together with them, in one
+        transaction, so that each name is ever claimed by one partition. See `Claims`.
     :param state: what the supplier shall be given the next time it runs, written once the partitions are; None
         leaves what is stored.
     """
 
     partitions: Mapping[str, Mapping[str, Any]]
     state: Mapping[str, Any] | None = None
+    claims: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 Supplier = Callable[[Mapping[str, Any]], Iterable[Page]]

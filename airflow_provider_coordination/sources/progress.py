@@ -45,10 +45,12 @@ class FailedItem:
 
     :param item: its place in the partition's items, from 0.
     :param reason: what went wrong.
+    :param within: how far into it everything is landed, as its reader says.
     """
 
     item: int
     reason: str
+    within: str = START
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +148,12 @@ class PartitionProgress:
     def split(self) -> dict[int, PartitionProgress]:
         """Return the first progress of the partitions that the failed items become, by their place."""
         return {
-            failed.item: PartitionProgress(kind=self.kind, items=(self.items[failed.item],), epoch=self.epoch)
+            failed.item: PartitionProgress(
+                kind=self.kind,
+                items=(self.items[failed.item],),
+                checkpoint=str(ItemPosition(0, failed.within)),
+                epoch=self.epoch,
+            )
             for failed in self.failed
         }
 

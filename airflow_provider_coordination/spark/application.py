@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -26,6 +26,7 @@ from airflow_provider_coordination.sources.kinesis.client import KinesisClient, 
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription, describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
+from airflow_provider_coordination.sources.readers import reader_of
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import (
     Delivery,
@@ -34,9 +35,11 @@ from airflow_provider_coordination.spark.delivery import (
     load_transform,
 )
 from airflow_provider_coordination.spark.ingestion import Ingestion, Observer
+from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.landing import JOB_GROUP
 from airflow_provider_coordination.spark.metrics import JobMetrics
 from airflow_provider_coordination.spark.payload import JsonPayload
+from airflow_provider_coordination.spark.reading import MakeReading
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.shard_reading import ShardReading
 from airflow_provider_coordination.spark.sinks import ParquetSink
@@ -124,8 +127,8 @@ def ingest(settings: IngestSettings, observer: Observer) -> Summary:
     :raises ConfigurationError: if a setting cannot work.
     :raises CoordinationError: if a service cannot be reached.
     """
-    streams = ", ".join(settings.streams)
-    log.info("job starts: source=%s streams=%s owner=%s", settings.source, streams, settings.owner)
+    what = settings.reader.kind if settings.reader else f"streams {', '.join(settings.streams)}"
+    log.info("job starts: source=%s reads=%s owner=%s", settings.source, what, settings.owner)
     with closing(JobMetrics(settings.owner)) as metrics:
         return replace(_ingest(settings, observer, metrics), metrics=metrics.totals)
 
@@ -145,8 +148,7 @@ def _ingest(settings: IngestSettings, observer: Observer, metrics: JobMetrics) -
     coordinator.initialize()
     if not any(coordinator.count_by_status().values()):
         log.warning("source %s has no partitions yet: run a shard sync first", settings.source)
-    client = kinesis_client(settings.kinesis)
-    streams = _streams(settings, client, coordinator)
+    make_reading = _reading_of(settings, coordinator)
     spark = _session(settings)
     stop = threading.Event()
     _stop_on_signal(spark, stop)
@@ -158,7 +160,7 @@ def _ingest(settings: IngestSettings, observer: Observer, metrics: JobMetrics) -
             settings,
             coordinator,
             delivery,
-            reading=partial(ShardReading, spark, streams),
+            reading=make_reading(spark),
             stop=stop,
             bad_records=bad_records,
             observer=observer,
@@ -168,6 +170,15 @@ def _ingest(settings: IngestSettings, observer: Observer, metrics: JobMetrics) -
     finally:
         coordinator.store.close()
         _stop_session(spark)
+
+
+def _reading_of(settings: IngestSettings, coordinator: SourceCoordinator) -> Callable[[SparkSession], MakeReading]:
+    """Check what is to be read, before Spark is started; return what makes the reading of it with Spark."""
+    if settings.reader is None:
+        streams = _streams(settings, kinesis_client(settings.kinesis), coordinator)
+        return lambda spark: partial(ShardReading, spark, streams)
+    kind, reader = settings.reader.kind, reader_of(settings.reader)
+    return lambda spark: partial(ItemReading, spark, kind, reader)
 
 
 def _streams(settings: IngestSettings, client: KinesisClient, coordinator: SourceCoordinator) -> Streams:

@@ -98,7 +98,7 @@ class Ingestion:
         self._balancer = Balancer(
             coordinator,
             balance_by=settings.balance_by,
-            max_leases=settings.max_leases,
+            max_leases=settings.lease_limit,
             max_leases_to_steal=settings.max_leases_to_steal,
             handover_timeout=timedelta(seconds=settings.handover_timeout_seconds),
             expected_workers=settings.workers,

@@ -24,6 +24,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.handover import DEFAULT_HANDOVER_TIMEOUT
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS
+from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.stores import StoreSettings
 
 MAIN = "main"
@@ -31,6 +32,8 @@ MAIN = "main"
 DEAD_LETTER = "dead_letter"
 """The sink of records that are bad."""
 MAX_SAVED_PARSE_EXCEPTIONS = 100
+ITEM_LEASES = 64
+"""How many partitions of items a job holds at a time, where it is not told otherwise: what one round reads."""
 
 POSITIVE = (
     "workers",
@@ -64,14 +67,15 @@ class SinkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class IngestSettings:
-    """The settings of one Kinesis ingestion job.
+    """The settings of one ingestion job.
 
     :param source: the source's name.
     :param owner: who the job is, as made by `new_owner`.
-    :param streams: the names of the Kinesis streams.
+    :param streams: the names of the Kinesis streams; none where `reader` says what is read.
     :param output: where the dataset is: a path or URI that every worker reaches.
     :param expires_at: a job started later than this refuses to run (UTC).
     :param store: where the partitions are.
+    :param reader: what reads another kind of source; None for Kinesis.
     :param prefix: what separates installations that share the store.
     :param kinesis: how to reach Kinesis.
     :param landing: where raw batches wait for delivery; `<output>/_landing` by default. Without a transform it must be
@@ -116,10 +120,11 @@ class IngestSettings:
 
     source: str
     owner: str
-    streams: tuple[str, ...]
     output: str
     expires_at: datetime
     store: StoreSettings
+    streams: tuple[str, ...] = ()
+    reader: ReaderSettings | None = None
     prefix: str | None = None
     kinesis: AwsSettings = field(default_factory=AwsSettings)
     landing: str | None = None
@@ -160,9 +165,16 @@ class IngestSettings:
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        for name in ("source", "owner", "streams", "output"):
+        for name in ("source", "owner", "output", *(() if self.reader else ("streams",))):
             if not getattr(self, name):
                 raise ConfigurationError(f"ingest settings: field {name!r} must not be empty")
+        if self.reader is not None:
+            self.reader.check()
+            if self.streams:
+                raise ConfigurationError(
+                    f"ingest settings: fields 'streams' and 'reader' are both given; got {list(self.streams)!r} and "
+                    f"{self.reader.kind!r}: a job reads one kind of source"
+                )
         if not all(self.streams) or len(set(self.streams)) < len(self.streams):
             raise ConfigurationError(
                 f"ingest settings: field 'streams' must name each stream once; got {list(self.streams)!r}"
@@ -210,6 +222,11 @@ class IngestSettings:
         main = SinkSettings(name=MAIN, output=self.output, where=self.where)
         dead = () if self.dead_letter is None else (SinkSettings(name=DEAD_LETTER, output=self.dead_letter),)
         return (*dead, main, *self.sinks)
+
+    @property
+    def lease_limit(self) -> int | None:
+        """Most leases the job holds at a time; a job that reads items takes some after the other."""
+        return self.max_leases or (ITEM_LEASES if self.reader else None)
 
     @property
     def publishes_landed(self) -> bool:

@@ -48,6 +48,40 @@ def write_table(table: pa.Table, uri: str) -> None:
     _make_durable(filesystem, path)
 
 
+class TableWriter:
+    """Writes a Parquet file piece by piece. It is durable once closed, and gone if it was left by an error or empty.
+
+    :param uri: the file.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._filesystem, self._path = _open(uri)
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> TableWriter:
+        """Return itself."""
+        return self
+
+    def write(self, table: pa.Table) -> None:
+        """Write some rows; the first decide about the columns.
+
+        :raises ValueError: if others have other columns.
+        """
+        if self._writer is None:
+            self._filesystem.create_dir(self._path.rsplit("/", 1)[0], recursive=True)
+            self._writer = pq.ParquetWriter(self._path, table.schema, filesystem=self._filesystem, compression="zstd")
+        self._writer.write_table(table)
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        """Close it."""
+        if self._writer is not None:
+            self._writer.close()
+            if kind is None:
+                _make_durable(self._filesystem, self._path)
+            else:
+                self._filesystem.delete_file(self._path)
+
+
 def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Return what a Parquet file holds.
 

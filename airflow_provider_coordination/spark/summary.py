@@ -26,6 +26,7 @@ class Summary:
     :param handed_over: partitions that it handed over to other workers that asked for them.
     :param failed: why, for each partition that failed and did not get further afterwards in this job.
     :param resting: partitions that rest after failures, or are parked, at its end: it left them alone.
+    :param gone: how many items, such as objects, were deleted before they were read.
     :param data_loss: what was gone before it was read, by partition; the latest range of each.
     :param pending_acknowledgments: how many batches it delivered that others have yet to acknowledge.
     :param acknowledgment_sets: the names of their sets, the first 1,000.
@@ -50,6 +51,7 @@ class Summary:
     handed_over: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     resting: list[str] = field(default_factory=list)
+    gone: int = 0
     data_loss: dict[str, str] = field(default_factory=dict)
     pending_acknowledgments: int = 0
     acknowledgment_sets: list[str] = field(default_factory=list)

@@ -57,6 +57,8 @@ class Work:
         self.summary = Summary()
         self.read_until: dict[str, datetime | None] = {}
         """What is at work, and up to when it is read."""
+        self.when_delivered: Callable[[Partition], None] = lambda partition: None
+        """Told of each partition that is seen to be finished."""
 
     def __contains__(self, key: str) -> bool:
         """Tell whether a partition is at work."""
@@ -195,6 +197,7 @@ class Work:
         if stored is not None and stored.status is PartitionStatus.COMPLETED:
             self.summary.completed.append(key)
             self.files.delete(key)
+            self.when_delivered(stored)
         elif stored is not None and stored.owner is None and stored.attempts:
             self.summary.failed[key] = str(stored.last_error)
         elif stored is not None and stored.status is PartitionStatus.CLOSED:

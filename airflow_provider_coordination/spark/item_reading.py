@@ -1,0 +1,183 @@
+"""Reading partitions of items in rounds: all that a job holds are read in one Spark action, each to its own batches."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.coordination.leases import LOST
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.sources.items import Conditional, Finishing, FrameReader, ItemReader
+from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.spark.item_landing import (
+    MAX_FAILED_ITEMS,
+    ItemLandingOptions,
+    ItemPlan,
+    LandedItems,
+    land_items,
+)
+from airflow_provider_coordination.spark.reading import RoundRead
+from airflow_provider_coordination.spark.work import Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+UNREADABLE_ROUNDS = 5
+"""How many rounds in a row a source that does not answer is asked for a partition, before that counts as a failure."""
+
+
+class ItemReading:
+    """How a job reads partitions of items; a `Reading`.
+
+    :param spark: the session.
+    :param kind: the kind of source; partitions of others are refused.
+    :param reader: reads the items.
+    :param work: what the job has at work.
+    """
+
+    def __init__(self, spark: SparkSession, kind: str, reader: ItemReader | FrameReader, work: Work) -> None:
+        settings = work.settings
+        self._spark = spark
+        self._kind = kind
+        self._reader = reader
+        self._work = work
+        self._coordinator = work.coordinator
+        self._options = ItemLandingOptions(
+            root=settings.landing_root,
+            seconds=settings.round_seconds,
+            max_bytes=settings.max_batch_bytes,
+            partitions_per_slot=settings.shards_per_slot,
+        )
+        self._unreadable: dict[str, int] = {}
+        work.when_delivered = self._finish
+
+    @property
+    def at_stop(self) -> set[str]:
+        """See `Reading.at_stop`: what is read is finished, so nothing ever waits there."""
+        return set()
+
+    @property
+    def expects_more(self) -> bool:
+        """See `Reading.expects_more`."""
+        return False
+
+    def look_after(self) -> None:
+        """See `Reading.look_after`."""
+        for key in self._unreadable.keys() - self._work.read_until.keys():
+            del self._unreadable[key]
+
+    def may_begin(self, partition: Partition) -> bool:
+        """See `Reading.may_begin`: a partition may have to wait for a condition of its source."""
+        progress = PartitionProgress.from_mapping(partition.progress)
+        if progress.kind != self._kind:
+            raise SourceError(
+                f"partition {partition.partition_key!r} is of kind {progress.kind!r}, and this job reads "
+                f"{self._kind!r}: give each its own source"
+            )
+        if progress.landed or progress.checkpoint or not isinstance(self._reader, Conditional):
+            return True
+        wait = self._reader.waits_for(progress.items)
+        if wait is None or partition.closed_count >= wait.max_retries:
+            return True
+        log.info(
+            "partition %s waits, for the time %d of at most %d: %s",
+            partition.partition_key, partition.closed_count + 1, wait.max_retries, wait.reason,
+        )  # fmt: skip
+        with suppress(*LOST):
+            self._coordinator.close(partition.partition_key, wait.retry_after)
+            self._work.summary.closed.append(partition.partition_key)
+        return False
+
+    def land(self) -> list[LandedItems]:
+        """See `Reading.land`."""
+        plans = [
+            ItemPlan(
+                source_identifier=self._coordinator.source_identifier,
+                partition_key=key,
+                kind=progress.kind,
+                fencing_token=self._coordinator.fencing_token(key),
+                items=progress.items,
+                start=progress.landed_position,
+                epoch=progress.epoch,
+            )
+            for key, progress in self._partitions()
+            if self._work.deliveries.may_land(progress)
+        ]
+        return land_items(self._spark, plans, self._reader, self._options) if plans else []
+
+    def record(self, rows: Sequence[LandedItems]) -> RoundRead:
+        """See `Reading.record`."""
+        for row in rows:
+            try:
+                self._record(row)
+            except LOST as error:
+                log.warning("what was landed is dropped: %s", error)
+        return RoundRead(bytes=sum(row.bytes for row in rows))
+
+    def _record(self, row: LandedItems) -> None:
+        key = row.partition_key
+        if row.error is not None:
+            self._cannot_read(row)
+            return
+        self._unreadable.pop(key, None)
+        if not row.is_batch:
+            return
+        if row.gone_count:
+            self._work.summary.gone += row.gone_count
+            log.warning(
+                "partition %s: %d items were gone before they were read: %s%s",
+                key, row.gone_count, ", ".join(row.gone), ", ..." if row.gone_count > len(row.gone) else "",
+            )  # fmt: skip
+        progress = self._progress(key)
+        if len(progress.failed) + len(row.failed) > MAX_FAILED_ITEMS:
+            reasons = [*progress.failed, *row.failed]
+            self._work.fail(key, f"{len(reasons)} of its items cannot be read; the first: {reasons[0].reason}")
+            return
+        batch = LandedBatch(
+            batch_id=row.batch_id,
+            start=row.start,
+            end=row.end,
+            file=row.file,
+            records=row.records,
+            bytes=row.bytes,
+            is_last=row.is_last,
+            read_until=None,
+            fencing_token=self._coordinator.fencing_token(key),
+        )
+        self._work.record(key, batch, lambda: self._progress(key).landing(batch, row.failed))
+
+    def _cannot_read(self, row: LandedItems) -> None:
+        key, reason = row.partition_key, str(row.error)
+        rounds = self._unreadable[key] = self._unreadable.get(key, 0) + 1
+        if row.passing and rounds < UNREADABLE_ROUNDS:
+            log.warning("partition %s cannot be read, trying again next round: %s", key, reason)
+        else:
+            self._work.fail(key, reason)
+
+    def end_round(self) -> None:
+        """See `Reading.end_round`."""
+
+    def finish(self) -> None:
+        """See `Reading.finish`: progress says everything already."""
+
+    def _finish(self, partition: Partition) -> None:
+        """Let the reader do what it has to once a partition is delivered."""
+        if isinstance(self._reader, Finishing):
+            try:
+                self._reader.delivered(PartitionProgress.from_mapping(partition.progress).items)
+            except SourceError as error:
+                log.warning("partition %s: left to the next supplier run: %s", partition.partition_key, error)
+
+    def _partitions(self) -> Iterator[tuple[str, PartitionProgress]]:
+        for key, progress in self._work.all():
+            if isinstance(progress, PartitionProgress):
+                yield key, progress
+
+    def _progress(self, key: str) -> PartitionProgress:
+        return PartitionProgress.from_mapping(self._coordinator.leased(key).progress)
