@@ -44,6 +44,11 @@ class CoordinationStore(Protocol):
         """What it is, for metrics and logs: `in_memory`, `sqlite`, `postgresql`, `mysql`, `mariadb` or `dynamodb`."""
         ...
 
+    @property
+    def transaction_items(self) -> int:
+        """How many items one transaction takes, those that are only checked included."""
+        ...
+
     def initialize(self) -> None:
         """Make the store ready to use; harmless when it already is, and when several processes do it at once."""
         ...
@@ -58,6 +63,10 @@ class CoordinationStore(Protocol):
 
     def get(self, source_identifier: str, partition_key: str) -> Partition | None:
         """Return the partition as it is now, or None if there is none."""
+        ...
+
+    def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
+        """Return which of these partitions exist, as of now; many are asked for at once."""
         ...
 
     def acquire(self, request: Acquisition) -> list[Partition]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_coordination.coordination.clock import Clock
-from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.leases import Leases
-from airflow_provider_coordination.coordination.partition import new_partition
+from airflow_provider_coordination.coordination.partition import Partition, new_partition
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.coordination.store import CoordinationStore
 
@@ -29,7 +29,8 @@ class Page:
 
     :param partitions: the first progress of each, by partition key; those that exist already are left alone.
     :param claims: the names that belong to a partition, by partition key: it is created only together with them, in one
-        transaction, so that each name is ever claimed by one partition. See `Claims`.
+        transaction, so that each name is ever claimed by one partition. One whose names are all claimed is left out.
+        See `Claims`.
     :param state: what the supplier shall be given the next time it runs, written once the partitions are; None
         leaves what is stored.
     """
@@ -93,6 +94,41 @@ class GlobalState:
             finally:
                 if isinstance(pages, Generator):
                     pages.close()  # cut off between two pages, it cleans up now
+
+    def create(self, partition: Partition, claims: Sequence[Partition]) -> bool:
+        """Create a partition with its claims, in one transaction that renews this worker's hold on the item.
+
+        The transaction is refused once another worker held the item, so nobody claims between the look and the write.
+
+        :returns: whether it was created; False if all of its names are claimed already.
+        :raises PartitionNotOwnedError: if another worker took over; nothing was written.
+        :raises ConfigurationError: if some of its names are claimed, or a partition of that key exists without them:
+            the rest of the names would belong to no partition.
+        """
+        if not self._are_new(partition, claims):
+            return False
+        self._leases.change(GLOBAL_STATE_KEY, self._leases.renewed, needs_trust=False, create=[partition, *claims])
+        return True
+
+    def _are_new(self, partition: Partition, claims: Sequence[Partition]) -> bool:
+        keys, key = [claim.partition_key for claim in claims], partition.partition_key
+        claimed = self._store.known(claims[0].source_identifier, keys)
+        if len(claimed) == len(keys):
+            return False
+        if claimed:
+            wrong = (
+                f"partition {key!r}: {len(claimed)} of its {len(keys)} names are claimed by other partitions, as "
+                f"{min(claimed)!r}: let the supplier ask Claims.unclaimed for each of its pages"
+            )
+        elif self._store.known(partition.source_identifier, [key]):
+            wrong = (
+                f"partition {key!r} exists, but not as the one that its names belong to, as {keys[0]!r}: let the "
+                "supplier give each set of names a partition key of its own, or delete the partition"
+            )
+        else:
+            return True
+        self._leases.renew(GLOBAL_STATE_KEY)  # raises if it only looks like this because another worker took over
+        raise ConfigurationError(wrong)
 
     def release(self) -> None:
         """Give the lease back; never raises, since an error may be on its way already."""

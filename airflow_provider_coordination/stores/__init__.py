@@ -11,6 +11,9 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.store import CoordinationStore
 
+RETRY_DEADLINE_SECONDS = 15.0
+"""How long a call to a store is tried again that failed for a reason that may pass."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSettings:
@@ -102,28 +105,29 @@ FIELDS_OF_ONE_STORE = {
 }
 
 
-def open_store(settings: StoreSettings) -> CoordinationStore:
+def open_store(settings: StoreSettings, *, retry_deadline_seconds: float = RETRY_DEADLINE_SECONDS) -> CoordinationStore:
     """Return the store that the settings name; nothing is connected yet.
 
+    :param retry_deadline_seconds: how long a call is tried again that failed for a reason that may pass.
     :raises ConfigurationError: if the settings are not usable.
     """
     settings.check()
-    return STORES[settings.store](settings)
+    return STORES[settings.store](settings, retry_deadline_seconds)
 
 
-def _sql(settings: StoreSettings) -> CoordinationStore:
+def _sql(settings: StoreSettings, retry_deadline_seconds: float) -> CoordinationStore:
     from airflow_provider_coordination.stores.sql import SqlStore
 
-    return SqlStore(settings.url or "", table=settings.table)
+    return SqlStore(settings.url or "", table=settings.table, retry_deadline_seconds=retry_deadline_seconds)
 
 
-def _in_memory(settings: StoreSettings) -> CoordinationStore:
+def _in_memory(settings: StoreSettings, retry_deadline_seconds: float) -> CoordinationStore:
     from airflow_provider_coordination.stores.in_memory import InMemoryStore
 
     return InMemoryStore()
 
 
-def _dynamodb(settings: StoreSettings) -> CoordinationStore:
+def _dynamodb(settings: StoreSettings, retry_deadline_seconds: float) -> CoordinationStore:
     from airflow_provider_coordination.stores.dynamodb.store import DynamoDbStore
     from airflow_provider_coordination.stores.dynamodb.table import TableOptions
 
@@ -136,6 +140,7 @@ def _dynamodb(settings: StoreSettings) -> CoordinationStore:
             capacity=None if None in capacity else capacity,  # type: ignore[arg-type]
         ),
         ttl_seconds=settings.ttl_seconds,
+        retry_deadline_seconds=retry_deadline_seconds,
     )
 
 
@@ -144,7 +149,7 @@ def _default(name: str) -> Any:
     return found.default_factory() if found.default_factory is not MISSING else found.default
 
 
-STORES: dict[str, Callable[[StoreSettings], CoordinationStore]] = {
+STORES: dict[str, Callable[[StoreSettings, float], CoordinationStore]] = {
     "sql": _sql,
     "dynamodb": _dynamodb,
     "in_memory": _in_memory,

@@ -26,6 +26,7 @@ class InMemoryStore:
     """A store that one process keeps in memory, for all its threads; gone when the process ends."""
 
     kind = "in_memory"
+    transaction_items = 1000
 
     def __init__(self) -> None:
         self._partitions: dict[tuple[str, str], Partition] = {}
@@ -47,6 +48,11 @@ class InMemoryStore:
         """See `CoordinationStore.get`."""
         with self._lock:
             return copy.deepcopy(self._partitions.get((source_identifier, partition_key)))
+
+    def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
+        """See `CoordinationStore.known`."""
+        with self._lock:
+            return {key for key in partition_keys if (source_identifier, key) in self._partitions}
 
     def acquire(self, request: Acquisition) -> list[Partition]:
         """See `CoordinationStore.acquire`."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -26,14 +26,16 @@ from airflow_provider_coordination.coordination.partition import (
     read_progress,
 )
 from airflow_provider_coordination.coordination.store import Acquisition, acquisition_order, version_refused
-from airflow_provider_coordination.stores import sql_schema
+from airflow_provider_coordination.stores import RETRY_DEADLINE_SECONDS, sql_schema
 from airflow_provider_coordination.stores.sql_database import Database
 
-RETRY_DEADLINE_SECONDS = 15.0
 CHUNK_ROWS = 1000
+TRANSACTION_ITEMS = 500
+"""A database takes more; this keeps what a transaction locks short."""
 LEASE_COLUMNS = ("status", "owner", "ownership_timeout", "priority", "reopen_at")
 """What an acquisition changes beside the version, the same in every row that it takes."""
 
+T = TypeVar("T")
 Key = tuple[str, str]
 """A source identifier and a partition key."""
 
@@ -51,6 +53,8 @@ class SqlStore:
     def __init__(self, url: str, *, table: str, retry_deadline_seconds: float = RETRY_DEADLINE_SECONDS) -> None:
         self._table = sql_schema.partition_table(table)
         self._database = Database(url, retry_deadline_seconds=retry_deadline_seconds)
+
+    transaction_items = TRANSACTION_ITEMS
 
     @property
     def kind(self) -> str:
@@ -81,6 +85,17 @@ class SqlStore:
         statement = sa.select(self._table).where(self._is(source_identifier, partition_key))
         row = self._database.read(lambda connection: connection.execute(statement).one_or_none())
         return None if row is None else _partition(row)
+
+    def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
+        """See `CoordinationStore.known`; a thousand keys a statement."""
+        columns = self._table.c
+        found: set[str] = set()
+        for chunk in _chunks(partition_keys):
+            statement = sa.select(columns.partition_key).where(
+                columns.source_identifier == source_identifier, columns.partition_key.in_(chunk)
+            )
+            found.update(self._database.read(partial(_scalars, statement=statement)))
+        return found
 
     def acquire(self, request: Acquisition) -> list[Partition]:
         """See `CoordinationStore.acquire`; one transaction."""
@@ -314,8 +329,12 @@ class SqlStore:
         return found
 
 
-def _chunks(partitions: Sequence[Partition]) -> Iterator[Sequence[Partition]]:
-    return (partitions[start : start + CHUNK_ROWS] for start in range(0, len(partitions), CHUNK_ROWS))
+def _chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (rows[start : start + CHUNK_ROWS] for start in range(0, len(rows), CHUNK_ROWS))
+
+
+def _scalars(connection: sa.Connection, statement: sa.Select[tuple[str]]) -> list[str]:
+    return list(connection.scalars(statement))
 
 
 def _is_duplicate(error: exc.IntegrityError) -> bool:

@@ -63,6 +63,25 @@ _LASTING_TEXTS = re.compile(
     re.IGNORECASE,
 )
 
+# What a person can do about what the server, or the way to it, says.
+_REACH = "check the host and the port in 'url', and that this machine may reach them"
+_DATABASE_DENIED = re.compile(r"access denied for user .* to database", re.I)
+_ADVICE: tuple[tuple[str, str], ...] = (
+    ("resolve host|translate host name|name or service not known|name resolution", "check the host in 'url'"),
+    (r"refused|timeout expired|timed out|no route to host|unreachable|can't connect", _REACH),
+    (_DATABASE_DENIED.pattern, "grant this role rights on the database, or check its name in 'url'"),
+    (r"password authentication failed|no password supplied|access denied for user", "check the login and the password"),
+    (r"role .* does not exist", "check the login and the password"),
+    (r"database .* does not exist|unknown database", "create the database, or check its name in 'url'"),
+    (r"no pg_hba\.conf entry", "let the server accept this role from this machine"),
+)
+_TABLE_DENIED = re.compile(r"permission denied for (table|relation)|(select|insert|update|delete) command denied", re.I)
+# MySQL says the same of a table that is not there, to a role that may not know.
+_GRANT = (
+    "grant this role SELECT, INSERT, UPDATE and DELETE on the table and on the one with '_schema' behind its name; "
+    "if these are not there yet, initialize the store once as a role that may create them"
+)
+
 T = TypeVar("T")
 
 
@@ -132,7 +151,10 @@ class Database:
                     raise
                 pause = random.uniform(0.5, 1.0) * min(0.05 * 2 ** min(attempt, 10), 2.0)
                 if not is_passing(error) or time.monotonic() + pause > deadline:
-                    raise StoreUnavailableError(f"store {self.name} cannot be used: {_reason(error)}") from error
+                    advice = advice_for(error)
+                    raise StoreUnavailableError(
+                        f"store {self.name} cannot be used: {_reason(error)}{f'; {advice}' if advice else ''}"
+                    ) from error
                 log.debug("store %s: %s; trying again in %.2f s", self.name, _reason(error), pause)
                 time.sleep(pause)
                 attempt += 1
@@ -165,11 +187,24 @@ def is_passing(error: exc.SQLAlchemyError) -> bool:
     return not _LASTING_TEXTS.search(str(cause))
 
 
+def advice_for(error: exc.SQLAlchemyError) -> str | None:
+    """Return what a person can do about an error of any call; None if that is not known."""
+    said = str(getattr(error, "orig", None) or "")
+    if _TABLE_DENIED.search(said):
+        return _GRANT
+    return next((advice for pattern, advice in _ADVICE if re.search(pattern, said, re.I)), None)
+
+
 def remedy_for(cause: BaseException | None) -> str | None:
-    """Return what a person can do about an error met while the store was made ready; None if that is not known."""
+    """Return what a person can do about an error met while the store was made ready, beside what `advice_for` says.
+
+    :returns: empty where that says it all; None if only waiting may help, or nothing is known.
+    """
     error = cause.orig if isinstance(cause, exc.DBAPIError) else None
     if error is None:
         return None
+    if _TABLE_DENIED.search(str(error)) or _DATABASE_DENIED.search(str(error)):
+        return ""
     if re.search("unable to open database file|readonly database", str(error)):
         return (
             "let the user who runs this write to the file and its folder, or name a file on a disk that can be written"

@@ -119,9 +119,10 @@ def initialize(database: Database, table: sa.Table) -> None:
             nothing = sa.delete(_version_table(table.name)).where(sa.false())
             database.write(lambda connection: connection.execute(nothing))
     except StoreUnavailableError as error:
-        if remedy := remedy_for(error.__cause__):
-            raise ConfigurationError(f"{error}; {remedy}") from error
-        raise
+        remedy = remedy_for(error.__cause__)
+        if remedy is None:
+            raise
+        raise ConfigurationError(f"{error}; {remedy}" if remedy else str(error)) from error
 
 
 def _take_steps(connection: sa.Connection, database: Database, table: sa.Table) -> None:

@@ -49,6 +49,32 @@ def test_an_absent_partition_is_none(store: CoordinationStore) -> None:
     assert store.get(SOURCE, "nowhere") is None
 
 
+def test_it_is_known_which_of_many_partitions_exist(store: CoordinationStore) -> None:
+    there = [f"p{n:04}" for n in range(0, 2500, 5)]
+    store.create([a_partition(key) for key in there])
+    asked = [f"p{n:04}" for n in range(2500)]
+    assert store.known(SOURCE, asked) == set(there)
+    assert store.known("test|orders|PARTITION", asked) == set()
+    assert store.known(SOURCE, ["p0000", "p0001", "p0000"]) == {"p0000"}
+    assert store.known(SOURCE, []) == set()
+
+
+def test_what_is_known_is_as_of_now(store: CoordinationStore) -> None:
+    store.create([a_partition("a")])
+    [acquired] = store.acquire(acquisition())
+    assert store.known(SOURCE, ["a"]) == {"a"}
+    store.delete(acquired)
+    assert store.known(SOURCE, ["a"]) == set()
+
+
+def test_a_transaction_takes_as_many_items_as_the_store_says(store: CoordinationStore) -> None:
+    store.create([a_partition("a")])
+    [acquired] = store.acquire(acquisition())
+    others = [a_partition(f"p{n:04}") for n in range(min(store.transaction_items, 1000) - 1)]
+    store.transact(update=[acquired.completed(NOW)], create=others)
+    assert store.known(SOURCE, keys(others)) == set(keys(others))
+
+
 def test_acquiring_writes_owner_timeout_and_one_version_more(store: CoordinationStore) -> None:
     store.create([a_partition("a", checkpoint="7")])
     [acquired] = store.acquire(acquisition())
@@ -341,6 +367,11 @@ def test_keys_of_one_age_are_ordered_by_their_code_points(store: CoordinationSto
     while page := store.query(SOURCE, PartitionStatus.UNASSIGNED, after=paged[-1] if paged else None, limit=3):
         paged += page
     assert keys(paged) == sorted(AWKWARD_KEYS)
+
+
+def test_awkward_keys_are_known(store: CoordinationStore) -> None:
+    store.create([a_partition(key) for key in AWKWARD_KEYS[::2]])
+    assert store.known(SOURCE, AWKWARD_KEYS) == set(AWKWARD_KEYS[::2])
 
 
 def test_awkward_keys_are_acquired_updated_and_deleted(store: CoordinationStore) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,8 @@ READ_TIMEOUT_SECONDS = 10.0
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 
+OF_MANY_TABLES = ("batch_get_item", "transact_write_items")
+"""What names its tables item by item."""
 THROTTLED = frozenset(
     {
         "ProvisionedThroughputExceeded",
@@ -79,9 +81,12 @@ class _Failure:
     reason: str
     throttled: bool = False
     unanswered: bool = False
+    unreachable: bool = False
 
     @property
     def remedy(self) -> str:
+        if self.unreachable:
+            return "; check 'endpoint_url', 'region' and that this machine may reach it"
         return "; raise the capacity of the table and its index, or make them on-demand" if self.throttled else ""
 
 
@@ -106,7 +111,7 @@ class DynamoDbCalls:
     def __call__(self, operation: str, *, expect: Collection[str] = (), **request: Any) -> Mapping[str, Any]:
         """Make one call and return its answer.
 
-        :param operation: the client's method; the table's name is added to all but transactions.
+        :param operation: the client's method; the table's name is added to all but `OF_MANY_TABLES`.
         :param expect: codes of errors to raise as `RejectedError`.
         :raises RefusedError: if a condition did not hold.
         :raises RejectedError: for an expected error.
@@ -116,7 +121,7 @@ class DynamoDbCalls:
         from botocore import exceptions
         from botocore.parsers import ResponseParserError
 
-        if operation != "transact_write_items":
+        if operation not in OF_MANY_TABLES:
             request["TableName"] = self._table
         deadline = time.monotonic() + self._retry_deadline_seconds
         longest_pause = FIRST_PAUSE_SECONDS
@@ -128,7 +133,8 @@ class DynamoDbCalls:
             except exceptions.ClientError as error:
                 failure = self._passing_failure(error, expect, unsure=unsure)
             except (exceptions.ConnectionError, exceptions.HTTPClientError, ResponseParserError) as error:
-                failure = _Failure(_sentence(error), unanswered=True)
+                unreachable = isinstance(error, exceptions.EndpointConnectionError | exceptions.ConnectTimeoutError)
+                failure = _Failure(_sentence(error), unanswered=True, unreachable=unreachable)
             except (exceptions.CredentialRetrievalError, exceptions.MetadataRetrievalError) as error:
                 failure = _Failure(_sentence(error))
             except exceptions.BotoCoreError as error:
@@ -152,6 +158,38 @@ class DynamoDbCalls:
             if "LastEvaluatedKey" not in answer:
                 return
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+    def batch_get(self, keys: Sequence[Mapping[str, Any]], attribute: str) -> list[Item]:
+        """Return one attribute of each of these items that exists, read consistently.
+
+        Keys that DynamoDB leaves unprocessed, since it is asked for too much, are asked for again.
+
+        See `__call__` for what it raises.
+        """
+        names = {"#attribute": attribute}
+        request: Mapping[str, Any] = {
+            "Keys": list(keys),
+            "ConsistentRead": True,
+            "ProjectionExpression": "#attribute",
+            "ExpressionAttributeNames": names,
+        }
+        found: list[Item] = []
+        deadline = time.monotonic() + self._retry_deadline_seconds
+        longest_pause = FIRST_PAUSE_SECONDS
+        while True:
+            answer = self("batch_get_item", RequestItems={self._table: request})
+            for items in answer["Responses"].values():
+                found += items
+            left = list(answer.get("UnprocessedKeys", {}).values())
+            if not left:
+                return found
+            [request] = left
+            pause = random.uniform(0.0, longest_pause)
+            longest_pause = min(2 * longest_pause, LONGEST_PAUSE_SECONDS)
+            if time.monotonic() + pause > deadline:
+                failure = _Failure(f"{len(request['Keys'])} keys were left unprocessed", throttled=True)
+                raise StoreUnavailableError(f"store {self.name} cannot be used: {failure.reason}{failure.remedy}")
+            time.sleep(pause)
 
     def _passing_failure(self, error: ClientError, expect: Collection[str], *, unsure: bool) -> _Failure:
         """Return why a call failed if trying again may help; raise what it means if not."""

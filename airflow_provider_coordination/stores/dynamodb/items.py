@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from airflow_provider_coordination.coordination.claims import FAMILY as CLAIM_FAMILY
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import (
     Partition,
@@ -44,9 +45,10 @@ def lease_attributes(partition: Partition, ttl_seconds: int | None) -> dict[str,
     """Return what an acquisition changes in a partition's item; None where the item has no such attribute.
 
     :param ttl_seconds: how long a COMPLETED partition is kept; None for ever. Data Prepper lets items of every status
-        expire, and so loses partitions that wait long.
+        expire, and so loses partitions that wait long. A claim never expires: what it names would be read again.
     """
-    completed = partition.status is PartitionStatus.COMPLETED
+    is_claim = partition.source_identifier.endswith(f"|{CLAIM_FAMILY}")
+    completed = partition.status is PartitionStatus.COMPLETED and not is_claim
     expires = int(partition.priority.timestamp()) + ttl_seconds if completed and ttl_seconds is not None else None
     return {
         "partitionOwner": _text(partition.owner),

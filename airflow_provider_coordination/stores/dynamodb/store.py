@@ -19,6 +19,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.store import Acquisition, acquisition_order, version_refused
+from airflow_provider_coordination.stores import RETRY_DEADLINE_SECONDS
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls, RefusedError
 from airflow_provider_coordination.stores.dynamodb.expressions import (
     at_version,
@@ -42,9 +43,10 @@ from airflow_provider_coordination.stores.dynamodb.table import TableOptions, ma
 
 log = logging.getLogger(__name__)
 
-RETRY_DEADLINE_SECONDS = 15.0
 TRANSACTION_ITEMS = 100
 """DynamoDB takes no more in one transaction."""
+BATCH_KEYS = 100
+"""DynamoDB takes no more in one BatchGetItem."""
 CREATE_THREADS = 8
 CREATE_CHUNK_ITEMS = 1000
 
@@ -63,6 +65,7 @@ class DynamoDbStore:
     """
 
     kind = "dynamodb"
+    transaction_items = TRANSACTION_ITEMS
 
     def __init__(
         self,
@@ -119,6 +122,16 @@ class DynamoDbStore:
         """See `CoordinationStore.get`; read consistently."""
         answer = self._call("get_item", Key=key_of(source_identifier, partition_key), ConsistentRead=True)
         return partition_of(answer["Item"]) if "Item" in answer else None
+
+    def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
+        """See `CoordinationStore.known`; a hundred keys a call, read consistently."""
+        keys = list(dict.fromkeys(partition_keys))
+        found: set[str] = set()
+        for start in range(0, len(keys), BATCH_KEYS):
+            wanted = [key_of(source_identifier, key) for key in keys[start : start + BATCH_KEYS]]
+            items = self._call.batch_get(wanted, attribute=TABLE_KEY[1])
+            found.update(item[TABLE_KEY[1]]["S"] for item in items)
+        return found
 
     def acquire(self, request: Acquisition) -> list[Partition]:
         """See `CoordinationStore.acquire`; one conditional write for each partition.

@@ -289,3 +289,41 @@ def test_a_renewal_is_not_lost_to_its_own_lost_answer(store: DynamoDbStore, mine
     [again] = store.transact(update=[renewed.renewed(NOW + timedelta(minutes=9))])
 
     assert again == store.get(SOURCE, "a")
+
+
+# Many keys at once
+
+
+def left_unprocessed(dynamodb_table: str, *keys: str) -> dict[str, Any]:
+    """An answer that processed none of these keys."""
+    wanted = [{"sourceIdentifier": {"S": SOURCE}, "sourcePartitionKey": {"S": key}} for key in keys]
+    request = {
+        "Keys": wanted,
+        "ConsistentRead": True,
+        "ProjectionExpression": "#attribute",
+        "ExpressionAttributeNames": {"#attribute": "sourcePartitionKey"},
+    }
+    return {"Responses": {dynamodb_table: []}, "UnprocessedKeys": {dynamodb_table: request}}
+
+
+def test_keys_are_looked_up_a_hundred_at_a_time(store: DynamoDbStore, wire: AwsWire) -> None:
+    store.create([a_partition("p001")])
+    assert store.known(SOURCE, [f"p{n:03}" for n in range(250)] * 2) == {"p001"}
+    assert wire.counts["BatchGetItem"] == 3
+
+
+def test_keys_that_are_left_unprocessed_are_asked_for_again(
+    store: DynamoDbStore, wire: AwsWire, dynamodb_table: str
+) -> None:
+    store.create([a_partition("a"), a_partition("b")])
+    wire.answer("BatchGetItem", left_unprocessed(dynamodb_table, "a", "b"), times=2)
+    assert store.known(SOURCE, ["a", "b", "c"]) == {"a", "b"}
+    assert wire.counts["BatchGetItem"] == 3
+
+
+def test_keys_that_stay_unprocessed_are_a_clear_error(make_store: MakeStore, dynamodb_table: str) -> None:
+    hurried = make_store(retry_deadline_seconds=0.2)
+    hurried.initialize()
+    AwsWire(hurried.client).answer("BatchGetItem", left_unprocessed(dynamodb_table, "a"), times=1000)
+    with pytest.raises(StoreUnavailableError, match="1 keys were left unprocessed; raise the capacity"):
+        hurried.known(SOURCE, ["a"])

@@ -335,3 +335,13 @@ def test_the_sources_of_a_table_are_listed_once_each(store: DynamoDbStore, raw: 
     raw.put("leader", source="test|clicks|GLOBAL")
 
     assert store.source_identifiers() == ["test|clicks|GLOBAL", "test|clicks|PARTITION"]
+
+
+def test_a_claim_never_expires(make_store: MakeStore, raw: RawTable) -> None:
+    """What it names would be read again."""
+    store = make_store(ttl_seconds=3600)
+    store.initialize()
+    claims = "test|clicks|CLAIM"
+    store.create([a_partition("x", source=claims).completed(NOW), a_partition("x").completed(NOW)])
+    assert "expirationTime" not in raw.item("x", claims)
+    assert "expirationTime" in raw.item("x")

@@ -1,0 +1,59 @@
+"""Texts without secrets: what errors of drivers and of people say may hold a password."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+
+from airflow_provider_coordination.stores import StoreSettings
+
+HIDDEN = "***"
+
+
+def without_secrets(text: str, settings: StoreSettings | None = None) -> str:
+    """Return a text for people, with the passwords of URLs in it replaced.
+
+    :param text: an error of whatever origin.
+    :param settings: whose password is replaced wherever it stands, as it was given and as URLs spell it.
+    """
+    if settings is not None:
+        text = hiding(text, secrets_of(settings))
+    # The password ends at the last @ before the path, a space or a quote: it may itself hold one.
+    return re.sub(r"(://[^\s:/@'\"]*):[^\s'\"]*@", rf"\1:{HIDDEN}@", text)
+
+
+def hiding(text: str, secrets: Iterable[str]) -> str:
+    """Return a text with secrets in it replaced.
+
+    :param secrets: the longest first, where one may be part of another.
+    """
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def secrets_of(settings: StoreSettings) -> list[str]:
+    """Return the secrets of a store's settings, in each way in which they may be spelled, the longest first."""
+    found: set[str] = {settings.aws.secret_access_key or "", settings.aws.session_token or ""}
+    if settings.url is None:
+        return longest_first(found)
+    import sqlalchemy as sa
+
+    with suppress(sa.exc.ArgumentError):
+        url = sa.make_url(settings.url)
+        if url.password:
+            spelled = re.search(r"://[^:/@]*:(.*)@", url.render_as_string(hide_password=False))
+            given = re.search(r"://[^:/@]*:(.*)@", settings.url)
+            found |= {str(url.password), *(match[1] for match in (spelled, given) if match)}
+            # An @ that is not spelled %40 makes drivers take the rest of a password for the host.
+            found |= {part for secret in set(found) for part in secret.split("@")}
+        for name, values in url.query.items():
+            if "password" in name.lower():
+                found |= {values} if isinstance(values, str) else set(values)
+    return longest_first(found)
+
+
+def longest_first(secrets: Iterable[str]) -> list[str]:
+    """Return the secrets that are not empty, the longest first: one may be part of another."""
+    return sorted(set(secrets) - {""}, key=len, reverse=True)

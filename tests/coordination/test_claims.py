@@ -1,0 +1,345 @@
+"""Claims: a name belongs to one partition, whoever crashes, comes too late or gets no answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from airflow_provider_coordination.coordination.administration import Administration
+from airflow_provider_coordination.coordination.claims import Claims, claim_key
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
+from airflow_provider_coordination.coordination.partition import MAX_KEY_BYTES, Partition, PartitionStatus
+from airflow_provider_coordination.coordination.store import all_partitions
+from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page, Supplier
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.coordination.fleet import GLOBAL_FAMILY, MARGIN, TIMEOUT, Fleet, seconds
+from tests.coordination.stepped_store import ProcessKilled, SteppedStore, killed
+from tests.coordination.unreliable_store import NOT_ANSWERED, Fault
+from tests.support.clock import ManualClock
+
+CLAIMS = "test|clicks|CLAIM"
+PARTITIONS = "test|clicks|PARTITION"
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+def claiming(**names: Sequence[str]) -> Supplier:
+    """A supplier that finds these partitions, each with the names that it claims."""
+    return lambda _: [Page({key: {"names": list(of)} for key, of in names.items()}, claims=names)]
+
+
+def claim(fleet: Fleet, name: str) -> Partition | None:
+    return fleet.store.store.get(CLAIMS, claim_key(name))
+
+
+def test_a_partition_is_created_with_its_claims(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    assert a.supply(claiming(p=["x", "y"])) == ["p"]
+    assert fleet.stored("p").progress == {"names": ["x", "y"]}
+    claims = [claim(fleet, name) for name in "xy"]
+    assert [c and (c.status, c.progress) for c in claims] == [(PartitionStatus.COMPLETED, {"partition": "p"})] * 2
+    assert a.claims.partition_of("y") == "p"
+
+
+def test_names_that_are_not_claimed_are_told_in_their_order_and_once(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.supply(claiming(p=["x", "y"]))
+    assert a.claims.unclaimed(["z", "y", "b", "z", "x", "a"]) == ["z", "b", "a"]
+
+
+def test_a_partition_whose_names_are_all_claimed_is_left_out(fleet: Fleet) -> None:
+    a, b = fleet.owner("a"), fleet.owner("b")
+    a.supply(claiming(p=["x", "y"]))
+    assert b.supply(claiming(q=["y", "x"], r=["z"])) == ["r"]
+    assert b.get("q") is None
+
+
+def test_a_partition_of_which_some_names_are_claimed_is_an_error_of_its_supplier(fleet: Fleet) -> None:
+    """Left out, it would take the other names with it; and the state that passes them by would be written."""
+    a = fleet.owner("a")
+    a.supply(claiming(p=["x"]))
+    with pytest.raises(ConfigurationError, match=r"'q': 1 of its 2 names .* as 'x': .* ask Claims.unclaimed"):
+        a.supply(claiming(q=["x", "y"]))
+    assert a.get("q") is None
+    assert a.claims.unclaimed(["y"]) == ["y"]
+
+
+def test_a_partition_that_exists_without_its_claims_is_an_error(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.create_partitions({"p": {}})
+    with pytest.raises(ConfigurationError, match="'p' exists, but not as the one that its names belong to, as 'x'"):
+        a.supply(claiming(p=["x"]))
+    assert a.claims.unclaimed(["x"]) == ["x"]
+
+
+def test_names_are_claimed_for_partitions_of_the_page_alone(fleet: Fleet) -> None:
+    with pytest.raises(ConfigurationError, match="claimed for 'q', which is none of its partitions"):
+        fleet.owner("a").supply(lambda _: [Page({"p": {}}, claims={"q": ["x"]})])
+
+
+def test_a_page_may_hold_partitions_with_and_without_claims(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    page = Page({"p": {}, "q": {}, "r": {}}, claims={"q": ["x"], "r": []})
+    assert sorted(a.supply(lambda _: [page]) or []) == ["p", "q", "r"]
+
+
+def test_what_was_created_before_an_error_remains_and_is_claimed(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    with pytest.raises(ConfigurationError):
+        a.supply(claiming(p=["x"], q=["x", "y"]))
+    assert a.claims.partition_of("x") == "p"
+
+
+def test_no_partition_claims_more_than_a_transaction_takes(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    most = [f"n{n}" for n in range(a.claims.room)]
+    assert a.supply(lambda _: [Page({"p": {}}, claims={"p": most})]) == ["p"]
+    more = [f"m{n}" for n in range(len(most) + 1)]
+    with pytest.raises(ConfigurationError, match=rf"'q' claims {len(more)} names, .* room for {len(most)}"):
+        a.supply(lambda _: [Page({"q": {}}, claims={"q": more})])
+
+
+def test_a_name_that_is_claimed_twice_by_a_partition_is_claimed_once(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    assert a.supply(claiming(p=["x", "y", "x"])) == ["p"]
+
+
+# Releasing
+
+
+def test_a_released_name_is_new(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.supply(claiming(p=["x", "y"]))
+    assert a.claims.release(["x", "never"]) == 1
+    assert a.claims.unclaimed(["x", "y"]) == ["x"]
+    assert a.supply(claiming(q=["x"])) == ["q"]
+
+
+def test_a_name_that_is_claimed_anew_meanwhile_stays_claimed(fleet: Fleet) -> None:
+    a, b = fleet.owner("a"), fleet.owner("b")
+    a.supply(claiming(p=["x"]))
+
+    def released_and_claimed_anew() -> None:
+        assert b.claims.release(["x"]) == 1
+        fleet.clock.advance(1)
+        b.supply(claiming(q=["x"]))
+
+    fleet.store.fault = Fault(before=released_and_claimed_anew)  # a has read the claim, and is about to delete it
+    assert a.claims.release(["x"]) == 0
+    assert a.claims.partition_of("x") == "q"
+
+
+def test_the_names_of_a_partition_that_its_owner_deletes_are_new(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.supply(claiming(p=["x", "y"], q=["z"]))
+    fleet.clock.advance(3600)
+    a.supply(claiming(r=["late"]))
+    a.acquire(1)
+    a.delete("p")
+    assert a.claims.unclaimed(["x", "y", "z", "late"]) == ["x", "y"]
+
+
+def test_the_names_of_a_partition_that_a_person_deletes_are_new(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.supply(claiming(p=["x"], q=["z"]))
+    a.acquire(2)
+    a.complete("p")
+    fleet.clock.advance(3600)
+    Administration(fleet.store, PARTITIONS, fleet.clock).delete("p")
+    assert a.claims.unclaimed(["x", "z"]) == ["x"]
+    assert a.supply(claiming(p=["x"])) == ["p"]
+
+
+def test_a_finished_partition_that_is_removed_leaves_its_claims(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+    a.supply(claiming(p=["x"]))
+    a.acquire(1)
+    a.complete("p")
+    assert a.remove(fleet.stored("p"))
+    assert a.claims.unclaimed(["x"]) == []
+
+
+# Names
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "é" * 3000, "a\0b", "x" * MAX_KEY_BYTES, "x" * (MAX_KEY_BYTES + 1)])
+def test_any_name_can_be_claimed(fleet: Fleet, name: str) -> None:
+    a = fleet.owner("a")
+    assert a.supply(lambda _: [Page({"p": {}}, claims={"p": [name]})]) == ["p"]
+    assert a.claims.unclaimed([name, name + "x"]) == [name + "x"]
+    assert a.claims.release([name]) == 1
+
+
+def test_long_names_that_begin_alike_are_different(fleet: Fleet) -> None:
+    long = "x" * 2000
+    shortened = claim_key(long + "1")
+    assert len({claim_key(long + "1"), claim_key(long + "2"), claim_key(shortened)}) == 3
+
+
+@pytest.mark.parametrize("name", ["", "\ud800"])
+def test_what_no_store_can_hold_is_refused(fleet: Fleet, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="a name that is claimed must"):
+        fleet.owner("a").supply(lambda _: [Page({"p": {}}, claims={"p": [name]})])
+
+
+# Whoever comes in between
+
+
+def test_a_supplier_that_lost_the_global_state_creates_nothing_for_names_that_are_claimed_meanwhile(
+    fleet: Fleet,
+) -> None:
+    a, b = fleet.owner("a"), fleet.owner("b")
+
+    def overtaken() -> None:
+        fleet.lease_passes()
+        assert b.supply(claiming(q=["x"])) == ["q"]
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        assert a.claims.unclaimed(["x"]) == ["x"]
+        fleet.store.fault = Fault(before=overtaken)  # at the very last moment
+        yield Page({"p": {}}, claims={"p": ["x"]})
+
+    assert a.supply(supplier) == []
+    assert a.get("p") is None
+    assert a.claims.partition_of("x") == "q"
+
+
+def test_a_supplier_that_lost_the_global_state_creates_nothing_even_where_nobody_claimed(fleet: Fleet) -> None:
+    a, b = fleet.owner("a"), fleet.owner("b")
+
+    def overtaken() -> None:
+        fleet.lease_passes()
+        b.supply(claiming())
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        fleet.store.fault = Fault(before=overtaken)
+        yield Page({"p": {}}, claims={"p": ["x"]})
+
+    assert a.supply(supplier) == []
+    assert a.get("p") is None and a.claims.unclaimed(["x"]) == ["x"]
+
+
+def test_its_own_renewal_does_not_keep_a_supplier_from_creating(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+
+    def renewed() -> None:  # by a write of which it never heard
+        item = fleet.global_state()
+        fleet.store.store.transact(update=[item.renewed(fleet.clock.now() + seconds(2 * TIMEOUT))])
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        fleet.store.fault = Fault(before=renewed)
+        yield Page({"p": {}}, claims={"p": ["x"]})
+
+    assert a.supply(supplier) == ["p"]
+
+
+def test_a_supplier_that_gets_no_answer_finds_what_it_created_the_next_time(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        new = a.claims.unclaimed(["x", "y"])
+        fleet.store.fault = NOT_ANSWERED
+        yield Page({"p": {}}, claims={"p": new})
+
+    with pytest.raises(StoreUnavailableError):
+        a.supply(supplier)
+    assert a.claims.partition_of("x") == a.claims.partition_of("y") == "p"
+    assert a.supply(claiming(p=["x", "y"])) == []
+
+
+# Whatever happens
+
+NAMES = st.sets(st.integers(0, 999).map("n{:03}".format), min_size=1, max_size=4)
+CALLS = st.integers(0, 12)
+PAGE, PACK = 5, 2
+
+
+class ClaimsMachine(RuleBasedStateMachine):
+    """Two suppliers of one source. Each may be killed, go without an answer, or be overtaken, at each of its calls."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.store = InMemoryStore()
+        self.clock = ManualClock()
+        self.there: set[str] = set()
+
+    @rule(pause=st.sampled_from([1, TIMEOUT, TIMEOUT + MARGIN]))
+    def time_passes(self, pause: int) -> None:
+        self.clock.advance(pause)
+
+    @rule(appear=NAMES, at=CALLS, answers=st.booleans())
+    def a_supplier_is_killed_or_gets_no_answer(self, appear: set[str], at: int, answers: bool) -> None:
+        self.there |= appear
+        before = killed if answers else (lambda: None)
+        self.supply("a", SteppedStore(self.store, at=at, before=before, answers=answers))
+
+    @rule(appear=NAMES, at=CALLS, meanwhile=NAMES, killed_at=st.none() | CALLS)
+    def a_supplier_stands_still_while_another_one_runs(
+        self, appear: set[str], at: int, meanwhile: set[str], killed_at: int | None
+    ) -> None:
+        def overtaken() -> None:
+            self.clock.advance(TIMEOUT + MARGIN)
+            self.there |= meanwhile
+            self.supply("b", SteppedStore(self.store, at=killed_at, before=killed))
+
+        self.clock.advance(TIMEOUT + MARGIN)
+        self.there |= appear
+        self.supply("a", SteppedStore(self.store, at=at, before=overtaken))
+
+    def supply(self, name: str, store: Any) -> None:
+        coordinator = SourceCoordinator(store, "clicks", f"{name}:{id(store)}", prefix="test", clock=self.clock)
+        coordinator.initialize()
+
+        def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+            listed = sorted(self.there)
+            for start in range(0, len(listed), PAGE):
+                new = coordinator.claims.unclaimed(listed[start : start + PAGE])
+                packs = [new[n : n + PACK] for n in range(0, len(new), PACK)]
+                claims = {"+".join(pack): pack for pack in packs}
+                yield Page({key: {"names": pack} for key, pack in claims.items()}, {"at": start}, claims)
+
+        with suppress(ProcessKilled, StoreUnavailableError):
+            coordinator.supply(supplier)
+
+    def created(self) -> dict[str, list[str]]:
+        return {p.partition_key: p.progress["names"] for p in all_partitions(self.store, PARTITIONS)}
+
+    @invariant()
+    def no_name_is_in_two_partitions(self) -> None:
+        names = [name for of in self.created().values() for name in of]
+        assert len(names) == len(set(names))
+
+    @invariant()
+    def each_name_of_a_partition_is_claimed_by_it_and_nothing_else_is(self) -> None:
+        claimed = {c.partition_key: c.progress["partition"] for c in all_partitions(self.store, CLAIMS)}
+        assert claimed == {name: key for key, names in self.created().items() for name in names}
+
+    def teardown(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        self.clock.advance(TIMEOUT + MARGIN)
+        self.supply("c", self.store)
+        assert {name for names in self.created().values() for name in names} == self.there
+        self.no_name_is_in_two_partitions()
+
+
+ClaimsMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=6, deadline=None)
+TestClaims = ClaimsMachine.TestCase
+
+
+def test_claims_outlive_the_lease_of_who_made_them(fleet: Fleet) -> None:
+    fleet.owner("a").supply(claiming(p=["x"]))
+    fleet.lease_passes()
+    assert fleet.owner("b").acquire(5)[0].partition_key == "p"
+    assert Claims(fleet.store, CLAIMS, fleet.clock).unclaimed(["x"]) == []
+    assert fleet.store.store.get(GLOBAL_FAMILY, GLOBAL_STATE_KEY) is not None
