@@ -7,7 +7,7 @@ from datetime import timedelta
 from airflow_provider_coordination.coordination.batches import Lookup, Progress, Settlement
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.landed import pending_sets
-from airflow_provider_coordination.sources.progress import PartitionProgress, split_key
+from airflow_provider_coordination.sources.progress import PartitionProgress
 
 
 class ItemBatches:
@@ -27,7 +27,7 @@ class ItemBatches:
         before = PartitionProgress.from_mapping(partition.progress)
         after = before.acknowledged(batch_id)
         finished = after.is_finished
-        split = after.split() if finished else {}
+        split = after.split(partition.partition_key) if finished else {}
         anew = finished and after.will_be_reread
         return Settlement(
             progress=(after.anew() if anew else after).to_mapping(),
@@ -35,7 +35,7 @@ class ItemBatches:
             finished=finished,
             reopen_after=timedelta(seconds=after.reread_seconds or 0.0) if anew else None,
             pending=pending_sets(after.landed),
-            create={split_key(partition.partition_key, item): first.to_mapping() for item, first in split.items()},
+            create={key: first.to_mapping() for key, first in split.items()},
         )
 
     def undelivered(self, partition: Partition, batch_id: str) -> Settlement:

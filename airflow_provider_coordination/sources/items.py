@@ -7,15 +7,15 @@ A supplier packs them into partitions; a reader reads them, on the executors of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import pyarrow as pa
-
 from airflow_provider_coordination.coordination.errors import SourceError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a DAG file that names a source imports this: it shall not wait for either of them
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 Item = Mapping[str, Any]
@@ -38,8 +38,8 @@ class ReadPage:
     """Some records of an item.
 
     :param records: their columns. Names that begin with `_` are the provider's.
-    :param position: where reading may go on after this page, as the reader understands it; empty where it may not, so
-        that whoever reads the item again begins it anew.
+    :param position: where reading may go on after this page, as the reader understands it, in at most 8 KB; empty where
+        it may not, so that whoever reads the item again begins it anew, or where the last position was.
     """
 
     records: pa.Table
@@ -70,12 +70,22 @@ class ItemReader(Protocol):
         :param position: what the last page that is landed said; empty to begin.
         :raises ItemGoneError: if there is nothing left to read.
         :raises SourceUnavailableError: if trying again later may help; pages yielded so far are kept.
-        :raises ItemUnreadableError: if the item cannot be read; anything else that is raised counts as this.
+        :raises ItemUnreadableError: if the item cannot be read; anything else that is raised counts as this, but for
+            what the operating system says of connections and devices, which counts as `SourceUnavailableError`.
         """
         ...
 
     def origin(self, item: Item) -> str:
         """Return what a record of this item came from, for its `_origin` column and for messages."""
+        ...
+
+
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """A reader that is faster if it knows what is read next, such as one of many small objects."""
+
+    def reading(self, items: Sequence[Item]) -> AbstractContextManager[ItemReader]:
+        """Return what reads these items, in this order, while its context lasts."""
         ...
 
 
@@ -89,6 +99,18 @@ class FrameReader(Protocol):
 
     def origin(self, item: Item) -> str:
         """See `ItemReader.origin`."""
+        ...
+
+
+@runtime_checkable
+class Checking(Protocol):
+    """A reader that needs something of Spark, such as a JDBC driver. Asked once, before any lease is taken."""
+
+    def check(self, spark: SparkSession) -> None:
+        """Check that it is there.
+
+        :raises ConfigurationError: naming what is missing, and the remedy.
+        """
         ...
 
 

@@ -13,11 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.partition import MAX_KEY_BYTES, Partition
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.landed import LandedBatch, batch_named, passed, with_batch
 
 START = ""
 """The position before everything."""
+MAX_WITHIN_BYTES = 8 * 1024
+"""The longest position within an item that a reader may give, as JSON: a progress holds a few of them, in 64 KB."""
 
 
 class PartitionFormatError(SourceError):
@@ -63,9 +66,12 @@ class PartitionProgress:
     :param landed: what is landed after the checkpoint, in order.
     :param is_ended: whether everything is landed.
     :param failed: the items that could not be read.
-    :param epoch: how often the partition began anew; part of the names of its batches.
+    :param epoch: grows when the partition begins anew; part of the names of its batches.
     :param reread_seconds: read everything again so long after it is delivered; None for never.
     :param reads_left: how often it is read after this; None for no end. Only with `reread_seconds`.
+    :param waited: how often it was put aside until its source's condition holds, since it began.
+    :param split_of: the partition from which it was split off, since this item could not be read there.
+    :param begin: the position at which it begins: of what was split off, not always the start of the item.
     """
 
     kind: str
@@ -77,6 +83,9 @@ class PartitionProgress:
     epoch: int = 0
     reread_seconds: float | None = None
     reads_left: int | None = None
+    waited: int = 0
+    split_of: str | None = None
+    begin: str = START
 
     @property
     def landed_position(self) -> str:
@@ -92,6 +101,17 @@ class PartitionProgress:
     def will_be_reread(self) -> bool:
         """Whether it begins anew once it is finished."""
         return self.reread_seconds is not None and self.reads_left != 0
+
+    @property
+    def items_done(self) -> int:
+        """How many items are done: delivered whole, gone, or put aside."""
+        return ItemPosition.parse(self.checkpoint).item
+
+    @property
+    def items_read(self) -> tuple[dict[str, Any], ...]:
+        """The items without those that could not be read: of these nobody may delete anything."""
+        failed = {failed.item for failed in self.failed}
+        return tuple(item for n, item in enumerate(self.items) if n not in failed)
 
     def landing(self, batch: LandedBatch, failed: tuple[FailedItem, ...] = ()) -> PartitionProgress:
         """Return it with one more landed batch.
@@ -133,26 +153,38 @@ class PartitionProgress:
         """
         return self._with(batch_id, acknowledgment_set=None, redeliver=True)
 
-    def anew(self) -> PartitionProgress:
-        """Return it as if nothing was read yet, in a new epoch: what is read again makes other batches."""
+    def restarted(self, epoch: int = 0) -> PartitionProgress:
+        """Return it as if nothing was read yet, in a new epoch: what is read again makes other batches.
+
+        :param epoch: the least one.
+        """
         return replace(
             self,
-            checkpoint=START,
+            checkpoint=self.begin,
             landed=(),
             is_ended=False,
             failed=(),
-            epoch=self.epoch + 1,
-            reads_left=None if self.reads_left is None else self.reads_left - 1,
+            epoch=max(epoch, self.epoch + 1),
+            waited=0,
         )
 
-    def split(self) -> dict[int, PartitionProgress]:
-        """Return the first progress of the partitions that the failed items become, by their place."""
+    def anew(self) -> PartitionProgress:
+        """Return it as it is when everything is delivered and is to be read again: one time less is left."""
+        return replace(self.restarted(), reads_left=None if self.reads_left is None else self.reads_left - 1)
+
+    def split(self, partition_key: str) -> dict[str, PartitionProgress]:
+        """Return the first progress of the partitions that the failed items become, by their keys.
+
+        :param partition_key: that of this partition.
+        """
         return {
-            failed.item: PartitionProgress(
+            split_key(partition_key, failed.item, self.epoch): PartitionProgress(
                 kind=self.kind,
                 items=(self.items[failed.item],),
                 checkpoint=str(ItemPosition(0, failed.within)),
+                begin=str(ItemPosition(0, failed.within)),
                 epoch=self.epoch,
+                split_of=partition_key,
             )
             for failed in self.failed
         }
@@ -181,9 +213,21 @@ class PartitionProgress:
         return replace(self, landed=with_batch(self.landed, "partition", batch_id, **changes))
 
 
-def split_key(partition_key: str, item: int) -> str:
-    """Return the key of the partition that a failed item becomes."""
-    return f"{partition_key}#{item}"
+def items_of(partition: Partition) -> PartitionProgress | None:
+    """Return the progress of a partition of items; None for a partition of another kind.
+
+    :raises PartitionFormatError: if what is stored is not what it should be.
+    """
+    return PartitionProgress.from_mapping(partition.progress) if "kind" in partition.progress else None
+
+
+def split_key(partition_key: str, item: int, epoch: int = 0) -> str:
+    """Return the key of the partition that a failed item becomes: another one each time the partition is read."""
+    suffix = f"#{item}.{epoch}" if epoch else f"#{item}"
+    if len(key := partition_key.encode()) + len(suffix) > MAX_KEY_BYTES:
+        digest = hashlib.sha256(key).hexdigest()[:16]
+        partition_key = f"{key[: MAX_KEY_BYTES - 64].decode(errors='ignore')}~{digest}"
+    return partition_key + suffix
 
 
 @dataclass(frozen=True, order=True)
@@ -214,6 +258,6 @@ class ItemPosition:
         item, _, within = position.partition(":")
         if not item and not within:
             return cls()
-        if not item.isdigit():
+        if not (item.isascii() and item.isdigit()):
             raise PartitionFormatError(f"position {position!r} is not '<item>' or '<item>:<position within it>'")
         return cls(int(item), within)

@@ -28,12 +28,12 @@ class ReaderSettings:
     """What reads a source.
 
     :param kind: the kind of source.
-    :param settings: the reader's own settings, a JSON object; may hold secrets.
+    :param settings: the reader's own settings, a JSON object; may hold secrets, and is never shown.
     :param reader: `module:class` of a reader that is not this package's; None for the one of the kind.
     """
 
     kind: str
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
     reader: str | None = None
 
     def check(self) -> None:

@@ -25,6 +25,7 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionStatusError,
     PartitionUpdateError,
     ProgressError,
+    SourceError,
 )
 from airflow_provider_coordination.coordination.partition import Partition, format_instant, new_partition
 from airflow_provider_coordination.coordination.store import all_partitions
@@ -41,6 +42,7 @@ from airflow_provider_coordination.sources.kinesis.progress import ProgressForma
 from airflow_provider_coordination.sources.kinesis.resetting import plan_stream_reset
 from airflow_provider_coordination.sources.kinesis.shard_leases import ShardLease
 from airflow_provider_coordination.sources.kinesis.shards import Shard, describe_stream, list_shards
+from airflow_provider_coordination.sources.progress import PartitionFormatError, PartitionProgress, items_of
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +129,7 @@ class ResetAction(StrEnum):
     CREATE = "created"
     """Its lease was cleaned up; it is leased again, to be read anew."""
     REMOVE = "removed"
-    """It comes back when the shards that it came from are finished."""
+    """It comes back when what it came from is finished: shards, or a partition from which an item was split off."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +187,8 @@ class Resets:
     ) -> ResetPlan:
         """Plan to reset just these partitions; the shards that came from them stay as they are.
 
+        An item that was split off a partition that is reset as well is removed: it is read there again.
+
         :param partitions: as they were seen.
         :param client: returns a client, to compare a sequence number with the shard's own, and the clock with the
             service's; None for no comparison.
@@ -206,9 +210,14 @@ class Resets:
         def progress(partition: Partition) -> Mapping[str, Any]:
             return restarted(partition, target)
 
-        for partition in partitions:
-            progress(partition)
-        steps = [ResetStep(action=ResetAction.RESET, partition=p, progress=progress) for p in partitions]
+        begun = {partition.partition_key: progress(partition) for partition in partitions}
+        split = {p.partition_key for p in partitions if _split_of(p) in begun}
+        steps = [
+            ResetStep(action=ResetAction.RESET, partition=p, progress=progress)
+            for p in partitions
+            if p.partition_key not in split
+        ]
+        steps += [ResetStep(action=ResetAction.REMOVE, partition=p) for p in partitions if p.partition_key in split]
         return ResetPlan(target=target, steps=tuple(steps), left={})
 
     def of_stream(self, stream_name: str, target: Target, client: Clients) -> ResetPlan:
@@ -323,8 +332,8 @@ class Resets:
             try:
                 if step.action is ResetAction.REMOVE and stream in failed:
                     raise PartitionStatusError(
-                        f"partition {step.partition.partition_key!r} stays: not all shards before it could be reset; "
-                        "reset the stream again"
+                        f"partition {step.partition.partition_key!r} stays: not all that it comes after could be "
+                        "reset; reset the stream, or the source, again"
                     )
                 yield step, self._do(step, as_seen=as_seen)
             except REFUSALS as error:
@@ -365,7 +374,7 @@ class Resets:
             return
         try:
             waiting = self._batches.pending(before.progress)
-        except ProgressFormatError:
+        except SourceError:
             return
         for set_id in waiting:
             self._coordinator.initialize()
@@ -380,7 +389,8 @@ class Resets:
 def restarted(partition: Partition, target: Target, *, epoch: int = 0) -> Mapping[str, Any]:
     """Return the progress with which a partition is read from a target on.
 
-    For a shard, its identity in a new epoch, without landed batches and children; for anything else, nothing.
+    For a shard, its identity in a new epoch, without landed batches and children; for items, these in a new epoch; for
+    anything else, nothing.
 
     :param epoch: the least epoch.
     :raises ProgressError: if the stored progress does not tell, or the partition has no such position.
@@ -397,7 +407,8 @@ def restarted(partition: Partition, target: Target, *, epoch: int = 0) -> Mappin
                 f"partition {key} is no shard and has no position {target.name!r}; reset it to {EARLIEST!r}, or give "
                 "the progress to start from"
             )
-        return {}
+        items = _items_of(partition)
+        return {} if items is None else items.restarted(target.epoch).to_mapping()
     until = target.delivered_until
     progress = _progress_of(partition).restarted(
         str(target.position),
@@ -411,12 +422,15 @@ def restarted(partition: Partition, target: Target, *, epoch: int = 0) -> Mappin
 def check_progress(partition: Partition, progress: Mapping[str, Any]) -> None:
     """Check that a partition can start from this progress.
 
-    :raises ProgressError: if it is a shard's partition and this is not the progress of that shard.
+    :raises ProgressError: if it is a shard's partition and this is not the progress of that shard, or one of items and
+        this is not a progress of such.
     """
     shard = shard_of(partition)
-    if shard is None:
-        return
     key = repr(partition.partition_key)
+    if shard is None:
+        if "kind" in partition.progress:
+            _check_items(key, partition.progress["kind"], progress)
+        return
     try:
         given = ShardProgress.from_mapping(progress)
     except ProgressFormatError as error:
@@ -430,6 +444,8 @@ def check_progress(partition: Partition, progress: Mapping[str, Any]) -> None:
 
 def shard_of(partition: Partition) -> ShardKey | None:
     """Return the shard that a partition is for; None for a partition of another kind."""
+    if "kind" in partition.progress:
+        return None
     try:
         shard = parse_partition_key(partition.partition_key)
     except ValueError:
@@ -447,6 +463,35 @@ def _progress_of(partition: Partition) -> ShardProgress:
             f"partition {partition.partition_key!r}: its stored progress does not tell which shard it is; "
             f"give the progress to start from: {error}"
         ) from None
+
+
+def _items_of(partition: Partition) -> PartitionProgress | None:
+    """Return the progress of a partition of items; None for one of another kind."""
+    try:
+        return items_of(partition)
+    except PartitionFormatError as error:
+        raise ProgressError(
+            f"partition {partition.partition_key!r}: its stored progress does not tell what its items are; "
+            f"give the progress to start from: {error}"
+        ) from None
+
+
+def _split_of(partition: Partition) -> str | None:
+    items = _items_of(partition)
+    return None if items is None else items.split_of
+
+
+def _check_items(key: str, kind: Any, progress: Mapping[str, Any]) -> None:
+    try:
+        given = PartitionProgress.from_mapping(progress)
+    except PartitionFormatError as error:
+        raise ProgressError(
+            f"partition {key}: the given progress is not that of a partition of items: {error.__cause__}"
+        ) from None
+    if given.kind != kind:
+        raise ProgressError(
+            f"partition {key} is of kind {kind!r}, and the given progress of {given.kind!r}; give this one's own"
+        )
 
 
 def _instant(text: str) -> datetime:

@@ -22,6 +22,7 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.sources.items import Checking
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription, describe_stream
@@ -37,12 +38,17 @@ from airflow_provider_coordination.spark.delivery import (
 from airflow_provider_coordination.spark.ingestion import Ingestion, Observer
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.landing import JOB_GROUP
+from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECORDS
 from airflow_provider_coordination.spark.metrics import JobMetrics
+from airflow_provider_coordination.spark.outcome import Followed, Outcome, following
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.reading import MakeReading
+from airflow_provider_coordination.spark.redaction import LOG_FORMAT, Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.shard_reading import ShardReading
 from airflow_provider_coordination.spark.sinks import ParquetSink
+from airflow_provider_coordination.spark.spans import JobSpans
+from airflow_provider_coordination.spark.stopping import TOLD_TO_STOP
 from airflow_provider_coordination.spark.storage import delete_file, join, read_text, write_text
 from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary
@@ -64,6 +70,8 @@ EXIT_CONFIGURATION = 78
 
 SUMMARY_MARK = "coordination-summary: "
 """Starts the line that holds the job's summary as JSON."""
+APPLICATION_MARK = "spark application: "
+"""Stands before the Spark application's id and the address of its UI."""
 
 DESCRIBE_SECONDS = 60.0
 """How often a job that leaves shard sync to others looks whether its streams are still there."""
@@ -87,7 +95,7 @@ def main(arguments: Sequence[str] | None = None, observer: Observer = lambda pha
     logging.basicConfig(
         stream=sys.stdout,
         level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        format=LOG_FORMAT,
         force=True,
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -99,41 +107,73 @@ def main(arguments: Sequence[str] | None = None, observer: Observer = lambda pha
     try:
         if len(paths) != 1:
             raise ConfigurationError(f"expected one argument, the path of the settings file; got {len(paths)}")
-        summary = ingest(IngestSettings.read(Path(paths[0]), SystemClock().now()), observer)
-    except ConfigurationError as error:
-        log.error("configuration error: %s", error)
-        return EXIT_CONFIGURATION
-    except CoordinationError as error:
-        log.error("the job failed: %s", error)
-        return EXIT_FAILED
+        settings = IngestSettings.read(Path(paths[0]), SystemClock().now())
+        Redaction(settings).install()
+        with following(settings, Path(paths[0])) as followed:
+            outcome = _outcome(settings, observer, followed)
+            followed.ended(outcome)
+    except CoordinationError as error:  # before there was a record to leave an outcome in
+        outcome = _failed(error)
+    return EXIT_FAILED if outcome.exit_code is None else outcome.exit_code
+
+
+def _outcome(settings: IngestSettings, observer: Observer, followed: Followed) -> Outcome:
+    """Run the job; log how it ended, and return it; the outcome holds no secret."""
+    redaction = Redaction(settings)
+    try:
+        summary = ingest(settings, observer, followed)
     except Exception as error:  # of Spark, of the JVM that was killed: whatever it is, the leases went back
-        log.exception("the job failed: %s: %s", type(error).__name__, str(error).partition("\n")[0])
-        return EXIT_FAILED
-    sys.stdout.write(SUMMARY_MARK + json.dumps(summary.to_mapping()) + "\n")
+        failed = _failed(error)
+        return replace(failed, error=redaction.text(failed.error or ""))
+    told = redaction.mapping(summary.to_mapping())
+    sys.stdout.write(SUMMARY_MARK + json.dumps(told) + "\n")
     sys.stdout.flush()
+    last_error = None
     for partition, reason in summary.failed.items():
-        log.error("failed: partition=%s: %s", partition, reason)
+        last_error = redaction.text(f"failed: partition={partition}: {reason}")
+        log.error("%s", last_error)
     if summary.failed:
-        return EXIT_FAILED
+        return Outcome(exit_code=EXIT_FAILED, error=last_error, summary=told)
     if summary.lost:
-        log.error("leases were lost, others go on with these partitions: %s", ", ".join(summary.lost))
-        return EXIT_LOST_WORK
-    return EXIT_SUCCESS
+        last_error = f"leases were lost, others go on with these partitions: {', '.join(summary.lost)}"
+        log.error("%s", last_error)
+        return Outcome(exit_code=EXIT_LOST_WORK, error=last_error, summary=told)
+    return Outcome(exit_code=EXIT_SUCCESS, summary=told)
 
 
-def ingest(settings: IngestSettings, observer: Observer) -> Summary:
+def _failed(error: Exception) -> Outcome:
+    """Log why the job failed; return it."""
+    if isinstance(error, ConfigurationError):
+        said = f"configuration error: {error}"
+        log.error("%s", said)
+        return Outcome(exit_code=EXIT_CONFIGURATION, error=said)
+    if isinstance(error, CoordinationError):
+        said = f"the job failed: {error}"
+        log.error("%s", said)
+    else:
+        said = f"the job failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        log.error("%s", said, exc_info=error)
+    return Outcome(exit_code=EXIT_FAILED, error=said)
+
+
+def ingest(settings: IngestSettings, observer: Observer, followed: Followed | None = None) -> Summary:
     """Check everything that can be checked, cheapest first, then run the job.
 
+    :param followed: told of the Spark application; tells of a wish that the job stop.
     :raises ConfigurationError: if a setting cannot work.
     :raises CoordinationError: if a service cannot be reached.
     """
     what = settings.reader.kind if settings.reader else f"streams {', '.join(settings.streams)}"
     log.info("job starts: source=%s reads=%s owner=%s", settings.source, what, settings.owner)
-    with closing(JobMetrics(settings.owner)) as metrics:
-        return replace(_ingest(settings, observer, metrics), metrics=metrics.totals)
+    spans = JobSpans(settings.owner, settings.source, settings.traceparent)
+    with closing(JobMetrics(settings.owner)) as metrics, closing(spans), spans.span("job", reads=what):
+        summary = _ingest(settings, observer, metrics, spans, followed or Followed())
+    return replace(summary, metrics=metrics.totals)
 
 
-def _ingest(settings: IngestSettings, observer: Observer, metrics: JobMetrics) -> Summary:
+def _ingest(
+    settings: IngestSettings, observer: Observer, metrics: JobMetrics, spans: JobSpans, followed: Followed
+) -> Summary:
     outputs = [settings.output, *(sink.output for sink in settings.all_sinks if sink.output != settings.output)]
     check_folders(settings.landing_root, outputs, renaming=settings.publishes_landed)
     coordinator = SourceCoordinator(
@@ -143,16 +183,24 @@ def _ingest(settings: IngestSettings, observer: Observer, metrics: JobMetrics) -
         prefix=settings.prefix,
         ownership_timeout=timedelta(seconds=settings.ownership_timeout_seconds),
         safety_margin=timedelta(seconds=settings.safety_margin_seconds),
+        retry_policy=settings.retry_policy,
         metrics=metrics,
     )
     coordinator.initialize()
     if not any(coordinator.count_by_status().values()):
         log.warning("source %s has no partitions yet: run a shard sync first", settings.source)
     make_reading = _reading_of(settings, coordinator)
+    if followed.is_stopped:  # before it cost anything
+        coordinator.store.close()
+        return Summary(stopped_because=TOLD_TO_STOP)
     spark = _session(settings)
     stop = threading.Event()
     _stop_on_signal(spark, stop)
     try:
+        application, ui = spark.sparkContext.applicationId, spark.sparkContext.uiWebUrl
+        log.info("%s%s ui=%s", APPLICATION_MARK, application, ui or "none")
+        followed.began(application, ui)
+        followed.when_stopped(partial(_stop_landing, spark, stop))
         bad_records = BadRecords(settings.max_parse_exceptions, settings.max_saved_parse_exceptions)
         delivery = _delivery(spark, settings, bad_records)
         check_reachable(spark, settings.landing_root)
@@ -165,6 +213,7 @@ def _ingest(settings: IngestSettings, observer: Observer, metrics: JobMetrics) -
             bad_records=bad_records,
             observer=observer,
             metrics=metrics,
+            spans=spans,
         )
         return job.run()
     finally:
@@ -178,7 +227,13 @@ def _reading_of(settings: IngestSettings, coordinator: SourceCoordinator) -> Cal
         streams = _streams(settings, kinesis_client(settings.kinesis), coordinator)
         return lambda spark: partial(ShardReading, spark, streams)
     kind, reader = settings.reader.kind, reader_of(settings.reader)
-    return lambda spark: partial(ItemReading, spark, kind, reader)
+
+    def make(spark: SparkSession) -> MakeReading:
+        if isinstance(reader, Checking):
+            reader.check(spark)
+        return partial(ItemReading, spark, kind, reader)
+
+    return make
 
 
 def _streams(settings: IngestSettings, client: KinesisClient, coordinator: SourceCoordinator) -> Streams:
@@ -262,14 +317,16 @@ def _stop_session(spark: SparkSession) -> None:
 def _delivery(spark: SparkSession, settings: IngestSettings, bad_records: BadRecords) -> Delivery:
     if settings.publishes_landed:
         return PublishLanded(settings.output, keep=bool(settings.downstream))
+    layout = SHARD_RECORDS if settings.reader is None else ITEM_RECORDS
     delivery = SparkDelivery(
         spark,
         [ParquetSink(name=sink.name, output=sink.output, where=sink.where) for sink in settings.all_sinks],
         source=settings.source,
+        layout=layout,
         # Loaded with the session there already: a decorator such as udf("long") asks for it while its module is
         # imported.
         transform=None if settings.transform is None else load_transform(settings.transform),
-        payload=None if settings.schema is None else JsonPayload(settings.schema),
+        payload=None if settings.schema is None else JsonPayload(settings.schema, layout),
         found=bad_records,
     )
     delivery.check()
@@ -281,9 +338,13 @@ def _stop_on_signal(spark: SparkSession, stop: threading.Event) -> None:
 
     def stopping(number: int, frame: object) -> None:
         log.warning("%s received: the job ends after the step in hand", signal.Signals(number).name)
-        stop.set()
-        # From another thread: this one may be in the middle of a call to the JVM.
-        threading.Thread(target=lambda: spark.sparkContext.cancelJobGroup(JOB_GROUP), daemon=True).start()
+        _stop_landing(spark, stop)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stopping)
+
+
+def _stop_landing(spark: SparkSession, stop: threading.Event) -> None:
+    stop.set()
+    # From another thread: this one may be in the middle of a call to the JVM.
+    threading.Thread(target=lambda: spark.sparkContext.cancelJobGroup(JOB_GROUP), daemon=True).start()

@@ -7,6 +7,7 @@ it fails the batch, which is tried again.
 from __future__ import annotations
 
 import builtins
+import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
+from airflow_provider_coordination.spark.layout import BATCH_ID, PAYLOAD, RECORD, RecordLayout
 
 log = logging.getLogger(__name__)
 
@@ -33,28 +34,16 @@ SPREAD = 5
 ERROR_CHARACTERS = 500
 PAYLOAD_CHARACTERS = 200
 
-POSITION = ("sequence_number", "sub_sequence_number")
-"""What tells a record from the others of its batch."""
+POSITION = ("position", "number")
+"""What tells a record from the others of its batch, while it is known to be bad: see `RecordLayout.position`."""
 BAD_SCHEMA = pa.schema(
     [
-        pa.field("sequence_number", pa.string()),
-        pa.field("sub_sequence_number", pa.int64()),
+        *zip(POSITION, (pa.string(), pa.int64()), strict=True),
         pa.field("error", pa.string()),
         pa.field("stage", pa.string()),
     ]
 )
 """What is known of a bad record when it is found."""
-DEAD_LETTER_SCHEMA = pa.schema(
-    [
-        pa.field("error", pa.string()),
-        pa.field("source", pa.string()),
-        *(RECORD_SCHEMA.field(n).with_nullable(True) for n in range(7)),
-        pa.field("stage", pa.string()),
-        pa.field("_batch_id", pa.string()),
-        pa.field("failed_at", pa.timestamp("us", tz="UTC")),
-    ]
-)
-"""The columns of the dead-letter sink; `docs/sinks.md` describes them."""
 
 RECORD_STATES = ("22", "38", "39", "P0001")
 """SQLSTATEs, or their classes, of errors in data and in the user's functions."""
@@ -71,46 +60,78 @@ class Stage(StrEnum):
     """The transform raised on it, or marked it."""
 
 
-def bad_records(positions: pa.Table, errors: pa.Array | pa.ChunkedArray, stage: Stage) -> pa.Table:
-    """Return what is known of bad records.
+def bad_records(rows: pa.Table, position: Sequence[str], errors: pa.Array | pa.ChunkedArray, stage: Stage) -> pa.Table:
+    """Return what is known of bad records, as a table of `BAD_SCHEMA`.
 
-    :param positions: a table with the columns of `POSITION`.
+    :param rows: the records.
+    :param position: its columns that tell a record from the others.
     :param errors: what is wrong with each.
     """
-    columns = [*(positions.column(name) for name in POSITION), errors, pa.repeat(str(stage), positions.num_rows)]
+    columns = [*(rows.column(name) for name in position), errors, pa.repeat(str(stage), rows.num_rows)]
     return pa.table(dict(zip(BAD_SCHEMA.names, columns, strict=True))).cast(BAD_SCHEMA)
 
 
-def dead_letters(bad: pa.Table, landed: pa.Table, source: str, batch_id: str, at: datetime) -> pa.Table:
+def dead_letters(
+    layout: RecordLayout, bad: pa.Table, landed: pa.Table, source: str, batch_id: str, at: datetime
+) -> pa.Table:
     """Return bad records as the dead-letter sink keeps them, in the order of the batch.
 
+    :param layout: of the landed records.
     :param bad: of `BAD_SCHEMA`.
     :param landed: the batch's records as they were landed.
     """
-    rows = pc.indices_nonzero(pc.is_in(landed.column("sequence_number"), bad.column("sequence_number")))
-    numbered = landed.take(rows).drop_columns("_batch_id").append_column("_row", rows)
-    found = bad.join(numbered, list(POSITION), join_type="left outer").sort_by("_row")
-    constant = {"source": source, "_batch_id": batch_id, "failed_at": at}
-    columns = [
-        pa.repeat(pa.scalar(constant[f.name], f.type), found.num_rows) if f.name in constant else found.column(f.name)
-        for f in DEAD_LETTER_SCHEMA
-    ]
-    return pa.Table.from_arrays(columns, schema=DEAD_LETTER_SCHEMA)
+    places = landed.select(layout.position).rename_columns(POSITION).cast(pa.schema(list(BAD_SCHEMA)[:2]))
+    rows = pc.indices_nonzero(pc.is_in(places.column(0), bad.column(0)))
+    found = bad.join(places.take(rows).append_column("row", rows), list(POSITION), join_type="left outer")
+    found = found.sort_by("row")
+    records = _told(layout, landed.take(found.column("row").combine_chunks()))
+    columns = {name: records.column(name) for name in records.column_names if name in layout.dead_letter.names}
+    columns |= dict(zip(layout.position, (found.column(name) for name in POSITION), strict=True))
+    columns |= {name: found.column(name) for name in ("error", "stage")}
+    for name, value in {"source": source, BATCH_ID: batch_id, "failed_at": at}.items():
+        columns[name] = pa.repeat(pa.scalar(value, layout.dead_letter.field(name).type), found.num_rows)
+    return pa.table([columns[name] for name in layout.dead_letter.names], layout.dead_letter.names).cast(
+        layout.dead_letter
+    )
 
 
-def samples(letters: pa.Table, limit: int) -> list[dict[str, Any]]:
+def samples(layout: RecordLayout, letters: pa.Table, limit: int) -> list[dict[str, Any]]:
     """Return the last of some dead letters as a summary tells of them, with error and payload cut short."""
     return [
         {
-            "shard_id": row["shard_id"],
-            "sequence_number": row["sequence_number"],
-            "sub_sequence_number": row["sub_sequence_number"],
+            **{told: row[name] for told, name in layout.sampled.items()},
             "stage": row["stage"],
             "error": row["error"][:ERROR_CHARACTERS],
-            "data": (row["data"] or b"")[:PAYLOAD_CHARACTERS].decode(errors="backslashreplace"),
+            "data": (row[PAYLOAD] or (row.get(RECORD) or "").encode())[:PAYLOAD_CHARACTERS].decode(
+                errors="backslashreplace"
+            ),
         }
         for row in letters.slice(max(0, letters.num_rows - limit)).to_pylist()
     ]
+
+
+def _told(layout: RecordLayout, records: pa.Table) -> pa.Table:
+    """Return records with the columns of the dead letters that are not the same as the landed ones."""
+    if RECORD not in layout.dead_letter.names:
+        return records
+    payload = has_payload(records.schema)
+    others = records.drop_columns([*layout.names, *([PAYLOAD] if payload else [])])
+    told = [_as_json(row) for row in others.to_pylist()] if others.num_columns else [None] * records.num_rows
+    data = records.column(PAYLOAD) if payload else pa.nulls(records.num_rows, pa.binary())
+    return pa.table({PAYLOAD: data, RECORD: pa.array(told, pa.string())})
+
+
+def has_payload(schema: pa.Schema) -> bool:
+    """Tell whether records have a payload: a column `data` of bytes or text."""
+    field = schema.field(PAYLOAD).type if PAYLOAD in schema.names else None
+    return field in (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
+
+
+def _as_json(record: dict[str, Any]) -> str:
+    def told(value: Any) -> str:
+        return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+
+    return json.dumps(record, ensure_ascii=False, default=told)
 
 
 class BadRecords:

@@ -7,6 +7,7 @@ taken the batch get it again.
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Callable
@@ -21,13 +22,19 @@ from airflow_provider_coordination.coordination.errors import (
     AcknowledgmentSetNotFoundError,
     PartitionNotOwnedError,
 )
+from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BYTES
 from airflow_provider_coordination.sources.batches import SourceBatches, progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
 from airflow_provider_coordination.spark.delivery import Delivery, Prepared
 from airflow_provider_coordination.spark.landing import partition_folder
 from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.spans import NoSpans, Spans
 
 log = logging.getLogger(__name__)
+
+
+BATCH_BYTES = 4 * 1024
+"""What a batch may take of a partition's progress, its positions left out."""
 
 
 class Deliveries:
@@ -37,6 +44,7 @@ class Deliveries:
     :param coordinator: of the source, for the job's owner.
     :param delivery: takes batches into sinks.
     :param observer: told of the phases `delivering` and `delivered`.
+    :param spans: makes the spans of batches.
     """
 
     def __init__(
@@ -45,11 +53,13 @@ class Deliveries:
         coordinator: SourceCoordinator,
         delivery: Delivery,
         observer: Callable[[str], None],
+        spans: Spans | None = None,
     ) -> None:
         self._settings = settings
         self._coordinator = coordinator
         self._delivery = delivery
         self._observer = observer
+        self._spans = spans or NoSpans()
         self._sets = AcknowledgmentSets(coordinator, SourceBatches())
         self._timeout = timedelta(seconds=settings.acknowledgment_timeout_seconds)
         self._lock = threading.Lock()
@@ -109,11 +119,13 @@ class Deliveries:
         return next((batch for batch in progress.landed if self._is_mine(batch)), None)
 
     def may_land(self, progress: LandedProgress) -> bool:
-        """Tell whether a partition may be read further: nothing is left to deliver, and not too much is pending."""
+        """Tell whether a partition may be read further: nothing is left to deliver, and not too much is
+        pending."""
         return (
             not progress.is_ended
             and self.next_of(progress) is None
             and len(progress.landed) < self._settings.max_pending_batches
+            and _has_room(progress)
         )
 
     def deliver(self, key: str, batch: LandedBatch) -> Prepared | None:
@@ -123,6 +135,10 @@ class Deliveries:
         :raises DeliveryError: if the batch cannot be delivered.
         :raises PartitionNotOwnedError: if the lease is lost, or the set ended meanwhile.
         """
+        with self._spans.span("batch", partition=key, batch=batch.batch_id, records=batch.records):
+            return self._deliver(key, batch)
+
+    def _deliver(self, key: str, batch: LandedBatch) -> Prepared | None:
         waiting = self._set_of(key, batch)
         if not waiting.is_pending:
             return None
@@ -138,10 +154,13 @@ class Deliveries:
                     self._coordinator.renew(key)
                 self._delivery.publish(sink, folder, batch, token)
             self._observer("delivered")
-            for sink in owed:
-                waiting, effect = self._sets.release(waiting.set_id, sink, positive=True)
-                if effect is ReleaseEffect.LATE:
-                    raise PartitionNotOwnedError(f"{waiting} ended as {waiting.state} while its batch was delivered")
+            with self._spans.span("acknowledge", partition=key, sinks=len(owed)):
+                for sink in owed:
+                    waiting, effect = self._sets.release(waiting.set_id, sink, positive=True)
+                    if effect is ReleaseEffect.LATE:
+                        raise PartitionNotOwnedError(
+                            f"{waiting} ended as {waiting.state} while its batch was delivered"
+                        )
         self._let_go(waiting)
         return prepared
 
@@ -211,3 +230,14 @@ class Deliveries:
             return self.begin(key, batch, progress_of(self._coordinator.leased(key)))
         self._in_hand[known.set_id] = known
         return known
+
+
+def _has_room(progress: LandedProgress) -> bool:
+    """Tell whether a partition's progress can hold one more batch behind those that wait.
+
+    The first one always finds room, or fails its partition; see `ProgressError`.
+    """
+    if not progress.landed:
+        return True
+    size, position = len(json.dumps(progress.to_mapping())), len(json.dumps(progress.landed[-1].end))
+    return size + 2 * position + BATCH_BYTES <= MAX_PROGRESS_BYTES

@@ -16,6 +16,7 @@ from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.landing import file_name, token_of
 from airflow_provider_coordination.spark.settings import MAIN
 from airflow_provider_coordination.spark.storage import (
+    columns_of,
     copy_file,
     delete_file,
     delete_folder,
@@ -43,10 +44,12 @@ class Prepared:
 
     :param records: how many records each sink takes of it; sinks that had it already are left out.
     :param unrouted: how many records no sink takes.
+    :param columns: the types, by name, of what the main dataset takes; empty where that was not looked at.
     """
 
     records: Mapping[str, int] = field(default_factory=dict)
     unrouted: int = 0
+    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 class Delivery(Protocol):
@@ -94,13 +97,16 @@ class PublishLanded:
     def __init__(self, output: str, *, keep: bool = False) -> None:
         self._output = output
         self._keep = keep
+        self._columns: Mapping[str, str] = {}  # looked at once; the reader's do not change under way
 
     def prepare(self, folder: str, batch: LandedBatch, fencing_token: int, sinks: Collection[str]) -> Prepared:
         """Copy the landed file to where it can be renamed from; do nothing where it can itself be renamed."""
         wanted = batch.redeliver or not exists(dataset_file(self._output, batch))
         if self._keep and wanted and exists(batch.file):
             copy_file(batch.file, self._staged(folder, batch, fencing_token))
-        return Prepared(records={MAIN: batch.records})
+        if not self._columns and exists(batch.file):
+            self._columns = columns_of(batch.file)
+        return Prepared(records={MAIN: batch.records}, columns=self._columns)
 
     def publish(self, sink: str, folder: str, batch: LandedBatch, fencing_token: int) -> None:
         """Rename the file to the batch's name in the dataset."""

@@ -8,6 +8,7 @@ that is idempotent.
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +38,8 @@ from airflow_provider_coordination.spark.delivery import Delivery, Prepared
 from airflow_provider_coordination.spark.metrics import note_round
 from airflow_provider_coordination.spark.reading import MakeReading
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
-from airflow_provider_coordination.spark.stopping import StopConditions
+from airflow_provider_coordination.spark.spans import NoSpans, Span, Spans
+from airflow_provider_coordination.spark.stopping import TOLD_TO_STOP, StopConditions
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.work import Work
 
@@ -63,6 +65,7 @@ class Ingestion:
     :param stop: set from outside to end the job after the step in hand.
     :param observer: told of passed phases.
     :param metrics: where counts go.
+    :param spans: makes the spans of rounds.
     :param clock: where the time comes from.
     """
 
@@ -77,6 +80,7 @@ class Ingestion:
         bad_records: BadRecords | None = None,
         observer: Observer = lambda phase: None,
         metrics: Metrics | None = None,
+        spans: Spans | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings
@@ -94,7 +98,8 @@ class Ingestion:
             max_idle_rounds=settings.max_idle_rounds,
             stop_at=settings.stop_at,
         )
-        self._deliveries = Deliveries(settings, coordinator, delivery, observer)
+        self._spans = spans or NoSpans()
+        self._deliveries = Deliveries(settings, coordinator, delivery, observer, self._spans)
         self._balancer = Balancer(
             coordinator,
             balance_by=settings.balance_by,
@@ -106,6 +111,7 @@ class Ingestion:
         self._work = Work(settings, coordinator, self._balancer, self._deliveries, self._clock)
         self._summary = self._work.summary
         self._reading = reading(self._work)
+        self._delivered: set[str] = set()
 
     def run(self) -> Summary:
         """Make rounds until a stop condition holds; then give every lease back.
@@ -131,7 +137,7 @@ class Ingestion:
                     idle_rounds = idle_rounds + 1 if summary.records_landed == before else 0
                     summary.seconds = self._clock.monotonic() - started
                     summary.stopped_because = (
-                        "it was told to stop"
+                        TOLD_TO_STOP
                         if self._stop.is_set()
                         else self._conditions.reason(
                             started_at=started_at,
@@ -160,8 +166,12 @@ class Ingestion:
         :returns: whether there may be more to do than what is at work already.
         :raises StoreUnavailableError: if the store does not answer.
         """
+        self._summary.rounds += 1
+        with self._spans.span("round", round=self._summary.rounds) as span:
+            return self._make_round(span)
+
+    def _make_round(self, span: Span) -> bool:
         summary = self._summary
-        summary.rounds += 1
         landed_before, delivered_before = summary.records_landed, summary.records_delivered
         bad_before, unrouted_before, taken_before = (
             summary.parse_exceptions, summary.unrouted, dict(summary.records_by_sink),
@@ -169,16 +179,19 @@ class Ingestion:
         seconds: dict[str, float] = {}
         self._work.hear_of_others()
         self._reading.look_after()
-        with self._timed(seconds, "acquire"):
+        with self._timed(seconds, "acquire") as acquiring:
             acquired = self._acquire()
+            acquiring.note(partitions=len(self._work.read_until))
         with self._timed(seconds, "redeliver"):  # what a former owner recorded but did not deliver
             self._deliver()
             self._hand_over()
-        with self._timed(seconds, "land"):
+        with self._timed(seconds, "land") as landing:
             rows = self._land()
+            landing.note(partitions=len(rows), records=sum(row.records for row in rows))
         self._observer("landed")
-        with self._timed(seconds, "record"):
+        with self._timed(seconds, "record") as recording:
             read = self._reading.record(rows)
+            recording.note(records=summary.records_landed - landed_before)
         self._observer("recorded")
         with self._timed(seconds, "deliver"):
             self._deliver()
@@ -188,14 +201,18 @@ class Ingestion:
             self._work.notice_delivered(key)
         self._work.notice_gone()
         log.info(
-            "round %d: leases=%d landed=%d records %d bytes delivered=%d records lag_ms=[%s] seconds=[%s] "
+            "round %d: leases=%d read=[%s] landed=%d records %d bytes delivered=%d records seconds=[%s] "
             "completed=%d failed=%d lost=%d",
-            summary.rounds, len(self._coordinator.held), summary.records_landed - landed_before,
+            summary.rounds, len(self._coordinator.held), read.told, summary.records_landed - landed_before,
             read.bytes, summary.records_delivered - delivered_before,
-            " ".join(f"{name}={behind}" for name, behind in read.behind_ms.items()),
             " ".join(f"{phase}={spent:.1f}" for phase, spent in seconds.items()),
             len(summary.completed), len(summary.failed), len(summary.lost),
         )  # fmt: skip
+        span.note(
+            partitions=len(self._coordinator.held),
+            landed=summary.records_landed - landed_before,
+            records=summary.records_delivered - delivered_before,
+        )
         note_round(
             self._metrics,
             self._tags,
@@ -207,6 +224,9 @@ class Ingestion:
             filtered=read.filtered,
             throttled=read.throttled,
             millis_behind_latest=list(read.behind_ms.values()),
+            items=read.items,
+            gone=read.gone,
+            set_aside=read.set_aside,
         )
         return acquired
 
@@ -276,7 +296,11 @@ class Ingestion:
             if (batch := self._deliveries.next_of(progress)) is not None
         ]:
             with ThreadPoolExecutor(DELIVERY_THREADS, thread_name_prefix="delivery") as pool:
-                deliveries = {pool.submit(self._deliveries.deliver, key, batch): (key, batch) for key, batch in batches}
+                # Each in a copy of this context, so that its spans are part of this round's.
+                deliveries = {
+                    pool.submit(contextvars.copy_context().run, self._deliveries.deliver, key, batch): (key, batch)
+                    for key, batch in batches
+                }
                 for delivery in as_completed(deliveries):
                     key, batch = deliveries[delivery]
                     try:
@@ -297,9 +321,9 @@ class Ingestion:
             self._work.read_until[key] = batch.read_until
         summary.failed.pop(key, None)
         if delivered is not None:
-            summary.batches_delivered += 1
-            summary.records_delivered += batch.records
-            summary.bytes_delivered += batch.bytes
+            summary.note_delivered(key, batch, is_first=key not in self._delivered)
+            self._delivered.add(key)
+            summary.note_columns(delivered.columns)
             summary.unrouted += delivered.unrouted
             summary.dead_letters += delivered.records.get(DEAD_LETTER, 0)
             for sink, records in delivered.records.items():
@@ -310,6 +334,7 @@ class Ingestion:
         if key not in self._coordinator.held:  # handed over meanwhile, as it stood; its next owner swept the files
             log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, reason)
             return
+        reason = self._work.redaction.text(reason)
         with suppress(*LOST):
             if self._deliveries.reject(key, batch, reason):
                 self._work.put_down(key, reason)
@@ -360,7 +385,8 @@ class Ingestion:
             log.warning("leases could not be given back and will run out: %s", error)
 
     @contextmanager
-    def _timed(self, seconds: dict[str, float], phase: str) -> Iterator[None]:
+    def _timed(self, seconds: dict[str, float], phase: str) -> Iterator[Span]:
         start = self._clock.monotonic()
-        yield
+        with self._spans.span(phase) as span:
+            yield span
         seconds[phase] = self._clock.monotonic() - start

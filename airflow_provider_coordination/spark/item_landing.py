@@ -6,46 +6,46 @@ is cut into several batches where its reader says that it may go on. An item tha
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.items import (
-    FrameReader,
     Item,
     ItemGoneError,
     ItemReader,
     ItemUnreadableError,
+    ReadsAhead,
     SourceUnavailableError,
 )
-from airflow_provider_coordination.sources.progress import FailedItem, ItemPosition, item_batch_id
-from airflow_provider_coordination.spark.bad_records import error_text
+from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, FailedItem, ItemPosition, item_batch_id
 from airflow_provider_coordination.spark.landing import JOB_GROUP, file_name, partition_folder
-from airflow_provider_coordination.spark.storage import TableWriter, join, write_table
+from airflow_provider_coordination.spark.layout import BATCH_ID, ORIGIN, ROW
+from airflow_provider_coordination.spark.storage import join, write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
-ORIGIN = "_origin"
-"""The column that says what item a record came from."""
-ROW = "_row"
-"""The column that counts an item's records within a batch."""
-BATCH_ID = "_batch_id"
 GONE_NAMED = 20
 MAX_FAILED_ITEMS = 50
-"""How many items of a batch may be put aside; more, and the partition is taken to be unreadable as a whole."""
-REASON_CHARACTERS = 200
+"""How many items of a partition may be put aside; more, and it is taken to be unreadable as a whole."""
+REASON_BYTES = 200
+"""How much of the reason why an item cannot be read is kept, as JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +70,15 @@ class ItemPlan:
     epoch: int
 
     @property
+    def left(self) -> tuple[dict[str, Any], ...]:
+        """The items that are not read to their end yet."""
+        return self.items[ItemPosition.parse(self.start).item :]
+
+    @property
     def size(self) -> int:
         """How large what is left of it is, for sharing it out: bytes, where its items tell their `size`."""
-        left = self.items[ItemPosition.parse(self.start).item :]
-        return sum(int(item.get("size", 0)) for item in left) + len(left)
+        sizes = (item.get("size") for item in self.left)
+        return sum(size for size in sizes if type(size) is int and size > 0) + len(self.left)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,9 +135,14 @@ class LandedItems:
         """Whether there is anything to record."""
         return self.error is None and (self.end != self.start or self.is_last)
 
+    @property
+    def items(self) -> int:
+        """How many items were read to their end, or turned out to be gone or unreadable."""
+        return ItemPosition.parse(self.end).item - ItemPosition.parse(self.start).item
+
 
 def land_items(
-    spark: SparkSession, plans: Sequence[ItemPlan], reader: ItemReader | FrameReader, options: ItemLandingOptions
+    spark: SparkSession, plans: Sequence[ItemPlan], reader: ItemReader, options: ItemLandingOptions
 ) -> list[LandedItems]:
     """Read the partitions of `plans` on the executors; return one row for each.
 
@@ -140,13 +150,11 @@ def land_items(
         lost.
     """
     spark.sparkContext.setJobGroup(JOB_GROUP, f"land {len(plans)} partitions")
-    if isinstance(reader, FrameReader):
-        return _land_frames(spark, plans, reader, options)
     slots = deal(plans, spark.sparkContext.defaultParallelism)
     rows = spark.range(0, len(slots), 1, len(slots)).mapInArrow(
         partial(_land_slot, slots, reader, options), "manifest string"
     )
-    return [_row(row.manifest) for row in rows.collect()]
+    return [row_of(row.manifest) for row in rows.collect()]
 
 
 def deal(plans: Sequence[ItemPlan], slots: int) -> list[list[ItemPlan]]:
@@ -161,7 +169,8 @@ def deal(plans: Sequence[ItemPlan], slots: int) -> list[list[ItemPlan]]:
     return dealt
 
 
-def _row(manifest: str) -> LandedItems:
+def row_of(manifest: str) -> LandedItems:
+    """Read what a slot says of a partition."""
     return read_settings(LandedItems, "manifest row", json.loads(manifest))
 
 
@@ -181,26 +190,91 @@ def _land_slot(
 
 
 def land_partition(
-    reader: ItemReader, options: ItemLandingOptions, plan: ItemPlan, *, until: float = float("inf")
+    reader: ItemReader,
+    options: ItemLandingOptions,
+    plan: ItemPlan,
+    *,
+    until: float = float("inf"),
+    clock: Clock | None = None,
 ) -> LandedItems:
     """Read one partition for a while and write what it gave to one file.
 
-    :param until: when to begin or go on no more, by `time.monotonic`.
+    An error becomes part of the row: one partition never stops the others.
+
+    :param until: when to begin or go on no more, by the clock's monotonic time.
+    :param clock: measures how long to read.
     """
-    if time.monotonic() >= until:
+    timer = clock or SystemClock()
+    begun = timer.monotonic()
+    if begun >= until:
         return LandedItems(partition_key=plan.partition_key, start=plan.start, end=plan.start)
-    begun = time.monotonic()
     try:
-        row = _Landing(reader, options, plan, until).land()
+        with _reading(reader, plan.left) as opened:
+            row = _Landing(opened, options, plan, lambda: timer.monotonic() >= until).land()
     except OSError as error:
         return LandedItems(
             partition_key=plan.partition_key, error=f"landing in {options.root} failed: {error}", passing=True
         )
-    return replace(row, seconds=time.monotonic() - begun)
+    except SourceUnavailableError as error:
+        return LandedItems(partition_key=plan.partition_key, error=str(error), passing=True)
+    except Exception as error:  # of what cannot be stored, or of a reader's `origin`
+        return LandedItems(partition_key=plan.partition_key, error=f"it cannot be landed: {_text_of(error)}")
+    return replace(row, seconds=timer.monotonic() - begun)
+
+
+def _reading(reader: ItemReader, items: Sequence[Item]) -> AbstractContextManager[ItemReader]:
+    return reader.reading(items) if isinstance(reader, ReadsAhead) else nullcontext(reader)
 
 
 class _CutError(Exception):
     """The batch ends here."""
+
+
+class _Columns:
+    """Records in the order in which they were read, for a file: all with the columns of all of them."""
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+        self.schema = pa.schema([])
+
+    def add(self, records: pa.Table) -> None:
+        """Add records.
+
+        :raises pa.ArrowException: if their columns do not go together with those that are there without a loss.
+        """
+        unified = self.schema
+        if not records.schema.equals(unified):
+            unified = pa.unify_schemas([unified, records.schema], promote_options="permissive")
+            for schema in (self.schema, records.schema):
+                if lossy := [field.name for field in schema if _loses(field.type, unified.field(field.name).type)]:
+                    raise pa.ArrowInvalid(f"column {lossy[0]!r} has decimals and floating-point numbers")
+            records = _widened([records], unified)
+        if self.tables and not unified.equals(self.schema):
+            self.tables = [_widened(self.tables, unified)]
+        self.schema = unified
+        self.tables.append(records)
+
+    def copy(self) -> _Columns:
+        """Return the same, to be gone on with apart."""
+        other = _Columns()
+        other.tables, other.schema = list(self.tables), self.schema
+        return other
+
+
+def _widened(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Return tables as one with the columns of a schema that each of them goes with."""
+    return pa.concat_tables([schema.empty_table(), *tables], promote_options="permissive")
+
+
+def _loses(before: pa.DataType, after: pa.DataType) -> bool:
+    """Tell whether a wider type holds less of the values than the narrower one: the only one that Arrow lets pass."""
+    if pa.types.is_decimal(before):
+        return bool(pa.types.is_floating(after))
+    if pa.types.is_struct(before):
+        return any(_loses(field.type, after.field(field.name).type) for field in before)
+    if pa.types.is_list(before) or pa.types.is_large_list(before):
+        return _loses(before.value_type, after.value_type)
+    return False
 
 
 class _Landing:
@@ -210,16 +284,18 @@ class _Landing:
     of an item after the last position at which reading may go on.
     """
 
-    def __init__(self, reader: ItemReader, options: ItemLandingOptions, plan: ItemPlan, until: float) -> None:
+    def __init__(
+        self, reader: ItemReader, options: ItemLandingOptions, plan: ItemPlan, is_over: Callable[[], bool]
+    ) -> None:
         self._reader = reader
         self._options = options
         self._plan = plan
-        self._until = until
+        self._is_over = is_over
         self._position = ItemPosition.parse(plan.start)
-        self._kept: list[pa.Table] = []  # before the position
-        self._read: list[pa.Table] = []  # after it
-        self._schema = pa.schema([])
+        self._kept = _Columns()  # before the position
+        self._read = _Columns()  # these, and what is after it
         self._bytes = 0
+        self._rows: dict[str, int] = {}
         self._failed: list[FailedItem] = []
         self._gone: list[str] = []
 
@@ -236,8 +312,12 @@ class _Landing:
         except SourceUnavailableError as error:
             if not self._has_moved:
                 return self._refused(str(error), passing=True)
-            log.warning("what was read is landed, and the rest left to the next round: %s", error)
-        if len(self._failed) == len(items):
+            # An executor's log hides no secrets, and an error may hold some: its text is for the driver's alone.
+            log.warning(
+                "partition %s: what was read is landed, and the rest left to the next round: %s",
+                self._plan.partition_key, type(error).__name__,
+            )  # fmt: skip
+        if self._failed and len(self._failed) == len(items):
             return self._refused(f"none of its {len(items)} items can be read; the first: {self._failed[0].reason}")
         return self._landed()
 
@@ -247,7 +327,7 @@ class _Landing:
 
     @property
     def _is_full(self) -> bool:
-        return self._bytes >= self._options.max_bytes or time.monotonic() >= self._until
+        return self._bytes >= self._options.max_bytes or self._is_over()
 
     def _read_item(self, item: Item) -> None:
         """Read an item from the present position to its end.
@@ -258,72 +338,76 @@ class _Landing:
             self._read_pages(item)
         except (_CutError, SourceUnavailableError):
             raise
-        except OSError as error:
-            raise SourceUnavailableError(f"{self._reader.origin(item)}: {error}") from error
-        except ItemGoneError as error:
-            log.warning("partition %s: %s", self._plan.partition_key, error)
+        except ItemGoneError:
+            log.warning("partition %s: gone is %s", self._plan.partition_key, self._reader.origin(item))
             self._gone.append(self._reader.origin(item))
         except Exception as error:  # whatever a reader raises, the other items can be read
-            self._set_aside(item, str(error) if isinstance(error, CoordinationError) else repr(error))
-        self._read.clear()
+            if is_passing(error):
+                raise SourceUnavailableError(f"{self._reader.origin(item)}: {_text_of(error)}") from error
+            self._set_aside(item, _text_of(error))
+        self._drop()
         self._position = ItemPosition(self._position.item + 1)
 
     def _read_pages(self, item: Item) -> None:
-        rows = 0
         for page in self._reader.read(item, self._position.within):
             if page.records.num_rows:
-                self._add(_with_origin(page.records, self._reader.origin(item), rows))
-                rows += page.records.num_rows
+                self._add(page.records, self._reader.origin(item))
             if page.position:
-                self._position = ItemPosition(self._position.item, page.position)
+                self._position = ItemPosition(self._position.item, _checked(page.position))
                 self._keep()
-                if self._is_full:
+                if self._is_full and self._has_moved:
                     raise _CutError
-            elif self._bytes >= self._options.max_bytes and self._has_moved:
-                raise _CutError
+            elif self._bytes >= self._options.max_bytes and self._kept.tables and self._has_moved:
+                raise _CutError  # before this item, which the next batch begins with
         self._keep()
 
-    def _add(self, records: pa.Table) -> None:
+    def _add(self, records: pa.Table, origin: str) -> None:
         """Add records of the item in hand.
 
-        :raises _CutError: if they have other columns than what is kept: a file has one schema.
-        :raises ItemUnreadableError: if they have other columns than those before them in the item.
+        :raises _CutError: if they have columns that do not go together with what is kept: a file has one schema.
+        :raises ItemUnreadableError: if they do not go together with those before them in the item.
         """
+        first = self._rows.get(origin, 0)
         try:
-            self._schema = pa.unify_schemas([self._schema, records.schema], promote_options="permissive")
-        except pa.ArrowInvalid as error:  # a type that cannot be widened to the other
-            if self._kept:
+            self._read.add(with_origin(records, origin, first))
+        except pa.ArrowException as error:
+            if self._has_moved:
                 raise _CutError from None
-            raise ItemUnreadableError(f"its records have columns that do not go together: {error}") from None
-        self._read.append(records)
+            raise ItemUnreadableError(
+                f"its records have columns that do not go together: {error}; let its reader give a position before "
+                "they change, or the same columns throughout"
+            ) from None
+        self._rows[origin] = first + records.num_rows
         self._bytes += records.nbytes
 
     def _keep(self) -> None:
-        self._kept += self._read
-        self._read.clear()
+        self._kept = self._read.copy()
+
+    def _drop(self) -> None:
+        self._read = self._kept.copy()
 
     def _set_aside(self, item: Item, error: str) -> None:
         reason = f"{self._reader.origin(item)}: {error}"
         if len(self._plan.items) == 1:
             if self._has_moved:  # what was read is landed; the next round meets the error again
-                log.warning("what was read is landed: %s", reason)
+                log.warning("what was read is landed, the rest cannot be read: %s", self._reader.origin(item))
                 raise _CutError
             raise _UnreadableError(reason)
-        log.error("partition %s: an item cannot be read: %s", self._plan.partition_key, reason)
+        log.error("partition %s: an item cannot be read: %s", self._plan.partition_key, self._reader.origin(item))
         self._failed.append(
-            FailedItem(item=self._position.item, within=self._position.within, reason=reason[:REASON_CHARACTERS])
+            FailedItem(item=self._position.item, within=self._position.within, reason=_shortened(reason))
         )
         if len(self._failed) > MAX_FAILED_ITEMS:
             raise _UnreadableError(
-                f"more than {MAX_FAILED_ITEMS} items cannot be read; the first: {self._failed[0].reason}"
+                f"more than {MAX_FAILED_ITEMS} of its items cannot be read; the first: {self._failed[0].reason}"
             )
 
     def _landed(self) -> LandedItems:
-        plan, end = self._plan, str(self._position)
+        plan, end, kept = self._plan, str(self._position), self._kept.tables
         batch = item_batch_id(plan.kind, plan.source_identifier, plan.partition_key, plan.start, end, plan.epoch)
         file = ""
-        if self._kept:
-            table = pa.concat_tables(self._kept, promote_options="permissive")
+        if kept:
+            table = pa.concat_tables(kept)
             file = landed_file(self._options.root, plan)
             write_table(table.append_column(BATCH_ID, pa.repeat(batch, table.num_rows)), file)
         return LandedItems(
@@ -332,8 +416,8 @@ class _Landing:
             start=plan.start,
             end=end,
             file=file,
-            records=sum(table.num_rows for table in self._kept),
-            bytes=sum(table.nbytes for table in self._kept),
+            records=sum(table.num_rows for table in kept),
+            bytes=sum(table.nbytes for table in kept),
             is_last=self._position.item >= len(plan.items),
             failed=tuple(self._failed),
             gone=tuple(self._gone[:GONE_NAMED]),
@@ -348,74 +432,53 @@ class _UnreadableError(Exception):
     """The partition cannot be read."""
 
 
-def _with_origin(records: pa.Table, origin: str, first_row: int) -> pa.Table:
+def is_passing(error: Exception) -> bool:
+    """Tell whether an error that a reader did not translate is the source's trouble rather than the item's fault.
+
+    Connections and devices fail by an `OSError` with a number of the system's. Damaged data does not: pyarrow and gzip
+    raise one without.
+    """
+    if isinstance(error, ConnectionError | TimeoutError):
+        return True
+    of_item = (gzip.BadGzipFile, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+    return isinstance(error, OSError) and error.errno is not None and not isinstance(error, of_item)
+
+
+def _text_of(error: Exception) -> str:
+    return str(error) if isinstance(error, CoordinationError) else repr(error)
+
+
+def _checked(position: str) -> str:
+    """Return the position that a page gives.
+
+    :raises ItemUnreadableError: if it is too long to be kept.
+    """
+    if (size := len(json.dumps(position))) > MAX_WITHIN_BYTES:
+        raise ItemUnreadableError(
+            f"its reader gives a position of {size} bytes, which may have {MAX_WITHIN_BYTES}: {position[:40]!r}...; "
+            "let it give a shorter one, or none"
+        )
+    return position
+
+
+def _shortened(reason: str) -> str:
+    """Return the beginning of a text that takes few bytes as JSON."""
+    while len(json.dumps(reason)) > REASON_BYTES:
+        reason = reason[: min(len(reason) - 1, REASON_BYTES)]
+    return reason
+
+
+def with_origin(records: pa.Table, origin: str, first_row: int) -> pa.Table:
     """Return records with the columns that say where each comes from."""
     if taken := [name for name in (ORIGIN, ROW, BATCH_ID) if name in records.column_names]:
         raise ItemUnreadableError(f"it has a column {taken[0]!r}, which is the provider's; rename it")
-    rows = pa.array(range(first_row, first_row + records.num_rows), pa.int64())
-    return records.append_column(ORIGIN, pa.repeat(origin, records.num_rows)).append_column(ROW, rows)
+    counted = pc.indices_nonzero(pa.repeat(True, records.num_rows))  # a range of Python's takes a hundred times as long
+    rows = pc.add(counted.cast(pa.int64()), first_row)
+    origins = pa.repeat(pa.scalar(origin, pa.string()), records.num_rows)
+    return records.append_column(ORIGIN, origins).append_column(ROW, rows)
 
 
 def landed_file(root: str, plan: ItemPlan) -> str:
     """Return a new name for the file of a batch."""
     folder = partition_folder(plan.source_identifier, plan.partition_key)
-    return join(root, folder, file_name(plan.start or "0", plan.fencing_token))
-
-
-# Through Spark, where only the JVM can read
-
-
-def _land_frames(
-    spark: SparkSession, plans: Sequence[ItemPlan], reader: FrameReader, options: ItemLandingOptions
-) -> list[LandedItems]:
-    """Land partitions of one item each; those that fail together are tried one by one."""
-    try:
-        return _land_frame(spark, plans, reader, options)
-    except Exception as error:
-        if len(plans) == 1:
-            return [LandedItems(partition_key=plans[0].partition_key, error=error_text(error))]
-        log.warning("the partitions of this round are read one by one: %s", error_text(error))
-        return [row for plan in plans for row in _land_frames(spark, [plan], reader, options)]
-
-
-def _land_frame(
-    spark: SparkSession, plans: Sequence[ItemPlan], reader: FrameReader, options: ItemLandingOptions
-) -> list[LandedItems]:
-    frame = reader.frame(spark, [plan.items[0] for plan in plans])
-    origins = [reader.origin(plan.items[0]) for plan in plans]
-    rows = frame.mapInArrow(partial(_write_frame, plans, origins, options), "manifest string").collect()
-    landed = {row.partition_key: row for row in (_row(row.manifest) for row in rows)}
-    return [landed.get(plan.partition_key) or _frame_row(plan, records=0, size=0, file="") for plan in plans]
-
-
-def _write_frame(
-    plans: Sequence[ItemPlan], origins: Sequence[str], options: ItemLandingOptions, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    assert context is not None
-    plan, origin = plans[context.partitionId()], origins[context.partitionId()]
-    batch_id = _frame_row(plan, records=0, size=0, file="").batch_id
-    file, records, size = landed_file(options.root, plan), 0, 0
-    with TableWriter(file) as writer:
-        for batch in batches:
-            table = _with_origin(pa.Table.from_batches([batch]), origin, records)
-            writer.write(table.append_column(BATCH_ID, pa.repeat(batch_id, table.num_rows)))
-            records, size = records + table.num_rows, size + table.nbytes
-    row = _frame_row(plan, records=records, size=size, file=file if records else "")
-    yield pa.RecordBatch.from_pydict({"manifest": pa.array([json.dumps(write_settings(row))], pa.string())})
-
-
-def _frame_row(plan: ItemPlan, *, records: int, size: int, file: str) -> LandedItems:
-    end = str(ItemPosition(1))
-    return LandedItems(
-        partition_key=plan.partition_key,
-        batch_id=item_batch_id(plan.kind, plan.source_identifier, plan.partition_key, plan.start, end, plan.epoch),
-        start=plan.start,
-        end=end,
-        file=file,
-        records=records,
-        bytes=size,
-        is_last=True,
-    )
+    return join(root, folder, file_name(str(ItemPosition.parse(plan.start).item), plan.fencing_token))

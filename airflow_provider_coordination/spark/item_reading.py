@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.coordination.errors import ProgressError, SourceError
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.items import Conditional, Finishing, FrameReader, ItemReader
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.spark.frame_landing import land_frames
 from airflow_provider_coordination.spark.item_landing import (
     MAX_FAILED_ITEMS,
     ItemLandingOptions,
@@ -52,7 +54,7 @@ class ItemReading:
             root=settings.landing_root,
             seconds=settings.round_seconds,
             max_bytes=settings.max_batch_bytes,
-            partitions_per_slot=settings.shards_per_slot,
+            partitions_per_slot=settings.partitions_per_slot,
         )
         self._unreadable: dict[str, int] = {}
         work.when_delivered = self._finish
@@ -82,16 +84,23 @@ class ItemReading:
             )
         if progress.landed or progress.checkpoint or not isinstance(self._reader, Conditional):
             return True
-        wait = self._reader.waits_for(progress.items)
-        if wait is None or partition.closed_count >= wait.max_retries:
+        key = partition.partition_key
+        try:
+            wait = self._reader.waits_for(progress.items)
+        except SourceError:
+            raise
+        except Exception as error:  # a reader may be anybody's
+            raise SourceError(f"partition {key!r}: whether it has to wait cannot be told: {error!r}") from error
+        if wait is None or progress.waited >= wait.max_retries:
             return True
         log.info(
             "partition %s waits, for the time %d of at most %d: %s",
-            partition.partition_key, partition.closed_count + 1, wait.max_retries, wait.reason,
+            key, progress.waited + 1, wait.max_retries, wait.reason,
         )  # fmt: skip
         with suppress(*LOST):
-            self._coordinator.close(partition.partition_key, wait.retry_after)
-            self._work.summary.closed.append(partition.partition_key)
+            waiting = replace(progress, waited=progress.waited + 1)
+            self._coordinator.close(key, wait.retry_after, progress=waiting.to_mapping())
+            self._work.summary.closed.append(key)
         return False
 
     def land(self) -> list[LandedItems]:
@@ -109,31 +118,49 @@ class ItemReading:
             for key, progress in self._partitions()
             if self._work.deliveries.may_land(progress)
         ]
-        return land_items(self._spark, plans, self._reader, self._options) if plans else []
+        if not plans:
+            return []
+        if isinstance(self._reader, FrameReader):
+            return land_frames(self._spark, plans, self._reader, self._options)
+        return land_items(self._spark, plans, self._reader, self._options)
 
     def record(self, rows: Sequence[LandedItems]) -> RoundRead:
         """See `Reading.record`."""
         for row in rows:
             try:
-                self._record(row)
+                self._record(self._without_secrets(row))
             except LOST as error:
                 log.warning("what was landed is dropped: %s", error)
-        return RoundRead(bytes=sum(row.bytes for row in rows))
+            except ProgressError as error:  # what was read is too much to be kept track of
+                self._work.fail(row.partition_key, str(error))
+        read = [row for row in rows if row.is_batch]
+        return RoundRead(
+            partitions=len(read),
+            bytes=sum(row.bytes for row in read),
+            items=sum(row.items for row in read),
+            gone=sum(row.gone_count for row in read),
+            set_aside=sum(len(row.failed) for row in read),
+        )
+
+    def _without_secrets(self, row: LandedItems) -> LandedItems:
+        """Return a row as it may be told and kept: what a reader raises may hold what it was given."""
+        if row.error is None and not row.failed:
+            return row
+        hide = self._work.redaction.text
+        return replace(
+            row,
+            error=None if row.error is None else hide(row.error),
+            failed=tuple(replace(failed, reason=hide(failed.reason)) for failed in row.failed),
+        )
 
     def _record(self, row: LandedItems) -> None:
         key = row.partition_key
         if row.error is not None:
             self._cannot_read(row)
             return
-        self._unreadable.pop(key, None)
         if not row.is_batch:
             return
-        if row.gone_count:
-            self._work.summary.gone += row.gone_count
-            log.warning(
-                "partition %s: %d items were gone before they were read: %s%s",
-                key, row.gone_count, ", ".join(row.gone), ", ..." if row.gone_count > len(row.gone) else "",
-            )  # fmt: skip
+        self._unreadable.pop(key, None)
         progress = self._progress(key)
         if len(progress.failed) + len(row.failed) > MAX_FAILED_ITEMS:
             reasons = [*progress.failed, *row.failed]
@@ -151,6 +178,25 @@ class ItemReading:
             fencing_token=self._coordinator.fencing_token(key),
         )
         self._work.record(key, batch, lambda: self._progress(key).landing(batch, row.failed))
+        self._note(row)
+
+    def _note(self, row: LandedItems) -> None:
+        """Tell of the items that were passed over in what is recorded."""
+        summary = self._work.summary
+        summary.gone += row.gone_count
+        summary.set_aside += len(row.failed)
+        if row.gone_count:
+            log.warning(
+                "partition %s: %d items were gone before they were read: %s%s",
+                row.partition_key, row.gone_count, ", ".join(row.gone),
+                ", ..." if row.gone_count > len(row.gone) else "",
+            )  # fmt: skip
+        for failed in row.failed:
+            log.error(
+                "partition %s: item %d cannot be read, and becomes a partition of its own once the others are "
+                "delivered: %s",
+                row.partition_key, failed.item, failed.reason,
+            )  # fmt: skip
 
     def _cannot_read(self, row: LandedItems) -> None:
         key, reason = row.partition_key, str(row.error)
@@ -167,11 +213,11 @@ class ItemReading:
         """See `Reading.finish`: progress says everything already."""
 
     def _finish(self, partition: Partition) -> None:
-        """Let the reader do what it has to once a partition is delivered."""
+        """Let the reader do what it has to once a partition is delivered; not with what was set aside."""
         if isinstance(self._reader, Finishing):
             try:
-                self._reader.delivered(PartitionProgress.from_mapping(partition.progress).items)
-            except SourceError as error:
+                self._reader.delivered(PartitionProgress.from_mapping(partition.progress).items_read)
+            except Exception as error:  # a reader may be anybody's, and the data is delivered
                 log.warning("partition %s: left to the next supplier run: %s", partition.partition_key, error)
 
     def _partitions(self) -> Iterator[tuple[str, PartitionProgress]]:

@@ -1,37 +1,23 @@
 """What a job counts: kept as totals for its end, and sent to an OpenTelemetry collector where one is named.
 
-The collector is named as OpenTelemetry's specification says, by `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT` or
-`OTEL_EXPORTER_OTLP_ENDPOINT` in the driver's environment; the other `OTEL_` variables work as well. Its packages
-are imported only then. A collector that is away costs no round anything, and the end of the job a few seconds.
+See `otlp` for where the collector is. One that is away costs no round anything, and the end of the job a few seconds.
 """
 
 from __future__ import annotations
 
-import importlib
 import logging
-import os
 import threading
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.coordination.metrics import Metrics, MetricTotals
+from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, METRICS, resource_of, sending
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
 
 log = logging.getLogger(__name__)
-
-FLUSH_SECONDS = 3.0
-"""How long the end of a job waits, at most, for a collector to take the last counts."""
-
-ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-EXPORTERS = {
-    "http/protobuf": "opentelemetry.exporter.otlp.proto.http.metric_exporter",
-    "grpc": "opentelemetry.exporter.otlp.proto.grpc.metric_exporter",
-}
-SERVICE_NAME = "coordination-ingest"
 
 
 class IngestionMetric(StrEnum):
@@ -47,6 +33,12 @@ class IngestionMetric(StrEnum):
     """User records of an aggregate that were left out because they belong to another shard."""
     READS_THROTTLED = "coordination.reads_throttled"
     """Reads that were refused because others read the shard as well."""
+    ITEMS_READ = "coordination.items_read"
+    """Items, such as objects or ranges, that were done with; of sources that have some."""
+    ITEMS_GONE = "coordination.items_gone"
+    """Those that were not there any more when they were to be read."""
+    ITEMS_SET_ASIDE = "coordination.items_set_aside"
+    """Those that could not be read, and become partitions of their own."""
     MILLIS_BEHIND_LATEST = "coordination.millis_behind_latest"
     """A gauge: how far the job's reading is behind the source's end; of the partition that is furthest behind."""
 
@@ -63,6 +55,9 @@ def note_round(
     taken: Mapping[str, int] | None = None,
     filtered: int = 0,
     throttled: int = 0,
+    items: int | None = None,
+    gone: int = 0,
+    set_aside: int = 0,
 ) -> None:
     """Note what one round of a job did.
 
@@ -75,6 +70,9 @@ def note_round(
     :param taken: records that each sink took in it, by its name.
     :param filtered: user records left out in it because they belong to another shard.
     :param throttled: reads refused in it because others read the shard as well.
+    :param items: items done with in it; None where the source has none.
+    :param gone: those of them that were not there any more.
+    :param set_aside: those of them that could not be read.
     """
     metrics.count(IngestionMetric.RECORDS_LANDED, tags, landed)
     metrics.count(IngestionMetric.RECORDS_DELIVERED, tags, delivered)
@@ -84,6 +82,10 @@ def note_round(
         metrics.count(IngestionMetric.SINK_RECORDS, {**tags, "sink": sink}, records)
     metrics.count(IngestionMetric.RECORDS_FILTERED, tags, filtered)
     metrics.count(IngestionMetric.READS_THROTTLED, tags, throttled)
+    if items is not None:
+        metrics.count(IngestionMetric.ITEMS_READ, tags, items)
+        metrics.count(IngestionMetric.ITEMS_GONE, tags, gone)
+        metrics.count(IngestionMetric.ITEMS_SET_ASIDE, tags, set_aside)
     known = [behind for behind in millis_behind_latest if behind is not None]
     if known:
         metrics.gauge(IngestionMetric.MILLIS_BEHIND_LATEST, max(known), tags)
@@ -161,42 +163,18 @@ class OtlpMetrics:
 def otlp_metrics(owner: str) -> OtlpMetrics | None:
     """Return what sends to the collector that the environment names; None if it names none, or it cannot work.
 
-    What cannot work is told in one warning: metrics never fail a job.
-
     :param owner: who the job is; becomes `service.instance.id`.
     """
-    endpoint = next((name for name in ENDPOINTS if os.environ.get(name)), None)
-    if endpoint is None or os.environ.get("OTEL_METRICS_EXPORTER", "otlp").strip() == "none":
-        return None
-    protocol = next((value for name in PROTOCOLS if (value := os.environ.get(name))), "http/protobuf")
-    if protocol not in EXPORTERS:
-        log.warning(
-            "metrics are not exported: protocol %r of OpenTelemetry is not supported; set %s to one of %s",
-            protocol, PROTOCOLS[-1], ", ".join(EXPORTERS),
-        )  # fmt: skip
-        return None
-    try:
-        return OtlpMetrics(_provider(owner, EXPORTERS[protocol]))
-    except ImportError as error:
-        log.warning(
-            "metrics are not exported: %s is set, but OpenTelemetry is not installed (%s); install "
-            "airflow-provider-coordination[otlp] where the Spark driver runs, or unset it",
-            endpoint, error,
-        )  # fmt: skip
-    except Exception as error:
-        log.warning("metrics are not exported: %s: %s; check the OTEL_ variables", type(error).__name__, error)
-    return None
+    return sending(METRICS, lambda exporter: OtlpMetrics(_provider(owner, exporter)))
 
 
-def _provider(owner: str, exporter: str) -> MeterProvider:
+def _provider(owner: str, exporter: Any) -> MeterProvider:
     """Return a provider of this job's own: a transform that uses OpenTelemetry's global one is not disturbed."""
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
-    ours = Resource.create({"service.name": SERVICE_NAME, "service.instance.id": owner})
     return MeterProvider(
-        metric_readers=[PeriodicExportingMetricReader(importlib.import_module(exporter).OTLPMetricExporter())],
-        resource=ours.merge(OTELResourceDetector().detect()),  # what the environment says wins
+        metric_readers=[PeriodicExportingMetricReader(exporter)],
+        resource=resource_of(owner),
         shutdown_on_exit=False,  # it waits for half a minute
     )

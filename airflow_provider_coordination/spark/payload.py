@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
+from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.layout import PAYLOAD, SHARD_RECORDS, RecordLayout
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
 
 ERROR = "_error"
 """The column by which a transform marks a row as bad."""
-RESERVED = {ERROR, *RECORD_SCHEMA.names}
 CORRUPT = "_coordination_corrupt"
 END = "_coordination_end"
 STRICT = {
@@ -32,12 +33,35 @@ class JsonPayload:
     are passed over.
 
     :param ddl: the schema, such as `id STRING NOT NULL, amount DOUBLE`.
+    :param layout: of the records.
     :raises ConfigurationError: if it is no schema, or names a column that records have already.
     """
 
-    def __init__(self, ddl: str) -> None:
-        self._schema = _parse(ddl)
+    def __init__(self, ddl: str, layout: RecordLayout = SHARD_RECORDS) -> None:
+        self._schema = _parse(ddl, {ERROR, PAYLOAD, *layout.names})
+        self._layout = layout
         self.names = self._schema.names
+
+    def check(self, records: DataFrame) -> None:
+        """Check that records of a file can be parsed, where each file has columns of its own.
+
+        :raises DeliveryError: if they have no payload, or a column that the schema names.
+        """
+        from pyspark.sql.types import BinaryType, StringType
+
+        types = {field.name: field.dataType for field in records.schema.fields}
+        if not isinstance(types.get(PAYLOAD), BinaryType | StringType):
+            found = f"it is {types[PAYLOAD].simpleString()}" if PAYLOAD in types else f"there are {', '.join(types)}"
+            raise DeliveryError(
+                f"'schema' parses the column {PAYLOAD!r}, which has to be there as text or bytes; {found}: leave "
+                "'schema' out, or read whole payloads"
+            )
+        lowered = {name.lower() for name in types}
+        if taken := [name for name in self.names if name.lower() in lowered]:
+            raise DeliveryError(
+                f"'schema' names column {taken[0]!r}, which the records have already; leave 'schema' out and parse "
+                f"{PAYLOAD!r} in the transform under another name"
+            )
 
     def parsed(self, records: DataFrame) -> DataFrame:
         """Return the records with the columns of the schema; nothing but nulls where the payload does not fit."""
@@ -53,9 +77,7 @@ class JsonPayload:
 
     def unfit(self, records: DataFrame) -> DataFrame:
         """Return position and `error` of the records whose payload does not fit."""
-        return records.where(~self._fits()).select(
-            "sequence_number", "sub_sequence_number", self._reason().alias("error")
-        )
+        return records.where(~self._fits()).select(*self._layout.position, self._reason().alias("error"))
 
     def _fits(self) -> Column:
         from pyspark.sql import functions
@@ -122,7 +144,7 @@ class JsonPayload:
 def _text() -> Column:
     from pyspark.sql import functions
 
-    return functions.col("data").cast("string")
+    return functions.col(PAYLOAD).cast("string")
 
 
 def _given(field: StructField) -> Column:
@@ -132,7 +154,7 @@ def _given(field: StructField) -> Column:
     return functions.get_json_object(_text(), f"$['{quoted}']")
 
 
-def _parse(ddl: str) -> StructType:
+def _parse(ddl: str, reserved: Collection[str]) -> StructType:
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
@@ -149,7 +171,7 @@ def _parse(ddl: str) -> StructType:
         )
     lowered = [name.lower() for name in schema.names]
     for name in lowered:
-        if name in RESERVED or name.startswith("_coordination_"):
+        if name in reserved or name.startswith("_coordination_"):
             raise ConfigurationError(
                 f"schema {ddl!r}: column {name!r} is one that every record has already, or one of ours; leave 'schema' "
                 "out and parse 'data' in the transform under another name"

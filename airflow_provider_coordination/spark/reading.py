@@ -14,16 +14,31 @@ from airflow_provider_coordination.spark.work import Work
 class RoundRead:
     """What one round read, for the log and the metrics.
 
+    :param partitions: of how many partitions something was landed.
     :param bytes: payload bytes of what was landed.
+    :param items: how many items were done with; None where the source has none.
+    :param gone: how many of these were not there any more.
+    :param set_aside: how many of these could not be read.
     :param behind_ms: how far each partition is behind its source, in milliseconds; None where nobody says.
     :param filtered: records that were left out because they belong to another partition.
     :param throttled: reads that the source refused because there were too many.
     """
 
+    partitions: int = 0
     bytes: int = 0
+    items: int | None = None
+    gone: int = 0
+    set_aside: int = 0
     behind_ms: Mapping[str, int | None] = field(default_factory=dict)
     filtered: int = 0
     throttled: int = 0
+
+    @property
+    def told(self) -> str:
+        """What the log says of it beside bytes and records; how far it is behind only where somebody knows."""
+        items = "" if self.items is None else f" items={self.items} gone={self.gone} set_aside={self.set_aside}"
+        lags = " ".join(f"{name}={behind}" for name, behind in self.behind_ms.items() if behind is not None)
+        return f"partitions={self.partitions}{items}{f' lag_ms=[{lags}]' if lags else ''}"
 
 
 class Reading(Protocol):

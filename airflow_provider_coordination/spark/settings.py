@@ -22,6 +22,7 @@ from airflow_provider_coordination.coordination.coordinator import (
 )
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.handover import DEFAULT_HANDOVER_TIMEOUT
+from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS
 from airflow_provider_coordination.sources.readers import ReaderSettings
@@ -43,7 +44,7 @@ POSITIVE = (
     "shard_sync_interval_seconds",
     "max_idle_rounds",
     "max_batch_bytes",
-    "shards_per_slot",
+    "partitions_per_slot",
     "round_seconds",
     "max_duration_seconds",
     "acknowledgment_timeout_seconds",
@@ -89,16 +90,21 @@ class IngestSettings:
     :param max_saved_parse_exceptions: of how many bad records, the latest ones, the job's summary tells.
     :param ownership_timeout_seconds: how long a lease runs without renewal.
     :param safety_margin_seconds: how far the clocks of workers may differ.
+    :param max_attempts: after how many failures in a row a partition rests.
+    :param max_closed_count: how often a failing partition rests before it is parked.
+    :param traceparent: the span, in the form of W3C Trace Context, that the job's own spans belong to; None for none.
     :param workers: how many jobs are expected to share the source.
     :param max_leases: most partitions this job holds, however large its fair share; None for no limit.
-    :param until_caught_up: stop when everything that was in the stream at the start is delivered.
+    :param until_caught_up: stop when everything that was in the source at the start is delivered; of partitions that
+        come to an end, when none is left.
     :param max_duration_seconds: start no round later than this after the start.
     :param max_idle_rounds: stop after so many rounds in a row without a record.
-    :param round_seconds: how long a shard is read in one round.
+    :param round_seconds: how long a partition is read in one round; one of items goes on to where its reader says that
+        it may be cut.
     :param idle_seconds: pause after a round without a record.
-    :param max_batch_bytes: most record bytes read of one shard in one round; what a slot keeps in memory for each
-        shard that it reads at the same time.
-    :param shards_per_slot: how many shards one Spark task reads at the same time.
+    :param max_batch_bytes: about how many bytes are read of one partition in one round, and kept in memory by a slot
+        for each partition that it reads at the same time; more where an item's reader says nowhere that it may be cut.
+    :param partitions_per_slot: how many partitions one Spark task reads at the same time.
     :param downstream: the handles that others release before a batch counts as delivered; none if the job's sinks are
         all there is.
     :param acknowledgment_timeout_seconds: how long a batch may wait for an acknowledgment without progress.
@@ -106,6 +112,8 @@ class IngestSettings:
         not read further.
     :param run: the Airflow run, as `run_name` names it.
     :param stop_at: deliver no record that arrived at this instant (aware) or later; stop when every shard is there.
+    :param finish_at_stop: complete each shard that is read up to `stop_at`, since nobody will ever read on: the leases
+        are of an interval.
     :param on_data_loss: `"fail"` parks a shard whose data is gone before it was read, `"reset"` reads on behind the gap
         and records it.
     :param filter_by_hash_range: drop user records of an aggregate whose hash key is not of its shard: after a
@@ -116,6 +124,8 @@ class IngestSettings:
     :param handover_timeout_seconds: how long an owner may take to hand over a lease that another worker asked for.
     :param shard_sync_interval_seconds: how often the job looks after the streams' shards; None leaves that to others.
     :param repartition_transition_seconds: how long after the end of a shard its children are first read.
+    :param is_followed: whether the job keeps a record of itself in the store, by which others follow and stop it; it
+        deletes its settings file then, once it has read it.
     """
 
     source: str
@@ -137,6 +147,9 @@ class IngestSettings:
     max_saved_parse_exceptions: int = 0
     ownership_timeout_seconds: float = DEFAULT_OWNERSHIP_TIMEOUT.total_seconds()
     safety_margin_seconds: float = DEFAULT_SAFETY_MARGIN.total_seconds()
+    max_attempts: int = RetryPolicy.max_attempts
+    max_closed_count: int = RetryPolicy.max_closed_count
+    traceparent: str | None = None
     workers: int = 1
     max_leases: int | None = None
     until_caught_up: bool = True
@@ -145,12 +158,13 @@ class IngestSettings:
     round_seconds: float = 10.0
     idle_seconds: float = 2.0
     max_batch_bytes: int = 32 * 1024 * 1024
-    shards_per_slot: int = 4
+    partitions_per_slot: int = 4
     downstream: tuple[str, ...] = ()
     acknowledgment_timeout_seconds: float = 3600.0
     max_pending_batches: int = 16
     run: str = ""
     stop_at: datetime | None = None
+    finish_at_stop: bool = False
     on_data_loss: str = "fail"
     filter_by_hash_range: bool = True
     consumer_name: str | None = None
@@ -159,6 +173,7 @@ class IngestSettings:
     handover_timeout_seconds: float = DEFAULT_HANDOVER_TIMEOUT.total_seconds()
     shard_sync_interval_seconds: float | None = 60.0
     repartition_transition_seconds: float = 0.0
+    is_followed: bool = False
 
     def check(self) -> None:
         """Check every value.
@@ -198,6 +213,8 @@ class IngestSettings:
             raise ConfigurationError(
                 f"ingest settings: field 'stop_at' must have a time zone; got {self.stop_at.isoformat()!r}"
             )
+        if self.finish_at_stop and self.stop_at is None:
+            raise ConfigurationError("ingest settings: field 'finish_at_stop' is true, and 'stop_at' is missing: give it")
         if self.consumer_name is not None and not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", self.consumer_name):
             raise ConfigurationError(
                 f"ingest settings: consumer_name {self.consumer_name!r} is not usable; give 1 to 128 letters, digits, "
@@ -215,6 +232,12 @@ class IngestSettings:
             timedelta(seconds=self.ownership_timeout_seconds), timedelta(seconds=self.safety_margin_seconds)
         )
         self.store.check()
+        _ = self.retry_policy
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """What becomes of partitions that fail."""
+        return RetryPolicy(max_attempts=self.max_attempts, max_closed_count=self.max_closed_count)
 
     @property
     def all_sinks(self) -> tuple[SinkSettings, ...]:

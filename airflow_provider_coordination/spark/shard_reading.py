@@ -54,7 +54,7 @@ class ShardReading:
             root=settings.landing_root,
             seconds=settings.round_seconds,
             max_bytes=settings.max_batch_bytes,
-            shards_per_slot=settings.shards_per_slot,
+            shards_per_slot=settings.partitions_per_slot,
             filter_by_hash_range=settings.filter_by_hash_range,
             on_data_loss=settings.on_data_loss,
             stop_at=settings.stop_at,
@@ -101,6 +101,19 @@ class ShardReading:
                 self._gone[key] = str(error)
 
     def end_round(self) -> None:
+        """See `Reading.end_round`."""
+        self._lose_gone()
+        if self._work.settings.finish_at_stop:
+            self._finish_stopped()
+
+    def _finish_stopped(self) -> None:
+        """Complete the shards of which everything that is wanted is delivered."""
+        for key in list(self._at_stop):
+            with suppress(*LOST):
+                if not self._progress(key).landed:
+                    self._coordinator.complete(key)
+
+    def _lose_gone(self) -> None:
         """Report what shards held that are gone with their stream, once what is landed of them is delivered."""
         for key, reason in list(self._gone.items()):
             with suppress(*LOST):
@@ -184,6 +197,7 @@ class ShardReading:
             except LOST as error:
                 log.warning("what was landed is dropped: %s", error)
         return RoundRead(
+            partitions=sum(row.is_batch for row in rows),
             bytes=sum(row.bytes for row in rows),
             behind_ms={_shard(row): row.millis_behind_latest for row in rows if not row.error},
             filtered=sum(row.filtered for row in rows),

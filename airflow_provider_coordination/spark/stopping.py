@@ -6,6 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
+TOLD_TO_STOP = "it was told to stop"
+"""Why a job ended that was stopped from outside."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StopConditions:

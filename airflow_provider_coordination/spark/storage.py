@@ -97,6 +97,12 @@ def row_count(uri: str) -> int:
     return int(pq.read_metadata(path, filesystem=filesystem).num_rows)
 
 
+def columns_of(uri: str) -> dict[str, str]:
+    """Return the types of a Parquet file's columns by their names."""
+    filesystem, path = _open(uri)
+    return {field.name: str(field.type) for field in pq.read_schema(path, filesystem=filesystem)}
+
+
 def copy_file(uri: str, target: str) -> None:
     """Copy a file to a name that nobody reads yet, durably.
 

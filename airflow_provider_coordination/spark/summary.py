@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
+
+from airflow_provider_coordination.coordination.partition import format_instant
+from airflow_provider_coordination.sources.landed import LandedBatch
+
+RANGES_NAMED = 50
+"""Of how many partitions a summary tells from where to where they were delivered."""
+COLUMNS_NAMED = 200
 
 
 @dataclass
@@ -15,6 +24,10 @@ class Summary:
     :param records_delivered: user records of the batches that were delivered.
     :param bytes_delivered: their payload bytes.
     :param batches_delivered: how many batches.
+    :param partitions_delivered: of how many partitions.
+    :param ranges: from where to where it delivered of each of these, the first 50: the positions `from` (exclusive) and
+        `to`, the `records`, and the `last_arrival` where the source tells.
+    :param columns: of the main dataset, as they were delivered last, the first 200: their types by their names.
     :param records_by_sink: how many records each sink took of them.
     :param dead_letters: how many of these records are bad and went to the dead-letter sink.
     :param unrouted: how many records no sink took.
@@ -27,6 +40,7 @@ class Summary:
     :param failed: why, for each partition that failed and did not get further afterwards in this job.
     :param resting: partitions that rest after failures, or are parked, at its end: it left them alone.
     :param gone: how many items, such as objects, were deleted before they were read.
+    :param set_aside: how many items could not be read; they become partitions of their own.
     :param data_loss: what was gone before it was read, by partition; the latest range of each.
     :param pending_acknowledgments: how many batches it delivered that others have yet to acknowledge.
     :param acknowledgment_sets: the names of their sets, the first 1,000.
@@ -40,6 +54,9 @@ class Summary:
     records_delivered: int = 0
     bytes_delivered: int = 0
     batches_delivered: int = 0
+    partitions_delivered: int = 0
+    ranges: dict[str, dict[str, Any]] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
     records_by_sink: dict[str, int] = field(default_factory=dict)
     dead_letters: int = 0
     unrouted: int = 0
@@ -52,12 +69,37 @@ class Summary:
     failed: dict[str, str] = field(default_factory=dict)
     resting: list[str] = field(default_factory=list)
     gone: int = 0
+    set_aside: int = 0
     data_loss: dict[str, str] = field(default_factory=dict)
     pending_acknowledgments: int = 0
     acknowledgment_sets: list[str] = field(default_factory=list)
     seconds: float = 0.0
     stopped_because: str = ""
     metrics: dict[str, float] = field(default_factory=dict)
+
+    def note_delivered(self, key: str, batch: LandedBatch, *, is_first: bool) -> None:
+        """Note that a batch of a partition was delivered.
+
+        :param is_first: whether it is the first one of its partition.
+        """
+        self.batches_delivered += 1
+        self.partitions_delivered += is_first
+        self.records_delivered += batch.records
+        self.bytes_delivered += batch.bytes
+        known = self.ranges.get(key)
+        if known is None and (not is_first or len(self.ranges) >= RANGES_NAMED):
+            return
+        self.ranges[key] = {
+            "from": known["from"] if known else batch.start,
+            "to": batch.end,
+            "records": (known["records"] if known else 0) + batch.records,
+            "last_arrival": None if batch.last_arrival is None else format_instant(batch.last_arrival),
+        }
+
+    def note_columns(self, columns: Mapping[str, str]) -> None:
+        """Note the columns of what was delivered; nothing if they are not known."""
+        if columns:
+            self.columns = dict(islice(columns.items(), COLUMNS_NAMED))
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object."""

@@ -21,7 +21,6 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.bad_records import (
     BAD_SCHEMA,
-    DEAD_LETTER_SCHEMA,
     MAX_FAILING,
     POSITION,
     BadRecords,
@@ -36,6 +35,7 @@ from airflow_provider_coordination.spark.bad_records import (
     samples,
 )
 from airflow_provider_coordination.spark.delivery import DeliveryError, Prepared, Transform
+from airflow_provider_coordination.spark.layout import SHARD_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.payload import ERROR, JsonPayload
 from airflow_provider_coordination.spark.settings import DEAD_LETTER
 from airflow_provider_coordination.spark.sinks import ParquetSink, parquet_files
@@ -61,11 +61,6 @@ ROUTE = "_coordination_to_{}"
 """The columns that say, in what is staged for all sinks, which of them take a row."""
 MARKED = tuple(f"_coordination_{name}" for name in POSITION)
 """The columns that say, there, which record a marked row is."""
-RECORDS = (
-    "stream STRING, shard_id STRING, sequence_number STRING, sub_sequence_number BIGINT, partition_key STRING, "
-    "approximate_arrival_timestamp TIMESTAMP, data BINARY, _batch_id STRING"
-)
-"""`RECORD_SCHEMA` as Spark reads it. Told, it need not look into each file first."""
 
 
 class SparkDelivery:
@@ -74,6 +69,7 @@ class SparkDelivery:
     :param spark: the session.
     :param sinks: the sinks, in the order in which they are published; that of the dead letters is named so.
     :param source: the source's name, for the dead letters.
+    :param layout: of the landed records.
     :param transform: from a batch's records to what is written; `_batch_id` is added if it does not keep it.
     :param payload: parses the payload before that.
     :param found: what the job finds wrong with records.
@@ -86,6 +82,7 @@ class SparkDelivery:
         sinks: Sequence[ParquetSink],
         *,
         source: str,
+        layout: RecordLayout = SHARD_RECORDS,
         transform: Transform | None = None,
         payload: JsonPayload | None = None,
         found: BadRecords | None = None,
@@ -93,6 +90,7 @@ class SparkDelivery:
     ) -> None:
         self.spark = spark
         self.source = source
+        self.layout = layout
         self.payload = payload
         self.found = found or BadRecords()
         self.clock = clock or SystemClock()
@@ -107,7 +105,8 @@ class SparkDelivery:
         return tuple(self._sinks)
 
     def check(self) -> None:
-        """Check the predicates, as far as that is possible without records.
+        """Check the predicates, as far as that is possible without records: where each file has columns of its own,
+        that is their syntax.
 
         :raises ConfigurationError: naming the sink, its predicate and what is wrong.
         """
@@ -115,12 +114,14 @@ class SparkDelivery:
 
         if all(sink.where is None for sink in self.routed):
             return
-        telling: type[AnalysisException] = AnalysisException
+        result = self.spark.range(0).toDF("_")
+        telling: type[AnalysisException] = ParseException
         try:
-            result = self.plan(self.spark.createDataFrame([], RECORDS), "", fitting=False)
+            if self.layout.ddl is not None:
+                result = self.plan(self.spark.createDataFrame([], self.layout.ddl), "", fitting=False)
+                telling = AnalysisException
         except Exception as error:  # some transforms need records; what is wrong with others, their batches say
             log.warning("columns of predicates are not checked: the transform does not work without records: %s", error)
-            result, telling = self.spark.range(0), ParseException
         for sink in self.routed:
             try:
                 if sink.where is not None:
@@ -196,6 +197,24 @@ class _Staged:
         """Whether the transform may have marked rows as bad."""
         return ERROR in self.schema.names
 
+    def marked(self) -> pa.Table:
+        """Return what is known of the records that the transform marked."""
+        if not self.marks:
+            return BAD_SCHEMA.empty_table()
+        rows = read_table(self.file, [ERROR, *MARKED])
+        marked = rows.filter(pc.is_valid(rows.column(ERROR)))
+        return bad_records(marked, MARKED, marked.column(ERROR), Stage.TRANSFORM)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The types of the columns that sinks take, by their names."""
+        ours = {ERROR, *MARKED}
+        return {
+            field.name: field.dataType.simpleString()
+            for field in self.schema
+            if field.name not in ours and not field.name.startswith("_coordination_")
+        }
+
     def is_for(self, sink: int) -> bool:
         """Tell whether it says which rows a sink takes; it does not where the only sink takes all."""
         return ROUTE.format(sink) in self.schema.names
@@ -231,7 +250,7 @@ class _Batch:
         unfit = self._unfit()
         self._judge(unfit)
         staged, raising = self._transformed(unfit)
-        bad = pa.concat_tables([unfit, raising, _marked(staged)])
+        bad = pa.concat_tables([unfit, raising, staged.marked()])
         self._stage_dead_letters(self._judge(bad))
         counts, unrouted = staged.routes(len(self._delivery.routed))
         records = {DEAD_LETTER: bad.num_rows}
@@ -239,7 +258,9 @@ class _Batch:
             records[sink.name] = counts[n]
             if sink.name in self._staging:
                 self._stage(sink, n, staged, counts[n])
-        return Prepared(records={name: records[name] for name in self._staging}, unrouted=unrouted)
+        return Prepared(
+            records={name: records[name] for name in self._staging}, unrouted=unrouted, columns=staged.columns
+        )
 
     @cached_property
     def _landed(self) -> pa.Table:
@@ -252,7 +273,7 @@ class _Batch:
         if self._delivery.payload is None:
             return BAD_SCHEMA.empty_table()
         unfit = self._delivery.payload.unfit(self._read(self._batch.file)).toArrow()
-        return bad_records(unfit, unfit.column("error"), Stage.SCHEMA)
+        return bad_records(unfit, self._delivery.layout.position, unfit.column("error"), Stage.SCHEMA)
 
     def _transformed(self, unfit: pa.Table) -> tuple[_Staged, pa.Table]:
         """Write what the transform makes of all records on which it does not raise; return the others with it.
@@ -322,8 +343,9 @@ class _Batch:
         return fails
 
     def _raising(self, failing: Mapping[int, str]) -> pa.Table:
-        rows = self._landed.take(pa.array(failing, pa.int64()))
-        return bad_records(rows, pa.array(failing.values(), pa.string()), Stage.TRANSFORM)
+        position = self._delivery.layout.position
+        rows = self._landed.select(position).take(pa.array(failing, pa.int64()))
+        return bad_records(rows, position, pa.array(failing.values(), pa.string()), Stage.TRANSFORM)
 
     def _judge(self, bad: pa.Table, *, more: bool = False) -> pa.Table:
         """Note the batch's bad records, and refuse it where they are too many or have nowhere to go.
@@ -334,9 +356,9 @@ class _Batch:
         delivery, name = self._delivery, self._batch.batch_id
         if not bad.num_rows:
             delivery.found.note(name, 0)
-            return DEAD_LETTER_SCHEMA.empty_table()
-        letters = dead_letters(bad, self._landed, delivery.source, name, delivery.clock.now())
-        delivery.found.note(name, bad.num_rows, samples(letters, delivery.found.saved))
+            return delivery.layout.dead_letter.empty_table()
+        letters = dead_letters(delivery.layout, bad, self._landed, delivery.source, name, delivery.clock.now())
+        delivery.found.note(name, bad.num_rows, samples(delivery.layout, letters, delivery.found.saved))
         if delivery.dead is None:
             raise DeliveryError(
                 f"batch {name}: {'at least ' if more else ''}{self._told(letters)}; give 'dead_letter_path' to put bad "
@@ -362,13 +384,19 @@ class _Batch:
 
     def _told(self, letters: pa.Table) -> str:
         [first] = letters.slice(0, 1).to_pylist()
-        at = f"{first['shard_id']}:{first['sequence_number']}/{first['sub_sequence_number']}"
+        at = self._delivery.layout.place_of(first)
         return f"{letters.num_rows} of {self._batch.records} records are bad, the first at {at}: {first['error']}"
 
     # Routing
 
     def _read(self, file: str) -> DataFrame:
-        return self._delivery.spark.read.schema(RECORDS).parquet(file)
+        read, layout = self._delivery.spark.read, self._delivery.layout
+        if layout.ddl is not None:
+            return read.schema(layout.ddl).parquet(file)
+        records = read.parquet(file)
+        if self._delivery.payload is not None:
+            self._delivery.payload.check(records)
+        return records
 
     def _plan(self, file: str, *, fitting: bool) -> DataFrame:
         """Return what is written of the records of a file, with what says which sinks take it."""
@@ -380,7 +408,7 @@ class _Batch:
         if len(routed) == 1 and routed[0].where is None and not marks:
             return result
         if marks:
-            result = _with_positions(result)
+            result = _with_positions(result, self._delivery.layout.position)
         unmarked = functions.col(ERROR).isNull() if marks else functions.lit(True)
         routes = {ROUTE.format(n): unmarked & _holds(sink.where or "true") for n, sink in enumerate(routed)}
         return result.withColumns(routes)
@@ -412,23 +440,15 @@ class _Batch:
         )
 
 
-def _marked(staged: _Staged) -> pa.Table:
-    """Return the records that the transform marked."""
-    if not staged.marks:
-        return BAD_SCHEMA.empty_table()
-    rows = read_table(staged.file, [ERROR, *MARKED])
-    marked = rows.filter(pc.is_valid(rows.column(ERROR))).rename_columns([ERROR, *POSITION])
-    return bad_records(marked, marked.column(ERROR), Stage.TRANSFORM)
-
-
-def _with_positions(result: DataFrame) -> DataFrame:
+def _with_positions(result: DataFrame, position: Sequence[str]) -> DataFrame:
     """Return what a transform made with the marked rows' positions under names of ours.
 
+    :param position: the columns that hold them.
     :raises DeliveryError: if it did not keep them.
     """
     from pyspark.sql import functions
 
-    missing = [name for name in POSITION if name not in result.columns]
+    missing = [name for name in position if name not in result.columns]
     if missing:
         raise DeliveryError(
             f"the transform marks records by {ERROR!r} and drops {' and '.join(map(repr, missing))}, which say what "
@@ -441,7 +461,7 @@ def _with_positions(result: DataFrame) -> DataFrame:
             ERROR: functions.col(ERROR).cast("string"),
             **{
                 ours: functions.when(is_marked, functions.col(name).cast(kind))
-                for ours, name, kind in zip(MARKED, POSITION, types, strict=True)
+                for ours, name, kind in zip(MARKED, position, types, strict=True)
             },
         }
     )

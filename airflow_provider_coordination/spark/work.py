@@ -18,6 +18,7 @@ from airflow_provider_coordination.sources.batches import progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
 from airflow_provider_coordination.spark.deliveries import Deliveries
 from airflow_provider_coordination.spark.landed_files import LandedFiles
+from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
 
@@ -53,6 +54,7 @@ class Work:
         self.balancer = balancer
         self.deliveries = deliveries
         self.clock = clock
+        self.redaction = Redaction(settings)
         self.files = LandedFiles(settings.landing_root, coordinator)
         self.summary = Summary()
         self.read_until: dict[str, datetime | None] = {}
@@ -128,19 +130,20 @@ class Work:
         """Find out what became of partitions that are held no more: an acknowledgment set ended them, or others did."""
         for key in self.read_until.keys() - self.coordinator.held.keys():
             del self.read_until[key]
-            self.files.forget(key)
             if self.balancer.was_handed_over(key):
                 self.summary.handed_over.append(key)
-                continue
-            self._note_end(key, self.coordinator.get(key))
+            else:
+                self._note_end(key, self.coordinator.get(key))
+            self.files.forget(key)
 
     def park(self, key: str, reason: str, progress: dict[str, Any]) -> None:
         """Put a partition aside for a person to decide about: trying again cannot help."""
         self.put_down(key, reason)
-        self.coordinator.park(key, reason, progress)
+        self.coordinator.park(key, self.redaction.text(reason), progress)
 
     def put_down(self, key: str, reason: str) -> None:
         """Work no further on a partition; giving it back is another matter."""
+        reason = self.redaction.text(reason)
         self.summary.failed[key] = reason
         self.read_until.pop(key, None)
         self.files.forget(key)
@@ -149,7 +152,7 @@ class Work:
         """Give a partition back, with its landed batches; the retry policy says when it is tried again."""
         self.put_down(key, reason)
         try:
-            self.coordinator.fail(key, reason)
+            self.coordinator.fail(key, self.redaction.text(reason))
         except LOST as error:  # it is somebody else's, who may have swept its files
             log.warning("%s", error)
             del self.summary.failed[key]
@@ -202,6 +205,7 @@ class Work:
             self.summary.failed[key] = str(stored.last_error)
         elif stored is not None and stored.status is PartitionStatus.CLOSED:
             self.summary.closed.append(key)
-            self.files.delete(key)
+            # Only what this job landed: somebody else may be reading the partition anew already.
+            self.files.keep(key, progress_of(stored).landed)
         else:
             self.summary.lost.append(key)

@@ -17,9 +17,19 @@ from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import Shard, describe_stream, list_shards
-from airflow_provider_coordination.sources.resetting import ResetPlan, Resets, ResetStep, Target, target_of
+from airflow_provider_coordination.sources.progress import FailedItem, PartitionProgress
+from airflow_provider_coordination.sources.resetting import (
+    ResetAction,
+    ResetPlan,
+    Resets,
+    ResetStep,
+    Target,
+    check_progress,
+    target_of,
+)
 from tests.coordination.fleet import Fleet
 from tests.support.batches import NOON, a_batch, begin_delivery
+from tests.support.items import named
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
@@ -299,7 +309,7 @@ def test_where_a_shard_could_not_be_reset_those_after_it_stay(source: Source) ->
     results = [result for _, result in source.do(plan)]
 
     assert "it was UNASSIGNED and is COMPLETED now" in str(results[0])
-    assert all("stays: not all shards before it could be reset" in str(result) for result in results[1:])
+    assert all("stays: not all that it comes after could be reset" in str(result) for result in results[1:])
     assert all(source.worker.get(key) is not None for key in child_keys)
 
 
@@ -327,6 +337,76 @@ def test_a_shard_that_somebody_has_removed_meanwhile_is_removed(source: Source, 
 
     assert all(isinstance(result, Partition) for result in results)
     assert all(source.worker.get(source.key(child)) is None for child in children)
+
+
+# Partitions of items
+
+
+def items(*names: str, **changes: Any) -> dict[str, Any]:
+    return PartitionProgress(kind="s3", items=named(*names), **changes).to_mapping()
+
+
+def test_a_partition_of_items_keeps_them_and_is_read_from_its_beginning_in_a_new_epoch(source: Source) -> None:
+    begun = items("a", "b", checkpoint="1", failed=(FailedItem(item=0, reason="no"),), reads_left=3, waited=2)
+    source.worker.create_partitions({"p": begun})
+
+    source.do(source.resets.of_source(source.target("earliest"), lambda: source.kinesis))
+
+    epoch = int(source.clock.now().timestamp())
+    assert source["p"].progress == items("a", "b", epoch=epoch, reads_left=3)
+
+
+@pytest.mark.parametrize("to", ["latest", NOON - timedelta(days=1), "42"])
+def test_a_partition_of_items_has_no_position_but_its_beginning(source: Source, to: Any) -> None:
+    source.worker.create_partitions({"p": items("a")})
+    with pytest.raises(ProgressError, match=r"partition 'p' is no shard and has no position .*; reset it to 'earl"):
+        source.resets.of_partitions([source["p"]], source.target(to))
+
+
+def test_an_item_that_was_split_off_is_removed_with_the_partition_in_which_it_is_read_again(source: Source) -> None:
+    source.worker.create_partitions(
+        {"p": items("a", "b", checkpoint="2", is_ended=True), "p#1": items("b", split_of="p", begin="0:7")}
+    )
+
+    alone = source.resets.of_partitions([source["p#1"]], source.target("earliest"))
+    assert [(step.action, step.partition.partition_key) for step in alone.steps] == [(ResetAction.RESET, "p#1")]
+
+    source.do(source.resets.of_source(source.target("earliest"), lambda: source.kinesis))
+    assert source.worker.get("p#1") is None and source["p"].progress["checkpoint"] == ""
+
+
+def test_what_was_split_off_begins_anew_where_it_began(source: Source) -> None:
+    source.worker.create_partitions({"p#1": items("b", split_of="p", begin="0:7", checkpoint="0:9")})
+    source.do(source.resets.of_partitions([source["p#1"]], source.target("earliest")))
+    assert source["p#1"].progress["checkpoint"] == "0:7"
+
+
+def test_a_batch_of_items_that_waits_for_its_acknowledgment_is_cancelled_by_a_reset(source: Source) -> None:
+    source.worker.create_partitions({"p": items("a")})
+    source.worker.acquire(1)
+    sets = AcknowledgmentSets(source.worker, SourceBatches())
+    landed = PartitionProgress.from_mapping(source["p"].progress).landing(a_batch("", "1", is_last=True))
+    begun = sets.begin("p", "batch-to-1", ["load"], timeout=timedelta(hours=1), progress=landed.to_mapping())
+
+    source.do(source.resets.of_partitions([source["p"]], source.target("earliest")))
+
+    assert sets.get(begun.set_id).state is AcknowledgmentState.CANCELLED
+    assert source["p"].progress["landed"] == []
+
+
+def test_a_progress_of_items_that_cannot_be_read_is_named_before_anything_is_reset(source: Source) -> None:
+    source.worker.create_partitions({"p": {"kind": "s3", "more": 1}})
+    with pytest.raises(ProgressError, match="'p': its stored progress does not tell what its items are; give the prog"):
+        source.resets.of_partitions([source["p"]], source.target("earliest"))
+
+
+def test_a_partition_of_items_takes_no_progress_but_one_of_its_kind(source: Source) -> None:
+    source.worker.create_partitions({"p": items("a")})
+    check_progress(source["p"], items("b"))
+    with pytest.raises(ProgressError, match="is not that of a partition of items: stored progress: field 'kind' is mi"):
+        check_progress(source["p"], {})
+    with pytest.raises(ProgressError, match="'p' is of kind 's3', and the given progress of 'jdbc'; give this one's"):
+        check_progress(source["p"], {"kind": "jdbc", "items": []})
 
 
 # What is begun

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.spark.bad_records import (
-    DEAD_LETTER_SCHEMA,
     BadRecords,
     Stage,
     bad_records,
@@ -22,6 +22,7 @@ from airflow_provider_coordination.spark.bad_records import (
 )
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
+from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECORDS, RecordLayout
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -143,14 +144,25 @@ def landed(*payloads: bytes) -> pa.Table:
 
 
 def bad(of: pa.Table, *rows: int) -> pa.Table:
-    return bad_records(of.take(list(rows)), pa.array([f"error {row}" for row in rows], pa.string()), Stage.SCHEMA)
+    layout = layout_of(of)
+    errors = pa.array([f"error {row}" for row in rows], pa.string())
+    return bad_records(of.take(list(rows)), layout.position, errors, Stage.SCHEMA)
+
+
+def layout_of(records: pa.Table) -> RecordLayout:
+    return ITEM_RECORDS if "_origin" in records.column_names else SHARD_RECORDS
+
+
+def letters_of(bad: pa.Table, landed: pa.Table) -> pa.Table:
+    layout = layout_of(landed)
+    letters = dead_letters(layout, bad, landed, "source", "b", NOW)
+    assert letters.schema == layout.dead_letter
+    return letters
 
 
 def test_dead_letters_hold_the_record_with_what_is_wrong_in_the_order_of_the_batch() -> None:
     table = landed(b"0", b"1", b"2", b"3")
-    letters = dead_letters(bad(table, 3, 0), table, "source", "b", NOW)
-    assert letters.schema == DEAD_LETTER_SCHEMA
-    first, last = letters.to_pylist()
+    first, last = letters_of(bad(table, 3, 0), table).to_pylist()
     assert first == {
         "error": "error 0", "source": "source", "stream": "clicks", "shard_id": "shard-1",
         "sequence_number": str(10**50), "sub_sequence_number": 0, "partition_key": "k",
@@ -161,15 +173,61 @@ def test_dead_letters_hold_the_record_with_what_is_wrong_in_the_order_of_the_bat
 
 def test_a_row_that_is_no_record_of_the_batch_is_a_dead_letter_all_the_same() -> None:
     table, other = landed(b"0"), landed(b"0", b"1", b"2")
-    [letter] = dead_letters(bad(other, 2), table, "source", "b", NOW).to_pylist()
+    [letter] = letters_of(bad(other, 2), table).to_pylist()
     assert (letter["error"], letter["sequence_number"], letter["data"]) == ("error 2", str(10**50 + 1), None)
 
 
 def test_samples_are_the_last_ones_cut_short() -> None:
     table = landed(b"0", b"1" * 1000, b"\xff")
-    found = samples(dead_letters(bad(table, 0, 1, 2), table, "source", "b", NOW), 2)
+    found = samples(SHARD_RECORDS, letters_of(bad(table, 0, 1, 2), table), 2)
     assert [(s["sub_sequence_number"], s["data"]) for s in found] == [(1, "1" * 200), (0, "\\xff")]
-    assert samples(dead_letters(bad(table, 0), table, "source", "b", NOW), 0) == []
+    assert samples(SHARD_RECORDS, letters_of(bad(table, 0), table), 0) == []
+
+
+def items(**columns: Any) -> pa.Table:
+    rows = len(next(iter(columns.values())))
+    origins = {"_origin": ["s3://b/k"] * rows, "_row": pa.array(range(rows), pa.int64()), "_batch_id": ["b"] * rows}
+    return pa.table({**columns, **origins})
+
+
+def test_dead_letters_of_items_hold_the_record_as_json_whatever_its_columns_are() -> None:
+    table = items(id=[1, 2], tags=[["a"], None], at=[NOW, None], raw=[b"\xff", b"r"], price=[Decimal("1.5"), None])
+    [letter] = letters_of(bad(table, 0), table).to_pylist()
+    assert letter == {
+        "error": "error 0", "source": "source", "_origin": "s3://b/k", "_row": 0, "data": None,
+        "record": '{"id": 1, "tags": ["a"], "at": "2026-01-01 00:00:00+00:00", "raw": "\\\\xff", "price": "1.5"}',
+        "stage": "schema", "_batch_id": "b", "failed_at": NOW,
+    }  # fmt: skip
+    assert ITEM_RECORDS.place_of(letter) == "s3://b/k, row 0"
+
+
+@pytest.mark.parametrize("payload", [b"no JSON", "no JSON"])
+def test_dead_letters_of_items_with_a_payload_hold_its_bytes(payload: bytes | str) -> None:
+    table = items(data=[payload])
+    [letter] = letters_of(bad(table, 0), table).to_pylist()
+    assert (letter["data"], letter["record"]) == (b"no JSON", None)
+    table = items(data=[payload], id=[7])
+    [letter] = letters_of(bad(table, 0), table).to_pylist()
+    assert (letter["data"], letter["record"]) == (b"no JSON", '{"id": 7}')
+
+
+def test_a_column_named_data_that_is_neither_text_nor_bytes_is_no_payload() -> None:
+    table = items(data=[7])
+    [letter] = letters_of(bad(table, 0), table).to_pylist()
+    assert (letter["data"], letter["record"]) == (None, '{"data": 7}')
+
+
+def test_a_row_that_is_no_record_of_a_batch_of_items_is_a_dead_letter_all_the_same() -> None:
+    table, other = items(id=[1]), items(id=[1, 2])
+    [letter] = letters_of(bad(other, 1), table).to_pylist()
+    assert (letter["_row"], letter["data"], letter["error"]) == (1, None, "error 1")
+
+
+def test_samples_of_items_tell_origin_row_and_record() -> None:
+    table = items(id=["x" * 1000])
+    [sample] = samples(ITEM_RECORDS, letters_of(bad(table, 0), table), 5)
+    assert (sample["origin"], sample["row"]) == ("s3://b/k", 0)
+    assert sample["data"] == '{"id": "' + "x" * 192
 
 
 def some(count: int, name: str = "") -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from tests.support.history import History
 
 STEPS = st.lists(st.sampled_from(["send", "split", "merge", "wait"]), max_size=12)
@@ -97,3 +98,45 @@ def test_a_shard_that_ended_before_is_finished_and_its_children_stop_where_they_
     history.run(stop_at=stop_at)
     assert history.delivered == Counter(sent)
     assert history.partitions["shardId-000000000000"].status is PartitionStatus.COMPLETED
+
+
+@pytest.mark.integration
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(STEPS, STEPS, STEPS)
+def test_an_interval_is_delivered_exactly_and_then_finished(
+    before: list[str], within: list[str], after: list[str]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        history = History(Path(folder))
+        act(history, before)
+        start, older = let_it_pass(history), Counter(history.sent)
+        act(history, within)
+        end, sent = let_it_pass(history), Counter(history.sent) - older
+        act(history, after)
+        assert ingest_interval(history, start, end) == sent
+        assert ingest_interval(history, start, end) == sent, "once more changes nothing"
+
+
+def test_an_interval_that_is_delivered_leaves_nothing_to_acquire(tmp_path: Path) -> None:
+    history = History(tmp_path, 2)
+    start = let_it_pass(history)
+    history.send(6)
+    history.split(0)
+    history.send(6)
+    end = let_it_pass(history)
+    history.send(6)
+    assert ingest_interval(history, start, end).total() == 12
+    summary = history.run(stop_at=end, finish_at_stop=True, shard_sync_interval_seconds=None)
+    assert (summary.records_landed, summary.stopped_because) == (0, "no partition is available")
+    history.sync()
+    assert {partition.status for partition in history.look.partitions()} == {PartitionStatus.COMPLETED}
+
+
+def ingest_interval(history: History, start: datetime, end: datetime) -> Counter[str]:
+    """Ingest what arrived in an interval, under the leases that are there; return what is delivered."""
+    history.initial_position = at_timestamp(start)
+    history.sync()
+    summary = history.run(stop_at=end, finish_at_stop=True, shard_sync_interval_seconds=None)
+    assert (summary.failed, summary.data_loss) == ({}, {})
+    assert all(partition.status is PartitionStatus.COMPLETED for partition in history.look.partitions())
+    return Counter(history.delivered)

@@ -63,6 +63,16 @@ def test_a_round_is_as_far_behind_as_the_partition_that_is_furthest_behind() -> 
     }
 
 
+def test_a_round_counts_items_where_its_source_has_some_and_no_lag_where_nobody_knows_it() -> None:
+    metrics = JobMetrics("owner")
+    note_round(metrics, TAGS, landed=0, delivered=0, millis_behind_latest=[], items=9, gone=2, set_aside=1)
+    assert metrics.totals == {
+        "coordination.items_gone": 2,
+        "coordination.items_read": 9,
+        "coordination.items_set_aside": 1,
+    }
+
+
 def test_what_was_counted_is_at_the_collector_when_the_job_has_ended(collector: OtlpReceiver) -> None:
     metrics = JobMetrics("host:dag:run:task")
     metrics.count(ACQUIRED, TAGS, 2)

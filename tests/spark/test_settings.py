@@ -12,7 +12,8 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
+from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.spark.settings import ITEM_LEASES, IngestSettings, SinkSettings
 from airflow_provider_coordination.stores import StoreSettings
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -46,6 +47,21 @@ def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
 
 def test_secrets_stay_out_of_logs() -> None:
     assert "hush" not in repr(SETTINGS)
+
+
+def test_a_secret_of_the_wrong_kind_is_not_told(tmp_path: Path) -> None:
+    SETTINGS.write(tmp_path / "s.json")
+    values = json.loads((tmp_path / "s.json").read_text())
+    values["kinesis"]["secret_access_key"] = ["hush"]
+    (tmp_path / "s.json").write_text(json.dumps(values))
+    with pytest.raises(ConfigurationError, match="'secret_access_key' must be text or null; got list, which") as error:
+        IngestSettings.read(tmp_path / "s.json", NOW)
+    assert "hush" not in str(error.value)
+
+
+def test_a_retry_policy_that_cannot_be_used_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="retry policy: max_attempts must be at least 1; got 0"):
+        replace(SETTINGS, max_attempts=0).check()
 
 
 def test_an_expired_file_is_refused(tmp_path: Path) -> None:
@@ -97,6 +113,9 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
         ({"streams": []}, "'streams' must not be empty"),
         ({"streams": ["a", "a"]}, "'streams' must name each stream once"),
         ({"workers": 0}, "'workers' must be positive; got 0"),
+        ({"partitions_per_slot": 0}, "'partitions_per_slot' must be positive; got 0"),
+        ({"reader": ReaderSettings(kind="s3")}, "'streams' and 'reader' are both given; .* a job reads one kind of"),
+        ({"reader": ReaderSettings(kind="ftp"), "streams": ()}, "field 'kind' must be one of .*'s3'.*; got 'ftp'"),
         ({"max_duration_seconds": -1.0}, "'max_duration_seconds' must be positive"),
         ({"idle_seconds": -1.0}, "'idle_seconds' must not be negative"),
         ({"schema": " "}, "'schema' must not be empty; leave it out"),
@@ -127,6 +146,12 @@ def test_a_value_that_cannot_work_is_refused(changes: dict[str, Any], message: s
 def test_a_job_runs_its_leases_by_the_defaults_of_the_coordinator_unless_told_otherwise() -> None:
     assert SETTINGS.ownership_timeout_seconds == DEFAULT_OWNERSHIP_TIMEOUT.total_seconds()
     assert SETTINGS.safety_margin_seconds == DEFAULT_SAFETY_MARGIN.total_seconds()
+
+
+def test_a_job_that_reads_items_takes_some_partitions_after_the_other_unless_told_otherwise() -> None:
+    items = replace(SETTINGS, streams=(), reader=ReaderSettings(kind="own", reader="module:Reader"))
+    items.check()
+    assert (SETTINGS.lease_limit, items.lease_limit, replace(items, max_leases=3).lease_limit) == (None, ITEM_LEASES, 3)
 
 
 def test_raw_batches_wait_below_the_output_unless_told_otherwise() -> None:

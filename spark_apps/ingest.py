@@ -1,4 +1,4 @@
-"""Ingest a Kinesis stream under leases: `spark-submit kinesis_ingest.py SETTINGS_FILE`, as the operator runs it."""
+"""Ingest a source under leases: `spark-submit ingest.py SETTINGS_FILE`, as the operator runs it."""
 
 import sys
 

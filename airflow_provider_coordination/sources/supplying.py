@@ -1,0 +1,116 @@
+"""Partitions of a source of one's own: what a supplier yields, made into pages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.sources.items import Item
+from airflow_provider_coordination.sources.progress import PartitionProgress
+
+PAGE_SIZE = 100
+"""So many partitions that are yielded one by one are created together."""
+KEY = "key"
+
+Found = str | Item | Page | Iterable[str | Item]
+"""What a supplier yields: a key, an item, or a page of them; see `PartitionSupplier`."""
+
+
+class PartitionSupplier(Protocol):
+    """Finds the partitions of a source of one's own.
+
+    What it yields becomes partitions; those that exist already are left alone, so it may yield everything each time.
+    One process of the fleet runs it at a time, and it may be cut off between any two pages.
+    """
+
+    def __call__(self, state: Mapping[str, Any], /) -> Iterable[Found]:
+        """Yield what there is to read.
+
+        - a text: the key of a partition, whose one item is `{"key": <the key>}`;
+        - a mapping: a partition's one item, for the reader. Its `key` names the partition; without one, a digest of it;
+        - a list, or any iterable, of these: a page, which is created before more is asked for;
+        - a `Page`, for partitions of several items, and to leave a state: its `partitions` are an item, or a list of
+          items, by key.
+
+        :param state: what the last `Page` that had one left, in this run or an earlier one; empty at first.
+        """
+        ...
+
+
+def pages_of(found: Iterable[Found], kind: str | None) -> Generator[Page]:
+    """Yield pages of partitions as a coordinator creates them.
+
+    :param found: what a supplier yields.
+    :param kind: the kind of source; None for partitions that no Spark job reads: an item is their progress then.
+    :raises ConfigurationError: if something is yielded that no partition can be made of.
+    """
+    waiting: dict[str, Mapping[str, Any]] = {}
+    for each in found:
+        if isinstance(each, str | Mapping):
+            waiting.update([_partition(each, kind)])
+            if len(waiting) < PAGE_SIZE:
+                continue
+        if waiting:
+            yield Page(waiting)
+            waiting = {}
+        if isinstance(each, Page):
+            yield replace(each, partitions={key: _progress(items, kind) for key, items in each.partitions.items()})
+        elif not isinstance(each, str | Mapping):
+            yield from _pages(each, kind)
+    if waiting:
+        yield Page(waiting)
+
+
+def _pages(found: Any, kind: str | None) -> Iterator[Page]:
+    if not isinstance(found, Iterable) or isinstance(found, bytes):
+        raise _not_usable(found)
+    page = dict(_partition(each, kind) for each in found)
+    if page:
+        yield Page(page)
+
+
+def _partition(found: Any, kind: str | None) -> tuple[str, Mapping[str, Any]]:
+    """Return the key and the first progress of a partition of one item."""
+    if isinstance(found, str):
+        return found, _progress({KEY: found} if kind else {}, kind)
+    if not isinstance(found, Mapping):
+        raise _not_usable(found)
+    key = found.get(KEY)
+    return (key if isinstance(key, str) and key else _digest(found)), _progress(found, kind)
+
+
+def _progress(items: Any, kind: str | None) -> Mapping[str, Any]:
+    """Return the first progress of a partition of these items."""
+    if kind is None:
+        if not isinstance(items, Mapping):
+            raise _not_usable(items)
+        return items
+    several = items if isinstance(items, list | tuple) else (items,)
+    if not several or not all(isinstance(item, Mapping) for item in several):
+        raise _not_usable(items)
+    return PartitionProgress(kind=kind, items=tuple(dict(item) for item in several)).to_mapping()
+
+
+def _digest(item: Item) -> str:
+    try:
+        text = json.dumps(item, sort_keys=True, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"item {_shown(item)} is not JSON: {error}") from None
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _not_usable(found: Any) -> ConfigurationError:
+    return ConfigurationError(
+        f"a supplier yields keys, items (mappings), lists of these, or pages; got {_shown(found)} of type "
+        f"{type(found).__name__}"
+    )
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}…"

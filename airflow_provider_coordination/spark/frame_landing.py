@@ -1,0 +1,196 @@
+"""Landing items through Spark, where only the JVM can read them: JDBC drivers are Java.
+
+One item of each partition is read, as one partition of a DataFrame, and one Spark task writes it to one file while it
+reads: as much as a row group is held in memory, however large the item is.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from airflow_provider_coordination.coordination.errors import CoordinationError, SourceError
+from airflow_provider_coordination.coordination.settings import write_settings
+from airflow_provider_coordination.sources.items import FrameReader, ItemUnreadableError, SourceUnavailableError
+from airflow_provider_coordination.sources.progress import ItemPosition, item_batch_id
+from airflow_provider_coordination.spark.bad_records import error_text
+from airflow_provider_coordination.spark.item_landing import (
+    ItemLandingOptions,
+    ItemPlan,
+    LandedItems,
+    landed_file,
+    row_of,
+    with_origin,
+)
+from airflow_provider_coordination.spark.landing import JOB_GROUP
+from airflow_provider_coordination.spark.layout import BATCH_ID, ORIGIN, ROW
+from airflow_provider_coordination.spark.storage import TableWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+CANCELLED = "SPARK_JOB_CANCELLED"
+"""What Spark calls a job that was cancelled: nobody's fault."""
+ROW_GROUP_BYTES = 32 * 1024 * 1024
+AWAY = re.compile(
+    r"java\.net\.|java\.sql\.SQLTransient|SQLRecoverableException|SQLNonTransientConnectionException|"
+    r"CommunicationsException|connection (to \S+ )?refused|connection attempt failed|connection has been closed|"
+    r"terminating connection|too many (clients|connections)|is (starting up|shutting down)|I/O error",
+    re.IGNORECASE,
+)
+"""What drivers say of a database that does not answer. Spark passes their errors on as text."""
+
+
+def land_frames(
+    spark: SparkSession, plans: Sequence[ItemPlan], reader: FrameReader, options: ItemLandingOptions
+) -> list[LandedItems]:
+    """Read the next item of each partition; return one row for each.
+
+    As many are read in one Spark action as the slots may read in a few turns, and no action begins once the time is
+    over: what is landed is recorded before too much is.
+
+    :raises Exception: what Spark raises if its job is cancelled; nothing is recorded then, so nothing is lost.
+    """
+    left = [plan for plan in plans if plan.left]
+    rows = [_row(plan, records=0, size=0, file="") for plan in plans if not plan.left]
+    at_once = spark.sparkContext.defaultParallelism * options.partitions_per_slot
+    until = time.monotonic() + options.seconds
+    for first in range(0, len(left), at_once):
+        if first and time.monotonic() >= until:
+            return rows + [LandedItems(partition_key=p.partition_key, start=p.start, end=p.start) for p in left[first:]]
+        rows += _land_some(spark, left[first : first + at_once], reader, options)
+    return rows
+
+
+def _land_some(
+    spark: SparkSession, plans: Sequence[ItemPlan], reader: FrameReader, options: ItemLandingOptions
+) -> list[LandedItems]:
+    """Land some partitions together; those that fail together are tried each alone, so that one stops no other."""
+    try:
+        return _land(spark, plans, reader, options)
+    except Exception as error:
+        if CANCELLED in str(error):
+            raise
+        if len(plans) == 1:
+            return [_failed(plans[0], error)]
+        log.warning("%d partitions are read each alone: %s", len(plans), _text_of(error))
+    cancelled = threading.Event()
+
+    def alone(plan: ItemPlan) -> LandedItems:
+        if cancelled.is_set():  # the others' error is raised
+            return LandedItems(partition_key=plan.partition_key)
+        try:
+            [row] = _land(spark, [plan], reader, options)
+        except Exception as error:
+            if CANCELLED in str(error):
+                cancelled.set()
+                raise
+            return _failed(plan, error)
+        return row
+
+    with ThreadPoolExecutor(spark.sparkContext.defaultParallelism) as pool:
+        return list(pool.map(alone, plans))
+
+
+def _land(
+    spark: SparkSession, plans: Sequence[ItemPlan], reader: FrameReader, options: ItemLandingOptions
+) -> list[LandedItems]:
+    spark.sparkContext.setJobGroup(JOB_GROUP, f"land {len(plans)} partitions")  # of this thread
+    items = [plan.left[0] for plan in plans]
+    frame = reader.frame(spark, items)
+    if (partitions := frame.rdd.getNumPartitions()) != len(items):
+        raise SourceError(
+            f"the reader returned a DataFrame of {partitions} partitions for {len(items)} items; it has to have one "
+            "for each, in their order"
+        )
+    if taken := [name for name in (ORIGIN, ROW, BATCH_ID) if name in frame.columns]:
+        raise ItemUnreadableError(f"it has a column {taken[0]!r}, which is the provider's; rename it")
+    origins = [reader.origin(item) for item in items]
+    rows = frame.mapInArrow(partial(_write, plans, origins, options), "manifest string").collect()
+    landed = {row.partition_key: row for row in (row_of(row.manifest) for row in rows)}
+    return [landed.get(plan.partition_key) or _row(plan, records=0, size=0, file="") for plan in plans]
+
+
+def _write(
+    plans: Sequence[ItemPlan], origins: Sequence[str], options: ItemLandingOptions, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    plan, origin = plans[context.partitionId()], origins[context.partitionId()]
+    batch_id = _row(plan, records=0, size=0, file="").batch_id
+    file, records, size = landed_file(options.root, plan), 0, 0
+    with TableWriter(file) as writer:
+        for portion in _portions(batches):
+            table = with_origin(portion, origin, records)
+            writer.write(table.append_column(BATCH_ID, pa.repeat(batch_id, table.num_rows)))
+            records, size = records + table.num_rows, size + table.nbytes
+    row = _row(plan, records=records, size=size, file=file if records else "")
+    yield pa.RecordBatch.from_pydict({"manifest": pa.array([json.dumps(write_settings(row))], pa.string())})
+
+
+def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield what Spark hands over in small batches as tables that are worth a row group each."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            size += batch.nbytes
+        if size >= ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(held).combine_chunks()
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held).combine_chunks()
+
+
+def _row(plan: ItemPlan, *, records: int, size: int, file: str) -> LandedItems:
+    """Return the row of a partition of which one item was read, to its end."""
+    item = len(plan.items) - len(plan.left) + 1
+    end = str(ItemPosition(item)) if plan.left else plan.start
+    return LandedItems(
+        partition_key=plan.partition_key,
+        batch_id=item_batch_id(plan.kind, plan.source_identifier, plan.partition_key, plan.start, end, plan.epoch),
+        start=plan.start,
+        end=end,
+        file=file,
+        records=records,
+        bytes=size,
+        is_last=item >= len(plan.items),
+    )
+
+
+def _failed(plan: ItemPlan, error: Exception) -> LandedItems:
+    said = " ".join((str(error), *_causes(error)))
+    is_away = isinstance(error, SourceUnavailableError) or bool(AWAY.search(said))
+    return LandedItems(partition_key=plan.partition_key, error=_text_of(error), passing=is_away)
+
+
+def _text_of(error: Exception) -> str:
+    if isinstance(error, CoordinationError):
+        return str(error)
+    text = error_text(error)
+    return ": ".join((text, *(cause for cause in _causes(error)[:1] if cause not in text)))
+
+
+def _causes(error: Exception) -> list[str]:
+    """Return what a driver said, where Spark itself only says what it failed at: a line for each cause."""
+    thrown, causes = getattr(error, "_origin", None), []  # of the errors that Spark has a class of its own for
+    try:
+        while thrown is not None and (thrown := thrown.getCause()) is not None:
+            causes.append(str(thrown.toString()).partition("\n")[0])
+    except Exception as failure:  # the JVM may be gone
+        log.debug("its cause is not known: %s", failure)
+    return [cause for cause in causes if not cause.startswith("org.apache.spark.")]

@@ -1,0 +1,148 @@
+"""Spans of a job: what it did when, for a trace that may begin in the Airflow task.
+
+Where no collector is named, a span costs one call that does nothing. Spans hold names and counts, never records.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, TRACES, resource_of, sending
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+log = logging.getLogger(__name__)
+
+Value = str | int | float
+
+
+class Span(Protocol):
+    """Something that is being done."""
+
+    def note(self, **attributes: Value) -> None:
+        """Add to what is known of it; names get the prefix `coordination.`."""
+        ...
+
+
+class Spans(Protocol):
+    """Makes spans. Those that are made within another one, in its thread, are its children."""
+
+    def span(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:
+        """Return the span of what is done within it; an error that leaves it is noted.
+
+        :param name: what is done; gets the prefix `coordination.`, as the attributes do.
+        """
+        ...
+
+
+class NoSpan:
+    """A span of which nothing is kept."""
+
+    def note(self, **attributes: Value) -> None:
+        """Do nothing."""
+
+
+NOTHING: AbstractContextManager[Span] = nullcontext(NoSpan())
+
+
+class NoSpans:
+    """Makes no spans."""
+
+    def span(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:
+        """Return what does nothing."""
+        return NOTHING
+
+
+class JobSpans:
+    """The spans of one job; an implementation of `Spans`. Close it when the job ends, however it ends.
+
+    :param owner: who the job is.
+    :param source: its source.
+    :param traceparent: the span that all belong to, in the form of W3C Trace Context; None to begin a trace.
+    """
+
+    def __init__(self, owner: str, source: str, traceparent: str | None = None) -> None:
+        made = sending(TRACES, lambda exporter: OtlpSpans(_provider(owner, exporter), owner, source, traceparent))
+        self._spans: Spans = made or NoSpans()
+        self._sends = made
+
+    def span(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:
+        """See `Spans.span`."""
+        return self._spans.span(name, **attributes)
+
+    def close(self) -> None:
+        """Send what was not sent yet, waiting a few seconds at most."""
+        if self._sends is not None:
+            self._sends.close()
+
+
+class OtlpSpans:
+    """Sends spans to an OpenTelemetry collector, from a thread of OpenTelemetry's own.
+
+    :param provider: makes the tracer; this becomes its owner.
+    :param owner: see `JobSpans`; on every span, as is `source`.
+    """
+
+    def __init__(self, provider: TracerProvider, owner: str, source: str, traceparent: str | None = None) -> None:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._provider = provider
+        self._tracer = provider.get_tracer("airflow_provider_coordination")
+        self._everywhere = {"source": source, "owner": owner}
+        carrier = {} if traceparent is None else {"traceparent": traceparent}
+        self._parent = TraceContextTextMapPropagator().extract(carrier)
+
+    @contextmanager
+    def span(self, name: str, **attributes: Value) -> Iterator[Span]:
+        """See `Spans.span`."""
+        from opentelemetry import trace
+
+        parent = None if trace.get_current_span().get_span_context().is_valid else self._parent
+        with self._tracer.start_as_current_span(
+            f"coordination.{name}",
+            context=parent,
+            attributes=_named({**self._everywhere, **attributes}),
+            record_exception=False,  # its text may tell of records
+            set_status_on_exception=False,
+        ) as made:
+            try:
+                yield _OtlpSpan(made)
+            except BaseException as error:
+                made.set_status(trace.Status(trace.StatusCode.ERROR, type(error).__name__))
+                raise
+
+    def close(self) -> None:
+        """Send what was not sent yet, waiting a few seconds at most."""
+        # The SDK has no bound of its own for this.
+        closing = threading.Thread(target=self._provider.shutdown, name="spans", daemon=True)
+        closing.start()
+        closing.join(FLUSH_SECONDS)
+        if closing.is_alive():
+            log.warning("the last spans may not have been exported: the collector does not answer")
+
+
+class _OtlpSpan:
+    def __init__(self, span: Any) -> None:
+        self._span = span
+
+    def note(self, **attributes: Value) -> None:
+        self._span.set_attributes(_named(attributes))
+
+
+def _named(attributes: Mapping[str, Value]) -> dict[str, Value]:
+    return {f"coordination.{name}": value for name, value in attributes.items()}
+
+
+def _provider(owner: str, exporter: Any) -> TracerProvider:
+    """Return a provider of this job's own: a transform that uses OpenTelemetry's global one is not disturbed."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    provider = TracerProvider(resource=resource_of(owner), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider

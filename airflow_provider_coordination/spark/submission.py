@@ -1,0 +1,79 @@
+"""Runs a spark-submit whose driver is on this machine, when nobody waits for it: a process beside Airflow's own.
+
+It keeps the output in a file, and deletes what travelled to the job. If the job could not say itself how it ended,
+because it was killed, ran out of memory or never came up, it says so in the store and gives the leases back at once.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+TAIL_LINES = 20
+TAIL_BYTES = 64 * 1024
+LOG_NAME = "job.log"
+
+
+def command(settings_file: Path, spark_submit: list[str]) -> list[str]:
+    """Return the command that runs a spark-submit in this way.
+
+    :param settings_file: the job's settings; its output goes beside it.
+    :param spark_submit: the whole command.
+    """
+    # Not `-m`: that would need a PYTHONPATH, which the job would inherit.
+    root = Path(__file__).parents[2]
+    start = f"import sys; sys.path.insert(0, {str(root)!r}); from {__name__} import main; sys.exit(main(sys.argv[1:]))"
+    return [sys.executable, "-c", start, str(settings_file), *spark_submit]
+
+
+def main(arguments: list[str]) -> int:
+    """Run a spark-submit to its end; return its exit code.
+
+    :param arguments: the path of the settings file, and the command.
+    """
+    settings_file, log = Path(arguments[0]), Path(arguments[0]).with_name(LOG_NAME)
+    settings = settings_file.read_text(encoding="utf-8")  # the job deletes it
+    try:
+        with log.open("ab") as output:
+            # The job asks no questions; and what it logs into is no terminal that may go away.
+            code = subprocess.call(arguments[1:], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+    except OSError as error:
+        log.write_text(f"{arguments[1]}: {error.strerror}\n")
+        code = 127
+    for left in settings_file.parent.iterdir():
+        if left != log:
+            left.unlink(missing_ok=True)
+    with log.open("a", encoding="utf-8") as output:
+        try:
+            _tell(settings, code, log)
+        except Exception as error:  # nobody hears of it but who reads the log
+            output.write(f"how the job ended could not be left in the store: {type(error).__name__}: {error}\n")
+    return code
+
+
+def tail_of(log: Path) -> str:
+    """Return the last lines of a log; nothing if there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-TAIL_LINES:])
+
+
+def _tell(settings_text: str, code: int, log: Path) -> None:
+    # Imported here: while the job runs this process should be small.
+    from airflow_provider_coordination.coordination.jobs import Jobs
+    from airflow_provider_coordination.coordination.settings import read_settings
+    from airflow_provider_coordination.spark.outcome import Outcome, coordinator_of
+    from airflow_provider_coordination.spark.settings import IngestSettings
+
+    settings = read_settings(IngestSettings, "ingest settings", json.loads(settings_text))
+    coordinator = coordinator_of(settings, f"{settings.owner}:submission")
+    with closing(coordinator.store):
+        if Jobs(coordinator).end(settings.owner, Outcome(exit_code=code, tail=tail_of(log)).to_mapping()):
+            coordinator.give_up_owner(settings.owner)

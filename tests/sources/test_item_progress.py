@@ -1,0 +1,239 @@
+"""What a partition of items remembers, and what the end of an acknowledgment set means to it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.coordination.partition import (
+    MAX_KEY_BYTES,
+    Partition,
+    check_partition_key,
+    new_partition,
+)
+from airflow_provider_coordination.sources.batches import SourceBatches, progress_of
+from airflow_provider_coordination.sources.item_batches import ItemBatches
+from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.sources.progress import (
+    FailedItem,
+    ItemPosition,
+    PartitionFormatError,
+    PartitionProgress,
+    item_batch_id,
+    items_of,
+    split_key,
+)
+from tests.support.batches import NOON, a_batch
+from tests.support.items import named
+
+THREE = PartitionProgress(kind="s3", items=named("a", "b", "c"))
+
+
+def batch(start: str, end: str, **changes: Any) -> LandedBatch:
+    return a_batch(start, end, **{"batch_id": f"to-{end}", "is_last": end == "3", **changes})
+
+
+def landed(*ends: str, failed: tuple[FailedItem, ...] = (), of: PartitionProgress = THREE) -> PartitionProgress:
+    for end in ends:
+        of = of.landing(batch(of.landed_position, end), failed if end == ends[-1] else ())
+    return of
+
+
+def partition(progress: PartitionProgress, key: str = "p") -> Partition:
+    return new_partition("s|PARTITION", key, NOON).with_progress(progress.to_mapping())
+
+
+def settle(progress: PartitionProgress, batch_id: str, key: str = "p") -> Any:
+    return ItemBatches().delivered(partition(progress, key), batch_id, lambda key: None)
+
+
+# Positions
+
+POSITIONS = st.builds(ItemPosition, st.integers(0, 10**6), st.text())
+
+
+@settings(max_examples=50)
+@given(POSITIONS)
+def test_a_position_survives_its_text(position: ItemPosition) -> None:
+    assert ItemPosition.parse(str(position)) == position
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "1.5", "²", "x:1", "0x1:"])
+def test_what_is_no_position_is_refused(text: str) -> None:
+    with pytest.raises(PartitionFormatError, match="is not '<item>' or '<item>:<position within it>'"):
+        ItemPosition.parse(text)
+
+
+@settings(max_examples=20)
+@given(POSITIONS, POSITIONS)
+def test_two_ranges_have_two_names(one: ItemPosition, other: ItemPosition) -> None:
+    names = {item_batch_id("s3", "s", "p", "", str(end), 0) for end in (one, other)}
+    assert len(names) == (1 if one == other else 2)
+
+
+def test_the_name_of_a_batch_tells_source_partition_and_epoch_apart() -> None:
+    names = {item_batch_id("s3", source, key, "", "1", epoch) for source in "st" for key in "pq" for epoch in range(2)}
+    assert len(names) == 8
+
+
+# Progress
+
+FAILED = st.builds(FailedItem, item=st.integers(0, 2), reason=st.text(), within=st.text())
+PROGRESSES = st.builds(
+    PartitionProgress,
+    kind=st.text(min_size=1),
+    items=st.tuples(st.dictionaries(st.text(), st.text() | st.integers() | st.none())),
+    checkpoint=POSITIONS.map(str),
+    landed=st.tuples(st.just(batch("", "1"))),
+    is_ended=st.booleans(),
+    failed=st.tuples(FAILED),
+    epoch=st.integers(0),
+    reread_seconds=st.none() | st.floats(0, 1e6),
+    reads_left=st.none() | st.integers(0),
+    waited=st.integers(0),
+    split_of=st.none() | st.text(),
+    begin=POSITIONS.map(str),
+)
+
+
+@settings(max_examples=20)
+@given(PROGRESSES)
+def test_a_progress_survives_being_stored(progress: PartitionProgress) -> None:
+    assert PartitionProgress.from_mapping(json.loads(json.dumps(progress.to_mapping()))) == progress
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"kind": "s3"}, {"kind": "s3", "items": [1]}, {"kind": "s3", "items": [], "x": 1}]
+)
+def test_what_is_not_the_progress_of_items_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(PartitionFormatError, match="restore it, or upgrade"):
+        PartitionProgress.from_mapping(wrong)
+
+
+def test_only_the_next_batch_can_be_landed_and_none_after_the_last() -> None:
+    with pytest.raises(ValueError, match="starts at '2', but what is landed ends at '1'"):
+        landed("1").landing(batch("2", "3"))
+    with pytest.raises(ValueError, match="comes after the end"):
+        landed("3").landing(batch("3", "4"))
+
+
+@given(st.permutations(["to-1", "to-2", "to-3"]))
+def test_the_checkpoint_moves_over_what_is_acknowledged_without_a_gap_in_whatever_order(order: list[str]) -> None:
+    progress, done = landed("1", "2", "3"), set()
+    for batch_id in order:
+        progress = progress.acknowledged(batch_id)
+        done.add(batch_id)
+        whole = next((n for n in range(3) if f"to-{n + 1}" not in done), 3)
+        assert progress.checkpoint == (str(whole) if whole else "")
+        assert (progress.items_done, progress.is_finished) == (whole, whole == 3)
+    assert progress.landed_position == "3"
+
+
+def test_a_batch_that_is_delivered_cannot_be_delivered_or_rejected_once_more() -> None:
+    progress = landed("1", "2").acknowledged("to-2")
+    for change in (progress.acknowledged, progress.rejected):
+        with pytest.raises(ValueError, match="batch 'to-2' is not to be delivered; to deliver: 'to-1'"):
+            change("to-2")
+
+
+def test_a_partition_that_begins_anew_makes_other_batches() -> None:
+    used = replace(landed("1", "3", failed=(FailedItem(item=1, reason="no"),)), waited=4)
+    anew = used.anew()
+    assert anew == replace(THREE, epoch=1)
+    assert used.restarted(1_800_000_000).epoch == 1_800_000_000 and replace(used, epoch=9).restarted(3).epoch == 10
+
+
+def test_reads_are_counted_down_only_by_reading() -> None:
+    again = replace(THREE, reread_seconds=60.0, reads_left=2)
+    assert [again.anew().reads_left, again.restarted().reads_left] == [1, 2]
+    assert replace(again, reads_left=None).anew().will_be_reread
+    assert not again.anew().anew().will_be_reread
+
+
+def test_what_could_not_be_read_is_left_out_of_what_was() -> None:
+    progress = landed("3", failed=(FailedItem(item=1, reason="no"),))
+    assert progress.items_read == named("a", "c")
+
+
+def test_the_source_of_a_progress_is_told_by_what_is_in_it() -> None:
+    assert items_of(partition(THREE)) == progress_of(partition(THREE)) == THREE
+    assert items_of(new_partition("s|PARTITION", "p", NOON)) is None
+    with pytest.raises(SourceError, match="says nothing of a source"):
+        progress_of(new_partition("s|PARTITION", "p", NOON))
+
+
+# The ends of acknowledgment sets
+
+
+def test_the_last_batch_finishes_a_partition() -> None:
+    before = landed("1", "3")
+    first = settle(before, "to-1")
+    assert (first.moved, first.finished, first.create) == (True, False, {})
+    assert items_of(partition(before.acknowledged("to-1"))) == PartitionProgress.from_mapping(first.progress)
+    last = settle(before.acknowledged("to-1"), "to-3")
+    assert (last.finished, last.reopen_after, last.create) == (True, None, {})
+    assert PartitionProgress.from_mapping(last.progress).checkpoint == "3"
+
+
+def test_a_batch_that_is_delivered_before_another_one_moves_nothing() -> None:
+    settled = settle(landed("1", "3"), "to-3")
+    assert (settled.moved, settled.finished) == (False, False)
+
+
+def test_items_that_could_not_be_read_follow_a_finished_partition_each_on_its_own() -> None:
+    failed = (FailedItem(item=0, reason="no", within="77"), FailedItem(item=2, reason="no"))
+    settled = settle(landed("3", failed=failed), "to-3")
+    assert settled.finished and list(settled.create) == ["p#0", "p#2"]
+    first, second = (PartitionProgress.from_mapping(progress) for progress in settled.create.values())
+    assert (first.items, first.checkpoint, first.begin, first.split_of) == (named("a"), "0:77", "0:77", "p")
+    assert (second.items, second.checkpoint, second.landed) == (named("c"), "", ())
+    assert first.landing(batch("0:77", "1")).restarted().checkpoint == "0:77", "the rest was delivered elsewhere"
+
+
+def test_a_partition_that_is_read_again_rests_and_begins_in_a_new_epoch() -> None:
+    again = replace(THREE, reread_seconds=60.0, reads_left=1)
+    settled = settle(landed("3", of=again), "to-3")
+    assert (settled.finished, settled.reopen_after) == (True, timedelta(seconds=60))
+    after = PartitionProgress.from_mapping(settled.progress)
+    assert (after.epoch, after.reads_left, after.checkpoint, after.is_ended) == (1, 0, "", False)
+    assert settle(landed("3", of=after), "to-3").reopen_after is None
+
+
+def test_what_cannot_be_read_each_time_becomes_another_partition_each_time() -> None:
+    again = replace(THREE, reread_seconds=60.0)
+    failed = (FailedItem(item=1, reason="no"),)
+    first = settle(landed("3", failed=failed, of=again), "to-3")
+    second = settle(landed("3", failed=failed, of=PartitionProgress.from_mapping(first.progress)), "to-3")
+    assert [*first.create, *second.create] == ["p#1", "p#1.1"]
+
+
+@pytest.mark.parametrize("key", ["k" * MAX_KEY_BYTES, "é" * (MAX_KEY_BYTES // 2), "k" * (MAX_KEY_BYTES - 2)])
+def test_the_longest_key_can_be_split(key: str) -> None:
+    keys = [split_key(key, item, epoch) for item in (0, 10**6) for epoch in (0, 1_800_000_000)]
+    keys.append(split_key(key[:-1] + "!", 0))
+    assert len(set(keys)) == 5
+    for each in keys:
+        check_partition_key(each)
+
+
+def test_a_rejected_batch_is_delivered_again_from_its_file() -> None:
+    progress = landed("1", "3").in_delivery("to-1", "set-1").in_delivery("to-3", "set-3")
+    settled = ItemBatches().undelivered(partition(progress), "to-1")
+    after = PartitionProgress.from_mapping(settled.progress)
+    assert (settled.finished, settled.moved, settled.pending) == (False, False, ["set-3"])
+    assert [(b.redeliver, b.acknowledgment_set) for b in after.landed] == [(True, None), (False, "set-3")]
+
+
+def test_the_ledger_of_any_source_finds_the_batches_of_items() -> None:
+    ledger, progress = SourceBatches(), landed("1", "3").to_mapping()
+    progress = dict(ledger.in_delivery(progress, "to-1", "set-1"))
+    assert ledger.set_of(progress, "to-1") == "set-1"
+    assert ledger.set_of(progress, "to-3") is None and ledger.set_of(progress, "no such") is None
+    assert ledger.pending(progress) == ["set-1"]

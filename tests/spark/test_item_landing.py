@@ -1,0 +1,471 @@
+"""Landing partitions of items, with everything real but Spark: what is in a batch, where it ends, and what is not."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_provider_coordination.sources.items import (
+    Item,
+    ItemGoneError,
+    ItemUnreadableError,
+    SourceUnavailableError,
+)
+from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, ItemPosition
+from airflow_provider_coordination.spark.item_landing import (
+    GONE_NAMED,
+    MAX_FAILED_ITEMS,
+    ItemLandingOptions,
+    ItemPlan,
+    LandedItems,
+    deal,
+    is_passing,
+    land_partition,
+)
+from tests.support.items import FakeItem, FakeSource, named
+from tests.support.kinesis_server.clock import VirtualClock
+
+DAMAGED = ItemUnreadableError("it is damaged")
+GONE = ItemGoneError("it is gone")
+AWAY = SourceUnavailableError("the source is away")
+
+
+class Place:
+    """A partition of a source in memory, and a folder where it is landed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.source = FakeSource()
+        self.clock = VirtualClock()
+        self.names: list[str] = []
+
+    def add(self, name: str, *pages: Any, **changes: Any) -> None:
+        self.source.items[name] = FakeItem(pages, **changes)
+        self.names.append(name)
+
+    def land(self, start: str = "", *, max_bytes: int = 2**30, until: float = float("inf")) -> LandedItems:
+        options = ItemLandingOptions(root=str(self.folder), seconds=1, max_bytes=max_bytes, partitions_per_slot=1)
+        return land_partition(self.source, options, self.plan(start), until=until, clock=self.clock)
+
+    def plan(self, start: str = "") -> ItemPlan:
+        return ItemPlan(
+            source_identifier="s|PARTITION",
+            partition_key="p",
+            kind="memory",
+            fencing_token=7,
+            items=named(*self.names),
+            start=start,
+            epoch=0,
+        )
+
+    def land_all(self, start: str = "", **bounds: Any) -> list[LandedItems]:
+        """Land batch after batch until the partition ends or one fails."""
+        rows = [self.land(start, **bounds)]
+        while not rows[-1].is_last and rows[-1].error is None:
+            assert rows[-1].is_batch and len(rows) < 100
+            rows.append(self.land(rows[-1].end, **bounds))
+        return rows
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def table(row: LandedItems) -> pa.Table:
+    return pq.read_table(row.file)
+
+
+def data(row: LandedItems) -> list[str]:
+    return table(row).column("data").to_pylist() if row.file else []
+
+
+def rows_of(*values: Any, name: str = "n", kind: pa.DataType | None = None) -> pa.Table:
+    return pa.table({name: pa.array(values, kind)})
+
+
+# What is in a batch
+
+
+def test_small_items_share_a_file_and_each_record_tells_where_it_is_from(place: Place) -> None:
+    place.add("a", ["a0", "a1"], ["a2"])
+    place.add("b", ["b0"])
+    row = place.land()
+    assert table(row).to_pylist() == [
+        {"data": text, "_origin": f"memory:{text[0]}", "_row": int(text[1]), "_batch_id": row.batch_id}
+        for text in ("a0", "a1", "a2", "b0")
+    ]
+    assert (row.start, row.end, row.records, row.is_last, row.items) == ("", "2", 4, True, 2)
+
+
+def test_records_of_an_origin_that_comes_twice_in_a_batch_are_told_apart(place: Place) -> None:
+    place.add("a", ["first"], ["second"])
+    place.names.append("a")
+    assert table(place.land()).column("_row").to_pylist() == [0, 1, 2, 3]
+
+
+def test_an_item_without_records_is_done_and_a_batch_without_any_has_no_file(place: Place) -> None:
+    place.add("a")
+    place.add("b", [])
+    row = place.land()
+    assert (row.end, row.file, row.records, row.is_last, row.is_batch) == ("2", "", 0, True, True)
+
+
+def test_a_partition_without_items_ends_at_once(place: Place) -> None:
+    row = place.land()
+    assert (row.end, row.is_last, row.is_batch, row.error) == ("", True, True, None)
+
+
+def test_the_same_range_has_the_same_name_and_another_one_has_another(place: Place) -> None:
+    place.add("a", ["1"], ["2"], positions=True)
+    whole, again, first = place.land(), place.land(), place.land(max_bytes=1)
+    assert whole.batch_id == again.batch_id != first.batch_id
+    assert whole.file != again.file, "each landing writes a file of its own"
+
+
+def test_what_is_read_goes_on_at_a_position(place: Place) -> None:
+    place.add("a", ["done"])
+    place.add("b", ["done"], ["b1"], positions=True)
+    place.add("c", ["c0"])
+    row = place.land("1:1")
+    assert (data(row), row.start, row.end) == (["b1", "c0"], "1:1", "3")
+    assert place.source.reads == [("b", "1"), ("c", "")]
+
+
+# Where a batch ends
+
+
+def test_a_batch_ends_where_it_is_full_at_a_position_within_an_item(place: Place) -> None:
+    place.add("a", ["0" * 100], ["1" * 100], ["2" * 100], positions=True)
+    rows = place.land_all(max_bytes=150)
+    assert [(row.start, row.end, row.is_last) for row in rows] == [("", "0:2", False), ("0:2", "1", True)]
+    assert [len(data(row)) for row in rows] == [2, 1]
+
+
+def test_a_batch_ends_between_items_where_these_cannot_be_cut(place: Place) -> None:
+    place.add("a", ["0" * 100])
+    place.add("b", ["1" * 100], ["2" * 100])
+    place.add("c", ["3"])
+    rows = place.land_all(max_bytes=150)
+    assert [(row.start, row.end) for row in rows] == [("", "1"), ("1", "2"), ("2", "3")]
+    assert [text for row in rows for text in data(row)] == ["0" * 100, "1" * 100, "2" * 100, "3"]
+
+
+def test_an_item_that_cannot_be_cut_is_read_whole_however_large_it_is(place: Place) -> None:
+    place.add("a", *([str(n)] for n in range(50)))
+    row = place.land(max_bytes=1)
+    assert (row.records, row.is_last) == (50, True)
+
+
+def test_what_is_read_after_the_last_position_is_left_to_the_next_batch(place: Place) -> None:
+    place.add("a", ["0" * 100], positions=True)
+    place.add("b", ["1" * 100], ["2" * 100])
+    first = place.land(max_bytes=250)
+    assert (first.end, data(first)) == ("1", ["0" * 100])
+
+
+def test_reading_ends_when_its_time_is_over_where_it_may_be_cut(place: Place) -> None:
+    class Slow(FakeSource):
+        def read(self, item: Item, position: str) -> Any:
+            for page in super().read(item, position):
+                place.clock.advance(1)
+                yield page
+
+    place.source = Slow()
+    place.add("a", ["0"], ["1"], ["2"], positions=True)
+    place.add("b", ["3"], ["4"])
+    now = place.clock.monotonic()
+    rows = [place.land(until=now + 2), place.land("0:2", until=now + 3), place.land("1", until=now + 4)]
+    assert [(row.end, data(row)) for row in rows] == [("0:2", ["0", "1"]), ("0:3", ["2"]), ("2", ["3", "4"])]
+
+
+def test_a_partition_whose_time_is_over_before_it_begins_is_left_alone(place: Place) -> None:
+    place.add("a", ["0"])
+    row = place.land(until=place.clock.monotonic())
+    assert (row.is_batch, row.error, place.source.reads) == (False, None, [])
+
+
+def test_a_reader_that_gives_the_position_where_it_began_is_not_cut_there_for_ever(place: Place) -> None:
+    place.add("a", ["0"], ["1"], positions=True)
+
+    class Stubborn(FakeSource):
+        def read(self, item: Item, position: str) -> Any:
+            return (replace(page, position="1") for page in super().read(item, position))
+
+    place.source = Stubborn(place.source.items)
+    row = place.land("0:1", max_bytes=1)
+    assert (row.end, data(row)) == ("1", ["1"])
+
+
+# Columns
+
+
+def test_columns_that_go_together_share_a_file(place: Place) -> None:
+    place.add("a", rows_of(1, 2))
+    place.add("b", rows_of(None, kind=pa.null()), rows_of("x", name="more"))
+    place.add("c", rows_of(3, kind=pa.int32()), rows_of(1.5))
+    row = place.land()
+    assert row.is_last
+    assert table(row).column("n").to_pylist() == [1, 2, None, None, 3, 1.5]
+    assert table(row).column("more").to_pylist() == [None, None, None, "x", None, None]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (rows_of(1), rows_of("x")),
+        (rows_of(2**60 + 1), rows_of(1.5)),
+        (rows_of(1.5), rows_of(2**60 + 1)),
+        (rows_of(Decimal("1.1")), rows_of(1.5)),
+        (rows_of([{"x": 1.5}]), rows_of([{"x": Decimal("1.1")}])),
+    ],
+)
+def test_a_batch_is_cut_where_columns_would_not_go_together_without_a_loss(
+    place: Place, first: pa.Table, second: pa.Table
+) -> None:
+    place.add("a", first)
+    place.add("b", second)
+    rows = place.land_all()
+    assert [row.end for row in rows] == ["1", "2"]
+    assert [table(row).column("n").to_pylist() for row in rows] == [t.column("n").to_pylist() for t in (first, second)]
+
+
+def test_columns_may_change_within_an_item_at_a_position(place: Place) -> None:
+    place.add("a", rows_of(1), rows_of("x"), positions=True)
+    rows = place.land_all()
+    assert [(row.end, table(row).column("n").to_pylist()) for row in rows] == [("0:1", [1]), ("1", ["x"])]
+
+
+def test_columns_that_change_within_an_item_without_a_position_make_it_unreadable(place: Place) -> None:
+    place.add("a", rows_of(0))
+    place.add("b", rows_of(1), rows_of("x"))
+    place.add("c", rows_of(2))
+    first, second = place.land_all()
+    assert (first.end, table(first).column("n").to_pylist()) == ("1", [0])
+    assert (second.end, table(second).column("n").to_pylist()) == ("3", [2])
+    assert [(f.item, "columns that do not go together" in f.reason) for f in second.failed] == [(1, True)]
+
+
+def test_the_columns_of_an_item_that_is_set_aside_do_not_stand_in_the_way_of_others(place: Place) -> None:
+    place.add("a", rows_of("x"), error=DAMAGED, fails_at=1)
+    place.add("b", rows_of(1))
+    row = place.land()
+    assert row.is_last and table(row).column_names == ["n", "_origin", "_row", "_batch_id"]
+    assert table(row).column("n").to_pylist() == [1]
+
+
+@pytest.mark.parametrize("name", ["_origin", "_row", "_batch_id"])
+def test_an_item_with_a_column_of_ours_is_unreadable_and_says_so(place: Place, name: str) -> None:
+    place.add("a", rows_of(1, name=name))
+    place.add("b", rows_of(1))
+    row = place.land()
+    assert f"it has a column '{name}', which is the provider's; rename it" in row.failed[0].reason
+
+
+def test_nested_columns_go_together_too(place: Place) -> None:
+    place.add("a", rows_of([{"x": 1}]))
+    place.add("b", rows_of([{"y": "z"}], None))
+    assert table(place.land()).column("n").to_pylist() == [[{"x": 1, "y": None}], [{"x": None, "y": "z"}], None]
+
+
+# What cannot be read
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_an_item_that_fails_is_set_aside_and_the_others_are_landed(place: Place, at: int) -> None:
+    for n, name in enumerate("abc"):
+        place.add(name, [f"{name}0"], error=DAMAGED if n == at else None)
+    row = place.land()
+    assert (row.error, row.end, row.is_last) == (None, "3", True)
+    assert data(row) == [f"{name}0" for n, name in enumerate("abc") if n != at]
+    assert [(f.item, f.within, f.reason) for f in row.failed] == [(at, "", f"memory:{'abc'[at]}: it is damaged")]
+
+
+@pytest.mark.parametrize("error", [ValueError("of the reader"), OSError("Couldn't deserialize thrift"), EOFError()])
+def test_whatever_a_reader_raises_of_an_item_does_not_stop_the_others(place: Place, error: Exception) -> None:
+    place.add("a", ["a0"], error=error)
+    place.add("b", ["b0"])
+    row = place.land()
+    assert (data(row), [f.item for f in row.failed]) == (["b0"], [0])
+
+
+def test_of_an_item_that_fails_after_some_pages_what_is_before_its_last_position_is_landed(place: Place) -> None:
+    place.add("a", ["a0"], ["a1"], ["a2"], positions=True, error=DAMAGED, fails_at=2)
+    place.add("b", ["b0"], ["b1"], error=DAMAGED, fails_at=1)
+    place.add("c", ["c0"])
+    row = place.land()
+    assert data(row) == ["a0", "a1", "c0"]
+    assert [(f.item, f.within) for f in row.failed] == [(0, "2"), (1, "")]
+
+
+@pytest.mark.parametrize("error", [DAMAGED, AWAY])
+def test_what_is_after_the_last_position_of_an_item_that_fails_is_not_landed(place: Place, error: Exception) -> None:
+    place.add("a", ["a0"], ["a1"], positions={0}, error=error, fails_at=2)
+    place.add("b", ["b0"])
+    row = place.land()
+    assert data(row) == (["a0", "b0"] if error is DAMAGED else ["a0"])
+    assert row.end == ("2" if error is DAMAGED else "0:1")
+
+
+def test_a_partition_none_of_whose_items_can_be_read_fails_as_a_whole(place: Place) -> None:
+    place.add("a", error=DAMAGED)
+    place.add("b", error=ValueError("no"))
+    row = place.land()
+    assert (row.error, row.passing) == ("none of its 2 items can be read; the first: memory:a: it is damaged", False)
+    assert list(place.folder.rglob("*.parquet")) == []
+
+
+def test_a_partition_of_one_item_that_cannot_be_read_fails(place: Place) -> None:
+    place.add("a", ["0"], error=DAMAGED, fails_at=1)
+    assert (place.land().error, place.land().passing) == ("memory:a: it is damaged", False)
+
+
+def test_a_single_item_that_fails_after_a_position_is_landed_up_to_there_and_fails_next_time(place: Place) -> None:
+    place.add("a", ["0"], ["1"], positions=True, error=DAMAGED, fails_at=1)
+    first, second = place.land_all()
+    assert (first.end, data(first), first.failed) == ("0:1", ["0"], ())
+    assert second.error == "memory:a: it is damaged"
+
+
+def test_as_many_items_as_allowed_are_set_aside_and_one_more_fails_the_partition(place: Place) -> None:
+    place.add("good", ["0"])
+    for n in range(MAX_FAILED_ITEMS):
+        place.add(f"bad{n}", error=DAMAGED)
+    assert len(place.land().failed) == MAX_FAILED_ITEMS
+    place.add("one more", error=DAMAGED)
+    assert place.land().error == "more than 50 of its items cannot be read; the first: memory:bad0: it is damaged"
+
+
+def test_items_that_are_gone_are_done_and_the_first_are_named(place: Place) -> None:
+    for n in range(GONE_NAMED + 5):
+        place.add(f"{n}", error=GONE)
+    place.add("last", ["0"])
+    row = place.land()
+    assert (row.is_last, row.failed, data(row)) == (True, (), ["0"])
+    assert (row.gone_count, len(row.gone), row.gone[0]) == (GONE_NAMED + 5, GONE_NAMED, "memory:0")
+
+
+def test_a_partition_whose_items_are_all_gone_ends_without_records(place: Place) -> None:
+    place.add("a", error=GONE)
+    assert (place.land().is_last, place.land().file, place.land().error) == (True, "", None)
+
+
+@pytest.mark.parametrize("error", [AWAY, ConnectionResetError("reset"), TimeoutError("slow"), OSError(110, "slow")])
+def test_a_source_that_is_away_before_anything_was_read_may_answer_next_time(place: Place, error: Exception) -> None:
+    place.add("a", ["0"], error=error, fails_at=1)
+    place.add("b", ["1"])
+    row = place.land()
+    assert row.passing and row.error is not None and str(error.args[-1]) in row.error
+
+
+def test_a_source_that_goes_away_after_something_was_read_loses_nothing_of_it(place: Place) -> None:
+    place.add("a", ["a0"])
+    place.add("b", ["b0"], ["b1"], ["b2"], positions=True, error=AWAY, fails_at=2)
+    row = place.land()
+    assert (row.error, row.end, data(row), row.is_last) == (None, "1:2", ["a0", "b0", "b1"], False)
+    place.source.items["b"].error = None
+    assert data(place.land(row.end)) == ["b2"]
+
+
+def test_what_was_read_after_the_last_position_is_read_again_when_the_source_went_away(place: Place) -> None:
+    place.add("a", ["a0"])
+    place.add("b", ["b0"], error=AWAY, fails_at=1)
+    row = place.land()
+    assert (row.end, data(row)) == ("1", ["a0"])
+
+
+def test_an_item_that_is_set_aside_before_the_source_goes_away_is_not_forgotten(place: Place) -> None:
+    place.add("a", error=DAMAGED)
+    place.add("b", error=AWAY)
+    row = place.land()
+    assert (row.error, row.end, [f.item for f in row.failed]) == (None, "1", [0])
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (ConnectionRefusedError(111, "refused"), True),
+        (OSError(5, "input/output error"), True),
+        (gzip.BadGzipFile(22, "not a gzipped file"), False),
+        (FileNotFoundError(2, "no such file"), False),
+        (PermissionError(13, "denied"), False),
+        (OSError("Invalid: Parquet magic bytes not found"), False),
+        (ValueError("no"), False),
+    ],
+)
+def test_damage_is_told_from_a_source_that_is_away(error: Exception, passes: bool) -> None:
+    assert is_passing(error) is passes
+
+
+def test_a_landing_place_that_cannot_be_written_is_nobodys_fault_for_ever(place: Place) -> None:
+    place.add("a", ["0"])
+    (place.folder / "in the way").write_text("")
+    place.folder = place.folder / "in the way"
+    row = place.land()
+    assert row.passing and f"landing in {place.folder} failed" in str(row.error)
+
+
+def test_what_cannot_be_stored_fails_its_partition_alone(place: Place) -> None:
+    place.add("a", pa.table({"n": pa.array([(1, 2, 3)], pa.month_day_nano_interval())}))
+    row = place.land()
+    assert not row.passing and str(row.error).startswith("it cannot be landed: ArrowNotImplementedError")
+
+
+def test_a_reader_that_cannot_even_name_an_item_fails_its_partition_alone(place: Place) -> None:
+    class Nameless(FakeSource):
+        def origin(self, item: Item) -> str:
+            raise KeyError("bucket")
+
+    place.source = Nameless()
+    place.add("a", error=DAMAGED)
+    assert place.land().error == "it cannot be landed: KeyError('bucket')"
+
+
+# Bounds
+
+
+def test_a_position_that_is_too_long_to_be_kept_makes_its_item_unreadable(place: Place) -> None:
+    class Verbose(FakeSource):
+        def read(self, item: Item, position: str) -> Any:
+            return (replace(page, position="x" * MAX_WITHIN_BYTES) for page in super().read(item, position))
+
+    place.source = Verbose()
+    place.add("a", ["0"])
+    assert "its reader gives a position of 8194 bytes, which may have 8192" in str(place.land().error)
+
+
+def test_the_longest_position_does_not_end_up_in_a_files_name(place: Place) -> None:
+    class Verbose(FakeSource):
+        def read(self, item: Item, position: str) -> Any:
+            return (replace(p, position=p.position.zfill(4000)) for p in super().read(item, position))
+
+    place.source = Verbose()
+    place.add("a", ["0"], ["1"], positions=True)
+    rows = place.land_all(max_bytes=1)
+    assert [data(row) for row in rows] == [["0"], ["1"], []]
+
+
+@pytest.mark.parametrize("text", ["x" * 10_000, "é" * 10_000, "\ud800\0" * 100])
+def test_the_reason_why_an_item_cannot_be_read_is_kept_short(place: Place, text: str) -> None:
+    place.add("a", error=ItemUnreadableError(text))
+    place.add("b", ["0"])
+    [failed] = place.land().failed
+    assert failed.reason.startswith("memory:a") and len(str(failed.reason.encode("unicode_escape"))) < 250
+
+
+def test_partitions_are_dealt_so_that_slots_get_about_as_much(place: Place) -> None:
+    def plan(key: str, *sizes: Any) -> ItemPlan:
+        return replace(place.plan(), partition_key=key, items=tuple({"size": size} for size in sizes))
+
+    plans = [plan("a", 10), plan("b", 90), plan("c", 50, 50), plan("d", 80), plan("e", "large", None, -5, True)]
+    dealt = deal(plans, 2)
+    assert [[p.partition_key for p in slot] for slot in dealt] == [["c", "a", "e"], ["b", "d"]]
+    assert deal(plans[:1], 4) == [[plans[0]]]
+    assert replace(plans[2], start=str(ItemPosition(1))).size == 51, "what is read already does not count"

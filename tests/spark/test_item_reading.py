@@ -1,0 +1,259 @@
+"""Rounds over partitions of items, with everything real but Spark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.metrics import CoordinationMetric
+from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BYTES, PartitionStatus
+from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, SourceUnavailableError
+from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.spark import item_landing
+from airflow_provider_coordination.spark.item_reading import UNREADABLE_ROUNDS
+from airflow_provider_coordination.spark.reading import RoundRead
+from airflow_provider_coordination.spark.summary import Summary
+from tests.support.item_history import ItemHistory, SlowSource, Worker
+from tests.support.items import FakeItem, named
+
+DAMAGED = ItemUnreadableError("it is damaged")
+
+
+def summary_of(worker: Worker) -> Summary:
+    return worker.job._summary
+
+
+def rounds(history: ItemHistory, count: int = 1, worker: Worker | None = None) -> Worker:
+    worker = worker or next(iter(history.workers.values()), None) or history.start()
+    for _ in range(count):
+        history.round(worker)
+    return worker
+
+
+def visible(history: ItemHistory) -> list[str]:
+    return sorted(event for events in history.sink.batches.values() for event in events)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> ItemHistory:
+    return ItemHistory(tmp_path)
+
+
+def test_partitions_are_read_delivered_and_completed_and_their_landed_files_removed(history: ItemHistory) -> None:
+    history.create({"a": FakeItem([["1"], ["2"]]), "b": FakeItem([["3"]])})
+    history.create({"c": FakeItem([["4"]])})
+    worker = rounds(history, 2)
+    assert visible(history) == ["1", "2", "3", "4"]
+    assert summary_of(worker).completed == ["p0", "p1"]
+    assert list(history.folder.rglob("_landing/**/*.parquet")) == []
+    assert sorted(history.source.delivered_items) == ["p0.a", "p0.b", "p1.c"]
+
+
+def test_a_partition_without_items_is_completed(history: ItemHistory) -> None:
+    history.create({})
+    assert summary_of(rounds(history)).completed == ["p0"]
+
+
+def test_what_cannot_be_read_becomes_a_partition_of_its_own_and_is_delivered_once_healed(history: ItemHistory) -> None:
+    history.create({"a": FakeItem([["1"]]), "b": FakeItem([["2"], ["3"]], positions=True, error=DAMAGED, fails_at=1)})
+    worker = rounds(history)
+    assert summary_of(worker).completed == ["p0"] and summary_of(worker).set_aside == 1
+    assert visible(history) == ["1", "2"]
+    assert history.source.delivered_items == ["p0.a"], "nobody deletes what was not read"
+    rounds(history)
+    assert history.partition("p0#1").last_error == "memory:p0.b: it is damaged"
+    history.settle()
+    assert visible(history) == ["1", "2", "3"]
+    assert history.source.delivered_items == ["p0.a", "p0.b"]
+
+
+def test_more_items_than_can_be_put_aside_fail_their_partition_also_over_several_batches(
+    history: ItemHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_provider_coordination.spark.item_reading.MAX_FAILED_ITEMS", 1)
+    bad = FakeItem([["x"]], error=DAMAGED)
+    history.create({"a": bad, "b": FakeItem([["1" * 200]]), "c": bad, "d": FakeItem([["2"]])})
+    worker = rounds(history, 2)
+    assert summary_of(worker).failed == {"p0": "2 of its items cannot be read; the first: memory:p0.a: it is damaged"}
+    assert visible(history) == ["1" * 200], "what was landed before is delivered"
+    assert history.partition("p0").status is not PartitionStatus.COMPLETED
+
+
+def test_a_source_that_is_away_is_asked_a_few_rounds_before_that_is_a_failure(history: ItemHistory) -> None:
+    history.create({"a": FakeItem([["1"]])})
+    history.source.down = SourceUnavailableError("it does not answer")
+    worker = rounds(history, UNREADABLE_ROUNDS - 1)
+    assert history.partition("p0").attempts == 0
+    rounds(history, 1, worker)
+    assert (history.partition("p0").attempts, history.partition("p0").last_error) == (1, "it does not answer")
+
+
+def test_items_that_are_gone_are_counted_and_the_partition_ends(history: ItemHistory) -> None:
+    history.create({"a": FakeItem([], error=ItemGoneError("it is gone")), "b": FakeItem([["1"]])})
+    worker = rounds(history)
+    assert (summary_of(worker).gone, summary_of(worker).completed) == (1, ["p0"])
+
+
+def test_a_progress_that_would_be_too_large_fails_its_partition_and_not_the_job(
+    history: ItemHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(item_landing, "MAX_WITHIN_BYTES", 10**6)
+    history.create({"a": FakeItem([["1"], ["2"]], positions=True)})
+    history.create({"b": FakeItem([["3"]])})
+
+    class Verbose(SlowSource):
+        def read(self, item: Item, position: str) -> Any:
+            for page in super().read(item, position):
+                yield replace(page, position=page.position and page.position.zfill(MAX_PROGRESS_BYTES))
+
+    history.source = Verbose(history.clock)
+    history.source.items = {
+        "p0.a": FakeItem([["1" * 200], ["2"]], positions=True),
+        "p1.b": FakeItem([["3"]]),
+    }
+    worker = rounds(history)
+    assert visible(history) == ["3"]
+    assert "its progress has" in summary_of(worker).failed["p0"]
+
+
+def test_long_positions_pause_reading_until_others_acknowledge_so_that_progress_stays_small(tmp_path: Path) -> None:
+    class Verbose(SlowSource):
+        def read(self, item: Item, position: str) -> Any:
+            for page in super().read(item, position.strip(".")):
+                yield replace(page, position=page.position.ljust(8000, "."))
+
+    history = ItemHistory(tmp_path, confirmed=True, max_pending_batches=16, round_seconds=1.0)
+    history.source = Verbose(history.clock)
+    history.create({"a": FakeItem([[str(n)] for n in range(9)], positions=True)})
+    worker = rounds(history, 12)
+    progress = history.progresses["p0"]
+    assert 1 < len(progress.landed) < 5 and not progress.is_ended
+    assert len(json.dumps(progress.to_mapping())) < MAX_PROGRESS_BYTES
+    assert worker.job._work.is_paused("p0"), "the job does not wait for it"
+    history.settle()
+    assert visible(history) == [str(n) for n in range(9)]
+
+
+def test_partitions_of_another_kind_are_refused_by_name(history: ItemHistory) -> None:
+    history.look.create_partitions({"q": PartitionProgress(kind="jdbc", items=named("t")).to_mapping()})
+    worker = rounds(history)
+    assert summary_of(worker).failed["q"] == (
+        "partition 'q' is of kind 'jdbc', and this job reads 'memory': give each its own source"
+    )
+
+
+# Conditions
+
+
+def test_a_partition_waits_for_its_condition_so_often_and_is_then_read_as_it_is(history: ItemHistory) -> None:
+    history.create({"a": FakeItem([["1"]])})
+    history.source.held_back.add("p0.a")
+    worker = history.start()
+    for waited in (1, 2, 3):
+        rounds(history, 2, worker)
+        assert (history.partition("p0").status, history.progresses["p0"].waited) == (PartitionStatus.CLOSED, waited)
+        history.clock.advance(31)
+    assert visible(history) == []
+    rounds(history, 1, worker)
+    assert visible(history) == ["1"] and summary_of(worker).closed == ["p0"] * 3
+
+
+def test_readings_of_a_partition_that_is_read_again_do_not_count_as_waiting(history: ItemHistory) -> None:
+    history.create({"a": FakeItem([["1"]])}, reread_seconds=10.0)
+    worker = rounds(history)
+    for _ in range(5):
+        history.clock.advance(11)
+        rounds(history, 1, worker)
+    assert history.partition("p0").closed_count == 6
+    history.source.held_back.add("p0.a")
+    history.clock.advance(11)
+    rounds(history, 1, worker)
+    assert history.progresses["p0"].waited == 1
+
+
+def test_a_reader_that_cannot_tell_whether_to_wait_fails_the_partition_and_not_the_job(history: ItemHistory) -> None:
+    class Broken(SlowSource):
+        def waits_for(self, items: Any) -> None:
+            raise KeyError("bucket")
+
+    history.source = Broken(history.clock)
+    history.create({"a": FakeItem([["1"]])})
+    assert "whether it has to wait cannot be told: KeyError('bucket')" in summary_of(rounds(history)).failed["p0"]
+
+
+def test_what_a_reader_does_with_delivered_items_cannot_end_the_job(history: ItemHistory) -> None:
+    class Broken(SlowSource):
+        def delivered(self, items: Any) -> None:
+            raise KeyError("bucket")
+
+    history.source = Broken(history.clock)
+    history.create({"a": FakeItem([["1"]])})
+    assert summary_of(rounds(history)).completed == ["p0"]
+
+
+# Read again
+
+
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_a_partition_is_read_again_as_often_as_is_said_whoever_acknowledged_it(tmp_path: Path, confirmed: bool) -> None:
+    history = ItemHistory(tmp_path, confirmed=confirmed)
+    history.create({"a": FakeItem([["1"], ["2"]])}, reread_seconds=60.0, reads_left=2)
+    for epoch in range(3):
+        worker = rounds(history, 2, history.start())
+        history.stop(worker)
+        if confirmed:
+            assert history.partition("p0").owner is not None and history.partition("p0").is_awaiting
+            history.confirm(0, positive=True)
+        partition = history.partition("p0")
+        expected = PartitionStatus.CLOSED if epoch < 2 else PartitionStatus.COMPLETED
+        assert (partition.status, partition.owner) == (expected, None)
+        if epoch < 2:
+            assert partition.reopen_at is not None
+            assert timedelta(0) < partition.reopen_at - history.clock.now() <= timedelta(seconds=60)
+            assert history.progresses["p0"].epoch == epoch + 1
+        history.clock.advance(61)
+    assert history.metrics.totals[CoordinationMetric.PARTITIONS_CLOSED] == 2
+    assert history.metrics.totals[CoordinationMetric.PARTITIONS_COMPLETED] == 1
+    assert visible(history) == ["1", "1", "1", "2", "2", "2"]
+    assert all(set(events.values()) == {1} for events in history.sink.read.values())
+
+
+def test_what_others_read_anew_meanwhile_is_not_swept_by_who_finished_it(history: ItemHistory) -> None:
+    history.create({"a": FakeItem([["1"]])}, reread_seconds=10.0, reads_left=1)
+    worker = history.start()
+    other = history.start()
+
+    class Later:
+        """Another worker is faster than the one that finished the partition notices its end."""
+
+        def get(self, key: str) -> Any:
+            stored = get(key)
+            if not done:
+                done.append(key)
+                history.clock.advance(20)
+                other.dies_at = ("recorded", 1)
+                history.round(other)
+            return stored
+
+    done: list[str] = []
+    get = worker.job._coordinator.get
+    worker.job._coordinator.get = Later().get  # type: ignore[method-assign]
+    rounds(history, 1, worker)
+    assert done and len(history.progresses["p0"].landed) == 1
+    assert [Path(batch.file).exists() for batch in history.progresses["p0"].landed] == [True]
+    history.settle()
+    assert visible(history) == ["1", "1"]
+
+
+# What the log says
+
+
+def test_a_round_tells_of_items_only_where_there_are_some_and_of_lag_only_where_it_is_known() -> None:
+    assert RoundRead(partitions=2, items=7, gone=1, set_aside=2).told == "partitions=2 items=7 gone=1 set_aside=2"
+    assert RoundRead(partitions=1, behind_ms={"shard-1": 5, "shard-2": None}).told == "partitions=1 lag_ms=[shard-1=5]"
+    assert RoundRead(behind_ms={"shard-1": None}).told == "partitions=0"

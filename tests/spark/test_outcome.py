@@ -1,0 +1,165 @@
+"""What a job leaves in the store of its end: as it was told, of bounded size, and nothing where nobody follows."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.jobs import Jobs, JobState
+from airflow_provider_coordination.spark import submission
+from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, main
+from airflow_provider_coordination.spark.outcome import Outcome, coordinator_of, following
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.summary import Summary
+from airflow_provider_coordination.stores import StoreSettings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> IngestSettings:
+    return IngestSettings(
+        source="clicks",
+        owner="a job",
+        streams=("clicks",),
+        output=str(tmp_path / "out"),
+        expires_at=datetime.now(UTC) + timedelta(hours=1),
+        store=StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db"),
+        is_followed=True,
+    )
+
+
+@pytest.fixture
+def jobs(settings: IngestSettings) -> Jobs:
+    jobs = Jobs(coordinator_of(settings, "test"))
+    jobs.submit(settings.owner, task="t", digest="", start_by=settings.expires_at)
+    return jobs
+
+
+def outcome_of(jobs: Jobs) -> Outcome:
+    job = jobs.get("a job")
+    assert job is not None and job.outcome is not None
+    return Outcome.from_mapping(job.outcome)
+
+
+def test_an_outcome_is_read_as_it_was_left() -> None:
+    left = Outcome(exit_code=75, error="lost", tail="bye", summary=Summary(rounds=3, lost=["a"]).to_mapping())
+    assert Outcome.from_mapping(json.loads(json.dumps(left.to_mapping()))) == left
+
+
+def test_a_summary_that_names_a_thousand_sets_fits_and_is_told_whole() -> None:
+    told = Summary(acknowledgment_sets=[f"clicks/shard-{n}/{secrets.token_hex(16)}" for n in range(1000)]).to_mapping()
+    left = Outcome(exit_code=0, summary=told).to_mapping()
+    assert len(json.dumps(left)) < 48 * 1024
+    assert Outcome.from_mapping(left).summary == told
+
+
+def test_a_summary_that_is_too_large_however_it_is_packed_is_cut_at_its_longest_list() -> None:
+    told = Summary(rounds=7, acknowledgment_sets=[secrets.token_hex(64) for _ in range(1000)]).to_mapping()
+    left = Outcome(exit_code=0, error="\0" * 9000, tail="x" * 9000, summary=told).to_mapping()
+    assert len(json.dumps(left)) < 60 * 1024
+    read = Outcome.from_mapping(left).summary
+    assert read["rounds"] == 7
+    assert 0 < len(read["acknowledgment_sets"]) < 1000
+    assert read["acknowledgment_sets"] == told["acknowledgment_sets"][: len(read["acknowledgment_sets"])]
+
+
+def test_an_outcome_in_another_form_says_nothing() -> None:
+    odd = {"exit_code": "0", "error": 1, "tail": None, "summary": "?"}
+    assert Outcome.from_mapping(odd) == Outcome(exit_code=None)
+
+
+def test_a_job_that_is_followed_leaves_what_is_wrong_and_no_settings_file(
+    settings: IngestSettings, jobs: Jobs, tmp_path: Path
+) -> None:
+    path = tmp_path / "settings.json"
+    from dataclasses import replace
+
+    replace(settings, transform="no_such_module:clean", output=f"{tmp_path}/a", landing=f"{tmp_path}/a/b").write(path)
+    assert main([str(path)]) == EXIT_CONFIGURATION
+    assert not path.exists()
+    outcome = outcome_of(jobs)
+    assert outcome.exit_code == EXIT_CONFIGURATION
+    assert str(outcome.error).startswith("configuration error: ")
+
+
+def test_a_job_that_nobody_follows_leaves_nothing_in_the_store_and_its_settings_file_alone(
+    settings: IngestSettings, jobs: Jobs, tmp_path: Path
+) -> None:
+    from dataclasses import replace
+
+    path = tmp_path / "settings.json"
+    path.touch()
+    with following(replace(settings, is_followed=False), path) as followed:
+        followed.began("local-1", None)
+        followed.ended(Outcome(exit_code=0))
+    job = jobs.get("a job")
+    assert job is not None and job.state is JobState.SUBMITTED
+    assert path.exists()
+
+
+def test_a_job_that_is_told_to_stop_before_it_listens_hears_of_it(
+    settings: IngestSettings, jobs: Jobs, tmp_path: Path
+) -> None:
+    jobs.request_stop("a job", "cleared")
+    heard: list[str] = []
+    with following(settings, tmp_path / "settings.json") as followed:
+        assert followed.is_stopped
+        followed.when_stopped(lambda: heard.append("stop"))
+    assert heard == ["stop"]
+
+
+# Beside the task
+
+
+def run(settings: IngestSettings, tmp_path: Path, script: str) -> tuple[int, Path]:
+    """Run a stand-in for spark-submit as it is run beside the task; return its exit code and the log."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    path = folder / "job.json"
+    settings.write(path)
+    (folder / "package.zip").touch()
+    return submission.main([str(path), "/bin/sh", "-c", script]), folder / submission.LOG_NAME
+
+
+def test_a_driver_that_dies_without_a_word_is_told_at_once_and_its_leases_are_free(
+    settings: IngestSettings, jobs: Jobs, tmp_path: Path
+) -> None:
+    job = coordinator_of(settings, settings.owner)
+    job.create_partitions({"a": {}})
+    job.acquire(1)
+    code, log = run(settings, tmp_path, "echo working; kill -9 $$")
+    assert code == -9
+    assert outcome_of(jobs) == Outcome(exit_code=-9, tail="working")
+    [partition] = job.partitions()
+    assert partition.owner is None
+    assert [each.name for each in log.parent.iterdir()] == [log.name], "nothing is left that travelled to the job"
+
+
+def test_a_job_that_left_its_outcome_is_not_contradicted(settings: IngestSettings, jobs: Jobs, tmp_path: Path) -> None:
+    jobs.end(settings.owner, Outcome(exit_code=0).to_mapping())
+    code, _ = run(settings, tmp_path, "exit 3")
+    assert code == 3
+    assert outcome_of(jobs) == Outcome(exit_code=0)
+
+
+def test_a_spark_submit_that_is_not_there_is_told(settings: IngestSettings, jobs: Jobs, tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    settings.write(folder / "job.json")
+    assert submission.main([str(folder / "job.json"), str(tmp_path / "spark-submit")]) == 127
+    assert outcome_of(jobs).tail.endswith("spark-submit: No such file or directory")
+
+
+def test_a_store_that_is_away_is_told_in_the_log(
+    settings: IngestSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    away: Any = replace(settings, store=StoreSettings(url=f"sqlite:///{tmp_path}/no/such/folder/x.db"))
+    code, log = run(away, tmp_path, "exit 0")
+    assert code == 0
+    assert "how the job ended could not be left in the store" in log.read_text()

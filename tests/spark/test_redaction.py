@@ -1,0 +1,89 @@
+"""What leaves a driver holds none of the secrets that the job was given."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from io import StringIO
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.spark.redaction import Redaction
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.stores import StoreSettings
+
+STORE, KEY, TOKEN, READER, NESTED, OF_URL = (
+    'store"p@ss/1', "aws+key/secret", "session-token-1", "reader-password", "nested-secret", "of-a-url-1",
+)  # fmt: skip
+SECRETS = (STORE, KEY, TOKEN, READER, NESTED, OF_URL)
+
+
+@pytest.fixture
+def settings() -> IngestSettings:
+    return IngestSettings(
+        source="clicks",
+        owner="me",
+        output="/lake",
+        expires_at=datetime(2026, 1, 1, tzinfo=UTC),
+        store=StoreSettings(url=f"postgresql://u:{quote(STORE, safe='')}@h/d"),
+        kinesis=AwsSettings(access_key_id="AKIA", secret_access_key=KEY, session_token=TOKEN),
+        reader=ReaderSettings(
+            kind="jdbc",
+            settings={
+                "password": READER,
+                "table": "not-a-secret",
+                "aws": {"secret_access_key": NESTED},
+                "hosts": [f"https://u:{OF_URL}@h:9200"],
+            },
+        ),
+    )
+
+
+def test_settings_in_a_text_show_no_secret(settings: IngestSettings) -> None:
+    assert not [secret for secret in SECRETS if secret in repr(settings)]
+    assert not [secret for secret in SECRETS if quote(secret, safe="") in repr(settings)]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_secret_is_hidden_however_it_is_spelled(settings: IngestSettings, secret: str) -> None:
+    for spelled in (secret, quote(secret, safe=""), json.dumps(secret)):
+        assert secret not in Redaction(settings).text(f"it said {spelled}!")
+        assert spelled.strip('"') not in Redaction(settings).text(f"it said {spelled}!")
+
+
+def test_what_is_no_secret_stays(settings: IngestSettings) -> None:
+    said = "table not-a-secret of source clicks in region eu-west-1"
+    assert Redaction(settings).text(said) == said
+
+
+def test_a_secret_that_is_too_short_to_be_told_from_words_is_left_alone(settings: IngestSettings) -> None:
+    short = IngestSettings(
+        source="s", owner="o", output="/l", expires_at=settings.expires_at, streams=("s",),
+        store=StoreSettings(url="sqlite:////x.db"), kinesis=AwsSettings(access_key_id="k", secret_access_key="test"),
+    )  # fmt: skip
+    assert Redaction(short).text("a test") == "a test"
+
+
+def test_a_summary_keeps_its_form(settings: IngestSettings) -> None:
+    summary: dict[str, Any] = {"records": 7, "failed": {"p": f"login {READER} failed"}, "lost": [KEY], "at": None}
+    hidden = {"records": 7, "failed": {"p": "login *** failed"}, "lost": ["***"], "at": None}
+    assert Redaction(settings).mapping(summary) == hidden
+
+
+def test_the_log_shows_no_secret_in_messages_arguments_or_tracebacks(settings: IngestSettings) -> None:
+    out, root = StringIO(), logging.getLogger()
+    handlers, root.handlers = root.handlers, [logging.StreamHandler(out)]
+    try:
+        Redaction(settings).install()
+        try:
+            raise ValueError(f"password {READER} is wrong")
+        except ValueError:
+            logging.getLogger("x").exception("cannot connect with %s", STORE)
+    finally:
+        root.handlers = handlers
+    assert "cannot connect with ***" in out.getvalue() and "ValueError: password *** is wrong" in out.getvalue()

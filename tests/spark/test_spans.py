@@ -1,0 +1,149 @@
+"""A job's spans: where they go, what they say, and what they cost where nobody wants them."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.spark.spans import JobSpans
+from tests.support.fleet import FakeStream, Fleet
+from tests.support.metric_receivers import OtlpReceiver, SpanSeen, otlp_receiver
+
+TRACE, TASK = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACEPARENT = f"00-{TRACE}-{TASK}-01"
+
+
+@pytest.fixture(autouse=True)
+def no_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ENDPOINT", "TRACES_ENDPOINT", "PROTOCOL", "TRACES_PROTOCOL"):
+        monkeypatch.delenv(f"OTEL_EXPORTER_OTLP_{name}", raising=False)
+    monkeypatch.delenv("OTEL_TRACES_EXPORTER", raising=False)
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[OtlpReceiver]:
+    with otlp_receiver() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint)
+        yield receiver
+
+
+def by_name(collector: OtlpReceiver) -> dict[str, SpanSeen]:
+    return {span.name.removeprefix("coordination."): span for span in collector.spans}
+
+
+def test_spans_within_each_other_are_children_also_in_threads_that_are_given_their_context(
+    collector: OtlpReceiver,
+) -> None:
+    def deliver() -> None:
+        with spans.span("batch", records=3):
+            pass
+
+    with closing(JobSpans("me", "clicks", TRACEPARENT)) as spans, spans.span("round", round=1) as made:
+        with spans.span("land"), ThreadPoolExecutor(1) as pool:
+            pool.submit(contextvars.copy_context().run, deliver).result()
+        made.note(records=3)
+    seen = by_name(collector)
+    assert {span.trace_id for span in seen.values()} == {TRACE}
+    assert seen["round"].parent_id == TASK
+    assert seen["land"].parent_id == seen["round"].span_id
+    assert seen["batch"].parent_id == seen["land"].span_id
+    assert seen["round"].attributes == {
+        "coordination.source": "clicks",
+        "coordination.owner": "me",
+        "coordination.round": 1,
+        "coordination.records": 3,
+    }
+    assert (
+        seen["batch"].resource.items() >= {"service.name": "coordination-ingest", "service.instance.id": "me"}.items()
+    )
+
+
+def test_a_job_without_a_task_that_traces_begins_a_trace(collector: OtlpReceiver) -> None:
+    with closing(JobSpans("me", "clicks")) as spans, spans.span("job"):
+        pass
+    [job] = collector.spans
+    assert (job.parent_id, len(job.trace_id)) == ("", 32)
+
+
+def test_a_span_of_what_failed_says_by_what_and_not_its_text(collector: OtlpReceiver) -> None:
+    spans = JobSpans("me", "clicks")
+    with pytest.raises(ValueError, match="of a record"), spans.span("deliver"):
+        raise ValueError("the text of a record")
+    spans.close()
+    [failed] = collector.spans
+    assert (failed.status, failed.message, failed.events) == ("STATUS_CODE_ERROR", "ValueError", 0)
+
+
+@pytest.mark.parametrize("variable", [("OTEL_TRACES_EXPORTER", "none"), ("OTEL_SDK_DISABLED", "true")])
+def test_spans_can_be_turned_off(
+    collector: OtlpReceiver, monkeypatch: pytest.MonkeyPatch, variable: tuple[str, str]
+) -> None:
+    monkeypatch.setenv(*variable)
+    with closing(JobSpans("me", "clicks")) as spans, spans.span("job") as made:
+        made.note(records=1)
+    assert collector.spans == []
+
+
+def test_without_an_endpoint_nothing_of_opentelemetry_is_imported_and_every_span_is_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("opentelemetry")]:
+        monkeypatch.delitem(sys.modules, name)
+    with closing(JobSpans("me", "clicks", TRACEPARENT)) as spans:
+        with spans.span("round") as made:
+            made.note(records=1)
+        assert spans.span("a") is spans.span("b"), "nothing is made for a span that nobody sees"
+    assert not any(name.startswith("opentelemetry") for name in sys.modules)
+
+
+def test_without_its_packages_one_warning_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with closing(JobSpans("me", "clicks")) as spans, spans.span("job"):
+        pass
+    [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.startswith("spans are not exported: OTEL_EXPORTER_OTLP_ENDPOINT is set, but OpenTelemetry is not")
+
+
+def test_a_job_that_never_closes_its_trace_ends_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hangs = threading.Event()
+    monkeypatch.setattr("airflow_provider_coordination.spark.spans.FLUSH_SECONDS", 0.05)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("opentelemetry.sdk.trace.TracerProvider.shutdown", lambda provider: hangs.wait(10))
+    spans = JobSpans("me", "clicks")
+    try:
+        spans.close()
+        assert "the last spans may not have been exported" in caplog.text
+    finally:
+        hangs.set()
+
+
+def test_a_round_tells_its_phases_with_their_partitions_and_records(tmp_path: Path, collector: OtlpReceiver) -> None:
+    fleet = Fleet(FakeStream(2), tmp_path)
+    fleet.stream.send(5)
+    with closing(JobSpans("me", "clicks")) as spans:
+        fleet.run(spans=spans, max_idle_rounds=1, until_caught_up=False)
+    first = next(s for s in collector.spans if s.attributes.get("coordination.round") == 1)
+    children = {s.name: s for s in collector.spans if s.parent_id == first.span_id}
+    assert set(children) == {f"coordination.{phase}" for phase in ("acquire", "redeliver", "land", "record", "deliver")}
+    assert children["coordination.acquire"].attributes["coordination.partitions"] == 2
+    for phase in ("land", "record"):
+        assert children[f"coordination.{phase}"].attributes["coordination.records"] == 5
+    assert (first.attributes["coordination.landed"], first.attributes["coordination.records"]) == (5, 5)
+    batches = [s for s in collector.spans if s.parent_id == children["coordination.deliver"].span_id]
+    assert sum(int(batch.attributes["coordination.records"]) for batch in batches) == 5
+    assert {s.parent_id for s in collector.spans if s.name == "coordination.acknowledge"} == {
+        b.span_id for b in batches
+    }
