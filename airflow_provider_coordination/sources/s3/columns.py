@@ -1,0 +1,164 @@
+"""The columns that a file is told to have, given as Spark's DDL gives them, and their values out of text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+
+SIMPLE: Mapping[str, pa.DataType] = {
+    "BIGINT": pa.int64(),
+    "BINARY": pa.binary(),
+    "BOOLEAN": pa.bool_(),
+    "BYTE": pa.int8(),
+    "DATE": pa.date32(),
+    "DECIMAL": pa.decimal128(10, 0),
+    "DOUBLE": pa.float64(),
+    "FLOAT": pa.float32(),
+    "INT": pa.int32(),
+    "INTEGER": pa.int32(),
+    "LONG": pa.int64(),
+    "REAL": pa.float32(),
+    "SHORT": pa.int16(),
+    "SMALLINT": pa.int16(),
+    "STRING": pa.string(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "TIMESTAMP_NTZ": pa.timestamp("us"),
+    "TINYINT": pa.int8(),
+}
+"""Spark's names of types, and what they are."""
+EXAMPLE = "'id BIGINT, name STRING, price DECIMAL(10,2)'"
+ZONED = r"(Z|[+-]\d\d(:?\d\d)?)$"
+"""An instant that says its zone."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that a file is told to have.
+
+    :param schema: their names and types.
+    """
+
+    schema: pa.Schema
+
+    @property
+    def names(self) -> list[str]:
+        """Their names, in order."""
+        return list(self.schema.names)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether no column holds arrays, structs or bytes, which CSV cannot."""
+        return not any(pa.types.is_nested(kind) or pa.types.is_binary(kind) for kind in self.schema.types)
+
+    @property
+    def as_parsed(self) -> pa.Schema:
+        """The types with which Arrow's parsers are called: instants are text until `typed`."""
+        return pa.schema([(f.name, pa.string() if pa.types.is_timestamp(f.type) else f.type) for f in self.schema])
+
+    def typed(self, parsed: pa.Table) -> pa.Table:
+        """Return what was parsed with the columns in order and as their types.
+
+        An instant without a zone is in UTC, as in Spark under the session's time zone of our jobs.
+
+        :raises pyarrow.ArrowInvalid: if a text is no instant.
+        """
+        columns = [_typed(parsed.column(field.name), field.type) for field in self.schema]
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+
+def columns_of(ddl: str) -> Columns:
+    """Parse columns such as `id BIGINT, name STRING, tags ARRAY<STRING>`.
+
+    :raises ConfigurationError: naming what is wrong.
+    """
+    parser = _Parser(ddl)
+    fields = list(parser.fields(end=""))
+    lowered = [field.name.lower() for field in fields]
+    for field in fields:
+        if lowered.count(field.name.lower()) > 1:
+            raise ConfigurationError(f"columns {ddl!r}: column {field.name!r} is there twice; name each column once")
+    return Columns(pa.schema(fields))
+
+
+def _typed(values: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    if not pa.types.is_timestamp(wanted) or not pa.types.is_string(values.type):
+        return values
+    if wanted.tz is not None:
+        zoned = pc.match_substring_regex(values, ZONED)
+        values = pc.if_else(zoned, values, pc.binary_join_element_wise(values, "Z", ""))
+    return values.cast(wanted)
+
+
+class _Parser:
+    """Reads DDL from left to right."""
+
+    def __init__(self, ddl: str) -> None:
+        self._ddl = ddl
+        self._words = re.findall(r"`[^`]+`|\w+|[^\w\s]", ddl)
+        self._next = 0
+
+    def fields(self, end: str, colon: bool = False) -> Iterator[pa.Field]:
+        """Yield the columns up to an end."""
+        while True:
+            name = self._word("the name of a column").strip("`")
+            if colon and self._peek() == ":":
+                self._take(":")
+            yield pa.field(name, self._type())
+            if self._peek() != ",":
+                break
+            self._take(",")
+        if self._peek() != end:
+            raise self._wrong(f"{self._peek()!r} cannot follow a column's type")
+
+    def _type(self) -> pa.DataType:
+        name = self._word("a type").upper()
+        if name == "ARRAY":
+            self._take("<")
+            kind = pa.list_(self._type())
+            self._take(">")
+            return kind
+        if name == "STRUCT":
+            self._take("<")
+            kind = pa.struct(list(self.fields(end=">", colon=True)))
+            self._take(">")
+            return kind
+        if name == "DECIMAL" and self._peek() == "(":
+            return self._decimal()
+        if name not in SIMPLE:
+            raise self._wrong(f"{name!r} is no type; types are {', '.join(SIMPLE)}, ARRAY<...> and STRUCT<...>")
+        return SIMPLE[name]
+
+    def _decimal(self) -> pa.DataType:
+        self._take("(")
+        precision, scale = self._word("the precision"), "0"
+        if self._peek() == ",":
+            self._take(",")
+            scale = self._word("the scale")
+        self._take(")")
+        if not (precision.isdigit() and scale.isdigit() and 0 < int(precision) <= 38 and int(scale) <= int(precision)):
+            raise self._wrong(f"DECIMAL({precision},{scale}) cannot be; give at most 38 digits")
+        return pa.decimal128(int(precision), int(scale))
+
+    def _peek(self) -> str:
+        return self._words[self._next] if self._next < len(self._words) else ""
+
+    def _word(self, what: str) -> str:
+        word = self._peek()
+        if not re.match(r"[\w`]", word):
+            raise self._wrong(f"{what} is missing" if not word else f"{word!r} is not {what}")
+        self._next += 1
+        return word
+
+    def _take(self, sign: str) -> None:
+        if self._peek() != sign:
+            raise self._wrong(f"{sign!r} is missing")
+        self._next += 1
+
+    def _wrong(self, what: str) -> ConfigurationError:
+        return ConfigurationError(f"columns {self._ddl!r} cannot be parsed: {what}; give names and types, as {EXAMPLE}")

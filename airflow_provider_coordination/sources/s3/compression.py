@@ -1,0 +1,132 @@
+"""Compressed objects as plain bytes, read from their beginning on."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from airflow_provider_coordination.sources.items import ItemUnreadableError
+from airflow_provider_coordination.sources.s3.format_settings import AUTO, CODECS, NONE
+
+MAX_SNAPPY_CHUNK_BYTES = 256 * 2**20
+
+
+class ByteStream(Protocol):
+    """Bytes to be read once, in order."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes: as many as are asked for, fewer at the end alone.
+
+        :raises CoordinationError: if they cannot be had; nothing else.
+        """
+        ...
+
+
+def codec_of(compression: str, uri: str) -> str | None:
+    """Return how an object is compressed; None if it is not.
+
+    :param compression: what the settings say.
+    :param uri: the object's.
+    """
+    if compression == AUTO:
+        return next((codec for codec, suffixes in CODECS.items() if uri.lower().endswith(suffixes)), None)
+    return None if compression == NONE else compression
+
+
+def decompressed(stream: ByteStream, codec: str) -> ByteStream:
+    """Return the plain bytes of a compressed stream; several streams in a row are one, as `cat a.gz b.gz` makes.
+
+    Reading raises `ItemUnreadableError` where the data is damaged or ends too early.
+    """
+    if codec == "snappy":
+        return _Snappy(stream)
+    return _Decompressed(stream, codec)
+
+
+class _Decompressed:
+    def __init__(self, stream: ByteStream, codec: str) -> None:
+        self._codec = codec
+        self._plain = pa.CompressedInputStream(pa.PythonFile(_AsFile(stream), mode="r"), codec.replace("bzip2", "bz2"))
+
+    def read(self, size: int) -> bytes:
+        """See `ByteStream.read`."""
+        try:
+            return bytes(self._plain.read(size))
+        except (OSError, pa.ArrowInvalid) as error:  # of the codec: the stream raises errors of ours
+            raise ItemUnreadableError(f"it is not whole {self._codec}: {error}") from error
+
+
+class _AsFile(io.RawIOBase):
+    """A stream as Arrow wants it."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return self._stream.read(size)
+
+
+class _Snappy:
+    """Hadoop's snappy: blocks, each the length of what it holds and then chunks, each led by its own length."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._pieces = self._chunks()
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        """See `ByteStream.read`."""
+        read = [self._rest]
+        length = len(self._rest)
+        while length < size and (piece := next(self._pieces, b"")):
+            read.append(piece)
+            length += len(piece)
+        plain = b"".join(read)
+        self._rest = plain[size:]
+        return plain[:size]
+
+    def _chunks(self) -> Iterator[bytes]:
+        codec: Any = pa.Codec("snappy")
+        while head := self._stream.read(4):
+            left = self._number(head)
+            while left > 0:
+                compressed = self._exactly(self._number(self._exactly(4)))
+                length = _plain_length(compressed)
+                if not 0 < length <= left:
+                    raise ItemUnreadableError("it is not whole snappy, as Hadoop writes it: lengths contradict")
+                try:
+                    yield codec.decompress(compressed, length, asbytes=True)
+                except (OSError, pa.ArrowInvalid) as error:
+                    raise ItemUnreadableError(f"it is not whole snappy, as Hadoop writes it: {error}") from error
+                left -= length
+
+    def _number(self, head: bytes) -> int:
+        if len(head) < 4:
+            raise ItemUnreadableError("it is not whole snappy, as Hadoop writes it: it ends within a length")
+        number: int = struct.unpack(">I", head)[0]
+        if number > MAX_SNAPPY_CHUNK_BYTES:
+            raise ItemUnreadableError(f"it is not snappy, as Hadoop writes it: a block of {number} bytes")
+        return number
+
+    def _exactly(self, size: int) -> bytes:
+        read = self._stream.read(size)
+        if len(read) < size:
+            raise ItemUnreadableError("it is not whole snappy, as Hadoop writes it: it ends too early")
+        return read
+
+
+def _plain_length(compressed: bytes) -> int:
+    """Return the length that raw snappy begins with, a varint; 0 if there is none."""
+    length = 0
+    for place, byte in enumerate(compressed[:5]):
+        length |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return length
+    return 0

@@ -1,0 +1,62 @@
+"""Processing conditions: a partition waits until something is there beside its objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from airflow_provider_coordination.sources.items import Item, ItemGoneError, Wait
+from airflow_provider_coordination.sources.s3.errors import object_errors
+from airflow_provider_coordination.sources.s3.places import (
+    bucket_and_key,
+    folder_of,
+    is_s3,
+    open_filesystem,
+    s3_client,
+)
+from airflow_provider_coordination.sources.s3.settings import S3Settings
+
+
+class Conditions:
+    """Tells what the objects of a partition wait for.
+
+    :param settings: of the source.
+    :param client: returns a client of S3, where there is one already.
+    """
+
+    def __init__(self, settings: S3Settings, client: Callable[[], Any] | None = None) -> None:
+        self._settings = settings
+        self._client = client or (lambda: s3_client(settings.aws))
+
+    def waits_for(self, items: Sequence[Item]) -> Wait | None:
+        """Return what these objects wait for; None if they may be read. See `Conditional.waits_for`.
+
+        :raises ConfigurationError: if nobody may look for it.
+        :raises SourceUnavailableError: if nobody knows.
+        """
+        condition = self._settings.condition
+        if condition is None:
+            return None
+        for folder in sorted({folder_of(item["uri"]) for item in items}):
+            marker = f"{folder}{condition.object_name}"
+            if not self._exists(marker):
+                return Wait(
+                    reason=f"{marker} does not exist yet",
+                    retry_after=timedelta(seconds=condition.retry_seconds),
+                    max_retries=condition.max_retries,
+                )
+        return None
+
+    def _exists(self, uri: str) -> bool:
+        try:
+            # Without the right to list its bucket, S3 says of an object that is not there that access is denied.
+            with object_errors(uri, "look for it", "s3:GetObject and s3:ListBucket"):
+                if is_s3(uri):
+                    bucket, key = bucket_and_key(uri)
+                    self._client().head_object(Bucket=bucket, Key=key)
+                    return True
+                filesystem, path, _ = open_filesystem(uri)
+                return bool(filesystem.get_file_info(path).is_file)
+        except ItemGoneError:
+            return False

@@ -1,0 +1,157 @@
+"""CSV, with real columns: named by its header or told, of the types that are told or text."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
+from airflow_provider_coordination.sources.s3.columns import Columns
+from airflow_provider_coordination.sources.s3.csv_rows import CsvRows
+from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
+from airflow_provider_coordination.sources.s3.lines import Block, Cut, read_blocks
+from airflow_provider_coordination.sources.s3.opening import ReadableObject
+
+if TYPE_CHECKING:
+    from pyarrow.csv import ConvertOptions, ParseOptions
+
+HEADER_BYTES = 2**16
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """CSV. A position counts plain bytes, as that of lines does.
+
+    :param settings: how it is written.
+    :param columns: what an object must have, in any order where a header says which; None takes what each header says,
+        as text.
+    :param page_bytes: about how many plain bytes make a page.
+    """
+
+    settings: FormatSettings
+    columns: Columns | None
+    page_bytes: int
+
+    def pages(self, source: ReadableObject, position: str) -> Iterator[ReadPage]:
+        """See `Format.pages`."""
+        names = self.columns.names if self.columns and not self.settings.header else None
+        if names is None and position:
+            names = self._header_of(source)
+        for block in self._blocks(source, position, self.page_bytes, self._rows.last_row):
+            if block.is_rest and not self._rows.ends(block.data):
+                raise ItemUnreadableError(f"its last row, at byte {block.start}, has a quote without end")
+            data = block.data
+            if names is None:
+                header = self._rows.first_row(data) or len(data)
+                names, data = self._names(data[:header]), data[header:]
+            if data.strip(b"\r\n"):
+                yield ReadPage(self._records(data, block, names), block.position)
+
+    def _blocks(self, source: ReadableObject, position: str, page_bytes: int, cut: Cut) -> Iterator[Block]:
+        return read_blocks(source, self.settings.compression, position, page_bytes, cut)
+
+    @cached_property
+    def _rows(self) -> CsvRows:
+        return CsvRows(self.settings.delimiter, self.settings.quote, self.settings.escape)
+
+    # The header
+
+    def _header_of(self, source: ReadableObject) -> list[str]:
+        """Return the names in the header of an object that is read on further back."""
+        return self._names(next(self._blocks(source, "", HEADER_BYTES, self._rows.first_row)).data)
+
+    def _names(self, header: bytes) -> list[str]:
+        """Return the names in a header.
+
+        :raises ItemUnreadableError: if they are not those of the columns, or not usable.
+        """
+        try:
+            text = io.StringIO(header.decode().strip("\r\n"), newline="")
+        except UnicodeDecodeError as error:
+            raise ItemUnreadableError(f"its header is not UTF-8: {error}") from error
+        [names] = csv.reader(
+            text,
+            delimiter=self.settings.delimiter,
+            quotechar=self.settings.quote or None,
+            quoting=csv.QUOTE_MINIMAL if self.settings.quote else csv.QUOTE_NONE,
+            escapechar=self.settings.escape or None,
+        )
+        if self.columns is not None and sorted(names) != sorted(self.columns.names):
+            raise ItemUnreadableError(
+                f"its header has changed: expected the columns {_named(self.columns.names)}, found {_named(names)}"
+            )
+        if not all(names) or len(set(names)) < len(names):
+            raise ItemUnreadableError(f"its header does not name each column once: {_named(names)}")
+        return names
+
+    # Rows
+
+    def _records(self, data: bytes, block: Block, names: Sequence[str]) -> pa.Table:
+        try:
+            if self.columns is None:
+                return self._parsed(data, names, pa.schema([(name, pa.string()) for name in names]))
+            return self.columns.typed(self._typed(data, names, self.columns.as_parsed))
+        except pa.ArrowException as error:
+            raise ItemUnreadableError(
+                f"its CSV between bytes {block.start} and {block.end}, rows counted from 1, cannot be read: {error}"
+            ) from error
+
+    def _typed(self, data: bytes, names: Sequence[str], schema: pa.Schema) -> pa.Table:
+        try:
+            return self._parsed(data, names, schema)
+        except pa.ArrowInvalid:
+            if not self.settings.quote or self.settings.quote.encode() not in data:
+                raise
+        # Arrow takes nothing that is quoted for null, while '""' in a column of numbers can be nothing else.
+        text = self._parsed(data, names, pa.schema([(name, pa.string()) for name in names]))
+        return pa.table({field.name: self._out_of_text(text.column(field.name), field.type) for field in schema})
+
+    def _out_of_text(self, values: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+        if pa.types.is_string(wanted):
+            return values
+        trimmed = pc.ascii_trim_whitespace(values)
+        nulls = pc.is_in(trimmed, pa.array(["", *self.settings.null_values], pa.string()))
+        return pc.if_else(nulls, None, trimmed).cast(wanted)
+
+    def _parsed(self, data: bytes, names: Sequence[str], schema: pa.Schema) -> pa.Table:
+        from pyarrow.csv import ReadOptions, read_csv
+
+        return read_csv(
+            pa.BufferReader(data),
+            read_options=ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1),
+            parse_options=self._parse_options,
+            convert_options=self._convert_options(schema),
+        )
+
+    @cached_property
+    def _parse_options(self) -> ParseOptions:
+        from pyarrow.csv import ParseOptions
+
+        return ParseOptions(
+            delimiter=self.settings.delimiter,
+            quote_char=self.settings.quote or False,
+            double_quote=bool(self.settings.quote),
+            escape_char=self.settings.escape or False,
+            newlines_in_values=True,
+        )
+
+    def _convert_options(self, schema: pa.Schema) -> ConvertOptions:
+        from pyarrow.csv import ConvertOptions
+
+        return ConvertOptions(
+            column_types=schema,
+            null_values=list(self.settings.null_values),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))

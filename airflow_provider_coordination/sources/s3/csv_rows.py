@@ -1,0 +1,104 @@
+"""Where the rows of CSV end, exactly, quoted ends of lines included: what a page of CSV is cut by."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@dataclass(frozen=True)
+class CsvRows:
+    """Finds the ends of rows as Arrow's parser does: a quote opens only at the beginning of a value.
+
+    :param delimiter: see `FormatSettings`, and so for the others.
+    """
+
+    delimiter: str
+    quote: str
+    escape: str
+
+    def last_row(self, data: bytes) -> int:
+        """Return where the last whole row ends, in bytes that begin with a row; 0 if none ends. A `Cut`."""
+        quoted = self.quote and self.quote.encode() in data
+        escaped = self.escape and self.escape.encode() in data
+        if not quoted and not escaped:
+            return data.rfind(b"\n") + 1 or self._scanned(data)
+        if not escaped and (end := self._by_parity(data)) is not None:
+            return end
+        return self._scanned(data)
+
+    def first_row(self, data: bytes) -> int:
+        """Return where the first row that is not blank ends; 0 if none does."""
+        found = self._first.match(data)
+        return 0 if found is None else found.end()
+
+    def ends(self, data: bytes) -> bool:
+        """Tell whether bytes that begin with a row, and are the last of their object, end with one."""
+        closed = data if data.endswith(b"\n") else data + b"\n"
+        return self._scanned(closed) == len(closed)
+
+    def _scanned(self, data: bytes) -> int:
+        found = self._rows.match(data)
+        return 0 if found is None else found.end()
+
+    def _by_parity(self, data: bytes) -> int | None:
+        """Return the same where an even number of quotes before an end of line says that it ends a row.
+
+        That is so if each opening quote follows a delimiter, and each closing one is followed by one: told for all at
+        once, which is much faster than going through them.
+
+        :returns: None if it is not so.
+        """
+        characters = pa.Array.from_buffers(pa.uint8(), len(data), [None, pa.py_buffer(data)])
+        quotes = pc.indices_nonzero(pc.equal(characters, ord(self.quote)))
+        count = len(quotes)
+        opening, closing = quotes.take(_every_second(0, count)), quotes.take(_every_second(1, count))
+        around = pa.array([*self.delimiter.encode(), *b"\r\n", ord(self.quote)], pa.uint8())
+        begun = opening.slice(1) if count and opening[0].as_py() == 0 else opening
+        before = characters.take(pc.subtract(begun, 1))
+        ended = closing.slice(0, len(closing) - 1) if len(closing) and closing[-1].as_py() == len(data) - 1 else closing
+        after = characters.take(pc.add(ended, 1))
+        if not (_all_in(before, around) and _all_in(after, around)):
+            return None
+        end, left = len(data), count
+        while (end := data.rfind(b"\n", 0, end)) >= 0:
+            while left and quotes[left - 1].as_py() > end:
+                left -= 1
+            if left % 2 == 0:
+                return end + 1
+        return 0
+
+    @cached_property
+    def _value(self) -> str:
+        """A value, as a regular expression that never goes back."""
+        delimiter, quote, escape = re.escape(self.delimiter), re.escape(self.quote), re.escape(self.escape)
+        escaped = f"|{escape}(?s:.)" if escape else ""
+        plain = f"(?:[^{delimiter}\\r\\n{escape}]++{escaped})*+"
+        if not quote:
+            return plain
+        quoted = f"{quote}(?:[^{quote}{escape}]++|{quote}{quote}{escaped})*+{quote}"
+        return f"(?:{quoted}{plain}|(?!{quote}){plain})"
+
+    @cached_property
+    def _row(self) -> str:
+        return f"(?:{self._value}{re.escape(self.delimiter)})*+{self._value}(?:\\r\\n|\\n|\\r(?=[^\\n]))"
+
+    @cached_property
+    def _rows(self) -> re.Pattern[bytes]:
+        return re.compile(f"(?:{self._row})*+".encode())
+
+    @cached_property
+    def _first(self) -> re.Pattern[bytes]:
+        return re.compile(f"[\\r\\n]*+{self._row}".encode())
+
+
+def _every_second(first: int, count: int) -> pa.Array:
+    return pa.array(range(first, count, 2), pa.int64())
+
+
+def _all_in(values: pa.Array, allowed: pa.Array) -> bool:
+    return not len(values) or bool(pc.all(pc.is_in(values, allowed)).as_py())

@@ -1,0 +1,50 @@
+"""The formats of objects: each makes pages of records out of an object, and goes on at any page's position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from airflow_provider_coordination.sources.items import ReadPage
+from airflow_provider_coordination.sources.s3.columns import columns_of
+from airflow_provider_coordination.sources.s3.csv_format import CsvFormat
+from airflow_provider_coordination.sources.s3.format_settings import CSV, PARQUET, TEXT, FormatSettings
+from airflow_provider_coordination.sources.s3.lines import JsonDataFormat, JsonFormat, TextFormat
+from airflow_provider_coordination.sources.s3.opening import ReadableObject
+from airflow_provider_coordination.sources.s3.parquet_format import ParquetFormat
+
+PAGE_BYTES = 4 * 2**20
+"""About how many plain bytes make a page."""
+
+
+class Format(Protocol):
+    """How records are written in an object."""
+
+    def pages(self, source: ReadableObject, position: str) -> Iterator[ReadPage]:
+        """Yield the records of an object, page by page, each with a position; a page or two are in memory at a time.
+
+        The records are the same wherever reading was taken up in between.
+
+        :param source: the object.
+        :param position: of the page that was read last; empty to begin.
+        :raises ItemUnreadableError: if the object is damaged, or not what the settings say.
+        """
+        ...
+
+
+def format_of(settings: FormatSettings, page_bytes: int = PAGE_BYTES) -> Format:
+    """Return the format that settings name.
+
+    :param page_bytes: about how many plain bytes make a page.
+    :raises ConfigurationError: if the columns cannot be parsed.
+    """
+    columns = columns_of(settings.columns) if settings.columns else None
+    if settings.name == CSV:
+        return CsvFormat(settings, columns, page_bytes)
+    if settings.name == PARQUET:
+        return ParquetFormat(columns, page_bytes)
+    if settings.name == TEXT:
+        return TextFormat(settings.compression, page_bytes)
+    if columns is None:
+        return JsonDataFormat(settings.compression, page_bytes)
+    return JsonFormat(columns, settings.compression, page_bytes)

@@ -1,0 +1,105 @@
+"""Globs over the names of objects: what a scan takes, and what it leaves out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Globs:
+    """Some globs, any of which may match.
+
+    :param patterns: as `glob_regex` takes them.
+    :raises ConfigurationError: if one is no glob.
+    """
+
+    patterns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        compiled = re.compile("|".join(map(glob_regex, self.patterns)) if self.patterns else r"(?!)", re.DOTALL)
+        object.__setattr__(self, "_compiled", compiled)
+
+    def match(self, name: str) -> bool:
+        """Tell whether one of the globs matches a whole name; none does if there are none.
+
+        :param name: the object's, below the path that is scanned.
+        """
+        compiled: re.Pattern[str] = self._compiled  # type: ignore[attr-defined]
+        return compiled.fullmatch(name) is not None
+
+
+def glob_regex(pattern: str) -> str:
+    """Return a glob as a regular expression.
+
+    `*` and `?` stay within a folder, `**` goes through any number of them, `[abc]`, `[a-z]` and `[!abc]` are one
+    character, `{a,b}` is either. A glob without `/` is about the last name alone, in whatever folder, as in
+    `.gitignore`.
+
+    :raises ConfigurationError: if it is none; the caller says which field.
+    """
+    if not pattern:
+        raise ConfigurationError("an empty glob matches nothing; remove it")
+    anywhere = "" if "/" in pattern else "(?:.*/)?"
+    return f"(?:{anywhere}{_translated(pattern.removeprefix('/'), pattern)})"
+
+
+def _translated(rest: str, whole: str) -> str:
+    regex, depth, at = "", 0, 0
+    while at < len(rest):
+        character = rest[at]
+        at += 1
+        if rest.startswith("**/", at - 1):
+            regex, at = regex + "(?:.*/)?", at + 2
+        elif rest.startswith("**", at - 1):
+            regex, at = regex + ".*", at + 1
+        elif character == "*":
+            regex += "[^/]*"
+        elif character == "?":
+            regex += "[^/]"
+        elif character == "[":
+            class_, at = _character_class(rest, at, whole)
+            regex += class_
+        elif character == "{":
+            regex, depth = regex + "(?:", depth + 1
+        elif character == "}" and depth:
+            regex, depth = regex + ")", depth - 1
+        elif character == "," and depth:
+            regex += "|"
+        else:
+            regex += re.escape(character)
+    if depth:
+        raise ConfigurationError(f"glob {whole!r} has a '{{' without its '}}'; close it, or write '[{{]' for the brace")
+    return regex
+
+
+def _character_class(rest: str, at: int, whole: str) -> tuple[str, int]:
+    """Return the regular expression of a class whose `[` is behind, and where it ends."""
+    end = rest.find("]", at + (2 if rest.startswith("!", at) else 1))
+    if end < 0:
+        raise ConfigurationError(f"glob {whole!r} has a '[' without its ']'; close it, or write '[[]' for the bracket")
+    content = rest[at:end]
+    negated = content.startswith("!")
+    body = content.removeprefix("!").replace("\\", "\\\\").replace("[", "\\[").replace("^", "\\^")
+    body = re.sub(r"([&~|])", r"\\\1", body)
+    regex = f"(?!/)[{'^' if negated else ''}{body}]"
+    try:
+        re.compile(regex)
+    except re.error as error:
+        raise ConfigurationError(f"glob {whole!r}: the range [{content}] is none: {error}; turn it round") from None
+    return regex, end + 1
+
+
+def check_globs(field: str, patterns: Sequence[str]) -> None:
+    """Check the globs of a field.
+
+    :raises ConfigurationError: naming the field, the glob and the remedy.
+    """
+    for pattern in patterns:
+        try:
+            glob_regex(pattern)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"S3 settings: field {field!r}: {error}") from None

@@ -1,0 +1,77 @@
+"""Parquet, with its own columns or those that are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
+from airflow_provider_coordination.sources.s3.columns import Columns
+from airflow_provider_coordination.sources.s3.opening import ReadableObject
+
+
+@dataclass(frozen=True)
+class ParquetFormat:
+    """Parquet, read by row groups. A position counts rows; within a row group it is read from the group's beginning.
+
+    :param columns: what to take, and as which types; None takes what each object has.
+    :param page_bytes: about how many bytes make a page.
+    """
+
+    columns: Columns | None
+    page_bytes: int
+
+    def pages(self, source: ReadableObject, position: str) -> Iterator[ReadPage]:
+        """See `Format.pages`."""
+        from pyarrow.parquet import ParquetFile
+
+        read, skipped = int(position or 0), 0
+        try:
+            with ParquetFile(source.file(), pre_buffer=True) as file:
+                self._check(file.schema_arrow)
+                for number in range(file.num_row_groups):
+                    group = file.metadata.row_group(number)
+                    if skipped + group.num_rows <= read:
+                        skipped += group.num_rows
+                        continue
+                    rows = max(1, self.page_bytes * group.num_rows // max(1, group.total_byte_size))
+                    for batch in file.iter_batches(rows, [number], self._names, use_threads=False):
+                        left = batch.slice(max(0, read - skipped))
+                        skipped += batch.num_rows
+                        if left.num_rows:
+                            read = skipped
+                            yield ReadPage(self._records(left), str(read))
+        except (OSError, pa.ArrowException, EOFError) as error:  # of Parquet: the object raises errors of ours
+            raise ItemUnreadableError(f"it is not whole Parquet: {error}") from error
+
+    @property
+    def _names(self) -> list[str] | None:
+        return None if self.columns is None else self.columns.names
+
+    def _check(self, found: pa.Schema) -> None:
+        """Check that an object has the columns that it must have.
+
+        :raises ItemUnreadableError: if it has not.
+        """
+        if self.columns is not None and (missing := [n for n in self.columns.names if n not in found.names]):
+            raise ItemUnreadableError(
+                f"its columns have changed: expected {', '.join(map(repr, self.columns.names))}, found "
+                f"{', '.join(map(repr, found.names))}: there is no {', '.join(map(repr, missing))}"
+            )
+
+    def _records(self, batch: pa.RecordBatch) -> pa.Table:
+        table = pa.Table.from_batches([batch])
+        if self.columns is not None:
+            return table.select(self.columns.names).cast(self.columns.schema)
+        return table.cast(
+            pa.schema([field.with_type(_known_to_spark(field.type)) for field in table.schema]), safe=False
+        )
+
+
+def _known_to_spark(kind: pa.DataType) -> pa.DataType:
+    """Return the type as which Spark can read a column: it counts microseconds, and knows no dictionaries."""
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    return kind.value_type if pa.types.is_dictionary(kind) else kind

@@ -1,0 +1,92 @@
+"""Where objects are: in buckets of S3, or on a filesystem that pyarrow reaches.
+
+An object's URI is `s3://bucket/key` with the key as it is, never percent-encoded; a local file's is its path.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_coordination.aws import AwsSettings, aws_client
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+_S3 = re.compile(r"s3[an]?://")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def is_s3(uri: str) -> bool:
+    """Tell whether something is in S3: its scheme is `s3`, or Hadoop's `s3a` or `s3n`."""
+    return _S3.match(uri) is not None
+
+
+def bucket_and_key(uri: str) -> tuple[str, str]:
+    """Return the bucket and the key, or prefix, of something in S3.
+
+    :param uri: for which `is_s3` holds.
+    """
+    bucket, _, key = _S3.sub("", uri, count=1).partition("/")
+    return bucket, key
+
+
+def object_uri(bucket: str, key: str) -> str:
+    """Return the URI of an object in S3."""
+    return f"s3://{bucket}/{key}"
+
+
+def folder_of(uri: str) -> str:
+    """Return the folder that an object is in, with a `/` at its end."""
+    return uri[: uri.rindex("/") + 1]
+
+
+def s3_client(aws: AwsSettings) -> Any:
+    """Return a client of S3; it may be shared by threads.
+
+    :param aws: where S3 is and who asks.
+    :raises ConfigurationError: if no region is known, or the endpoint is no URL.
+    """
+    return aws_client(aws, "s3")
+
+
+def open_filesystem(uri: str) -> tuple[fs.FileSystem, str, str]:
+    """Return the filesystem of something that is not in S3, its path there, and what makes a URI of such a path.
+
+    :returns: the filesystem, the path, and the text that goes before a path of it to make its URI.
+    :raises ConfigurationError: if pyarrow reaches no such filesystem.
+    """
+    import pyarrow as pa
+    from pyarrow import fs
+
+    scheme = _SCHEME.match(uri)
+    if scheme is None or scheme[0] == "file://":
+        path = uri.removeprefix("file://")
+        return fs.LocalFileSystem(), path.rstrip("/") or "/", ""
+    try:
+        # Its path is taken as it is: pyarrow would take a '%41' in it for an 'A'.
+        authority, _, path = uri[scheme.end() :].partition("/")
+        filesystem = fs.FileSystem.from_uri(f"{scheme[0]}{authority}/")[0]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        raise ConfigurationError(f"S3 settings: field 'paths': {uri!r} cannot be reached: {error}") from None
+    return filesystem, f"/{path}".rstrip("/") or "/", f"{scheme[0]}{authority}"
+
+
+def check_path(uri: str) -> None:
+    """Check that a path says where something is.
+
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    if is_s3(uri):
+        bucket, _ = bucket_and_key(uri)
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]", bucket):
+            raise _invalid_path(uri, "must name a bucket, as s3://bucket/prefix")
+    elif not (uri.startswith("/") or _SCHEME.match(uri)):
+        raise _invalid_path(uri, "must be a URI as s3://bucket/prefix, or an absolute path")
+    if "\0" in uri:
+        raise _invalid_path(uri, "must not hold a NUL")
+
+
+def _invalid_path(uri: str, remedy: str) -> ConfigurationError:
+    return ConfigurationError(f"S3 settings: field 'paths' {remedy}; got {uri!r}")

@@ -1,0 +1,172 @@
+"""What is scanned, which of it is taken, how it is packed, and what becomes of it once it is delivered.
+
+A supplier and a reader have the same settings; they travel to a Spark application as a JSON object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
+from airflow_provider_coordination.sources.s3.globs import check_globs
+from airflow_provider_coordination.sources.s3.places import check_path
+
+KIND = "s3"
+MAX_INTERVAL_SECONDS = 365 * 24 * 3600.0
+MAX_CONDITION_RETRIES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessingCondition:
+    """What must be there before the objects of a folder are read.
+
+    Data Prepper's processing condition, without its look into the object.
+
+    :param object_name: an object in the same folder, such as `_SUCCESS`.
+    :param retry_seconds: how long a partition is closed before it is looked at again.
+    :param max_retries: how often it is at most; then it is read as it is.
+    """
+
+    object_name: str
+    retry_seconds: float = 300.0
+    max_retries: int = 10
+
+    def check(self) -> None:
+        """Check every value.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        if not self.object_name or "/" in self.object_name:
+            raise _invalid(
+                "condition.object_name", self.object_name, "must be the name of an object, without its folder"
+            )
+        if not self.retry_seconds > 0:
+            raise _invalid("condition.retry_seconds", self.retry_seconds, "must be positive")
+        if not 0 <= self.max_retries <= MAX_CONDITION_RETRIES:
+            raise _invalid("condition.max_retries", self.max_retries, f"must be from 0 to {MAX_CONDITION_RETRIES}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3Settings:
+    """The settings of a source of objects.
+
+    :param paths: where the objects are: `s3://bucket/prefix`, or a folder or file on a filesystem that pyarrow reaches,
+        as `/data/in` or `hdfs://name:8020/data/in`.
+    :param format: what the objects hold.
+    :param include: globs; only objects are taken that one of them matches. None for all. See `glob_regex`.
+    :param exclude: globs; no object is taken that one of them matches.
+    :param exclude_suffixes: no object is taken whose name ends like this.
+    :param hidden: take also what Spark takes for hidden: names and folders that begin with `_` or `.`.
+    :param start_time: take only what was modified at this instant (aware) or later.
+    :param end_time: take only what was modified before this instant (aware).
+    :param range_seconds: take only what was modified less than so long before a scan began.
+    :param interval_seconds: scan again no sooner than so long after the last scan began; None scans whenever it is run.
+    :param count: how many scans there are ever; None for no end.
+    :param folder_depth: so many folders below the path, objects of different ones are never in one partition; None
+        packs across folders.
+    :param delete_on_success: delete objects once they are delivered.
+    :param condition: what must be there before the objects of a folder are read; None reads them at once.
+    :param max_objects: most objects in one partition.
+    :param max_bytes: most bytes in one partition, as stored; a larger object is alone in its partition.
+    :param aws: how to reach S3.
+    """
+
+    paths: tuple[str, ...]
+    format: FormatSettings = field(default_factory=FormatSettings)
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    exclude_suffixes: tuple[str, ...] = ()
+    hidden: bool = False
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+    range_seconds: float | None = None
+    interval_seconds: float | None = None
+    count: int | None = None
+    folder_depth: int | None = None
+    delete_on_success: bool = False
+    condition: ProcessingCondition | None = None
+    max_objects: int = 1000
+    max_bytes: int = 128 * 1024 * 1024
+    aws: AwsSettings = field(default_factory=AwsSettings)
+
+    @property
+    def range(self) -> timedelta | None:
+        """`range_seconds` as a duration."""
+        return None if self.range_seconds is None else timedelta(seconds=self.range_seconds)
+
+    def check(self) -> None:
+        """Check every value.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        if not self.paths:
+            raise _invalid("paths", list(self.paths), "must name at least one path")
+        if len(set(self.paths)) < len(self.paths):
+            raise _invalid("paths", list(self.paths), "must name each path once")
+        for path in self.paths:
+            check_path(path)
+        check_globs("include", self.include)
+        check_globs("exclude", self.exclude)
+        if "" in self.exclude_suffixes:
+            raise _invalid(
+                "exclude_suffixes", list(self.exclude_suffixes), "must not hold an empty text, which ends all"
+            )
+        self._check_window()
+        self._check_schedule()
+        for name in ("max_objects", "max_bytes", "folder_depth"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise _invalid(name, value, "must be at least 1")
+        if self.condition is not None:
+            self.condition.check()
+        self.format.check()
+
+    def _check_window(self) -> None:
+        for name in ("start_time", "end_time"):
+            value = getattr(self, name)
+            if value is not None and value.tzinfo is None:
+                raise _invalid(name, str(value), "must have a time zone, as 2026-01-31T00:00:00Z")
+        if self.start_time and self.end_time and self.start_time >= self.end_time:
+            raise _invalid(
+                "start_time", self.start_time.isoformat(), f"must be before end_time, {self.end_time.isoformat()}"
+            )
+        if self.range_seconds is None:
+            return
+        if not 0 < self.range_seconds <= 100 * MAX_INTERVAL_SECONDS:
+            raise _invalid("range_seconds", self.range_seconds, "must be positive, and at most a hundred years")
+        if self.start_time or self.end_time:
+            raise _invalid(
+                "range_seconds", self.range_seconds, "must not be given together with start_time or end_time: say one"
+            )
+
+    def _check_schedule(self) -> None:
+        if self.interval_seconds is not None and not 0 < self.interval_seconds <= MAX_INTERVAL_SECONDS:
+            raise _invalid("interval_seconds", self.interval_seconds, "must be positive, and at most a year")
+        if self.count is not None and self.count < 1:
+            raise _invalid(
+                "count", self.count, "must be at least 1, which scans once; leave it out to scan without end"
+            )
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it as a JSON object, secrets included."""
+        return write_settings(self)
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> S3Settings:
+        """Return the settings that a JSON object holds, checked.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        settings = read_settings(cls, "S3 settings", mapping)
+        settings.check()
+        return settings
+
+
+def _invalid(name: str, value: object, remedy: str) -> ConfigurationError:
+    return ConfigurationError(f"S3 settings: field {name!r} {remedy}; got {value!r}")

@@ -1,0 +1,22 @@
+"""The example that ingests objects of S3, as Airflow parses it."""
+
+from __future__ import annotations
+
+from airflow.dag_processing.dagbag import DagBag
+
+from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
+from airflow_provider_coordination.operators.reads.s3 import S3Objects
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.sources.s3.format_settings import FORMATS
+from tests.conftest import REPOSITORY
+
+
+def test_the_example_finds_objects_and_reads_what_it_found() -> None:
+    bag = DagBag(str(REPOSITORY / "dags" / "s3_ingestion.py"))
+    assert bag.import_errors == {}
+    dag = bag.dags["s3_ingestion"]
+    find, ingest = dag.get_task("find_objects"), dag.get_task("ingest")
+    assert isinstance(find, CreatePartitionsOperator) and isinstance(ingest, CoordinatedSparkSubmitOperator)
+    assert find.downstream_task_ids == {"ingest"} and find.skip_when_empty
+    assert isinstance(find.reads, S3Objects) and find.reads == ingest.reads
+    assert tuple(dag.params.get_param("format").schema["enum"]) == FORMATS

@@ -1,0 +1,138 @@
+"""What a DAG says of objects becomes the settings of their supplier and their reader."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.operators.reads.s3 import S3Objects
+from airflow_provider_coordination.sources.readers import reader_of
+from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
+from airflow_provider_coordination.sources.s3.reader import ObjectReader
+from airflow_provider_coordination.sources.s3.settings import ProcessingCondition, S3Settings
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.airflow.conftest import SECRET
+
+
+def test_a_dag_that_names_nothing_but_a_path_reads_everything_there() -> None:
+    assert S3Objects(paths="/data/in").settings() == S3Settings(paths=("/data/in",))
+
+
+def test_values_are_taken_as_they_are_and_as_templates_leave_them() -> None:
+    expected = S3Settings(
+        paths=("/data/a", "/data/b"),
+        format=FormatSettings(name="csv", delimiter=";", null_values=("", "-")),
+        include=("*.csv",),
+        exclude=("old/**",),
+        exclude_suffixes=(".tmp",),
+        hidden=True,
+        start_time=datetime(2026, 1, 1, tzinfo=UTC),
+        end_time=datetime(2026, 1, 2, tzinfo=UTC),
+        interval_seconds=3600.0,
+        count=3,
+        folder_depth=2,
+        delete_on_success=True,
+        condition=ProcessingCondition(object_name="_SUCCESS", retry_seconds=60.0, max_retries=5),
+        max_objects=10,
+        max_bytes=1000,
+    )
+    plain = S3Objects(
+        paths=["/data/a", "/data/b"], format="csv", format_options={"delimiter": ";", "null_values": ("", "-")},
+        include="*.csv", exclude=["old/**"], exclude_suffixes=".tmp", hidden=True,
+        start_time=datetime(2026, 1, 1, tzinfo=UTC), end_time=datetime(2026, 1, 2, tzinfo=UTC),
+        interval=timedelta(hours=1), count=3, folder_depth=2, delete_on_success=True, wait_for="_SUCCESS",
+        wait_delay=timedelta(minutes=1), wait_retries=5, max_objects=10, max_bytes=1000,
+    )  # fmt: skip
+    rendered = S3Objects(
+        paths=["/data/a", "/data/b"], format="csv", format_options={"delimiter": ";", "null_values": ["", "-"]},
+        include="*.csv", exclude=["old/**"], exclude_suffixes=".tmp", hidden="True",
+        start_time="2026-01-01T01:00:00+01:00", end_time="2026-01-02T00:00:00Z", range="None", interval="3600",
+        count="3", folder_depth="2", delete_on_success="true", wait_for="_SUCCESS", wait_delay="60", wait_retries="5",
+        max_objects="10", max_bytes="1000",
+    )  # fmt: skip
+    assert plain.settings() == expected
+    assert rendered.settings() == expected
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"paths": []}, "'paths' must name at least one path"),
+        ({"paths": [1]}, "field 'paths' must be text, or a list of names; got [1]"),
+        ({"start_time": "2026-01-01"}, "field 'start_time' must be 'start' or an instant with a time zone"),
+        ({"start_time": "2026-01-02T00:00Z", "end_time": "2026-01-01T00:00Z"}, "'start_time' must be before end_time"),
+        ({"range": "an hour"}, "field 'range' must be a number; got 'an hour'"),
+        ({"count": "twice"}, "field 'count' must be a whole number; got 'twice'"),
+        ({"delete_on_success": "perhaps"}, "field 'delete_on_success' must be true or false; got 'perhaps'"),
+        ({"format": "avro"}, "'format.name' must be one of csv, json, parquet, text"),
+        ({"format_options": {"delimeter": ";"}}, "unknown field 'delimeter'; known are"),
+        ({"include": "[a"}, "glob '[a' has a '['"),
+    ],
+)
+def test_what_is_wrong_is_said(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        S3Objects(**{"paths": "/data/in", **wrong}).settings()
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "source"),
+    [
+        ({"paths": "s3://bucket/in/clicks/"}, "bucket/in/clicks"),
+        ({"paths": ["s3a://bucket"]}, "bucket"),
+        ({"paths": "/data/in"}, "/data/in"),
+        ({"paths": ["/a", "/b"], "source": "both"}, "both"),
+    ],
+)
+def test_the_source_is_named_after_its_only_path(given: dict[str, Any], source: str) -> None:
+    assert S3Objects(**given).default_source == source
+
+
+def test_several_paths_need_a_name_in_common() -> None:
+    with pytest.raises(ConfigurationError, match="'source' is missing: the paths '/a', '/b' need a source's name"):
+        _ = S3Objects(paths=["/a", "/b"]).default_source
+
+
+def test_where_it_reads_is_told_without_bounds_or_secrets() -> None:
+    reads = S3Objects(paths=["/b", "/a"], include="*.csv", start_time="2026-01-01T00:00:00Z")
+    assert reads.reads_from == {"paths": ["/a", "/b"], "include": ["*.csv"]}
+
+
+def test_the_aws_connection_is_resolved_in_the_task(connect: Any) -> None:
+    connect("minio", "aws", login="AKIA", password=SECRET, extra={"endpoint_url": "http://minio:9000"})
+    reads = S3Objects(paths="s3://bucket/in", aws_conn_id="minio", region_name="eu-west-1")
+    connected = reads.connect()
+    assert connected.reader.kind == reads.kind == "s3"
+    assert S3Settings.from_mapping(json.loads(json.dumps(connected.reader.settings))).aws == AwsSettings(
+        region="eu-west-1", endpoint_url="http://minio:9000", access_key_id="AKIA", secret_access_key=SECRET
+    )
+    assert isinstance(reader_of(connected.reader), ObjectReader)
+    assert SECRET not in repr(reads)
+
+
+def test_files_need_no_aws_connection_and_are_found_by_the_supplier(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    connected = S3Objects(paths=str(tmp_path), aws_conn_id="not there").connect()
+    coordinator = SourceCoordinator(InMemoryStore(), "files", "a")
+    coordinator.initialize()
+    assert len(coordinator.supply(connected.supplier(coordinator)) or []) == 1
+
+
+def test_a_dag_file_that_names_objects_waits_for_neither_arrow_nor_boto3() -> None:
+    code = """
+import sys
+from airflow_provider_coordination.operators.reads.s3 import S3Objects
+S3Objects(paths="s3://bucket/in", format="csv")
+print({"pyarrow", "boto3", "botocore", "pyspark"} & set(sys.modules))
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "set()"

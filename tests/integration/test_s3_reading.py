@@ -1,0 +1,240 @@
+"""Reading objects of a real S3 server: whole, in parts, ahead, and what goes wrong with them."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.items import (
+    Item,
+    ItemGoneError,
+    ItemReader,
+    ItemUnreadableError,
+    SourceUnavailableError,
+)
+from airflow_provider_coordination.sources.s3 import fetching, opening
+from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
+from airflow_provider_coordination.sources.s3.listing import listing_of
+from airflow_provider_coordination.sources.s3.reader import ObjectReader
+from airflow_provider_coordination.sources.s3.settings import S3Settings
+from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, land_partition
+from airflow_provider_coordination.spark.storage import read_table
+from tests.support.s3_server import DENIED, S3Server
+
+
+class Bucket:
+    """A bucket, and what reads it."""
+
+    def __init__(self, server: S3Server, name: str) -> None:
+        self.name = name
+        self.aws = server.settings
+        self.client = server.client()
+
+    def put(self, key: str, body: bytes) -> Item:
+        """Put an object; return the item that a listing makes of it."""
+        self.client.put_object(Bucket=self.name, Key=key, Body=body)
+        return next(item for item in self.items() if item["uri"].endswith(f"/{key}"))
+
+    def items(self) -> list[Item]:
+        pages = listing_of(f"s3://{self.name}/", self.aws).pages()
+        return [each.to_item() for page in pages for each in page.found]
+
+    def reader(self, aws: AwsSettings | None = None, **chosen: Any) -> ObjectReader:
+        return ObjectReader(
+            S3Settings(
+                paths=(f"s3://{self.name}/",), aws=aws or self.aws, format=FormatSettings(**{"name": "text", **chosen})
+            )
+        )
+
+
+@pytest.fixture
+def bucket(s3: S3Server, s3_bucket: str) -> Bucket:
+    return Bucket(s3, s3_bucket)
+
+
+def read(reader: ItemReader, item: Item, position: str = "") -> list[Any]:
+    return [row["data"] for page in reader.read(item, position) for row in page.records.to_pylist()]
+
+
+def test_objects_are_read_by_names_of_any_form_from_any_position(bucket: Bucket) -> None:
+    lines = [str(n).encode() for n in range(1000)]
+    body = b"\n".join(lines) + b"\n"
+    for key in ("a b/ü+%41&=?#.txt", "plain.txt"):
+        item = bucket.put(key, body)
+        assert read(bucket.reader(), item) == lines
+        assert read(bucket.reader(), item, str(body.index(b"\n500\n") + 1)) == lines[500:]
+        assert read(bucket.reader(), item, str(len(body))) == []
+    assert read(bucket.reader(), bucket.put("empty.txt", b"")) == []
+
+
+def test_parquet_that_is_too_large_to_be_fetched_is_read_in_parts(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(opening, "WHOLE_BYTES", 1000)
+    table = pa.table({"n": range(100_000), "data": [os.urandom(8) for _ in range(100_000)]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=30_000)
+    item = bucket.put("a.parquet", (tmp_path / "a.parquet").read_bytes())
+    reader = bucket.reader(name="parquet", columns="n BIGINT")
+    assert [n for page in reader.read(item, "50000") for n in page.records["n"].to_pylist()] == [
+        *range(50_000, 100_000)
+    ]
+
+
+def test_an_object_that_was_deleted_or_replaced_since_it_was_listed_is_gone(bucket: Bucket) -> None:
+    deleted, replaced = bucket.put("deleted.txt", b"1\n"), bucket.put("replaced.txt", b"1\n")
+    bucket.client.delete_object(Bucket=bucket.name, Key="deleted.txt")
+    bucket.put("replaced.txt", b"2\n")
+    with pytest.raises(ItemGoneError, match=r"deleted\.txt does not exist any more"):
+        read(bucket.reader(), deleted)
+    with pytest.raises(ItemGoneError, match="was replaced since it was listed"):
+        read(bucket.reader(), replaced)
+    with bucket.reader().reading([deleted, replaced]) as ahead, pytest.raises(ItemGoneError):
+        read(ahead, deleted)
+
+
+def test_who_may_not_read_is_told_so(bucket: Bucket, s3: S3Server) -> None:
+    item = bucket.put("a.txt", b"1\n")
+    with pytest.raises(ConfigurationError, match=r"cannot read: .* allow s3:GetObject on it"):
+        read(bucket.reader(s3.settings_of(*DENIED)), item)
+
+
+def test_damaged_objects_are_told_from_a_server_that_does_not_answer(bucket: Bucket) -> None:
+    whole = gzip.compress(os.urandom(10_000))
+    item = bucket.put("a.gz", whole[:-100])
+    with pytest.raises(ItemUnreadableError, match="it is not whole gzip"):
+        read(bucket.reader(), item)
+    nowhere = replace(bucket.aws, endpoint_url="http://127.0.0.1:9", max_attempts=1)
+    with pytest.raises(SourceUnavailableError, match="no usable answer"):
+        read(bucket.reader(nowhere), item)
+
+
+def test_small_objects_are_fetched_ahead_and_large_ones_are_not(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "SMALL_BYTES", 100)
+    monkeypatch.setattr(fetching, "AHEAD_OBJECTS", 4)
+    for n in range(30):
+        bucket.client.put_object(
+            Bucket=bucket.name, Key=f"{n:02d}", Body=f"{n}\n".encode() * (200 if n % 7 == 3 else 1)
+        )
+    items = bucket.items()
+    bucket.client.delete_object(Bucket=bucket.name, Key="05")
+    found = []
+    with bucket.reader().reading(items) as ahead:
+        for n, item in enumerate(items):
+            assert ahead.origin(item) == f"s3://{bucket.name}/{n:02d}"
+            if n == 5:
+                with pytest.raises(ItemGoneError):
+                    read(ahead, item)
+            elif n != 12:  # one that is passed over
+                found += sorted({int(line) for line in read(ahead, item)})
+    assert found == [n for n in range(30) if n not in (5, 12)]
+    with bucket.reader().reading(items) as ahead:
+        assert read(ahead, items[0], "2") == [] and read(ahead, items[1]) == [b"1"]
+
+
+def test_what_is_landed_piece_by_piece_is_every_record_once(bucket: Bucket, tmp_path: Path) -> None:
+    lines = [b"%07d%s" % (n, b"x" * 93) for n in range(90_000)]
+    large = b"\n".join(lines)
+    bucket.client.put_object(Bucket=bucket.name, Key="a.gz", Body=gzip.compress(large, 1))
+    bucket.client.put_object(Bucket=bucket.name, Key="b", Body=large)
+    bucket.client.put_object(Bucket=bucket.name, Key="c", Body=b"last")
+    options = ItemLandingOptions(root=str(tmp_path), seconds=100, max_bytes=2**22, partitions_per_slot=1)
+    found: list[bytes] = []
+    start, batches, is_last = "", 0, False
+    while not is_last:
+        plan = ItemPlan(
+            source_identifier="objects|PARTITION",
+            partition_key="all",
+            kind="s3",
+            fencing_token=1,
+            items=tuple(dict(item) for item in bucket.items()),
+            start=start,
+            epoch=0,
+        )
+        row = land_partition(bucket.reader(), options, plan)
+        assert row.error is None
+        found += read_table(row.file, ["data"])["data"].to_pylist() if row.file else []
+        start, batches, is_last = row.end, batches + 1, row.is_last
+    assert found == [*lines, *lines, b"last"] and batches > 4
+
+
+# A body that breaks off
+
+
+class Breaking(BaseHTTPRequestHandler):
+    """Answers with part of what was asked for, and closes."""
+
+    body = b"".join(b"%d\n" % n for n in range(1000))
+    left = 0
+    requests: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        cls = type(self)
+        cls.requests.append(self.headers["Range"])
+        start = int((self.headers["Range"] or "bytes=0-")[6:].split("-")[0])
+        whole = self.body[start:]
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(whole)))
+        self.send_header("ETag", '"tag"')
+        self.end_headers()
+        cls.left -= 1
+        self.wfile.write(whole[: len(whole) // 2] if cls.left >= 0 else whole)
+        self.close_connection = True
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+@pytest.fixture
+def breaking() -> Iterator[AwsSettings]:
+    Breaking.requests = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), Breaking) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        port = server.server_address[1]
+        yield AwsSettings(
+            region="us-east-1",
+            endpoint_url=f"http://127.0.0.1:{port}",
+            access_key_id="test",
+            secret_access_key="test",
+            max_attempts=1,
+        )
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_a_body_that_breaks_off_is_gone_on_with(bucket: Bucket, breaking: AwsSettings, is_ahead: bool) -> None:
+    Breaking.left = 3
+    item = {"uri": "s3://bucket/key", "size": len(Breaking.body), "version": '"tag"'}
+    reader = bucket.reader(breaking)
+    if is_ahead:
+        with reader.reading([item]) as ahead:
+            found = read(ahead, item)
+    else:
+        found = read(reader, item)
+    assert found == Breaking.body.split()
+    assert len(Breaking.requests) == 4 and Breaking.requests[0] is None
+
+
+def test_a_body_that_breaks_off_again_and_again_is_left_to_later(bucket: Bucket, breaking: AwsSettings) -> None:
+    Breaking.left = 1000
+    Breaking.body, whole = b"x", Breaking.body
+    try:
+        item = {"uri": "s3://bucket/key", "size": 10, "version": '"tag"'}
+        with pytest.raises(SourceUnavailableError, match="reading broke off 5 times at byte 0"):
+            read(bucket.reader(breaking), item)
+    finally:
+        Breaking.body = whole

