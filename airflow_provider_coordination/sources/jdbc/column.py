@@ -1,0 +1,155 @@
+"""One column of a table or query, as the supplier asks about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.sources.jdbc.query import Query
+from airflow_provider_coordination.sources.jdbc.ranges import Range
+from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings
+from airflow_provider_coordination.sources.jdbc.values import (
+    Kind,
+    Value,
+    is_finite,
+    kind_of_type,
+    kind_of_value,
+    knows_types,
+    literal,
+    quoted,
+    text_of,
+)
+
+MAX_RANGES = 100_000
+"""Into how many ranges a column is cut at most, at a time."""
+RESERVED = ("_origin", "_row", "_batch_id")
+"""The names of the columns that landing adds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column that ranges are cut by.
+
+    :param name: its name.
+    :param kind: what its values are; None where the database does not say and there are none.
+    :param settings: of the table or query.
+    :param query: asks the database.
+    """
+
+    name: str
+    kind: Kind | None
+    settings: JdbcSettings
+    query: Query
+
+    @property
+    def everything(self) -> Range:
+        """The range of all rows that have a value."""
+        return Range(column=self.name, kind=self.kind.value if self.kind else "")
+
+    def count(self, within: Range) -> int:
+        """Return how many rows a range holds."""
+        return int(self._one("COUNT(*)", within.predicate(self.settings.dialect)))
+
+    def largest(self, within: Range, at_most: Value | None = None, *, closed: bool = True) -> Value | None:
+        """Return the largest value in a range; None if it holds no row.
+
+        :param at_most: leave out what is larger than this; None for nothing.
+        :param closed: whether this itself is taken in.
+        :raises SourceError: if it is infinite or not a number: nothing could come after it.
+        """
+        predicate = within.predicate(self.settings.dialect)
+        if at_most is not None:
+            assert self.kind is not None
+            bound = literal(self.settings.dialect, self.kind, text_of(self.kind, at_most))
+            predicate += f" AND {self._quoted} {'<=' if closed else '<'} {bound}"
+        value: Value | None = self._one(f"MAX({self._quoted})", predicate)
+        if value is not None and not is_finite(value):
+            raise SourceError(
+                f"{self._where}: its largest value is {value}, after which nothing comes; correct that row, or leave "
+                "it out by a query"
+            )
+        return value
+
+    def starts(self, within: Range, rows: int) -> list[Value]:
+        """Return the value of the first row of each portion of so many rows, in order.
+
+        The database numbers the rows: it goes through the column once, along its index if it has one.
+
+        :raises ConfigurationError: if there are too many portions.
+        """
+        place = f"MOD(n - 1, {rows})" if self.settings.dialect == "oracle" else f"(n - 1) % {rows}"
+        found = self.query.ask(
+            f"SELECT v FROM (SELECT {self._quoted} AS v, ROW_NUMBER() OVER (ORDER BY {self._quoted}) AS n "
+            f"FROM {self.settings.relation} WHERE {within.predicate(self.settings.dialect)}) numbered "
+            f"WHERE {place} = 0 ORDER BY n",
+            at_most=MAX_RANGES + 1,
+        ).rows
+        if len(found) > MAX_RANGES:
+            raise ConfigurationError(
+                f"{self._where}: with {rows} rows each there would be more than {MAX_RANGES} ranges; give a larger "
+                "'rows_per_partition'"
+            )
+        return [row[0] for row in found if is_finite(row[0])]
+
+    @property
+    def _quoted(self) -> str:
+        return quoted(self.settings.dialect, self.name)
+
+    @property
+    def _where(self) -> str:
+        return f"{self.settings.name}: column {self.name!r}"
+
+    def _one(self, expression: str, predicate: str) -> Any:
+        return self.query.ask(f"SELECT {expression} FROM {self.settings.relation} WHERE {predicate}").rows[0][0]
+
+
+def find_column(settings: JdbcSettings, name: str, query: Query) -> Column:
+    """Look the column up.
+
+    :param settings: of the table or query.
+    :param name: the column's.
+    :param query: asks the database.
+    :raises ConfigurationError: if there is no such table or column, or no ranges can be cut by it.
+    """
+    try:
+        columns = query.ask(f"SELECT * FROM {settings.relation} WHERE 1 = 0").columns
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{settings.name} cannot be read: {error}") from error
+    _check_names(settings.name, [column for column, _ in columns], name)
+    type_code = dict(columns)[name]
+    kind, met = kind_of_type(settings.dialect, type_code), f"of the database's type {type_code}"
+    if not knows_types(settings.dialect):
+        kind, met = _kind_of_values(settings, name, query)
+    if kind is None and met:
+        raise ConfigurationError(
+            f"{settings.name}: column {name!r} is {met}; ranges are cut by a column of whole numbers, decimals, dates "
+            "or times"
+        )
+    return Column(name=name, kind=kind, settings=settings, query=query)
+
+
+def _check_names(relation: str, columns: Sequence[str], name: str) -> None:
+    if name not in columns:
+        near = [column for column in columns if column.lower() == name.lower()]
+        raise ConfigurationError(
+            f"{relation}: there is no column {name!r}; "
+            + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(columns)}")
+        )
+    if doubled := sorted({column for column in columns if columns.count(column) > 1}):
+        raise ConfigurationError(f"{relation}: column {doubled[0]!r} is there twice; name each differently")
+    if taken := [column for column in columns if column in RESERVED]:
+        raise ConfigurationError(f"{relation}: the name of column {taken[0]!r} is the provider's; rename it by a query")
+
+
+def _kind_of_values(settings: JdbcSettings, name: str, query: Query) -> tuple[Kind | None, str]:
+    """Return what the values of a column are, and what they look like; None and nothing if there are none."""
+    column = quoted(settings.dialect, name)
+    ends = query.ask(f"SELECT MIN({column}), MAX({column}) FROM {settings.relation}").rows[0]
+    kinds = {kind_of_value(end) for end in ends if end is not None}
+    if not kinds:
+        return None, ""
+    if kinds == {Kind.INTEGER, Kind.FLOAT}:
+        kinds = {Kind.FLOAT}
+    return (kinds.pop() if len(kinds) == 1 else None), f"one with values such as {ends[1]!r}"

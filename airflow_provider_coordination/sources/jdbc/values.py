@@ -1,0 +1,195 @@
+"""The values of a column that ranges are cut by: how they are written down, and how a database is told of them.
+
+A value travels as text together with its kind. It becomes SQL only by being read as what its kind says and written
+anew, so that no text, wherever it comes from, is ever part of a statement as it stands.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from enum import StrEnum
+
+Value = int | float | Decimal | date | datetime
+"""What a bound is. A `datetime` is aware if its kind is `TIMESTAMP_TZ`, and naive otherwise."""
+
+
+class Kind(StrEnum):
+    """What the values of a column are."""
+
+    INTEGER = "integer"
+    DECIMAL = "decimal"
+    FLOAT = "float"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    """Without a time zone."""
+    TIMESTAMP_TZ = "timestamp_tz"
+    """With a time zone: an instant."""
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it is a date or a time."""
+        return self in (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_TZ)
+
+
+POSTGRESQL = "postgresql"
+MYSQL = "mysql"
+"""MariaDB too."""
+
+_BY_TYPE_CODE = {
+    # The object identifiers of the types.
+    POSTGRESQL: {
+        20: Kind.INTEGER,
+        21: Kind.INTEGER,
+        23: Kind.INTEGER,
+        700: Kind.FLOAT,
+        701: Kind.FLOAT,
+        1082: Kind.DATE,
+        1114: Kind.TIMESTAMP,
+        1184: Kind.TIMESTAMP_TZ,
+        1700: Kind.DECIMAL,
+    },
+    # The field types of the protocol.
+    MYSQL: {
+        0: Kind.DECIMAL,
+        1: Kind.INTEGER,
+        2: Kind.INTEGER,
+        3: Kind.INTEGER,
+        4: Kind.FLOAT,
+        5: Kind.FLOAT,
+        7: Kind.TIMESTAMP,
+        8: Kind.INTEGER,
+        9: Kind.INTEGER,
+        10: Kind.DATE,
+        12: Kind.TIMESTAMP,
+        246: Kind.DECIMAL,
+    },
+}
+
+
+def knows_types(dialect: str) -> bool:
+    """Tell whether this kind of database says what a column is before it has a value."""
+    return dialect in _BY_TYPE_CODE
+
+
+def kind_of_type(dialect: str, type_code: object) -> Kind | None:
+    """Return the kind of a column by what its driver calls its type; None if no ranges can be cut by it."""
+    return _BY_TYPE_CODE.get(dialect, {}).get(type_code)  # type: ignore[call-overload, no-any-return]
+
+
+def kind_of_value(value: object) -> Kind | None:
+    """Return the kind of a value as a driver gives it; None if no ranges can be cut by it."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, datetime):
+        return Kind.TIMESTAMP if value.tzinfo is None else Kind.TIMESTAMP_TZ
+    for kind, of in ((Kind.INTEGER, int), (Kind.DECIMAL, Decimal), (Kind.FLOAT, float), (Kind.DATE, date)):
+        if isinstance(value, of):
+            return kind
+    return None
+
+
+def is_finite(value: Value) -> bool:
+    """Tell whether a value has a place among the others: neither infinite nor not a number."""
+    return not isinstance(value, (float, Decimal)) or math.isfinite(value)
+
+
+def text_of(kind: Kind, value: Value) -> str:
+    """Write a value down, so that `value_of` returns an equal one.
+
+    :raises ValueError: if it is not of this kind, or not finite.
+    """
+    if not is_finite(value):
+        raise ValueError(f"{value} cannot be a bound")
+    if kind is Kind.INTEGER and value == int(value):  # type: ignore[arg-type]
+        return str(int(value))  # type: ignore[arg-type]
+    if kind is Kind.DECIMAL and isinstance(value, (int, Decimal)):
+        return format(Decimal(value), "f")
+    if kind is Kind.FLOAT and isinstance(value, (int, float, Decimal)):
+        return repr(float(value))
+    if kind is Kind.DATE and isinstance(value, date) and not isinstance(value, datetime):
+        return value.isoformat()
+    if kind is Kind.TIMESTAMP and isinstance(value, datetime) and value.tzinfo is None:
+        return value.isoformat()
+    if kind is Kind.TIMESTAMP_TZ and isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC).isoformat()
+    raise ValueError(f"{value!r} is not of the kind {kind.value!r}")
+
+
+_NUMBERS = {
+    Kind.INTEGER: r"-?\d+",
+    Kind.DECIMAL: r"-?\d+(\.\d+)?",
+    Kind.FLOAT: r"-?\d+(\.\d+)?(e[+-]?\d+)?",
+}
+
+
+def value_of(kind: Kind, text: str) -> Value:
+    """Read a value.
+
+    :raises ValueError: if it is not of this kind.
+    """
+    if pattern := _NUMBERS.get(kind):
+        if not re.fullmatch(pattern, text, re.ASCII | re.IGNORECASE):
+            raise ValueError(f"{text!r} is not of the kind {kind.value!r}")
+        return int(text) if kind is Kind.INTEGER else Decimal(text) if kind is Kind.DECIMAL else float(text)
+    if kind is Kind.DATE:
+        return date.fromisoformat(text)
+    value = datetime.fromisoformat(text)
+    if (value.tzinfo is None) is (kind is Kind.TIMESTAMP_TZ):
+        raise ValueError(f"{text!r} is not of the kind {kind.value!r}")
+    return value
+
+
+def given_value(kind: Kind, text: str) -> Value:
+    """Read a bound that a person gives, who may name an instant for any kind of time.
+
+    An instant is meant in UTC for a column without a time zone. A day is meant for its first moment.
+
+    :raises ValueError: saying what is wanted instead.
+    """
+    if not kind.is_time:
+        try:
+            return value_of(kind, text.strip())
+        except ValueError:
+            raise ValueError(f"the column is of the kind {kind.value!r}; give a number") from None
+    try:
+        instant = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(
+            f"the column is of the kind {kind.value!r}; give a time such as 2026-01-31T00:00:00Z"
+        ) from None
+    if kind is Kind.TIMESTAMP_TZ:
+        if instant.tzinfo is None:
+            raise ValueError("the column has time zones; give one, such as 2026-01-31T00:00:00Z")
+        return instant.astimezone(UTC)
+    naive = instant if instant.tzinfo is None else instant.astimezone(UTC).replace(tzinfo=None)
+    if kind is Kind.TIMESTAMP:
+        return naive
+    if naive.time() != time():
+        raise ValueError("the column holds days; give one, such as 2026-01-31, or its midnight in UTC")
+    return naive.date()
+
+
+def literal(dialect: str, kind: Kind, text: str) -> str:
+    """Write a value as SQL.
+
+    :param dialect: the kind of database.
+    :param text: as `text_of` wrote it.
+    :raises ValueError: if it is not of this kind.
+    """
+    value = value_of(kind, text)
+    if not kind.is_time:
+        return text_of(kind, value)
+    if not isinstance(value, datetime):
+        return f"DATE '{value.isoformat()}'"  # type: ignore[union-attr]
+    if kind is Kind.TIMESTAMP:
+        return f"TIMESTAMP '{value.isoformat(' ')}'"
+    return f"TIMESTAMP WITH TIME ZONE '{value.astimezone(UTC).isoformat(' ')}'"
+
+
+def quoted(dialect: str, name: str) -> str:
+    """Write the name of a column as SQL."""
+    mark = "`" if dialect == MYSQL else '"'
+    return f"{mark}{name.replace(mark, mark * 2)}{mark}"

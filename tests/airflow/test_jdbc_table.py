@@ -1,0 +1,231 @@
+"""`JdbcTable`: what a DAG says of a table, resolved to a JDBC URL, a login beside it, and a way to ask."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+import re
+import sqlite3
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import Connection
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.settings import read_settings
+from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
+from airflow_provider_coordination.operators.reads.reads import Located
+from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings
+from airflow_provider_coordination.sources.readers import reader_of
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.airflow.conftest import REPOSITORY
+
+SECRET = "never-to-be-seen-4711"
+
+
+@pytest.fixture
+def connect(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def define(conn_type: str, **fields: Any) -> None:
+        monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": conn_type, **fields}))
+
+    return define
+
+
+def table(**changes: Any) -> JdbcTable:
+    return JdbcTable(**{"table": "orders", "column": "id", "jdbc_conn_id": "shop", **changes})
+
+
+def settings_of(reads: JdbcTable) -> JdbcSettings:
+    return read_settings(JdbcSettings, "settings", json.loads(json.dumps(reads.connect().reader.settings)))
+
+
+@pytest.mark.parametrize(
+    ("conn_type", "fields", "url"),
+    [
+        ("postgres", {"host": "db", "schema": "shop"}, "jdbc:postgresql://db:5432/shop"),
+        ("postgres", {"host": "db", "port": 6432, "schema": "shop"}, "jdbc:postgresql://db:6432/shop"),
+        ("mysql", {"host": "db", "schema": "shop"}, "jdbc:mysql://db:3306/shop"),
+        ("sqlite", {"host": "/data/shop.db"}, "jdbc:sqlite:/data/shop.db"),
+        ("jdbc", {"host": "jdbc:postgresql://db/shop?ssl=true"}, "jdbc:postgresql://db/shop?ssl=true"),
+        ("generic", {"host": "jdbc:oracle:thin:@//db:1521/shop"}, "jdbc:oracle:thin:@//db:1521/shop"),
+    ],
+)
+def test_a_connection_becomes_a_jdbc_url_with_the_login_beside_it(
+    connect: Any, conn_type: str, fields: dict[str, Any], url: str
+) -> None:
+    connect(conn_type, login="me", password=SECRET, **fields)
+    settings = settings_of(table())
+    assert (settings.url, settings.user, settings.password) == (url, "me", SECRET)
+    assert SECRET not in settings.url
+
+
+def test_a_url_may_be_given_beside_a_connection_that_none_is_made_of(connect: Any) -> None:
+    connect("oracle", host="db", login="me", password=SECRET)
+    assert settings_of(table(url="jdbc:oracle:thin:@//db/shop")).driver_class == "oracle.jdbc.OracleDriver"
+
+
+def test_what_postgresql_is_told_of_tls_is_told_to_the_driver(connect: Any) -> None:
+    connect("postgres", host="db", schema="shop", extra={"sslmode": "verify-full", "cursor": "x"})
+    assert settings_of(table(properties={"socketTimeout": "30"})).properties == {
+        "sslmode": "verify-full",
+        "socketTimeout": "30",
+    }
+
+
+@pytest.mark.parametrize(
+    ("conn_type", "fields", "said"),
+    [
+        ("http", {"host": "db"}, "of a connection of type 'http' no JDBC URL can be made"),
+        ("postgres", {"schema": "shop"}, "field 'host' is missing"),
+        ("postgres", {"host": "db"}, "field 'schema' is missing"),
+        ("jdbc", {"host": "jdbc:h2:mem:x"}, "field 'driver' must name the class"),
+        ("jdbc", {"host": f"jdbc:postgresql://me:{SECRET}@db/shop"}, "must not hold a password"),
+    ],
+)
+def test_a_connection_that_cannot_be_used_is_refused_by_what_it_lacks(
+    connect: Any, conn_type: str, fields: dict[str, Any], said: str
+) -> None:
+    connect(conn_type, **fields)
+    with pytest.raises(ConfigurationError, match=said) as refused:
+        table().connect()
+    assert SECRET not in str(refused.value)
+
+
+def test_a_connection_that_is_not_defined_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="connection 'nowhere' is not defined"):
+        table(jdbc_conn_id="nowhere").connect()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"lag": "soon"}, "field 'lag' must be a timedelta, or a number"),
+        ({"rows_per_partition": "many"}, "field 'rows_per_partition' must be a whole number"),
+        ({"query": "SELECT 1;"}, "give one of the fields 'table' and 'query'"),
+        ({"column": "None"}, "field 'column' must name a column"),
+    ],
+)
+def test_a_wrong_parameter_is_refused_by_its_name(connect: Any, changes: dict[str, Any], said: str) -> None:
+    connect("postgres", host="db", schema="shop")
+    with pytest.raises(ConfigurationError, match=said):
+        table(**changes).connect()
+
+
+@pytest.mark.parametrize(
+    ("bound", "text"),
+    [
+        (datetime(2026, 1, 1, tzinfo=UTC), "2026-01-01T00:00:00+00:00"),
+        (date(2026, 1, 1), "2026-01-01"),
+        (Decimal("1.5"), "1.5"),
+        (0, "0"),
+        ("None", None),
+    ],
+)
+def test_bounds_may_be_values_of_python_or_text_of_a_template(bound: Any, text: str | None) -> None:
+    assert table(start=bound)._ranges().start == text
+
+
+def test_each_interval_is_a_source_of_its_own_and_live_ingestion_another() -> None:
+    assert table().default_source == "shop.orders"
+    assert table(incremental="True", start="5").default_source == "shop.orders"
+    assert table(start="5", end="9").default_source == "shop.orders@5--9"
+    assert table(source="mine", start="5").default_source == "mine"
+    named = {table(table=None, query=query).default_source for query in ("SELECT 1", "SELECT 2")}
+    assert len(named) == 2
+
+
+def test_it_says_where_it_reads_from_without_the_interval() -> None:
+    reads = table(start="5")
+    assert isinstance(reads, Located)
+    assert reads.reads_from == {"jdbc_conn_id": "shop", "table": "orders", "column": "id"}
+
+
+def test_its_text_is_the_same_each_time_and_holds_no_properties() -> None:
+    assert repr(table(properties={"sslkey": SECRET})) == repr(table(properties={}))
+
+
+def test_the_reader_is_made_in_a_driver_of_what_travels(connect: Any) -> None:
+    connect("postgres", host="db", schema="shop", login="me", password=SECRET)
+    reader = reader_of(pickle.loads(pickle.dumps(table().connect().reader)))
+    assert reader.origin({"column": "id", "is_null": True}) == "orders: id is null"
+
+
+# Asking the database
+
+
+def supply(reads: JdbcTable) -> list[str]:
+    coordinator = SourceCoordinator(InMemoryStore(), "orders", "owner")
+    coordinator.initialize()
+    return coordinator.supply(reads.connect().supplier(coordinator)) or []
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> str:
+    database = sqlite3.connect(tmp_path / "shop.db")
+    database.execute("CREATE TABLE orders (id INTEGER)")
+    database.executemany("INSERT INTO orders VALUES (?)", [(n,) for n in range(10)])
+    database.commit()
+    database.close()
+    return str(tmp_path / "shop.db")
+
+
+@pytest.mark.parametrize("whole_url", [False, True])
+def test_the_database_is_asked_by_sqlalchemy_where_the_provider_is_not_installed(
+    connect: Any, shop: str, whole_url: bool
+) -> None:
+    connect("sqlite", host=f"jdbc:sqlite:{shop}" if whole_url else shop)
+    assert supply(table(rows_per_partition="5")) == ["id (-inf, 5)", "id [5, inf)"]
+    assert supply(table(incremental=True, lag=4)) == ["id (-inf, 5]"]
+
+
+def test_the_database_is_asked_by_the_hook_of_its_provider(
+    connect: Any, shop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hook:
+        def get_records(self) -> None: ...
+
+        def get_conn(self) -> Any:
+            return sqlite3.connect(shop)
+
+    monkeypatch.setattr(Connection, "get_hook", lambda self: Hook())
+    connect("oracle", host="db")
+    assert supply(table(url="jdbc:oracle:thin:@//db/shop", end=5)) == ["id (-inf, 5)"]
+
+
+def test_a_database_that_python_cannot_ask_is_refused_with_what_to_install(connect: Any) -> None:
+    connect("generic", host="jdbc:oracle:thin:@//db/shop")
+    with pytest.raises(ConfigurationError, match="the task cannot ask this database from Python; install"):
+        supply(table())
+
+
+def test_a_lag_is_a_duration_for_times() -> None:
+    assert table(incremental=True, lag=timedelta(minutes=5))._ranges().lag_seconds == 300
+
+
+# The example
+
+
+def test_the_example_has_a_run_a_day_with_exact_ends() -> None:
+    bag = DagBag(str(REPOSITORY / "dags" / "jdbc_ingestion.py"))
+    assert bag.import_errors == {}
+    dag = bag.dags["jdbc_ingestion"]
+    assert dag.timetable.expression == "0 0 * * *"
+    reads = dag.get_task("ingestion.create_partitions").reads
+    assert "data_interval_start" in str(reads.start) and "data_interval_end" in str(reads.end)
+
+
+def test_the_manual_has_each_parameter_with_its_default() -> None:
+    page = (REPOSITORY / "docs" / "jdbc.md").read_text()
+    told = re.findall(r"^\| `(\w+)` \| (?:`([^`]*)`|required) \| (yes|no) \|", page, re.MULTILINE)
+    fields = {each.name: each for each in dataclasses.fields(JdbcTable)}
+    assert {name for name, _, _ in told} == fields.keys()
+    for name, default, templated in told:
+        has_default = fields[name].default is not dataclasses.MISSING
+        assert default == (repr(fields[name].default) if has_default else default), name
+        assert (templated == "yes") is (name in JdbcTable.template_fields), name

@@ -1,0 +1,169 @@
+"""Settings of a table or query: everything that can be wrong without the database being asked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.settings import write_settings
+from airflow_provider_coordination.sources.items import Checking, FrameReader, ItemUnreadableError
+from airflow_provider_coordination.sources.jdbc.reader import RangeReader
+from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings, RangeSettings
+from airflow_provider_coordination.sources.readers import ReaderSettings, reader_of
+
+SETTINGS = JdbcSettings(
+    url="jdbc:postgresql://db:5432/shop",
+    user="me",
+    password="s3cret!",
+    table="orders",
+    properties={"sslkey": "private"},
+)
+RANGES = RangeSettings(column="id")
+
+
+def test_usual_settings_are_right() -> None:
+    SETTINGS.check()
+    RANGES.check()
+    assert (SETTINGS.dialect, SETTINGS.driver_class) == ("postgresql", "org.postgresql.Driver")
+
+
+def test_secrets_are_not_shown() -> None:
+    assert "s3cret!" not in repr(SETTINGS) and "private" not in repr(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "jdbc:postgresql://me:s3cret@db/shop",
+        "jdbc:postgresql://db/shop?user=me&password=s3cret",
+        "jdbc:sqlserver://db;password=s3cret",
+        "jdbc:oracle:thin:me/s3cret@//db:1521/shop",
+    ],
+)
+def test_a_password_in_the_url_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="must not hold a password") as refused:
+        replace(SETTINGS, url=url).check()
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_url_with_an_at_sign_elsewhere_is_none_with_a_password() -> None:
+    replace(SETTINGS, url="jdbc:postgresql://db:5432/shop?ApplicationName=a@b").check()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"url": "postgresql://db/shop"}, "is no JDBC URL"),
+        ({"url": "jdbc:mariadb://db/shop"}, "permitMysqlScheme"),
+        ({"table": None}, "give one of the fields 'table' and 'query'"),
+        ({"query": "SELECT 1"}, "give one of the fields 'table' and 'query'"),
+        ({"table": "orders; DROP TABLE x"}, "field 'table' must be the name of a table"),
+        ({"table": None, "query": "SELECT 1; SELECT 2"}, "field 'query' must be one SELECT without ';'"),
+        ({"table": None, "query": "DELETE FROM orders"}, "field 'query' must begin with SELECT or WITH"),
+        ({"fetch_size": -1}, "field 'fetch_size' must not be negative"),
+        ({"session": "SET a = 1; SET b = 2"}, "field 'session' must be one statement"),
+        ({"properties": {"Password": "x"}}, "field 'properties' must not hold"),
+        ({"properties": {"socketTimeout": 5}}, "field 'properties' must map text to text"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_its_name(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        replace(SETTINGS, **changes).check()
+
+
+@pytest.mark.parametrize("table", ["orders", "shop.orders", '"Shop"."My Orders"', "`a`.`b`", "a.b.c$d"])
+def test_tables_may_have_schemas_and_quotes(table: str) -> None:
+    replace(SETTINGS, table=table).check()
+
+
+@pytest.mark.parametrize(
+    "query", ["select ';' as a", "WITH t AS (SELECT 1) SELECT * FROM t", "-- what;\nSELECT 1", "/* a; */ SELECT 1"]
+)
+def test_a_query_may_hold_semicolons_that_separate_nothing(query: str) -> None:
+    replace(SETTINGS, table=None, query=query).check()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"column": ""}, "field 'column' must name a column"),
+        ({"partitions": 0}, "field 'partitions' must be at least 1; got 0"),
+        ({"partitions": 2, "rows_per_partition": 2}, "both given"),
+        ({"nulls": "drop"}, "field 'nulls' must be 'read', 'refuse' or 'ignore'; got 'drop'"),
+        ({"nulls": "read", "incremental": True}, "a null is in no interval"),
+        ({"nulls": "read", "start": "5"}, "a null is in no interval"),
+        ({"incremental": True, "end": "5"}, "field 'end' must not be given with 'incremental'"),
+        ({"lag_keys": 5.0}, "field 'lag' is only for 'incremental'"),
+        ({"lag_seconds": -1.0, "incremental": True}, "field 'lag' must not be negative"),
+    ],
+)
+def test_a_wrong_way_of_cutting_is_refused_by_its_name(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        replace(RANGES, **changes).check()
+
+
+def test_a_driver_has_to_be_named_where_none_is_usual() -> None:
+    with pytest.raises(ConfigurationError, match="field 'driver' must name the class of the JDBC driver for 'h2'"):
+        _ = replace(SETTINGS, url="jdbc:h2:mem:x").driver_class
+
+
+def test_sessions_of_mysql_have_one_time_zone_whoever_opens_them() -> None:
+    mysql = replace(SETTINGS, url="jdbc:mysql://db/shop")
+    assert mysql.session_statement == "SET time_zone = '+00:00'"
+    assert replace(mysql, session="SET x = 1").session_statement == "SET x = 1"
+    assert SETTINGS.session_statement is None
+
+
+def test_the_reader_is_made_of_settings_that_travelled_as_json() -> None:
+    mapping = json.loads(json.dumps(write_settings(SETTINGS)))
+    reader = reader_of(ReaderSettings(kind="jdbc", settings=mapping))
+    assert isinstance(reader, FrameReader) and isinstance(reader, Checking)
+    assert reader.origin({"column": "id", "kind": "integer", "lower": "5", "upper": "9"}) == "orders: id [5, 9)"
+
+
+def test_an_item_with_a_bound_that_is_no_value_is_refused_before_anything_is_read() -> None:
+    reader: Any = RangeReader(SETTINGS)
+    with pytest.raises(ItemUnreadableError, match="is not of the kind 'integer'"):
+        reader.frame(None, [{"column": "id", "kind": "integer", "lower": "5 OR 1=1"}])
+
+
+class Spark:
+    """What a session is asked."""
+
+    def __init__(self) -> None:
+        self.read = self
+        self.asked: dict[str, Any] = {}
+
+    def jdbc(self, url: str, table: str, *, predicates: list[str], properties: dict[str, str]) -> None:
+        self.asked = {"url": url, "table": table, "predicates": predicates, **properties}
+
+
+def asked_by(settings: JdbcSettings) -> dict[str, Any]:
+    spark: Any = Spark()
+    RangeReader(settings).frame(spark, [{"column": "id", "kind": "integer", "upper": "5"}, {"column": "id"}])
+    asked: dict[str, Any] = spark.asked
+    return asked
+
+
+def test_each_item_is_a_predicate_and_the_login_a_property() -> None:
+    assert asked_by(SETTINGS) == {
+        "url": "jdbc:postgresql://db:5432/shop",
+        "table": "orders",
+        "predicates": ['"id" < 5', '"id" IS NOT NULL'],
+        "user": "me",
+        "password": "s3cret!",
+        "driver": "org.postgresql.Driver",
+        "fetchsize": "10000",
+        "preferTimestampNTZ": "true",
+        "sslkey": "private",
+    }
+
+
+def test_mysql_hands_rows_over_as_they_come() -> None:
+    mysql = replace(SETTINGS, url="jdbc:mysql://db/shop", properties={})
+    assert asked_by(mysql)["useCursorFetch"] == "true"
+    assert "useCursorFetch" not in asked_by(replace(mysql, driver="org.mariadb.jdbc.Driver"))

@@ -1,0 +1,335 @@
+"""The supplier against SQLite: what becomes partitions, once, whatever happens in between."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.sources.items import SourceUnavailableError
+from airflow_provider_coordination.sources.jdbc import supplier as module
+from airflow_provider_coordination.sources.jdbc.query import Answer, DbApiQuery
+from airflow_provider_coordination.sources.jdbc.ranges import Range
+from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings, RangeSettings
+from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
+from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+class Database:
+    """A table `orders` with a number `id`, in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.settings = JdbcSettings(url=f"jdbc:sqlite:{path}", table="orders")
+        self.connection = sqlite3.connect(path, isolation_level=None)
+        self.connection.execute("PRAGMA synchronous = OFF")
+        self.connection.execute("PRAGMA journal_mode = MEMORY")
+        self.connection.execute("CREATE TABLE orders (id INTEGER, amount REAL, day TEXT)")
+        self.query = DbApiQuery(sa.create_engine(f"sqlite:///{path}").raw_connection)
+        self.coordinator = SourceCoordinator(InMemoryStore(), "orders", "owner")
+        self.coordinator.initialize()
+
+    def insert(self, *ids: int | None) -> None:
+        self.connection.execute("BEGIN")
+        self.connection.executemany("INSERT INTO orders VALUES (?, 0.5, '2026-01-01')", [(n,) for n in ids])
+        self.connection.execute("COMMIT")
+
+    def supplier(self, settings: Mapping[str, Any] | None = None, **ranges: Any) -> RangeSupplier:
+        read = replace(self.settings, **(settings or {}))
+        return RangeSupplier(self.query, read, RangeSettings(**{"column": "id", **ranges}), lambda: NOW)
+
+    def supply(self, **ranges: Any) -> list[str]:
+        """Run the supplier; return the keys of the partitions that it created."""
+        return self.coordinator.supply(self.supplier(**ranges)) or []
+
+    def ids_of(self, key: str) -> list[int | None]:
+        """Return the rows of a partition, by its own predicate."""
+        partition = self.coordinator.get(key)
+        assert partition is not None
+        [item] = PartitionProgress.from_mapping(partition.progress).items
+        predicate = Range.from_item(item).predicate("sqlite")
+        return [n for (n,) in self.connection.execute(f"SELECT id FROM orders WHERE {predicate} ORDER BY id")]
+
+    def supplied(self) -> list[int | None]:
+        """Return all rows of all partitions."""
+        return sorted(
+            (n for partition in self.coordinator.partitions() for n in self.ids_of(partition.partition_key)),
+            key=lambda n: (n is not None, n),
+        )
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    made = Database(tmp_path / "orders.db")
+    yield made
+    made.connection.close()
+
+
+# Cutting
+
+
+def test_a_table_is_cut_by_its_rows_whatever_gaps_its_keys_have(database: Database) -> None:
+    database.insert(1, 2, 3, 1_000_000, 1_000_001, 1_000_002, 9_000_000_000)
+    keys = database.supply(rows_per_partition=3)
+    assert keys == ["id (-inf, 1000000)", "id [1000000, 9000000000)", "id [9000000000, inf)"]
+    assert [len(database.ids_of(key)) for key in keys] == [3, 3, 1]
+
+
+def test_a_number_of_partitions_is_a_share_of_the_rows(database: Database) -> None:
+    database.insert(*range(100))
+    assert [len(database.ids_of(key)) for key in database.supply(partitions=4)] == [25] * 4
+
+
+def test_a_key_with_very_many_rows_is_a_partition_of_its_own_and_told_of(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.insert(*range(10), *[7] * 30)
+    with caplog.at_level(logging.WARNING):
+        keys = database.supply(rows_per_partition=5)
+    assert database.ids_of("id = 7") == [7] * 31
+    assert "the key 7 alone has 31 rows" in caplog.text
+    assert max(len(database.ids_of(key)) for key in keys if key != "id = 7") < 10
+
+
+def test_rows_without_a_value_are_a_partition_of_their_own(database: Database) -> None:
+    database.insert(1, None, 2, None)
+    assert database.supply() == ["id is null", "id (-inf, inf)"]
+    assert database.supplied() == [None, None, 1, 2]
+
+
+@pytest.mark.parametrize("nulls", [None, "refuse"])
+def test_rows_without_a_value_are_refused_where_they_belong_nowhere(database: Database, nulls: str | None) -> None:
+    database.insert(1, None)
+    with pytest.raises(ConfigurationError, match="1 rows have no value in the column"):
+        database.supply(start="0", end="10", nulls=nulls)
+    assert list(database.coordinator.partitions()) == []
+
+
+def test_rows_without_a_value_may_be_left_out(database: Database) -> None:
+    database.insert(1, None)
+    database.supply(nulls="ignore")
+    assert database.supplied() == [1]
+
+
+def test_a_query_is_cut_as_a_table_is(database: Database) -> None:
+    database.insert(*range(10))
+    query = {"table": None, "query": "SELECT id * 2 AS twice FROM orders -- all of them"}
+    keys = database.coordinator.supply(database.supplier(query, column="twice", rows_per_partition=5))
+    assert keys == ["twice (-inf, 10)", "twice [10, inf)"]
+
+
+def test_an_empty_table_is_one_partition_which_holds_what_comes_before_it_is_read(database: Database) -> None:
+    [key] = database.supply()
+    database.insert(1)
+    assert database.ids_of(key) == [1]
+
+
+def test_a_second_run_has_nothing_to_add(database: Database) -> None:
+    database.insert(1, 2)
+    assert len(database.supply()) == 1
+    database.insert(3)
+    assert database.supply() == []
+
+
+# Intervals
+
+
+def test_an_interval_has_its_start_and_not_its_end(database: Database) -> None:
+    database.insert(*range(20))
+    database.supply(start="5", end="15", rows_per_partition=4)
+    assert database.supplied() == list(range(5, 15))
+
+
+def test_intervals_that_follow_each_other_share_nothing_and_leave_nothing_out(database: Database) -> None:
+    database.insert(*range(20))
+    found: list[int | None] = []
+    for start, end in (("0", "7"), ("7", "13"), ("13", "20")):
+        database.coordinator = SourceCoordinator(InMemoryStore(), "interval", "owner")
+        database.coordinator.initialize()
+        database.supply(start=start, end=end)
+        found += database.supplied()
+    assert found == list(range(20))
+
+
+@pytest.mark.parametrize(("start", "end"), [("7", "5"), ("5", "5")])
+def test_an_interval_without_a_length_is_refused(database: Database, start: str, end: str) -> None:
+    database.insert(1)
+    with pytest.raises(ConfigurationError, match=f"'start' must be before 'end'; got '{start}' and '{end}'"):
+        database.supply(start=start, end=end)
+
+
+def test_a_bound_that_does_not_fit_the_column_is_refused(database: Database) -> None:
+    database.insert(1)
+    with pytest.raises(ConfigurationError, match="field 'start' does not fit: the column is of the kind 'integer'"):
+        database.supply(start="2026-01-01T00:00:00Z")
+
+
+def test_a_source_that_was_made_for_another_interval_is_refused_with_both_named(database: Database) -> None:
+    database.insert(1)
+    database.supply(start="0", end="10")
+    with pytest.raises(ConfigurationError, match=r"made with 'start' '0', 'end' '10', and is now given 'start' '10'"):
+        database.supply(start="10", end="20")
+
+
+# By a high-water column
+
+
+def test_each_run_takes_what_came_since_the_last_one(database: Database) -> None:
+    database.insert(1, 2, 3)
+    assert database.supply(incremental=True) == ["id (-inf, 3]"]
+    assert database.supply(incremental=True) == []
+    database.insert(4, 5)
+    assert database.supply(incremental=True) == ["id (3, 5]"]
+    assert database.supplied() == [1, 2, 3, 4, 5]
+
+
+def test_the_first_run_begins_where_it_is_told(database: Database) -> None:
+    database.insert(1, 2, 3)
+    database.supply(incremental=True, start="2")
+    assert database.supplied() == [2, 3]
+
+
+def test_rows_that_may_still_become_visible_are_left_to_a_later_run(database: Database) -> None:
+    database.insert(1, 2, 9, 10)
+    assert database.supply(incremental=True, lag_keys=5) == ["id (-inf, 2]"]
+    database.insert(5, 20)
+    assert database.supply(incremental=True, lag_keys=5) == ["id (2, 10]"]
+    assert database.supplied() == [1, 2, 5, 9, 10]
+
+
+def test_an_empty_table_has_nothing_new_and_loses_nothing_later(database: Database) -> None:
+    assert database.supply(incremental=True) == []
+    database.insert(1)
+    assert database.supply(incremental=True) == ["id (-inf, 1]"]
+
+
+def test_a_duration_is_no_lag_for_a_column_of_numbers(database: Database) -> None:
+    database.insert(1)
+    with pytest.raises(ConfigurationError, match="field 'lag' must be a number for a column of the kind 'integer'"):
+        database.supply(incremental=True, lag_seconds=60.0)
+
+
+# Cut off in between
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("at", range(5))
+def test_a_run_that_is_cut_off_anywhere_is_gone_on_with_though_the_rows_have_changed(
+    database: Database, monkeypatch: pytest.MonkeyPatch, at: int, is_written: bool, incremental: bool
+) -> None:
+    monkeypatch.setattr(module, "PAGE_RANGES", 2)
+    database.insert(*range(0, 100, 2))
+    ranges: dict[str, Any] = {"rows_per_partition": 8, "incremental": incremental}
+    state: Mapping[str, Any] = {}
+    for number, page in enumerate(database.supplier(**ranges)(state)):
+        if number == at and not is_written:
+            database.coordinator.create_partitions(page.partitions)
+            break
+        database.coordinator.create_partitions(page.partitions)
+        state = page.state or {}
+        if number == at:
+            break
+    database.insert(*range(1, 50, 2))  # other rows begin the portions now
+    for page in database.supplier(**ranges)(state):
+        database.coordinator.create_partitions(page.partitions)
+        state = page.state or {}
+    assert database.supplied() == sorted([*range(0, 100, 2), *range(1, 50, 2)])
+    assert list(database.supplier(**ranges)(state)) == []
+
+
+def test_the_state_of_a_page_stays_small_enough_to_be_stored(database: Database) -> None:
+    database.insert(*range(300))
+    pages: list[Page] = list(database.supplier(rows_per_partition=1)({}))
+    assert max(len(str(page.state)) for page in pages) < 40_000
+    assert sum(len(page.partitions) for page in pages) == 300
+
+
+# What cannot be
+
+
+@pytest.mark.parametrize(
+    ("settings", "ranges", "said"),
+    [
+        ({"table": "missing"}, {}, "missing cannot be read: the database refuses: no such table: missing"),
+        ({}, {"column": "ID"}, r"orders: there is no column 'ID'; did you mean 'id'\?"),
+        ({}, {"column": "nothing"}, "there is no column 'nothing'; there are id, amount, day"),
+        ({}, {"column": "day"}, "column 'day' is one with values such as '2026-01-01'; ranges are cut by"),
+        ({"table": None, "query": "SELECT 1 AS id, 2 AS _row"}, {}, "the name of column '_row' is the provider's"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_before_anything_is_created(
+    database: Database, settings: dict[str, Any], ranges: dict[str, Any], said: str
+) -> None:
+    database.insert(1)
+    with pytest.raises(ConfigurationError, match=said):
+        database.coordinator.supply(database.supplier(settings, **ranges))
+    assert list(database.coordinator.partitions()) == []
+
+
+def test_too_many_ranges_are_refused(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_provider_coordination.sources.jdbc.column.MAX_RANGES", 5)
+    database.insert(*range(10))
+    with pytest.raises(ConfigurationError, match="with 1 rows each there would be more than 5 ranges"):
+        database.supply(rows_per_partition=1)
+
+
+def test_a_column_of_fractions_is_cut_too(database: Database) -> None:
+    database.insert(1, 2)
+    assert database.supply(column="amount", rows_per_partition=5) == ["amount (-inf, inf)"]
+
+
+def test_an_infinite_value_bounds_no_range_and_is_read_all_the_same(database: Database) -> None:
+    database.connection.execute("INSERT INTO orders VALUES (1, 0.5, ''), (2, 1.5, ''), (3, 9e999, ''), (4, 9e999, '')")
+    keys = database.supply(column="amount", rows_per_partition=1)
+    assert keys == ["amount (-inf, 1.5)", "amount [1.5, inf)"]
+    assert [database.ids_of(key) for key in keys] == [[1], [2, 3, 4]]
+
+
+def test_nothing_can_come_after_an_infinite_value(database: Database) -> None:
+    database.connection.execute("INSERT INTO orders VALUES (1, 0.5, ''), (2, 9e999, '')")
+    with pytest.raises(SourceError, match="column 'amount': its largest value is inf, after which nothing comes"):
+        database.supply(column="amount", incremental=True)
+
+
+# Asking
+
+
+class OperationalError(Exception):
+    """What any driver calls a server that is away, or a statement that it refuses."""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OperationalError("connection refused"), SourceUnavailableError),
+        (OperationalError("FATAL: password authentication failed for user"), ConfigurationError),
+        (OperationalError(1054, "Unknown column 'x'"), ConfigurationError),
+    ],
+)
+def test_a_server_that_is_away_is_told_from_one_that_refuses(error: Exception, kind: type[Exception]) -> None:
+    def connect() -> Any:
+        raise error
+
+    with pytest.raises(kind, match="the database"):
+        DbApiQuery(connect).ask("SELECT 1")
+
+
+def test_an_answer_has_the_names_and_at_most_so_many_rows(database: Database) -> None:
+    database.insert(1, 2, 3)
+    assert database.query.ask("SELECT id FROM orders WHERE id % 5 < 4", at_most=2) == Answer(
+        [("id", None)], [(1,), (2,)]
+    )

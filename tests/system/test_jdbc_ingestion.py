@@ -1,0 +1,171 @@
+"""A table that whole Spark jobs ingest: one is killed in the middle, and what is new comes in a later run."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow.dataset as ds
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.pool import NullPool
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.settings import write_settings
+from airflow_provider_coordination.sources.jdbc.query import DbApiQuery
+from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings, RangeSettings
+from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
+from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.stores import StoreSettings, open_store
+from tests.airflow.conftest import run_dag
+from tests.support.spark_job import CRASHING, REPOSITORY, Job, Pipeline
+
+PASSWORD = "never-to-be-seen-4711"
+
+
+@dataclass
+class Table(Pipeline):
+    """The table `orders` of a PostgreSQL database, ingested by its growing key."""
+
+    database: str = ""
+    port: int = 0
+    jars: list[Path] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.output = self.folder / "dataset"
+        self.events = self.folder / "events"
+        self.events.mkdir()
+        name = sa.make_url(self.database).database
+        self.jdbc = JdbcSettings(
+            url=f"jdbc:postgresql://127.0.0.1:{self.port}/{name}", user="postgres", password=PASSWORD, table="orders"
+        )
+        self.execute("CREATE TABLE orders (id BIGINT PRIMARY KEY, amount NUMERIC(12, 2), at TIMESTAMPTZ)")
+
+    def execute(self, statement: str) -> None:
+        with psycopg.connect(self.database.replace("+psycopg", "")) as connection:
+            connection.execute(statement)
+
+    def insert(self, first: int, last: int) -> None:
+        self.execute(f"INSERT INTO orders SELECT n, n / 4.0, now() FROM generate_series({first}, {last}) AS n")
+
+    def coordinator(self, owner: str = "test") -> SourceCoordinator:
+        coordinator = SourceCoordinator(open_store(StoreSettings(url=self.url)), "orders", owner)
+        coordinator.initialize()
+        return coordinator
+
+    def supply(self) -> list[str]:
+        query = DbApiQuery(sa.create_engine(self.database, poolclass=NullPool).raw_connection)
+        ranges = RangeSettings(column="id", rows_per_partition=1000, incremental=True)
+        return self.coordinator().supply(RangeSupplier(query, self.jdbc, ranges)) or []
+
+    def settings(self, **changes: Any) -> IngestSettings:
+        return IngestSettings(
+            source="orders",
+            owner=f"owner-{uuid.uuid4().hex[:8]}",
+            output=str(self.output),
+            expires_at=datetime.now(UTC) + timedelta(hours=1),
+            store=StoreSettings(url=self.url),
+            reader=ReaderSettings(kind="jdbc", settings=write_settings(self.jdbc)),
+            idle_seconds=0.2,
+            **changes,
+        )
+
+    def submit(self, *application: Path, **more: Any) -> Job:
+        conf = {
+            "spark.jars": ",".join(map(str, self.jars)),
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": self.events.as_uri(),
+            "spark.eventLog.compress": "false",
+        }
+        job = self.start(*application, conf=conf, **more)
+        job.wait()
+        return job
+
+    def ids(self) -> Counter[int]:
+        return Counter(ds.dataset(self.output, format="parquet").to_table(columns=["id"])["id"].to_pylist())
+
+
+@pytest.fixture
+def table(
+    java: str, postgres_url: str, postgres_port: int, jdbc_drivers: list[Path], tmp_path: Path
+) -> Iterator[Table]:
+    kinesis: Any = None
+    url = f"sqlite:///{tmp_path}/coordination.db"
+    made = Table(kinesis, "", tmp_path, url, database=postgres_url, port=postgres_port, jars=jdbc_drivers)
+    yield made
+    for job in made.jobs:
+        job.kill()
+
+
+def test_a_killed_job_is_gone_on_with_and_a_later_run_takes_what_is_new_alone(table: Table) -> None:
+    table.insert(1, 10_000)
+    assert len(table.supply()) == 10
+    killed = table.submit(CRASHING, env={"CRASH_AT": "delivered:3"})
+    assert killed.process.returncode != 0
+    assert 0 < sum(table.ids().values()) < 10_000, "in the middle"
+
+    table.coordinator().give_up_owner(killed.settings.owner)  # as the operator does
+    second = table.submit()
+    assert second.process.returncode == 0, second.output
+    assert table.ids() == Counter(range(1, 10_001))
+
+    assert table.supply() == []
+    table.insert(10_001, 10_500)
+    assert table.supply() == ["id (10000, 10500]"]
+    third = table.submit()
+    assert third.process.returncode == 0, third.output
+    assert third.summary["records_delivered"] == 500
+    assert table.ids() == Counter(range(1, 10_501))
+
+    written = [path.read_text() for path in table.events.rglob("*") if path.is_file()]
+    assert any("JDBCRelation(orders)" in text for text in written)
+    assert not [text for text in (*written, *(job.output for job in table.jobs)) if PASSWORD in text]
+
+
+def test_the_example_delivers_the_rows_of_its_day_and_nothing_a_second_time(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+    from airflow.utils.db import initdb
+
+    initdb()
+    url = sa.make_url(table.database)
+    shop = {"host": "127.0.0.1", "port": table.port, "schema": url.database, "login": "postgres", "password": PASSWORD}
+    for name, connection in {
+        "shop_database": {"conn_type": "postgres", **shop},
+        "coordination_default": {"conn_type": "coordination", "extra": {"store": "sql", "url": table.url}},
+        "spark_default": {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}},
+    }.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    table.execute(
+        "INSERT INTO orders SELECT n, 1, m + n * interval '1 hour' FROM generate_series(-72, 24) AS n, "
+        f"(SELECT timestamptz '{midnight.isoformat()}' AS m) AS midnight"
+    )
+    params = {
+        "column": "at",
+        "output_path": str(table.output),
+        "driver_package": "",
+        "driver_jars": ",".join(map(str, table.jars)),
+    }
+    dag = DagBag(str(REPOSITORY / "dags" / "jdbc_ingestion.py")).dags["jdbc_ingestion"]
+
+    first = run_dag(dag, **params)
+    assert first.state == "success"
+    hours = (first.data_interval_start - midnight) / timedelta(hours=1)
+    assert table.ids() == Counter(range(int(hours), int(hours) + 24))
+
+    files = sorted(table.output.iterdir())
+    again = run_dag(dag, **params)
+    assert (again.state, again.data_interval_start) == ("success", first.data_interval_start)
+    assert {ti.task_id: ti.state for ti in again.get_task_instances()}["ingestion.ingest"] == "skipped"
+    assert sorted(table.output.iterdir()) == files
