@@ -1,0 +1,217 @@
+"""DynamoDB as a source, as a DAG describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, ClassVar
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.settings import write_settings
+from airflow_provider_coordination.coordination.supplier import Supplier
+from airflow_provider_coordination.hooks.aws import aws_settings
+from airflow_provider_coordination.operators.reads.reads import Connected
+from airflow_provider_coordination.operators.templated import (
+    number_value,
+    seconds_value,
+    text_value,
+    whole_value,
+    yes_or_no_value,
+)
+from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings, DynamoDBSettings
+from airflow_provider_coordination.sources.readers import ReaderSettings
+
+
+@dataclass(kw_only=True)
+class DynamoDBTable:
+    """A table of DynamoDB, read by a parallel scan, for the `reads` of operators.
+
+    :param table: its name. (templated)
+    :param segments: into how many segments the scan is cut; by default one for each 256 MB of the table. (templated)
+    :param scan: a name for this reading of the table: under another name, such as `"{{ ds }}"`, all of it is read
+        anew. (templated)
+    :param filter_expression: only items for which this holds; DynamoDB reads, and bills, the others too. (templated)
+    :param projection_expression: only these attributes of each item. (templated)
+    :param expression_attribute_names: what the names in the expressions that begin with `#` stand for. (templated)
+    :param expression_attribute_values: what the names that begin with `:` stand for, as DynamoDB's JSON, such as
+        `{":min": {"N": "10"}}`. (templated)
+    :param consistent_read: read consistently, at twice the price. (templated)
+    :param read_units_per_second: most capacity that reading the whole table takes; each segment gets its share.
+        (templated)
+    :param interval: read each segment again so long after it is delivered; timedelta or seconds. (templated)
+    :param count: how often it is read altogether; without end by default. Only with `interval`. (templated)
+    :param aws_conn_id: the AWS connection; None for the AWS SDK's default chain. (templated)
+    :param region_name: the AWS region; wins over the connection's. (templated)
+    :param source: the source's name where an operator is given none; `dynamodb-<table>` by default. (templated)
+    """
+
+    template_fields: ClassVar[Sequence[str]] = (
+        "table",
+        "segments",
+        "scan",
+        "filter_expression",
+        "projection_expression",
+        "expression_attribute_names",
+        "expression_attribute_values",
+        "consistent_read",
+        "read_units_per_second",
+        "interval",
+        "count",
+        "aws_conn_id",
+        "region_name",
+        "source",
+    )
+    kind: ClassVar[str] = "dynamodb"
+
+    table: str
+    segments: int | str | None = None
+    scan: str | None = None
+    filter_expression: str | None = None
+    projection_expression: str | None = None
+    expression_attribute_names: Mapping[str, str] | None = None
+    expression_attribute_values: Mapping[str, Mapping[str, Any]] | None = None
+    consistent_read: bool | str = False
+    read_units_per_second: float | str | None = None
+    interval: timedelta | float | str | None = None
+    count: int | str | None = None
+    aws_conn_id: str | None = "aws_default"
+    region_name: str | None = None
+    source: str | None = None
+
+    @property
+    def default_source(self) -> str:
+        """See `Reads.default_source`."""
+        return text_value(self.source) or f"dynamodb-{self.table}"
+
+    @property
+    def reads_from(self) -> Mapping[str, Any]:
+        """See `Located.reads_from`."""
+        return {"table": self.table, "region_name": text_value(self.region_name)}
+
+    def connect(self) -> Connected:
+        """See `Reads.connect`."""
+        settings = DynamoDBSettings(
+            table=text_value(self.table) or "",
+            segments=whole_value("segments", self.segments),
+            scan=text_value(self.scan) or "",
+            filter_expression=text_value(self.filter_expression),
+            projection_expression=text_value(self.projection_expression),
+            expression_attribute_names=_mapping("expression_attribute_names", self.expression_attribute_names),
+            expression_attribute_values=_mapping("expression_attribute_values", self.expression_attribute_values),
+            consistent_read=yes_or_no_value("consistent_read", self.consistent_read),
+            read_units_per_second=number_value("read_units_per_second", self.read_units_per_second),
+            interval_seconds=seconds_value("interval", self.interval),
+            count=whole_value("count", self.count),
+            aws=aws_settings(self.aws_conn_id, text_value(self.region_name), service="dynamodb"),
+        )
+        reader = ReaderSettings(kind=self.kind, settings=write_settings(settings))
+        return Connected(reader=reader, supplier=partial(_segments, settings))
+
+
+@dataclass(kw_only=True)
+class DynamoDBExport:
+    """A point-in-time export of a table, for the `reads` of operators.
+
+    Give one of `export_arn`, `location` and `table_arn`. While an export goes on there are no partitions: run the
+    supplier again later.
+
+    :param export_arn: an export that was started elsewhere. (templated)
+    :param location: the folder of a finished export, the one that holds `manifest-summary.json`: an `s3://` URI, or a
+        path that every worker reaches. (templated)
+    :param table_arn: the table of which the supplier starts an export; it needs point-in-time recovery. (templated)
+    :param bucket: where an export that is started goes. (templated)
+    :param prefix: what its objects' keys begin with. (templated)
+    :param bucket_owner: the account of the bucket, where that is another. (templated)
+    :param kms_key_id: the key that encrypts its objects; S3's own by default. (templated)
+    :param export: a name for the export that is started: another name, such as `"{{ ds }}"`, starts another one.
+        (templated)
+    :param files_per_partition: how many of its files a partition holds at most. (templated)
+    :param aws_conn_id: the AWS connection; None for the AWS SDK's default chain. (templated)
+    :param region_name: the AWS region; wins over the connection's. (templated)
+    :param source: the source's name where an operator is given none; by default `dynamodb-export-` and the table, or
+        the export's id. (templated)
+    """
+
+    template_fields: ClassVar[Sequence[str]] = (
+        "export_arn",
+        "location",
+        "table_arn",
+        "bucket",
+        "prefix",
+        "bucket_owner",
+        "kms_key_id",
+        "export",
+        "files_per_partition",
+        "aws_conn_id",
+        "region_name",
+        "source",
+    )
+    kind: ClassVar[str] = "dynamodb_export"
+
+    export_arn: str | None = None
+    location: str | None = None
+    table_arn: str | None = None
+    bucket: str | None = None
+    prefix: str | None = None
+    bucket_owner: str | None = None
+    kms_key_id: str | None = None
+    export: str | None = None
+    files_per_partition: int | str = 8
+    aws_conn_id: str | None = "aws_default"
+    region_name: str | None = None
+    source: str | None = None
+
+    @property
+    def default_source(self) -> str:
+        """See `Reads.default_source`."""
+        if source := text_value(self.source):
+            return source
+        of = text_value(self.table_arn) or text_value(self.location) or text_value(self.export_arn) or ""
+        return f"dynamodb-export-{of.rstrip('/').rpartition('/')[2]}"
+
+    @property
+    def reads_from(self) -> Mapping[str, Any]:
+        """See `Located.reads_from`: the table; another export of it is the same data, later."""
+        return {"table_arn": table} if (table := text_value(self.table_arn)) else {}
+
+    def connect(self) -> Connected:
+        """See `Reads.connect`."""
+        region = text_value(self.region_name)
+        settings = DynamoDBExportSettings(
+            export_arn=text_value(self.export_arn),
+            location=text_value(self.location),
+            table_arn=text_value(self.table_arn),
+            bucket=text_value(self.bucket),
+            prefix=text_value(self.prefix),
+            bucket_owner=text_value(self.bucket_owner),
+            kms_key_id=text_value(self.kms_key_id),
+            export=text_value(self.export) or "",
+            files_per_partition=whole_value("files_per_partition", self.files_per_partition) or 0,
+            aws=aws_settings(self.aws_conn_id, region, service="dynamodb"),
+            s3=aws_settings(self.aws_conn_id, region, service="s3"),
+        )
+        reader = ReaderSettings(kind=self.kind, settings=write_settings(settings))
+        return Connected(reader=reader, supplier=partial(_files, settings))
+
+
+def _segments(settings: DynamoDBSettings, coordinator: SourceCoordinator) -> Supplier:
+    from airflow_provider_coordination.sources.dynamodb.supplier import SegmentSupplier
+
+    return SegmentSupplier(settings, coordinator)
+
+
+def _files(settings: DynamoDBExportSettings, coordinator: SourceCoordinator) -> Supplier:
+    from airflow_provider_coordination.sources.dynamodb.export_supplier import ExportSupplier
+
+    return ExportSupplier(settings, coordinator)
+
+
+def _mapping(field: str, value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(f"field {field!r} must be a mapping; got {value!r}")
+    return {name: dict(held) if isinstance(held, Mapping) else held for name, held in value.items()}

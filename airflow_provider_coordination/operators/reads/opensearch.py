@@ -1,0 +1,101 @@
+"""OpenSearch as a source, as a DAG describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, ClassVar
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.settings import write_settings
+from airflow_provider_coordination.coordination.supplier import Supplier
+from airflow_provider_coordination.hooks.opensearch import opensearch_cluster
+from airflow_provider_coordination.operators.reads.reads import Connected
+from airflow_provider_coordination.operators.templated import names_value, seconds_value, text_value, whole_value
+from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
+from airflow_provider_coordination.sources.readers import ReaderSettings
+
+
+@dataclass(kw_only=True)
+class OpenSearchIndices:
+    """Indices of an OpenSearch cluster, for the `reads` of operators.
+
+    :param indices: a name, or a list of names, of indices, aliases and data streams; `*` stands for any characters.
+        Hidden indices, and those whose names begin with a dot, are left out unless the name here does. (templated)
+    :param exclude: names of indices that are left out, in the same way. (templated)
+    :param slices: how many slices an index is cut into at least; by default one a shard. (templated)
+    :param query: only documents that match, as OpenSearch's query DSL; by default all. (templated)
+    :param page_documents: how many documents are asked for at a time, at most. (templated)
+    :param context: what keeps a view of a slice while it is read: `"point_in_time"` or `"scroll"`; by default what the
+        server has. (templated)
+    :param interval: read each slice again so long after it is delivered; timedelta or seconds. (templated)
+    :param count: how often it is read altogether; without end by default. Only with `interval`. (templated)
+    :param opensearch_conn_id: the connection to the cluster. (templated)
+    :param source: the source's name where an operator is given none; `opensearch-<indices>` by default. (templated)
+    """
+
+    template_fields: ClassVar[Sequence[str]] = (
+        "indices",
+        "exclude",
+        "slices",
+        "query",
+        "page_documents",
+        "context",
+        "interval",
+        "count",
+        "opensearch_conn_id",
+        "source",
+    )
+    kind: ClassVar[str] = "opensearch"
+
+    indices: str | Sequence[str]
+    exclude: str | Sequence[str] = ()
+    slices: int | str | None = None
+    query: Mapping[str, Any] | None = None
+    page_documents: int | str = 1000
+    context: str | None = None
+    interval: timedelta | float | str | None = None
+    count: int | str | None = None
+    opensearch_conn_id: str = "opensearch_default"
+    source: str | None = None
+
+    @property
+    def default_source(self) -> str:
+        """See `Reads.default_source`."""
+        return text_value(self.source) or f"opensearch-{','.join(_names('indices', self.indices))}"
+
+    @property
+    def reads_from(self) -> Mapping[str, Any]:
+        """See `Located.reads_from`."""
+        return {"opensearch_conn_id": self.opensearch_conn_id, "indices": sorted(_names("indices", self.indices))}
+
+    def connect(self) -> Connected:
+        """See `Reads.connect`."""
+        if self.query is not None and not isinstance(self.query, Mapping):
+            raise ConfigurationError(f"field 'query' must be a mapping, in OpenSearch's query DSL; got {self.query!r}")
+        settings = OpenSearchSettings(
+            **opensearch_cluster(self.opensearch_conn_id),
+            indices=_names("indices", self.indices),
+            exclude=_names("exclude", self.exclude) if self.exclude else (),
+            slices=whole_value("slices", self.slices),
+            query=None if self.query is None else dict(self.query),
+            page_documents=whole_value("page_documents", self.page_documents) or 0,
+            context=text_value(self.context),
+            interval_seconds=seconds_value("interval", self.interval),
+            count=whole_value("count", self.count),
+        )
+        reader = ReaderSettings(kind=self.kind, settings=write_settings(settings))
+        return Connected(reader=reader, supplier=partial(_slices, settings))
+
+
+def _slices(settings: OpenSearchSettings, coordinator: SourceCoordinator) -> Supplier:
+    from airflow_provider_coordination.sources.opensearch.supplier import SliceSupplier
+
+    return SliceSupplier(settings, coordinator)
+
+
+def _names(field: str, value: str | Sequence[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else names_value(field, value, instead="a name")

@@ -1,0 +1,1 @@
+"""DynamoDB as a source: the segments of a table's parallel scan, and the files of its point-in-time exports."""

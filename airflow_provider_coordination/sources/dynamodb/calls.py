@@ -1,0 +1,117 @@
+"""Calls to DynamoDB as a source, and their errors in our words.
+
+Throttled calls are repeated by the AWS SDK, with growing pauses; what is still refused then is left to the next round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_coordination.aws import ACCESS_CODES, AwsSettings, aws_client
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.partition import format_instant
+from airflow_provider_coordination.sources.items import SourceUnavailableError
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
+
+THROTTLED = frozenset(
+    {
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "Throttling",
+        "ThrottlingException",
+    }
+)
+NOT_FOUND = frozenset({"ExportNotFoundException", "ResourceNotFoundException", "TableNotFoundException"})
+PASSING = frozenset({"InternalServerError", "ResourceInUseException", "ServiceUnavailable"})
+
+
+class DynamoDBCalls:
+    """Makes calls about one table or export. Threads may share it.
+
+    :param aws: where DynamoDB is and who asks.
+    :param what: what they are about, for errors, such as `table 'orders'`.
+    """
+
+    def __init__(self, aws: AwsSettings, what: str) -> None:
+        self._aws = aws
+        self._what = what
+
+    @cached_property
+    def client(self) -> Any:
+        """The client of boto3."""
+        return aws_client(self._aws, "dynamodb")
+
+    def __call__(self, operation: str, **request: Any) -> Mapping[str, Any]:
+        """Make one call and return its answer.
+
+        :param operation: the client's method.
+        :raises ConfigurationError: if only a person can put it right.
+        :raises SourceUnavailableError: if trying again later may help.
+        """
+        from botocore import exceptions
+        from botocore.parsers import ResponseParserError
+
+        try:
+            answer: Mapping[str, Any] = getattr(self.client, operation)(**request)
+            return answer
+        except exceptions.ClientError as error:
+            raise self._refusal(error) from error
+        except (exceptions.ConnectionError, exceptions.HTTPClientError, ResponseParserError) as error:
+            raise SourceUnavailableError(
+                f"{self._name}: no usable answer: {_sentence(error)}; check endpoint_url, region and the network"
+            ) from error
+        except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError) as error:
+            raise ConfigurationError(
+                f"{self._name}: {_sentence(error)}; give an AWS connection with keys, or credentials where the AWS SDK "
+                "looks for them (environment, shared file, instance role)"
+            ) from error
+        except exceptions.BotoCoreError as error:
+            raise ConfigurationError(f"{self._name}: {_sentence(error)}; check the settings") from error
+
+    @property
+    def _name(self) -> str:
+        at = f" at {self._aws.endpoint_url}" if self._aws.endpoint_url else ""
+        return f"DynamoDB {self._what} in region {self.client.meta.region_name}{at}"
+
+    def _refusal(self, error: ClientError) -> CoordinationError:
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        said = _sentence(error)
+        if error.operation_name.startswith("AssumeRole"):
+            return ConfigurationError(
+                f"{self._name}: the role cannot be assumed: {said}; check role_arn, external_id and its trust"
+            )
+        if code in NOT_FOUND:
+            return ConfigurationError(
+                f"{self._name} does not exist: check its name, the region, the account of the credentials and "
+                "endpoint_url, or create it"
+            )
+        if code in ACCESS_CODES:
+            return ConfigurationError(
+                f"{self._name}: access refused: {said}; allow dynamodb:{error.operation_name}, or check the credentials"
+            )
+        if code in THROTTLED:
+            return SourceUnavailableError(
+                f"{self._name}: throttled after every retry: {said}; lower read_units_per_second, or raise the table's "
+                "capacity"
+            )
+        if code in PASSING or status >= 500:
+            return SourceUnavailableError(f"{self._name}: {said}; it went on failing after every retry")
+        return ConfigurationError(f"{self._name}: {said}; check the settings")
+
+
+def table_identity(table: Mapping[str, Any]) -> str:
+    """Return what tells a table from another that had its name before.
+
+    :param table: as `DescribeTable` has it. DynamoDB Local leaves its id out.
+    """
+    return str(table.get("TableId") or format_instant(table["CreationDateTime"]))
+
+
+def _sentence(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")

@@ -1,0 +1,127 @@
+"""What a point-in-time export wrote: its manifests and its data files, in S3 or copied to another place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.items import ItemGoneError
+from airflow_provider_coordination.sources.s3.errors import object_errors
+from airflow_provider_coordination.sources.s3.listing import file_version
+from airflow_provider_coordination.sources.s3.opening import FileObject, ReadableObject, S3Object
+from airflow_provider_coordination.sources.s3.places import (
+    bucket_and_key,
+    is_s3,
+    object_uri,
+    open_filesystem,
+    s3_client,
+)
+
+SUMMARY = "manifest-summary.json"
+FILES = "manifest-files.json"
+FULL = "FULL_EXPORT"
+FORMAT = "DYNAMODB_JSON"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFile:
+    """A file of an export.
+
+    :param uri: where it is.
+    :param version: the ETag that the manifest gives, without quotes; empty where there is none.
+    :param records: how many items it holds.
+    """
+
+    uri: str
+    version: str
+    records: int
+
+
+class ExportPlace:
+    """Where exports are, and how to get at their files. Threads may share it.
+
+    :param aws: where S3 is and who asks.
+    """
+
+    def __init__(self, aws: AwsSettings) -> None:
+        self._aws = aws
+
+    @cached_property
+    def _client(self) -> Any:
+        return s3_client(self._aws)
+
+    def open(self, uri: str, version: str = "") -> ReadableObject:
+        """Return a file, as it is now.
+
+        :param version: the ETag that it must have; empty for any.
+        :raises ItemGoneError: if it is not there, or another one is.
+        :raises SourceUnavailableError: if trying again may help.
+        :raises ConfigurationError: if a person has to put something right, such as who may read it.
+        """
+        if not is_s3(uri):
+            filesystem, path, _ = open_filesystem(uri)
+            with object_errors(uri, "read", "reading"):
+                info = filesystem.get_file_info(path)
+            if not info.is_file:
+                raise ItemGoneError(f"{uri} does not exist any more")
+            return FileObject(filesystem, path, uri, info.size, file_version(info))
+        bucket, key = bucket_and_key(uri)
+        with object_errors(uri, "read", "s3:GetObject"):
+            head = self._client.head_object(Bucket=bucket, Key=key)
+        if version and head["ETag"].strip('"') != version:
+            raise ItemGoneError(
+                f"{uri} is not the file that the export wrote: its ETag is {head['ETag']}, not {version}"
+            )
+        return S3Object(self._client, uri, head["ContentLength"], head["ETag"])
+
+    def files(self, location: str) -> Iterator[DataFile]:
+        """Yield the data files of a finished export.
+
+        :param location: its folder.
+        :raises ConfigurationError: if there is no finished export there, or it is of a kind that is not read.
+        :raises SourceUnavailableError: if trying again may help.
+        """
+        folder = location.rstrip("/")
+        summary = self._summary(folder)
+        for line in self._text(f"{folder}/{FILES}").splitlines():
+            if line.strip():
+                entry = json.loads(line)
+                yield DataFile(
+                    uri=_place_of(folder, summary, entry["dataFileS3Key"]),
+                    version=str(entry.get("etag") or "").strip('"') if is_s3(folder) else "",
+                    records=int(entry.get("itemCount", 0)),
+                )
+
+    def _summary(self, folder: str) -> Mapping[str, Any]:
+        summary: Mapping[str, Any] = json.loads(self._text(f"{folder}/{SUMMARY}"))
+        for name, wanted in (("outputFormat", FORMAT), ("exportType", FULL)):
+            if summary.get(name, wanted) != wanted:
+                raise ConfigurationError(
+                    f"export {folder}: its {name} is {summary[name]!r}, and only {wanted!r} is read; export anew"
+                )
+        return summary
+
+    def _text(self, uri: str) -> str:
+        try:
+            source = self.open(uri)
+            content = source.file().read()
+        except ItemGoneError:
+            raise ConfigurationError(
+                f"{uri} does not exist: the export is not finished, or 'location' is not the folder that holds "
+                f"{SUMMARY}, such as s3://bucket/prefix/AWSDynamoDB/<export id>"
+            ) from None
+        return bytes(content).decode()
+
+
+def _place_of(folder: str, summary: Mapping[str, Any], key: str) -> str:
+    """Return where a data file is: where the manifest says, unless the export was copied."""
+    copied = f"{folder}/data/{key.rpartition('/')[2]}"
+    if not is_s3(folder):
+        return copied
+    written = object_uri(summary["s3Bucket"], key)
+    return written if written.startswith(f"{object_uri(*bucket_and_key(folder))}/") else copied

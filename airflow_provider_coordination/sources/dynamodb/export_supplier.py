@@ -1,0 +1,122 @@
+"""Finding the files of a point-in-time export, which is started if none is given."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.sources.dynamodb.calls import DynamoDBCalls
+from airflow_provider_coordination.sources.dynamodb.export_files import FORMAT, DataFile, ExportPlace
+from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings
+from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.sources.s3.places import object_uri
+
+log = logging.getLogger(__name__)
+
+KIND = "dynamodb_export"
+PAGE_PARTITIONS = 100
+REMEMBERED_EXPORTS = 100
+"""How many of the exports that were started a source remembers: the latest."""
+
+
+class ExportFailedError(SourceError):
+    """DynamoDB could not finish an export."""
+
+
+class ExportSupplier:
+    """Makes partitions of the files of an export; a `Supplier`.
+
+    An export takes minutes to hours. While it goes on there are no partitions: run the supplier again. One that is
+    started is remembered in the source's state, and started again by nobody.
+
+    :param settings: what is read.
+    :param coordinator: of the source.
+    """
+
+    def __init__(self, settings: DynamoDBExportSettings, coordinator: SourceCoordinator) -> None:
+        self._settings = settings
+        self._source = coordinator.source_identifier
+        self.calls = DynamoDBCalls(settings.aws, f"export {settings.export_arn or settings.table_arn!r}")
+
+    def __call__(self, state: Mapping[str, Any]) -> Iterator[Page]:
+        """Yield the files, several to a partition.
+
+        :raises ConfigurationError: if there is no such export or table, or only a person can put right what is wrong.
+        :raises ExportFailedError: if DynamoDB could not finish the export.
+        :raises SourceUnavailableError: if a service does not answer.
+        """
+        location = self._settings.location
+        if location is None:
+            started: dict[str, str] = state.get("exports", {})
+            arn = self._settings.export_arn or started.get(self._name)
+            if arn is None:
+                arn = self._start()
+                kept = dict(list(started.items())[-REMEMBERED_EXPORTS + 1 :])
+                yield Page({}, state={**state, "exports": {**kept, self._name: arn}})
+            location = self._finished(arn)
+        if location is None:
+            return
+        page: dict[str, dict[str, Any]] = {}
+        for number, files in enumerate(self._packed(location)):
+            page[f"{location.rstrip('/').rpartition('/')[2]}/{number}"] = _progress(files)
+            if len(page) == PAGE_PARTITIONS:
+                yield Page(page)
+                page = {}
+        yield Page(page)
+
+    @property
+    def _name(self) -> str:
+        """The name by which the state knows an export that is started here."""
+        return f"{self._settings.table_arn}/{self._settings.export}".rstrip("/")
+
+    def _start(self) -> str:
+        """Start the export; sent twice within eight hours, DynamoDB starts one."""
+        settings = self._settings
+        token = hashlib.sha256(f"{self._source}\n{self._name}".encode()).hexdigest()[:36]
+        request = {
+            "TableArn": settings.table_arn,
+            "S3Bucket": settings.bucket,
+            "S3Prefix": settings.prefix,
+            "S3BucketOwner": settings.bucket_owner,
+            "S3SseAlgorithm": "KMS" if settings.kms_key_id else None,
+            "S3SseKmsKeyId": settings.kms_key_id,
+            "ExportFormat": FORMAT,
+            "ClientToken": token,
+        }
+        answer = self.calls("export_table_to_point_in_time", **{k: v for k, v in request.items() if v is not None})
+        arn = str(answer["ExportDescription"]["ExportArn"])
+        log.info("export started: %s", arn)
+        return arn
+
+    def _finished(self, arn: str) -> str | None:
+        """Return the folder of an export; None if it is not finished."""
+        export = self.calls("describe_export", ExportArn=arn)["ExportDescription"]
+        status = export["ExportStatus"]
+        if status == "IN_PROGRESS":
+            log.info("export %s is not finished yet: run again later", arn)
+            return None
+        if status != "COMPLETED":
+            why = " ".join(filter(None, (export.get("FailureCode"), export.get("FailureMessage"))))
+            raise ExportFailedError(
+                f"export {arn} is {status}: {why or 'it does not say why'}; put that right, and start another "
+                "one under another name of 'export'"
+            )
+        key = "/".join(filter(None, (export.get("S3Prefix"), "AWSDynamoDB", arn.rpartition("/")[2])))
+        return object_uri(export["S3Bucket"], key)
+
+    def _packed(self, location: str) -> Iterator[list[DataFile]]:
+        """Yield the files that hold items, some at a time."""
+        files = [file for file in ExportPlace(self._settings.s3).files(location) if file.records]
+        log.info("export %s: %d files hold %d items", location, len(files), sum(file.records for file in files))
+        for start in range(0, len(files), self._settings.files_per_partition):
+            yield files[start : start + self._settings.files_per_partition]
+
+
+def _progress(files: list[DataFile]) -> dict[str, Any]:
+    items = tuple({"uri": file.uri, "version": file.version, "size": file.records} for file in files)
+    return PartitionProgress(kind=KIND, items=items).to_mapping()

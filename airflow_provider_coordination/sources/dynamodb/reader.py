@@ -1,0 +1,133 @@
+"""Reading a segment of a table's parallel scan, from any key on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from airflow_provider_coordination.coordination.settings import read_settings
+from airflow_provider_coordination.sources.dynamodb.calls import DynamoDBCalls, table_identity
+from airflow_provider_coordination.sources.dynamodb.documents import key_at, plain_json, position_of, typed_values
+from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBSettings
+from airflow_provider_coordination.sources.items import Item, ItemGoneError, ReadPage
+
+RECORD_SCHEMA = pa.schema([pa.field("key", pa.string()), pa.field("data", pa.string())])
+"""`key` holds the item's key, `data` the whole item, both as plain JSON."""
+FIRST_PAGE_ITEMS = 100
+"""How many items the first page has, where reading is slowed down: what they cost is not known yet."""
+
+
+class SegmentReader:
+    """Reads segments, page by page; an `ItemReader`.
+
+    A position is the key of the last item that was read, as DynamoDB's JSON: DynamoDB goes on after it, whether it is
+    still there or not. A scan is no snapshot: an item that is written while it goes on is read as it was or as it
+    became, and one that is there all the time is read once.
+
+    :param settings: what is read.
+    :param sleep: waits so many seconds.
+    """
+
+    def __init__(self, settings: DynamoDBSettings, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._settings = settings
+        self._sleep = sleep
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, Any]) -> SegmentReader:
+        """Make it from its settings.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        return cls(read_settings(DynamoDBSettings, "DynamoDB settings", settings))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel without the client, which cannot."""
+        return SegmentReader, (self._settings, self._sleep)
+
+    @cached_property
+    def calls(self) -> DynamoDBCalls:
+        """What makes the calls."""
+        return DynamoDBCalls(self._settings.aws, f"table {self._settings.table!r}")
+
+    def origin(self, item: Item) -> str:
+        """See `ItemReader.origin`: `<table>/<segment> of <segments>`."""
+        return f"{self._settings.table}/{item['segment']} of {item['total']}"
+
+    def read(self, item: Item, position: str) -> Iterator[ReadPage]:
+        """See `ItemReader.read`.
+
+        :raises ItemGoneError: if another table has this name now.
+        :raises ConfigurationError: if there is no such table, it must not be read, or an expression is wrong.
+        """
+        self._check_table(item)
+        request = self._request(item)
+        if position:
+            request["ExclusiveStartKey"] = key_at(position)
+        limit = self._settings.read_units_per_second
+        pace = None if limit is None else Pace(limit / item["total"])
+        while True:
+            if pace is not None:
+                request["Limit"] = pace.items
+            answer = self.calls("scan", **request)
+            last = answer.get("LastEvaluatedKey")
+            yield ReadPage(_records(answer["Items"], item["keys"]), position_of(last) if last else "")
+            if not last:
+                return
+            request["ExclusiveStartKey"] = last
+            if pace is not None:
+                self._sleep(pace.after(answer))
+
+    def _check_table(self, item: Item) -> None:
+        """Check that the table is the one that was cut into segments."""
+        table = self.calls("describe_table", TableName=self._settings.table)["Table"]
+        if table_identity(table) != item["table_id"]:
+            raise ItemGoneError(
+                f"the table {self._settings.table!r} that was cut into {item['total']} segments was deleted, and "
+                "another one has its name: let the supplier cut that one"
+            )
+
+    def _request(self, item: Item) -> dict[str, Any]:
+        settings = self._settings
+        request = {
+            "TableName": settings.table,
+            "Segment": item["segment"],
+            "TotalSegments": item["total"],
+            "ConsistentRead": settings.consistent_read,
+            "ReturnConsumedCapacity": "TOTAL",
+            "FilterExpression": settings.filter_expression,
+            "ProjectionExpression": settings.projection_expression,
+            "ExpressionAttributeNames": settings.expression_attribute_names,
+            "ExpressionAttributeValues": typed_values(settings.expression_attribute_values),
+        }
+        return {name: value for name, value in request.items() if value not in (None, {})}
+
+
+class Pace:
+    """Slows reading down to so many read units a second, in pages of about a second.
+
+    :param units_per_second: how many.
+    """
+
+    def __init__(self, units_per_second: float) -> None:
+        self._units_per_second = units_per_second
+        self.items = FIRST_PAGE_ITEMS
+        """How many items the next page has at most."""
+
+    def after(self, answer: Mapping[str, Any]) -> float:
+        """Return how many seconds to wait after a page."""
+        units = float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
+        if units > 0:
+            self.items = max(1, int(answer["ScannedCount"] * self._units_per_second / units))
+        return units / self._units_per_second
+
+
+def _records(items: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> pa.Table:
+    columns = [
+        [plain_json({name: item[name] for name in keys if name in item}) for item in items],
+        [plain_json(item) for item in items],
+    ]
+    return pa.table([pa.array(column, pa.string()) for column in columns], schema=RECORD_SCHEMA)

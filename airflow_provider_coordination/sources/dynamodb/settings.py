@@ -1,0 +1,140 @@
+"""What is read of DynamoDB: settings that travel to the Spark job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+
+MAX_SEGMENTS = 1_000_000
+"""How many segments DynamoDB allows a parallel scan."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamoDBSettings:
+    """A table, read by a parallel scan.
+
+    :param table: its name.
+    :param segments: into how many segments the scan is cut; None lets the supplier decide by the table's size.
+    :param scan: a name for this reading of the table: under another name all of it is read anew.
+    :param filter_expression: only items for which this holds; DynamoDB reads, and bills, the others too.
+    :param projection_expression: only these attributes of each item.
+    :param expression_attribute_names: what the names in the expressions that begin with `#` stand for.
+    :param expression_attribute_values: what the names that begin with `:` stand for, as DynamoDB's JSON, such as
+        `{":min": {"N": "10"}}`; binary values as base64.
+    :param consistent_read: read consistently, at twice the price.
+    :param read_units_per_second: most capacity that reading the whole table takes; each segment gets its share of it.
+        None for no limit.
+    :param interval_seconds: read each segment again so long after it is delivered; None for never.
+    :param count: how often it is read altogether; None for no end. Only with `interval_seconds`.
+    :param aws: where DynamoDB is and who asks.
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+
+    table: str
+    segments: int | None = None
+    scan: str = ""
+    filter_expression: str | None = None
+    projection_expression: str | None = None
+    expression_attribute_names: dict[str, Any] = field(default_factory=dict)
+    expression_attribute_values: dict[str, Any] = field(default_factory=dict)
+    consistent_read: bool = False
+    read_units_per_second: float | None = None
+    interval_seconds: float | None = None
+    count: int | None = None
+    aws: AwsSettings = field(default_factory=AwsSettings)
+
+    def __post_init__(self) -> None:
+        if not self.table:
+            raise _invalid("table", self.table, "must be the name of a table")
+        if self.segments is not None and not 1 <= self.segments <= MAX_SEGMENTS:
+            raise _invalid("segments", self.segments, f"must be from 1 to {MAX_SEGMENTS}")
+        if self.read_units_per_second is not None and self.read_units_per_second <= 0:
+            raise _invalid("read_units_per_second", self.read_units_per_second, "must be positive")
+        for name, value in self.expression_attribute_values.items():
+            if not isinstance(value, dict) or len(value) != 1:
+                raise _invalid(
+                    "expression_attribute_values", {name: value}, """must hold typed values such as {"N": "10"}"""
+                )
+        check_rereading("DynamoDB settings", self.interval_seconds, self.count)
+
+    @property
+    def reads_left(self) -> int | None:
+        """How often each segment is read after the first time; None for no end."""
+        return None if self.count is None else self.count - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamoDBExportSettings:
+    """A point-in-time export of a table, as `ExportTableToPointInTime` writes it to S3 in DynamoDB's JSON.
+
+    Give one of `export_arn`, `location` and `table_arn`.
+
+    :param export_arn: an export that was started elsewhere.
+    :param location: the folder of a finished export, the one that holds `manifest-summary.json`: an `s3://` URI, or
+        a path that every worker reaches.
+    :param table_arn: the table of which the supplier starts an export; it needs point-in-time recovery.
+    :param bucket: where an export that is started goes.
+    :param prefix: what its objects' keys begin with.
+    :param bucket_owner: the account of the bucket, where that is another.
+    :param kms_key_id: the key that encrypts its objects; None for S3's own.
+    :param export: a name for the export that is started: another name starts another one.
+    :param files_per_partition: how many of its files a partition holds at most.
+    :param aws: where DynamoDB is and who asks.
+    :param s3: where S3 is and who asks.
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+
+    export_arn: str | None = None
+    location: str | None = None
+    table_arn: str | None = None
+    bucket: str | None = None
+    prefix: str | None = None
+    bucket_owner: str | None = None
+    kms_key_id: str | None = None
+    export: str = ""
+    files_per_partition: int = 8
+    aws: AwsSettings = field(default_factory=AwsSettings)
+    s3: AwsSettings = field(default_factory=AwsSettings)
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("export_arn", "location", "table_arn") if getattr(self, name)]
+        if len(given) != 1:
+            raise ConfigurationError(
+                "DynamoDB export settings: give one of 'export_arn', 'location' and 'table_arn'; got "
+                f"{' and '.join(map(repr, given)) or 'none'}"
+            )
+        for name in ("export_arn", "table_arn"):
+            value = getattr(self, name)
+            if value and not value.startswith("arn:"):
+                raise _invalid_export(
+                    name, value, "must be an ARN, as arn:aws:dynamodb:eu-west-1:123456789012:table/orders"
+                )
+        if self.table_arn and not self.bucket:
+            raise _invalid_export("bucket", self.bucket, "must be given together with 'table_arn'")
+        if self.files_per_partition < 1:
+            raise _invalid_export("files_per_partition", self.files_per_partition, "must be at least 1")
+
+
+def check_rereading(what: str, interval_seconds: float | None, count: int | None) -> None:
+    """Check how often something is read again.
+
+    :param what: what the settings are of, for the error.
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    if interval_seconds is not None and interval_seconds <= 0:
+        raise ConfigurationError(f"{what}: field 'interval' must be positive; got {interval_seconds!r} seconds")
+    if count is not None and count < 1:
+        raise ConfigurationError(f"{what}: field 'count' must be at least 1; got {count!r}")
+    if count is not None and count > 1 and interval_seconds is None:
+        raise ConfigurationError(f"{what}: field 'count' needs 'interval', after which it is read again; got {count!r}")
+
+
+def _invalid(name: str, value: object, remedy: str) -> ConfigurationError:
+    return ConfigurationError(f"DynamoDB settings: field {name!r} {remedy}; got {value!r}")
+
+
+def _invalid_export(name: str, value: object, remedy: str) -> ConfigurationError:
+    return ConfigurationError(f"DynamoDB export settings: field {name!r} {remedy}; got {value!r}")

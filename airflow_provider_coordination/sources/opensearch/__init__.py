@@ -1,0 +1,1 @@
+"""OpenSearch as a source: indices by pattern, each read by slices."""

@@ -1,0 +1,235 @@
+"""Requests to OpenSearch, and its refusals in our words.
+
+urllib3 is what boto3 brings along, and a handful of endpoints needs no client library. A request that is answered with
+a plea for patience, or not at all, is repeated with growing pauses, at another node if there are several.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from itertools import count
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from airflow_provider_coordination.aws import aws_session
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.sources.items import ItemGoneError, ItemUnreadableError, SourceUnavailableError
+from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_SECONDS = 5.0
+READ_TIMEOUT_SECONDS = 60.0
+CONNECTIONS_PER_NODE = 20
+MAX_ATTEMPTS = 5
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 8.0
+REASON_CHARACTERS = 500
+PATIENCE = frozenset({408, 429, 502, 503, 504})
+"""What is answered where trying again may help."""
+
+
+class ViewLostError(SourceUnavailableError):
+    """The view of an index that was read is not there any more: it expired, or its node went away."""
+
+
+class OpenSearchClient:
+    """Sends requests to a cluster. Threads may share it.
+
+    :param settings: where the cluster is and who asks.
+    :param sleep: waits so many seconds.
+    """
+
+    def __init__(self, settings: OpenSearchSettings, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._settings = settings
+        self._sleep = sleep
+        self._nodes = [host.rstrip("/") for host in settings.hosts]
+        self._turns = count(random.randrange(len(self._nodes)))
+
+    def json(self, method: str, path: str, *, about: str, **request: Any) -> Any:
+        """Send a request and return its answer; see `send`."""
+        body = self.send(method, path, about=about, **request)
+        try:
+            return json.loads(body)
+        except ValueError:
+            raise SourceUnavailableError(
+                f"{about}: the answer is not JSON; is {self._nodes[0]} OpenSearch, or something before it?"
+            ) from None
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        about: str,
+        parameters: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        repeat: bool = True,
+    ) -> bytes:
+        """Send a request and return its answer as it is.
+
+        :param path: begins with `/`, percent-encoded.
+        :param about: what it is about, for errors, such as `index 'logs'`.
+        :param parameters: of the query.
+        :param body: becomes JSON.
+        :param repeat: whether it does no harm to send it twice.
+        :raises ItemGoneError: if the index is not there.
+        :raises ItemUnreadableError: if the index is closed, or blocked.
+        :raises ViewLostError: if the view that it names is not there.
+        :raises SourceUnavailableError: if trying again later may help.
+        :raises ConfigurationError: if only a person can put it right.
+        """
+        from urllib3.exceptions import HTTPError, LocationValueError, SSLError
+
+        target = path + (f"?{urlencode(parameters)}" if parameters else "")
+        content = None if body is None else json.dumps(body).encode()
+        pauses = self._pauses() if repeat else iter(())
+        while True:
+            node = self._nodes[next(self._turns) % len(self._nodes)]
+            try:
+                answer = self._pool.request(
+                    method, node + target, body=content, headers=self._headers(method, node + target, content)
+                )
+                if answer.status < 300:
+                    return bytes(answer.data)
+                said = _refusal(answer.status, bytes(answer.data), f"OpenSearch at {node}: {about}")
+                if answer.status not in PATIENCE:
+                    raise said
+            except (LocationValueError, UnicodeError, OSError) as error:  # a file of certificates that is not there
+                raise ConfigurationError(f"OpenSearch at {node}: {about}: {error}; check the settings") from error
+            except HTTPError as error:
+                if isinstance(getattr(error, "reason", error), SSLError):
+                    raise ConfigurationError(
+                        f"OpenSearch at {node}: {about}: its certificate is refused: {_sentence(error)}; give "
+                        "'ca_certificates', or check the host's name"
+                    ) from error
+                said = SourceUnavailableError(
+                    f"OpenSearch at {node}: {about}: no answer: {_sentence(error)}; check hosts and the network"
+                )
+            pause = next(pauses, None)
+            if pause is None:
+                raise said
+            log.debug("%s; trying again in %.2f s", said, pause)
+            self._sleep(pause)
+
+    def _pauses(self) -> Iterator[float]:
+        longest = FIRST_PAUSE_SECONDS
+        for _ in range(MAX_ATTEMPTS - 1):
+            yield random.uniform(longest / 2, longest)
+            longest = min(2 * longest, LONGEST_PAUSE_SECONDS)
+
+    @cached_property
+    def _pool(self) -> Any:
+        import urllib3
+
+        settings = self._settings
+        return urllib3.PoolManager(
+            maxsize=CONNECTIONS_PER_NODE,
+            cert_reqs="CERT_REQUIRED" if settings.verify_certificates else "CERT_NONE",
+            ca_certs=settings.ca_certificates,
+            retries=False,
+            timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_SECONDS, read=READ_TIMEOUT_SECONDS),
+        )
+
+    def _headers(self, method: str, url: str, content: bytes | None) -> dict[str, str]:
+        headers = {"Accept-Encoding": "gzip"}
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        if self._settings.user:
+            token = b64encode(f"{self._settings.user}:{self._settings.password}".encode()).decode()
+            headers["Authorization"] = f"Basic {token}"
+        return headers if self._settings.aws is None else self._signed(method, url, content, headers)
+
+    def _signed(self, method: str, url: str, content: bytes | None, headers: dict[str, str]) -> dict[str, str]:
+        from botocore.auth import SigV4Auth
+        from botocore.awsrequest import AWSRequest
+        from botocore.exceptions import BotoCoreError
+
+        request = AWSRequest(method=method, url=url, data=content or b"", headers={"Host": urlsplit(url).netloc})
+        try:
+            credentials = self._session.get_credentials()
+            if credentials is None:
+                raise ConfigurationError(
+                    "OpenSearch settings: field 'aws' gives no credentials, and the AWS SDK finds none: give an AWS "
+                    "connection with keys, or credentials where the AWS SDK looks for them"
+                )
+            SigV4Auth(credentials, "es", self._session.region_name).add_auth(request)
+        except BotoCoreError as error:
+            raise ConfigurationError(f"OpenSearch settings: field 'aws': {_sentence(error)}") from error
+        return {**headers, **dict(request.headers.items())}
+
+    @cached_property
+    def _session(self) -> Any:
+        assert self._settings.aws is not None
+        session = aws_session(self._settings.aws)
+        if not session.region_name:
+            raise ConfigurationError("OpenSearch settings: field 'aws' needs a region, to sign requests for")
+        return session
+
+
+def index_path(name: str) -> str:
+    """Return the path of an index, or of a pattern."""
+    return "/" + quote(name, safe="")
+
+
+def _refusal(status: int, body: bytes, about: str) -> CoordinationError:
+    try:
+        error = json.loads(body).get("error")
+    except (AttributeError, ValueError):
+        error = body.decode(errors="replace")
+    kinds, reason = set(_kinds(error)), _reason(error)
+    if "index_not_found_exception" in kinds:
+        return ItemGoneError(f"{about}: it is not there any more")
+    if "index_closed_exception" in kinds:
+        return ItemUnreadableError(f"{about}: it is closed: open it, or exclude it and remove its partitions")
+    if kinds & {"search_context_missing_exception", "search_context_exception"}:
+        return ViewLostError(f"{about}: the view that was read is not there any more: {reason}")
+    if "cluster_block_exception" in kinds and status not in PATIENCE:
+        return ItemUnreadableError(f"{about}: it is blocked: {reason}")
+    if status in (401, 403):
+        return ConfigurationError(
+            f"{about}: access refused ({status}): {reason}; check user and password, or the AWS identity, and what the "
+            "cluster allows it"
+        )
+    if status in PATIENCE or status >= 500:
+        patience = (
+            "too many requests; read fewer slices at a time" if status == 429 else "the cluster cannot answer now"
+        )
+        return SourceUnavailableError(f"{about}: {patience} ({status}): {reason}")
+    return ConfigurationError(f"{about}: refused ({status}): {reason}; check the settings")
+
+
+def _kinds(error: Any) -> Iterator[str]:
+    """Yield the types of an error and of its causes."""
+    if isinstance(error, Mapping):
+        if isinstance(error.get("type"), str):
+            yield error["type"]
+        for name in ("root_cause", "failed_shards", "caused_by", "reason"):
+            yield from _kinds(error.get(name))
+    elif isinstance(error, list):
+        for each in error:
+            yield from _kinds(each)
+
+
+def _reason(error: Any) -> str:
+    """Return the innermost sentence, which says most."""
+    cause: Any = error
+    while isinstance(cause, Mapping):
+        roots = cause.get("root_cause")
+        if isinstance(roots, list) and roots and isinstance(roots[0], Mapping):
+            cause = {key: value for key, value in roots[0].items() if key != "root_cause"}
+        elif isinstance(cause.get("caused_by"), Mapping):
+            cause = cause["caused_by"]
+        else:
+            cause = cause.get("reason") or cause.get("type") or ""
+    return " ".join(str(cause or "").split())[:REASON_CHARACTERS] or "it does not say why"
+
+
+def _sentence(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")

@@ -1,0 +1,131 @@
+"""Reading a slice of an index, from any sequence number on."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from airflow_provider_coordination.coordination.settings import read_settings
+from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, ReadPage
+from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient, ViewLostError
+from airflow_provider_coordination.sources.opensearch.indices import indices_named
+from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
+from airflow_provider_coordination.sources.opensearch.views import Document, Views, about
+
+log = logging.getLogger(__name__)
+
+RECORD_SCHEMA = pa.schema(
+    [
+        pa.field("index", pa.string()),
+        pa.field("id", pa.string()),
+        pa.field("seq_no", pa.int64()),
+        pa.field("data", pa.string()),
+    ]
+)
+"""`data` holds the document's `_source`, JSON as the server has it."""
+EVERYTHING = -1
+"""The sequence number before the first."""
+
+
+class SliceReader:
+    """Reads slices; an `ItemReader`.
+
+    A position is the sequence number of the last document that was read. Each call reads a view of its own, kept by the
+    server as a point in time or a scroll: all that a slice held when the call began. One that expires, or goes down
+    with its node, is replaced by another, behind the last page. So a document that is there all the time is read once;
+    one that is written while its slice is read in several views may be read as it was and as it became.
+
+    :param settings: what is read.
+    :param sleep: waits so many seconds.
+    """
+
+    def __init__(self, settings: OpenSearchSettings, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._settings = settings
+        self._sleep = sleep
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, Any]) -> SliceReader:
+        """Make it from its settings.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        return cls(read_settings(OpenSearchSettings, "OpenSearch settings", settings))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel without the client, which cannot."""
+        return SliceReader, (self._settings, self._sleep)
+
+    @cached_property
+    def client(self) -> OpenSearchClient:
+        """What sends the requests."""
+        return OpenSearchClient(self._settings, self._sleep)
+
+    @cached_property
+    def _views(self) -> Views:
+        return Views(self.client, self._settings)
+
+    def origin(self, item: Item) -> str:
+        """See `ItemReader.origin`: `<index>/<slice> of <slices>`."""
+        return f"{item['index']}/{item['slice']} of {item['slices']}"
+
+    def read(self, item: Item, position: str) -> Iterator[ReadPage]:
+        """See `ItemReader.read`.
+
+        :raises ItemGoneError: if the index was deleted, or another one has its name.
+        :raises ItemUnreadableError: if it is closed.
+        :raises ConfigurationError: if the cluster refuses us, or the query.
+        """
+        after, lost = _sequence_number(position), False
+        while True:
+            self._check_index(item)
+            try:
+                with self._views.of(item, after) as view:
+                    for page in view.pages():
+                        if page:
+                            after, lost = page[-1].seq_no, False
+                            yield ReadPage(_records(item, page), str(after))
+                return
+            except ViewLostError as error:
+                if lost:  # twice without a page between: keeping views does not work here
+                    raise
+                lost = True
+                log.info("%s; another one is opened after sequence number %d", error, after)
+
+    def _check_index(self, item: Item) -> None:
+        """Check that the index is the one that was cut into slices, and open."""
+        found = [index for index in indices_named(self.client, item["index"]) if index.uuid == item["uuid"]]
+        if not found:
+            raise ItemGoneError(f"{about(item)}: the index was deleted")
+        if not found[0].is_open:
+            raise ItemUnreadableError(
+                f"{about(item)}: the index is closed: open it, or exclude it and remove its partitions"
+            )
+
+
+def _sequence_number(position: str) -> int:
+    if not position:
+        return EVERYTHING
+    try:
+        return int(position)
+    except ValueError:
+        raise ItemUnreadableError(
+            f"position {position!r} is not a sequence number; reset the partition to read it from its beginning"
+        ) from None
+
+
+def _records(item: Item, page: list[Document]) -> pa.Table:
+    columns = [
+        [item["index"]] * len(page),
+        [document.id for document in page],
+        [document.seq_no for document in page],
+        [document.source for document in page],
+    ]
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, RECORD_SCHEMA, strict=True)],
+        schema=RECORD_SCHEMA,
+    )

@@ -1,0 +1,107 @@
+"""What is read of OpenSearch: settings that travel to the Spark job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+
+POINT_IN_TIME = "point_in_time"
+SCROLL = "scroll"
+CONTEXTS = (POINT_IN_TIME, SCROLL)
+MAX_SLICES = 1024
+"""How many slices an index has at most, where its settings say nothing else."""
+MAX_PAGE_DOCUMENTS = 10_000
+"""How many documents a search returns at most, where the index's settings say nothing else."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenSearchSettings:
+    """Some indices of an OpenSearch cluster.
+
+    :param hosts: where the cluster's nodes are, as URLs such as `https://search.example.com:9200`; one after the other
+        is asked.
+    :param user: with `password`, who asks.
+    :param password: never shown.
+    :param aws: sign the requests with this identity instead, for a domain of Amazon OpenSearch Service.
+    :param verify_certificates: whether the nodes' certificates have to be valid.
+    :param ca_certificates: a file, on every worker, with the certificates to trust; None for the usual ones.
+    :param indices: names of indices, aliases and data streams; `*` stands for any characters.
+    :param exclude: names of indices that are left out, in the same way.
+    :param slices: how many slices an index is cut into at least; None for one a shard.
+    :param query: only documents that match, as OpenSearch's query DSL; None for all.
+    :param page_documents: how many documents are asked for at a time, at most.
+    :param context: what keeps a view of a slice while it is read: `"point_in_time"` or `"scroll"`; None for what the
+        server has.
+    :param interval_seconds: read each slice again so long after it is delivered; None for never.
+    :param count: how often it is read altogether; None for no end. Only with `interval_seconds`.
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+
+    hosts: tuple[str, ...]
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    aws: AwsSettings | None = None
+    verify_certificates: bool = True
+    ca_certificates: str | None = None
+    indices: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    slices: int | None = None
+    query: dict[str, Any] | None = None
+    page_documents: int = 1000
+    context: str | None = None
+    interval_seconds: float | None = None
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.hosts:
+            raise _invalid("hosts", list(self.hosts), "must name a node, such as 'https://search.example.com:9200'")
+        for host in self.hosts:
+            _check_host(host)
+        if bool(self.user) != bool(self.password):
+            raise ConfigurationError("OpenSearch settings: fields 'user' and 'password' must be given together")
+        if self.user and self.aws is not None:
+            raise ConfigurationError("OpenSearch settings: give either 'user' with 'password', or 'aws'; got both")
+        if not self.indices or not all(self.indices):
+            raise _invalid("indices", list(self.indices), "must name indices, such as 'logs-*'")
+        for name in (*self.indices, *self.exclude):
+            if "," in name or name.startswith("-"):
+                raise _invalid("indices", name, "must be one name or pattern each; give 'exclude' for what is left out")
+        if self.slices is not None and not 1 <= self.slices <= MAX_SLICES:
+            raise _invalid("slices", self.slices, f"must be from 1 to {MAX_SLICES}")
+        if not 1 <= self.page_documents <= MAX_PAGE_DOCUMENTS:
+            raise _invalid("page_documents", self.page_documents, f"must be from 1 to {MAX_PAGE_DOCUMENTS}")
+        if self.context is not None and self.context not in CONTEXTS:
+            raise _invalid("context", self.context, f"must be {' or '.join(map(repr, CONTEXTS))}")
+        self._check_rereading()
+
+    @property
+    def reads_left(self) -> int | None:
+        """How often each slice is read after the first time; None for no end."""
+        return None if self.count is None else self.count - 1
+
+    def _check_rereading(self) -> None:
+        if self.interval_seconds is not None and self.interval_seconds <= 0:
+            raise _invalid("interval", self.interval_seconds, "must be positive seconds")
+        if self.count is not None and self.count < 1:
+            raise _invalid("count", self.count, "must be at least 1")
+        if self.count is not None and self.count > 1 and self.interval_seconds is None:
+            raise _invalid("count", self.count, "needs 'interval', after which it is read again")
+
+
+def _check_host(host: str) -> None:
+    parts = urlsplit(host)
+    if parts.username or parts.password:
+        raise ConfigurationError(
+            f"OpenSearch settings: field 'hosts' must not hold a password; give 'user' and 'password' beside "
+            f"{parts.scheme}://{parts.hostname}"
+        )
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise _invalid("hosts", host, "must hold URLs that begin with http:// or https://")
+
+
+def _invalid(name: str, value: object, remedy: str) -> ConfigurationError:
+    return ConfigurationError(f"OpenSearch settings: field {name!r} {remedy}; got {value!r}")

@@ -1,0 +1,80 @@
+"""Cutting indices into slices."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient
+from airflow_provider_coordination.sources.opensearch.indices import Index, indices_of
+from airflow_provider_coordination.sources.opensearch.settings import MAX_SLICES, OpenSearchSettings
+from airflow_provider_coordination.sources.progress import PartitionProgress
+
+log = logging.getLogger(__name__)
+
+KIND = "opensearch"
+
+
+class SliceSupplier:
+    """Makes a partition of each slice of each index; a `Supplier`.
+
+    Each run finds the indices that are new. One that is known keeps the slices that it began with, for only together
+    they are the index, whatever `slices` says now. An index that was deleted and created anew is another index.
+
+    :param settings: what is read.
+    :param coordinator: of the source.
+    """
+
+    def __init__(self, settings: OpenSearchSettings, coordinator: SourceCoordinator) -> None:
+        self._settings = settings
+        self._coordinator = coordinator
+        self._client = OpenSearchClient(settings)
+
+    def __call__(self, state: Mapping[str, Any]) -> Iterator[Page]:
+        """Yield the slices, an index at a time.
+
+        :raises ConfigurationError: if the cluster does not let us ask.
+        :raises SourceUnavailableError: if it does not answer.
+        """
+        found = 0
+        for index in indices_of(self._client, self._settings):
+            if not index.is_open:
+                log.warning("index %s is closed, and left out until it is open", index.name)
+                continue
+            found += 1
+            slices = self._slices(index)
+            yield Page({_key(index, number): self._progress(index, number, slices) for number in range(slices)})
+        if not found:
+            log.warning("no index is named %s", ", ".join(map(repr, self._settings.indices)))
+
+    def _slices(self, index: Index) -> int:
+        """Return into how many slices an index is cut: as it began, or a multiple of its shards, so that each slice
+        lies in one."""
+        first = self._coordinator.get(_key(index, 0))
+        if first is not None:
+            return int(PartitionProgress.from_mapping(first.progress).items[0]["slices"])
+        a_shard = -(-(self._settings.slices or 1) // index.shards)
+        return index.shards * min(a_shard, max(1, MAX_SLICES // index.shards))
+
+    def _progress(self, index: Index, number: int, slices: int) -> dict[str, Any]:
+        item = {
+            "index": index.name,
+            "uuid": index.uuid,
+            "shards": index.shards,
+            "slice": number,
+            "slices": slices,
+            "size": index.bytes // slices,
+        }
+        return PartitionProgress(
+            kind=KIND,
+            items=(item,),
+            reread_seconds=self._settings.interval_seconds,
+            reads_left=self._settings.reads_left,
+        ).to_mapping()
+
+
+def _key(index: Index, number: int) -> str:
+    return f"{index.name}/{index.uuid}/{number}"

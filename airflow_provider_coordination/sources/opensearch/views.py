@@ -1,0 +1,277 @@
+"""Views of a slice: what it held at one moment, page by page, in the order of its sequence numbers.
+
+A slice lies in one shard, and there each version of a document has a sequence number of its own. So a sequence number
+is a position that outlives the view: what comes after it can be read in another view, by another process, days later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.sources.items import Item, ItemUnreadableError, SourceUnavailableError
+from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient, index_path
+from airflow_provider_coordination.sources.opensearch.settings import POINT_IN_TIME, SCROLL, OpenSearchSettings
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE = "5m"
+"""How long the server keeps a view after the last page that was asked for."""
+HAS_POINT_IN_TIME = (2, 4)
+"""The first version of OpenSearch in which points in time work as they do now."""
+ORDER = [{"_seq_no": "asc"}]
+FIRST_PAGE_DOCUMENTS = 100
+"""How many documents the first page has: how large they are is not known yet."""
+PAGE_BYTES = 16 * 1024 * 1024
+"""How large later pages are at most, where documents are like those before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A document.
+
+    :param id: its name in the index.
+    :param seq_no: its sequence number.
+    :param source: what was indexed, as JSON, byte by byte as the server has it.
+    """
+
+    id: str
+    seq_no: int
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A page of a search.
+
+    :param documents: in order.
+    :param scroll: the id to go on with, of a scroll.
+    """
+
+    documents: list[Document]
+    scroll: str = ""
+
+
+class View(Protocol):
+    """What a slice held at one moment."""
+
+    def pages(self) -> Iterator[list[Document]]:
+        """Yield its documents, page by page.
+
+        :raises ViewLostError: if it is not there any more.
+        """
+        ...
+
+
+class Views:
+    """Opens views of slices.
+
+    :param client: of the cluster.
+    :param settings: how it is read.
+    """
+
+    def __init__(self, client: OpenSearchClient, settings: OpenSearchSettings) -> None:
+        self._client = client
+        self._settings = settings
+        self._parse = _answer_parser()
+
+    @contextmanager
+    def of(self, item: Item, after: int) -> Iterator[View]:
+        """Open a view of a slice; it is closed at the end.
+
+        :param item: the slice.
+        :param after: only what comes after this sequence number; -1 for everything.
+        """
+        if self._has_point_in_time:
+            with self._point_in_time(item) as view:
+                yield _PointInTime(self, item, after, view)
+        else:
+            scroll = _Scroll(self, item, after)
+            try:
+                yield scroll
+            finally:
+                scroll.close()
+
+    def search(self, path: str, about: str, body: Mapping[str, Any], *, repeat: bool, **parameters: str) -> Answer:
+        """Search, and read the answer.
+
+        :raises SourceUnavailableError: if not all of the shard answered.
+        """
+        answer = self._parse(
+            self._client.send("POST", path, about=about, parameters=parameters, body=body, repeat=repeat)
+        )
+        if answer.timed_out or answer.shards.failed:
+            raise SourceUnavailableError(f"{about}: the search did not reach all of the shard")
+        documents = []
+        for hit in answer.hits.hits:
+            if not (source := bytes(hit.source).decode()):
+                raise ItemUnreadableError(f"{about}: document {hit.id!r} has no _source: its mapping does not keep it")
+            documents.append(Document(id=hit.id, seq_no=hit.sort[0], source=source))
+        return Answer(documents=documents, scroll=answer.scroll_id)
+
+    def query(self, after: int) -> dict[str, Any]:
+        """Return the query for what comes after a sequence number."""
+        filters: list[Any] = [{"range": {"_seq_no": {"gt": after}}}]
+        if self._settings.query is not None:
+            filters.append(self._settings.query)
+        return {"bool": {"filter": filters}}
+
+    def page_documents(self, before: list[Document]) -> int:
+        """Return how many documents to ask for, by what the page before had."""
+        if not before:
+            return min(FIRST_PAGE_DOCUMENTS, self._settings.page_documents)
+        each = max(1, sum(len(document.source) for document in before) // len(before))
+        return max(1, min(PAGE_BYTES // each, self._settings.page_documents))
+
+    def forget(self, path: str, body: Mapping[str, Any]) -> None:
+        """Let the server forget a view; it would by itself, a little later."""
+        with suppress(CoordinationError):
+            self._client.send("DELETE", path, about="closing a view", body=body, repeat=False)
+
+    @cached_property
+    def _has_point_in_time(self) -> bool:
+        if self._settings.context is not None:
+            return self._settings.context == POINT_IN_TIME
+        version = self._client.json("GET", "/", about="its version").get("version", {})
+        number = tuple(int(part) for part in str(version.get("number", "0")).split(".")[:2] if part.isdigit())
+        has = version.get("distribution") == "opensearch" and number >= HAS_POINT_IN_TIME
+        log.debug("OpenSearch %s is read with %s", version.get("number"), POINT_IN_TIME if has else SCROLL)
+        return has
+
+    @contextmanager
+    def _point_in_time(self, item: Item) -> Iterator[str]:
+        parameters = {
+            "keep_alive": KEEP_ALIVE,
+            "preference": f"_shards:{shard_of(item)}",
+            "allow_partial_pit_creation": "false",
+        }
+        path = index_path(item["index"]) + "/_search/point_in_time"
+        opened = self._client.json("POST", path, about=about(item), parameters=parameters)
+        try:
+            yield opened["pit_id"]
+        finally:
+            self.forget("/_search/point_in_time", {"pit_id": [opened["pit_id"]]})
+
+
+class _PointInTime:
+    """A view by a point in time of the slice's shard."""
+
+    def __init__(self, views: Views, item: Item, after: int, name: str) -> None:
+        self._views = views
+        self._item = item
+        self._after = after
+        self._name = name
+
+    def pages(self) -> Iterator[list[Document]]:
+        """See `View.pages`."""
+        page: list[Document] = []
+        body: dict[str, Any] = {
+            "query": self._views.query(self._after),
+            "sort": ORDER,
+            "pit": {"id": self._name, "keep_alive": KEEP_ALIVE},
+            "track_total_hits": False,
+        }
+        if self._item["slices"] > 1:
+            # The server counts these slices over all shards: number n is in shard n modulo the number of shards.
+            body["slice"] = {"id": self._item["slice"], "max": self._item["slices"]}
+        while True:
+            body["size"] = self._views.page_documents(page)
+            page = self._views.search(
+                "/_search", about(self._item), body, repeat=True, allow_partial_search_results="false"
+            ).documents
+            yield page
+            if len(page) < body["size"]:
+                return
+            body["search_after"] = [page[-1].seq_no]
+
+
+class _Scroll:
+    """A view by a scroll over the slice's shard, for servers without points in time."""
+
+    def __init__(self, views: Views, item: Item, after: int) -> None:
+        self._views = views
+        self._item = item
+        self._after = after
+        self._name = ""
+
+    def pages(self) -> Iterator[list[Document]]:
+        """See `View.pages`."""
+        size = self._views.page_documents([])
+        body: dict[str, Any] = {
+            "query": self._views.query(self._after),
+            "sort": ORDER,
+            "size": size,
+        }
+        a_shard = self._item["slices"] // self._item["shards"]
+        if a_shard > 1:
+            # Asked for one shard alone, the server counts slices within it.
+            body["slice"] = {"id": self._item["slice"] // self._item["shards"], "max": a_shard}
+        answer = self._views.search(
+            index_path(self._item["index"]) + "/_search",
+            about(self._item),
+            body,
+            repeat=True,
+            scroll=KEEP_ALIVE,
+            preference=f"_shards:{shard_of(self._item)}",
+            allow_partial_search_results="false",
+        )
+        while True:
+            self._name = answer.scroll or self._name
+            yield answer.documents
+            if len(answer.documents) < size:
+                return
+            # Sent again it might give the page after the next: whoever gets no answer begins another view.
+            body = {"scroll": KEEP_ALIVE, "scroll_id": self._name}
+            answer = self._views.search("/_search/scroll", about(self._item), body, repeat=False)
+
+    def close(self) -> None:
+        """Let the server forget it."""
+        if self._name:
+            self._views.forget("/_search/scroll", {"scroll_id": [self._name]})
+
+
+def shard_of(item: Item) -> int:
+    """Return the shard that a slice lies in, as the server counts slices."""
+    return int(item["slice"]) % int(item["shards"])
+
+
+def about(item: Item) -> str:
+    """Return what a slice is, for messages."""
+    return f"index {item['index']!r}, slice {item['slice']} of {item['slices']}"
+
+
+def _answer_parser() -> Any:
+    """Return what reads the answer to a search without touching the documents in it: numbers stay as they were."""
+    try:
+        import msgspec
+    except ImportError:
+        raise ConfigurationError(
+            "OpenSearch is read with msgspec, which is not installed here: install it where Spark's workers run"
+        ) from None
+
+    hit = msgspec.defstruct(
+        "Hit",
+        [("id", str), ("sort", list[int], []), ("source", msgspec.Raw, msgspec.Raw(b""))],
+        rename={"id": "_id", "source": "_source"},
+    )
+    hits = msgspec.defstruct("Hits", [("hits", list.__class_getitem__(hit))])
+    shards = msgspec.defstruct("Shards", [("failed", int, 0)])
+    answer = msgspec.defstruct(
+        "Answer",
+        [("hits", hits), ("shards", shards), ("timed_out", bool, False), ("scroll_id", str, "")],
+        rename={"shards": "_shards", "scroll_id": "_scroll_id"},
+    )
+    decoder: Any = msgspec.json.Decoder(answer)
+
+    def parse(body: bytes) -> Any:
+        try:
+            return decoder.decode(body)
+        except ValueError as error:
+            raise SourceUnavailableError(f"OpenSearch: the answer to a search cannot be read: {error}") from None
+
+    return parse

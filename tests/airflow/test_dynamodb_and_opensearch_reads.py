@@ -1,0 +1,144 @@
+"""`DynamoDBTable`, `DynamoDBExport` and `OpenSearchIndices`: what a DAG says of them, resolved with its connections."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.operators.reads.dynamodb import DynamoDBExport, DynamoDBTable
+from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
+from airflow_provider_coordination.operators.reads.reads import Located
+from airflow_provider_coordination.sources.dynamodb.export import ExportReader
+from airflow_provider_coordination.sources.dynamodb.reader import SegmentReader
+from airflow_provider_coordination.sources.opensearch.reader import SliceReader
+from airflow_provider_coordination.sources.readers import reader_of
+from tests.airflow.conftest import REPOSITORY
+
+SECRET = "never-to-be-seen-4711"
+TABLE_ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders"
+
+
+@pytest.fixture
+def aws(connect: Any) -> None:
+    connect("aws_default", "aws", login="AKIA", password=SECRET, extra={"region_name": "eu-west-1"})
+
+
+def settings_of(reads: Any) -> Any:
+    """Return the settings of the reader, as they travel."""
+    return json.loads(json.dumps(reads.connect().reader.settings))
+
+
+def test_a_table_becomes_settings_that_its_reader_takes(aws: None) -> None:
+    reads = DynamoDBTable(
+        table="orders",
+        segments="4",
+        scan="2026-01-31",
+        consistent_read="true",
+        read_units_per_second="50",
+        interval=timedelta(hours=1),
+        count="3",
+        expression_attribute_values={":min": {"N": "1"}},
+    )
+    settings = settings_of(reads)
+    assert isinstance(reader_of(reads.connect().reader), SegmentReader)
+    assert settings["aws"]["access_key_id"] == "AKIA" and settings["aws"]["region"] == "eu-west-1"
+    given = ("segments", "scan", "consistent_read", "read_units_per_second", "interval_seconds", "count")
+    assert [settings[name] for name in given] == [4, "2026-01-31", True, 50.0, 3600.0, 3]
+
+
+def test_what_a_template_makes_of_nothing_is_not_given(aws: None) -> None:
+    reads = DynamoDBTable(table="orders", segments="None", scan="", read_units_per_second="None", interval="", count="")
+    settings = settings_of(reads)
+    given = ("segments", "read_units_per_second", "interval_seconds", "count")
+    assert settings["scan"] == "" and [settings[name] for name in given] == [None] * 4
+
+
+def test_an_export_asks_dynamodb_and_s3_each_at_its_own_place(connect: Any) -> None:
+    services = {"dynamodb": {"endpoint_url": "http://dynamodb"}, "s3": {"endpoint_url": "http://s3"}}
+    connect("aws_default", "aws", extra={"region_name": "eu-west-1", "service_config": services})
+    reads = DynamoDBExport(table_arn=TABLE_ARN, bucket="exports")
+    settings = settings_of(reads)
+    assert isinstance(reader_of(reads.connect().reader), ExportReader)
+    assert (settings["aws"]["endpoint_url"], settings["s3"]["endpoint_url"]) == ("http://dynamodb", "http://s3")
+
+
+@pytest.mark.parametrize(
+    ("fields", "hosts"),
+    [
+        ({"host": "search.example.com"}, ["https://search.example.com:9200"]),
+        ({"host": "a, b", "port": 9443}, ["https://a:9443", "https://b:9443"]),
+        ({"host": "a", "schema": "http"}, ["http://a:9200"]),
+        ({"host": "a", "extra": {"use_ssl": False}}, ["http://a:9200"]),
+        ({"host": "http://a:1,https://b:2"}, ["http://a:1", "https://b:2"]),
+        ({"host": "a", "extra": {"aws_conn_id": "aws_default"}}, ["https://a:443"]),
+    ],
+)
+def test_a_connection_names_the_nodes_of_a_cluster(
+    connect: Any, aws: None, fields: dict[str, Any], hosts: list[str]
+) -> None:
+    connect("opensearch_default", "opensearch", **fields)
+    assert settings_of(OpenSearchIndices(indices="logs-*"))["hosts"] == hosts
+
+
+def test_indices_become_settings_that_their_reader_takes(connect: Any) -> None:
+    extra = {"verify_certs": False, "ca_certs": "/etc/ca.pem"}
+    connect("opensearch_default", "opensearch", host="a", login="me", password=SECRET, extra=extra)
+    reads = OpenSearchIndices(indices=["a-*", "b"], exclude="a-old", slices="4", query={"match_all": {}}, interval=60)
+    settings = settings_of(reads)
+    assert isinstance(reader_of(reads.connect().reader), SliceReader)
+    assert (settings["user"], settings["password"], settings["aws"]) == ("me", SECRET, None)
+    assert (settings["verify_certificates"], settings["ca_certificates"]) == (False, "/etc/ca.pem")
+    assert (settings["indices"], settings["exclude"], settings["slices"]) == (["a-*", "b"], ["a-old"], 4)
+    assert SECRET not in repr(reads.connect())
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({}, "its host is empty"),
+        ({"host": "a", "extra": {"verify": False}}, "unknown field 'verify' in its extra"),
+        ({"host": "a", "extra": {"verify_certs": "no"}}, "'verify_certs' must be true or false"),
+        ({"host": "a", "login": "me"}, "'user' and 'password' must be given together"),
+    ],
+)
+def test_a_connection_that_does_not_fit_is_named_with_the_remedy(
+    connect: Any, fields: dict[str, Any], says: str
+) -> None:
+    connect("opensearch_default", "opensearch", **fields)
+    with pytest.raises(ConfigurationError, match=says):
+        OpenSearchIndices(indices="logs-*").connect()
+
+
+def test_a_connection_that_is_not_defined_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="OpenSearch connection 'nowhere' is not defined; create it"):
+        OpenSearchIndices(indices="logs-*", opensearch_conn_id="nowhere").connect()
+
+
+@pytest.mark.parametrize(
+    ("reads", "source", "reads_from"),
+    [
+        (DynamoDBTable(table="orders", scan="a"), "dynamodb-orders", {"table": "orders", "region_name": None}),
+        (DynamoDBTable(table="orders", source="mine"), "mine", {"table": "orders", "region_name": None}),
+        (DynamoDBExport(table_arn=TABLE_ARN, bucket="b"), "dynamodb-export-orders", {"table_arn": TABLE_ARN}),
+        (DynamoDBExport(location="s3://b/AWSDynamoDB/0169-2d8/"), "dynamodb-export-0169-2d8", {}),
+        (
+            OpenSearchIndices(indices=["b", "a-*"]),
+            "opensearch-b,a-*",
+            {"opensearch_conn_id": "opensearch_default", "indices": ["a-*", "b"]},
+        ),
+    ],
+)
+def test_a_source_has_a_name_and_says_where_it_reads_from(reads: Any, source: str, reads_from: Any) -> None:
+    assert isinstance(reads, Located)
+    assert (reads.default_source, reads.reads_from) == (source, reads_from)
+
+
+@pytest.mark.parametrize("name", ["dynamodb_ingestion", "opensearch_ingestion"])
+def test_the_examples_are_dags(name: str) -> None:
+    bag = DagBag(str(REPOSITORY / "dags" / f"{name}.py"))
+    assert bag.import_errors == {} and bag.dags[name].catchup is False

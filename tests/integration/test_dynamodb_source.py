@@ -1,0 +1,283 @@
+"""Reading a table of DynamoDB by segments, and an export of one from S3."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.dynamodb.export import ExportReader
+from airflow_provider_coordination.sources.dynamodb.export_supplier import ExportSupplier
+from airflow_provider_coordination.sources.dynamodb.reader import FIRST_PAGE_ITEMS, RECORD_SCHEMA, SegmentReader
+from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings, DynamoDBSettings
+from airflow_provider_coordination.sources.dynamodb.supplier import SegmentSupplier
+from airflow_provider_coordination.sources.items import Item, ItemGoneError, ReadPage, SourceUnavailableError
+from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.aws_wire import AwsWire
+from tests.support.dynamodb_export import FOLDER, export_objects
+from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.s3_server import S3Server
+
+pytestmark = pytest.mark.integration
+
+LARGE = "x" * 100_000
+"""Ten of these make a page."""
+
+
+def create(server: DynamoDbLocal, table: str, key: str = "S", sort_key: str | None = None) -> None:
+    keys = [("id", "HASH", key), *([("at", "RANGE", sort_key)] if sort_key else [])]
+    server.client().create_table(
+        TableName=table,
+        KeySchema=[{"AttributeName": name, "KeyType": role} for name, role, _ in keys],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": kind} for name, _, kind in keys],
+        BillingMode="PAY_PER_REQUEST",
+    )
+
+
+def put(server: DynamoDbLocal, table: str, items: list[dict[str, Any]]) -> None:
+    client = server.client()
+    for start in range(0, len(items), 25):
+        requests = [{"PutRequest": {"Item": item}} for item in items[start : start + 25]]
+        assert not client.batch_write_item(RequestItems={table: requests})["UnprocessedItems"]
+
+
+def settings(server: DynamoDbLocal, table: str, **changes: Any) -> DynamoDBSettings:
+    aws = replace(server.settings, max_attempts=2)
+    return DynamoDBSettings(**{"table": table, "aws": aws, **changes})
+
+
+def new_coordinator() -> SourceCoordinator:
+    coordinator = SourceCoordinator(InMemoryStore(), "orders", "test")
+    coordinator.initialize()
+    return coordinator
+
+
+def items(of: DynamoDBSettings) -> list[Item]:
+    return [p["items"][0] for page in SegmentSupplier(of, new_coordinator())({}) for p in page.partitions.values()]
+
+
+def data(pages: Iterator[ReadPage] | list[ReadPage]) -> list[Any]:
+    return [json.loads(text) for page in pages for text in page.records.column("data").to_pylist()]
+
+
+def test_the_segments_of_a_table_are_all_of_it_and_none_holds_what_another_holds(
+    dynamodb: DynamoDbLocal, dynamodb_table: str
+) -> None:
+    create(dynamodb, dynamodb_table, sort_key="N")
+    put(dynamodb, dynamodb_table, [{"id": {"S": f"k{n}"}, "at": {"N": str(n)}} for n in range(200)])
+    chosen = settings(dynamodb, dynamodb_table, segments=4)
+    found = items(chosen)
+    read = [each["id"] for item in found for each in data(SegmentReader(chosen).read(item, ""))]
+    assert len(found) == 4 and Counter(read) == Counter(f"k{n}" for n in range(200))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("S", [f"é:{n}" for n in range(30)]),
+        ("N", [f"{n}.00000000000000000000000000000000001" for n in range(1, 31)]),
+        ("B", [bytes([0, 255, n]) for n in range(30)]),
+    ],
+)
+def test_reading_goes_on_exactly_at_the_position_of_any_page_whatever_the_type_of_the_key(
+    dynamodb: DynamoDbLocal, dynamodb_table: str, kind: str, values: list[Any]
+) -> None:
+    create(dynamodb, dynamodb_table, key=kind)
+    put(dynamodb, dynamodb_table, [{"id": {kind: value}, "large": {"S": LARGE}} for value in values])
+    chosen = settings(dynamodb, dynamodb_table)
+    [item] = items(chosen)
+    pages = list(SegmentReader(chosen).read(item, ""))
+    keys = [key for page in pages for key in page.records.column("key").to_pylist()]
+    assert len(pages) >= 3 and len(set(keys)) == 30
+    for n, page in enumerate(pages[:-1]):
+        rest = list(SegmentReader(chosen).read(item, page.position))
+        read = [key for each in [*pages[: n + 1], *rest] for key in each.records.column("key").to_pylist()]
+        assert read == keys
+
+
+def test_a_position_is_good_after_its_item_was_deleted(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+    create(dynamodb, dynamodb_table)
+    put(dynamodb, dynamodb_table, [{"id": {"S": f"k{n}"}, "large": {"S": LARGE}} for n in range(30)])
+    chosen = settings(dynamodb, dynamodb_table)
+    [item] = items(chosen)
+    first, *others = SegmentReader(chosen).read(item, "")
+    dynamodb.client().delete_item(TableName=dynamodb_table, Key=json.loads(first.position))
+    assert data(SegmentReader(chosen).read(item, first.position)) == data(others)
+
+
+def test_a_record_has_the_key_and_the_whole_item_as_plain_json(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+    create(dynamodb, dynamodb_table, sort_key="N")
+    put(dynamodb, dynamodb_table, [{"id": {"S": "k"}, "at": {"N": "1.50"}, "tags": {"SS": ["a"]}, "b": {"B": b"\xff"}}])
+    chosen = settings(dynamodb, dynamodb_table)
+    [page] = SegmentReader(chosen).read(items(chosen)[0], "")
+    assert page.records.schema == RECORD_SCHEMA
+    [record] = page.records.to_pylist()
+    assert record["key"] == '{"id":"k","at":1.5}'
+    assert json.loads(record["data"]) == {"id": "k", "at": 1.5, "tags": ["a"], "b": "/w=="}
+
+
+def test_expressions_choose_items_and_attributes(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+    create(dynamodb, dynamodb_table)
+    put(dynamodb, dynamodb_table, [{"id": {"S": f"k{n}"}, "size": {"N": str(n)}} for n in range(10)])
+    chosen = settings(
+        dynamodb,
+        dynamodb_table,
+        filter_expression="#size >= :min",
+        projection_expression="id",
+        expression_attribute_names={"#size": "size"},
+        expression_attribute_values={":min": {"N": "8"}},
+        consistent_read=True,
+    )
+    read = data(SegmentReader(chosen).read(items(chosen)[0], ""))
+    assert sorted(each["id"] for each in read) == ["k8", "k9"] and all(list(each) == ["id"] for each in read)
+
+
+def test_an_expression_that_dynamodb_refuses_is_a_matter_of_the_settings(
+    dynamodb: DynamoDbLocal, dynamodb_table: str
+) -> None:
+    create(dynamodb, dynamodb_table)
+    chosen = settings(dynamodb, dynamodb_table, filter_expression="size >=")
+    with pytest.raises(ConfigurationError, match="FilterExpression"):
+        list(SegmentReader(chosen).read(items(chosen)[0], ""))
+
+
+def test_reading_takes_no_more_than_its_share_of_the_units_a_second(
+    dynamodb: DynamoDbLocal, dynamodb_table: str
+) -> None:
+    create(dynamodb, dynamodb_table)
+    put(dynamodb, dynamodb_table, [{"id": {"S": f"k{n}"}, "text": {"S": "x" * 4000}} for n in range(400)])
+    chosen = settings(dynamodb, dynamodb_table, segments=2, read_units_per_second=20.0)
+    pauses: list[float] = []
+    reader = SegmentReader(chosen, sleep=pauses.append)
+    wire = AwsWire(reader.calls.client)
+    read = sum(len(data(reader.read(item, ""))) for item in items(chosen))
+    limits = [request["Limit"] for name, request in wire.requests if name == "Scan"]
+    assert read == 400 and limits[0] == FIRST_PAGE_ITEMS
+    assert 4.8 <= pauses[0] <= 5.2  # 100 items of 4 KB are about 50 units, and this segment has 10 a second
+    assert all(0.8 <= pause <= 1.1 for pause in pauses[1:3]) and 18 <= limits[1] <= 22
+
+
+def test_throttling_is_outlasted_and_then_asks_for_patience(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+    create(dynamodb, dynamodb_table)
+    put(dynamodb, dynamodb_table, [{"id": {"S": "k"}}])
+    chosen = settings(dynamodb, dynamodb_table)
+    [item] = items(chosen)
+    reader = SegmentReader(chosen)
+    wire = AwsWire(reader.calls.client)
+    wire.refuse("Scan", "ProvisionedThroughputExceededException")
+    assert data(reader.read(item, "")) == [{"id": "k"}]
+    wire.refuse("Scan", "ProvisionedThroughputExceededException", times=2)
+    with pytest.raises(SourceUnavailableError, match=r"throttled after every retry: .*lower read_units_per_second"):
+        list(reader.read(item, ""))
+
+
+def test_access_that_is_refused_says_what_to_allow(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+    create(dynamodb, dynamodb_table)
+    chosen = settings(dynamodb, dynamodb_table)
+    [item] = items(chosen)
+    reader = SegmentReader(chosen)
+    AwsWire(reader.calls.client).refuse("Scan", "AccessDeniedException")
+    with pytest.raises(ConfigurationError, match=r"access refused: .*allow dynamodb:Scan"):
+        list(reader.read(item, ""))
+
+
+def test_a_table_that_does_not_exist_is_an_error_of_the_supplier_and_never_an_end_of_reading(
+    dynamodb: DynamoDbLocal, dynamodb_table: str
+) -> None:
+    create(dynamodb, dynamodb_table)
+    chosen = settings(dynamodb, dynamodb_table)
+    [item] = items(chosen)
+    dynamodb.client().delete_table(TableName=dynamodb_table)
+    message = f"DynamoDB table '{dynamodb_table}' in region us-east-1 at http.* does not exist: check its name"
+    with pytest.raises(ConfigurationError, match=message):
+        items(chosen)
+    with pytest.raises(ConfigurationError, match=message):
+        list(SegmentReader(chosen).read(item, ""))
+
+
+def test_a_table_that_was_created_anew_is_another_one(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+    create(dynamodb, dynamodb_table)
+    chosen = settings(dynamodb, dynamodb_table)
+    [item] = items(chosen)
+    dynamodb.client().delete_table(TableName=dynamodb_table)
+    create(dynamodb, dynamodb_table)
+    with pytest.raises(ItemGoneError, match="another one has its name"):
+        list(SegmentReader(chosen).read(item, ""))
+
+
+def test_a_scan_keeps_its_segments_and_another_scan_reads_the_table_anew(
+    dynamodb: DynamoDbLocal, dynamodb_table: str
+) -> None:
+    create(dynamodb, dynamodb_table)
+    coordinator = new_coordinator()
+
+    def created(**changes: Any) -> list[str] | None:
+        return coordinator.supply(SegmentSupplier(settings(dynamodb, dynamodb_table, **changes), coordinator))
+
+    assert len(created(segments=3) or []) == 3
+    assert created(segments=5) == []
+    assert len(created(segments=5, scan="2026-01-31") or []) == 5
+
+
+def test_a_segment_that_is_read_at_an_interval_begins_anew_so_often(
+    dynamodb: DynamoDbLocal, dynamodb_table: str
+) -> None:
+    create(dynamodb, dynamodb_table)
+    chosen = settings(dynamodb, dynamodb_table, interval_seconds=60.0, count=3)
+    [page] = SegmentSupplier(chosen, new_coordinator())({})
+    [progress] = map(PartitionProgress.from_mapping, page.partitions.values())
+    assert (progress.reread_seconds, progress.reads_left) == (60.0, 2)
+
+
+def test_a_reader_travels_after_it_was_used(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+    create(dynamodb, dynamodb_table)
+    put(dynamodb, dynamodb_table, [{"id": {"S": "k"}}])
+    chosen = settings(dynamodb, dynamodb_table)
+    [item] = items(chosen)
+    reader = SegmentReader(chosen)
+    list(reader.read(item, ""))
+    assert data(pickle.loads(pickle.dumps(reader)).read(item, "")) == [{"id": "k"}]
+
+
+def test_an_export_in_s3_is_found_and_read(s3: S3Server, s3_bucket: str) -> None:
+    chosen = export_settings(s3, upload_export(s3, s3_bucket, [range(3), range(3, 7)]))
+    found = export_items(chosen)
+    assert len(found) == 2
+    read = [each["n"] for item in found for each in data(ExportReader(chosen).read(item, ""))]
+    assert read == list(range(7))
+
+
+def test_a_file_that_was_replaced_since_the_export_is_not_read(s3: S3Server, s3_bucket: str) -> None:
+    chosen = export_settings(s3, upload_export(s3, s3_bucket, [range(3)]))
+    [item] = export_items(chosen)
+    s3.client().put_object(Bucket=s3_bucket, Key=item["uri"].partition(f"{s3_bucket}/")[2], Body=b"other")
+    with pytest.raises(ItemGoneError, match="is not the file that the export wrote"):
+        list(ExportReader(chosen).read(item, ""))
+
+
+def upload_export(server: S3Server, bucket: str, files: list[range]) -> str:
+    client, etags = server.client(), []
+    for key, content in export_objects(files, bucket=bucket, prefix="daily").items():
+        if "/data/" in key:
+            etags.append(client.put_object(Bucket=bucket, Key=key, Body=content)["ETag"].strip('"'))
+    for key, content in export_objects(files, bucket=bucket, prefix="daily", etags=etags).items():
+        if "/data/" not in key:
+            client.put_object(Bucket=bucket, Key=key, Body=content)
+    return f"s3://{bucket}/daily/{FOLDER}"
+
+
+def export_settings(server: S3Server, location: str) -> DynamoDBExportSettings:
+    return DynamoDBExportSettings(location=location, aws=server.settings, s3=server.settings)
+
+
+def export_items(of: DynamoDBExportSettings) -> list[Item]:
+    pages = ExportSupplier(of, new_coordinator())({})
+    return [item for page in pages for p in page.partitions.values() for item in p["items"]]

@@ -1,0 +1,267 @@
+"""Reading OpenSearch: a real node, which loses views and closes indices while they are read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.items import (
+    Item,
+    ItemGoneError,
+    ItemUnreadableError,
+    ReadPage,
+    SourceUnavailableError,
+)
+from airflow_provider_coordination.sources.opensearch.reader import RECORD_SCHEMA, SliceReader
+from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
+from airflow_provider_coordination.sources.opensearch.supplier import SliceSupplier
+from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.opensearch_server import OpenSearchServer
+
+pytestmark = pytest.mark.integration
+
+CONTEXTS = ("point_in_time", "scroll")
+
+
+def settings(server: OpenSearchServer, index: str, **changes: Any) -> OpenSearchSettings:
+    return OpenSearchSettings(**{"hosts": (server.url,), "indices": (index,), "page_documents": 10, **changes})
+
+
+def items(settings: OpenSearchSettings, coordinator: SourceCoordinator | None = None) -> list[Item]:
+    """Return the slices that the supplier makes of the indices."""
+    coordinator = coordinator or new_coordinator()
+    pages = SliceSupplier(settings, coordinator)({})
+    return [progress["items"][0] for page in pages for progress in page.partitions.values()]
+
+
+def new_coordinator() -> SourceCoordinator:
+    coordinator = SourceCoordinator(InMemoryStore(), "search", "test")
+    coordinator.initialize()
+    return coordinator
+
+
+def ids(pages: Iterator[ReadPage] | list[ReadPage]) -> list[str]:
+    return [name for page in pages for name in page.records.column("id").to_pylist()]
+
+
+def documents(count: int) -> dict[str, Any]:
+    return {str(n): {"n": n} for n in range(count)}
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize(("shards", "slices", "cut"), [(1, None, 1), (3, None, 3), (2, 5, 6), (3, 2, 3)])
+def test_the_slices_of_an_index_are_all_of_it_and_none_holds_what_another_holds(
+    opensearch: OpenSearchServer, opensearch_index: str, context: str, shards: int, slices: int | None, cut: int
+) -> None:
+    opensearch.create_index(opensearch_index, shards)
+    opensearch.index(opensearch_index, documents(200))
+    chosen = settings(opensearch, opensearch_index, context=context, slices=slices)
+    found = items(chosen)
+    read = Counter(name for item in found for name in ids(SliceReader(chosen).read(item, "")))
+    assert len(found) == cut and read == Counter(list(documents(200)))
+
+
+def test_a_document_is_read_as_it_was_indexed_byte_by_byte(opensearch: OpenSearchServer, opensearch_index: str) -> None:
+    source = '{"price": 1.00000000000000000000000000001, "id": 12345678901234567890123, "t":"\\u00e9 é 😀"}'
+    opensearch.create_index(opensearch_index, **{"mapping.total_fields.limit": 0})
+    opensearch.ask("PUT", f"/{opensearch_index}/_mapping", {"enabled": True, "dynamic": False})
+    opensearch.index(opensearch_index, {"a": source})
+    chosen = settings(opensearch, opensearch_index)
+    [page] = SliceReader(chosen).read(items(chosen)[0], "")
+    assert page.records.schema == RECORD_SCHEMA
+    assert page.records.to_pylist() == [{"index": opensearch_index, "id": "a", "seq_no": 0, "data": source}]
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_reading_goes_on_exactly_at_the_position_of_any_page(
+    opensearch: OpenSearchServer, opensearch_index: str, context: str
+) -> None:
+    opensearch.create_index(opensearch_index)
+    opensearch.index(opensearch_index, documents(60))
+    chosen = settings(opensearch, opensearch_index, context=context)
+    [item] = items(chosen)
+    pages = list(SliceReader(chosen).read(item, ""))
+    whole = ids(pages)
+    assert len(pages) > 3
+    for n, page in enumerate(pages):
+        rest = ids(SliceReader(chosen).read(item, page.position))
+        assert ids(pages[: n + 1]) + rest == whole
+
+
+def test_what_is_written_between_two_views_is_read_as_it_became_and_nothing_is_lost(
+    opensearch: OpenSearchServer, opensearch_index: str
+) -> None:
+    opensearch.create_index(opensearch_index)
+    opensearch.index(opensearch_index, documents(20))
+    chosen = settings(opensearch, opensearch_index)
+    [item] = items(chosen)
+    [first] = islice(SliceReader(chosen).read(item, ""), 1)
+    opensearch.index(opensearch_index, {"0": {"n": 1000}, "19": {"n": 1019}, "new": {"n": 1}})
+    rest = list(SliceReader(chosen).read(item, first.position))
+    assert ids([first]) == [str(n) for n in range(10)]
+    assert ids(rest) == [*(str(n) for n in range(10, 19)), "0", "19", "new"]
+    written = [text for page in rest for text in page.records.column("data").to_pylist()][-3:]
+    assert written == ['{"n": 1000}', '{"n": 1019}', '{"n": 1}']
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_a_view_that_expires_is_replaced_without_loss_or_doubles(
+    opensearch: OpenSearchServer, opensearch_index: str, context: str
+) -> None:
+    opensearch.create_index(opensearch_index)
+    opensearch.index(opensearch_index, documents(60))
+    chosen = settings(opensearch, opensearch_index, context=context)
+    [item] = items(chosen)
+    read = []
+    for page in SliceReader(chosen).read(item, ""):
+        read += ids([page])
+        forget_views(opensearch)
+    assert read == list(documents(60))
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_no_view_stays_open_after_a_slice_was_read_or_left(
+    opensearch: OpenSearchServer, opensearch_index: str, context: str
+) -> None:
+    opensearch.create_index(opensearch_index)
+    opensearch.index(opensearch_index, documents(60))
+    chosen = settings(opensearch, opensearch_index, context=context)
+    [item] = items(chosen)
+    list(SliceReader(chosen).read(item, ""))
+    left = SliceReader(chosen).read(item, "")
+    next(left)
+    assert opensearch.open_views() == 1
+    del left
+    assert opensearch.open_views() == 0
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_an_index_that_is_closed_while_it_is_read_cannot_be_read_and_goes_on_once_it_is_open(
+    opensearch: OpenSearchServer, opensearch_index: str, context: str
+) -> None:
+    opensearch.create_index(opensearch_index)
+    opensearch.index(opensearch_index, documents(60))
+    chosen = settings(opensearch, opensearch_index, context=context)
+    [item] = items(chosen)
+    reading = SliceReader(chosen).read(item, "")
+    first = next(reading)
+    opensearch.ask("POST", f"/{opensearch_index}/_close")
+    with pytest.raises(ItemUnreadableError, match=rf"index '{opensearch_index}', slice 0 of 1: .*closed: open it, or"):
+        list(reading)
+    opensearch.ask("POST", f"/{opensearch_index}/_open?wait_for_active_shards=1")
+    assert ids([first]) + ids(SliceReader(chosen).read(item, first.position)) == list(documents(60))
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_an_index_that_is_deleted_while_it_is_read_is_gone(
+    opensearch: OpenSearchServer, opensearch_index: str, context: str
+) -> None:
+    opensearch.create_index(opensearch_index)
+    opensearch.index(opensearch_index, documents(60))
+    chosen = settings(opensearch, opensearch_index, context=context)
+    [item] = items(chosen)
+    reading = SliceReader(chosen).read(item, "")
+    next(reading)
+    opensearch.ask("DELETE", f"/{opensearch_index}")
+    with pytest.raises(ItemGoneError):
+        list(reading)
+
+
+def test_an_index_that_was_created_anew_is_another_one(opensearch: OpenSearchServer, opensearch_index: str) -> None:
+    opensearch.create_index(opensearch_index)
+    chosen = settings(opensearch, opensearch_index)
+    [item] = items(chosen)
+    opensearch.ask("DELETE", f"/{opensearch_index}")
+    opensearch.create_index(opensearch_index)
+    with pytest.raises(ItemGoneError, match="the index was deleted"):
+        list(SliceReader(chosen).read(item, ""))
+    assert items(chosen)[0]["uuid"] != item["uuid"]
+
+
+def test_only_documents_that_the_query_matches_are_read(opensearch: OpenSearchServer, opensearch_index: str) -> None:
+    opensearch.create_index(opensearch_index)
+    opensearch.index(opensearch_index, documents(60))
+    chosen = settings(opensearch, opensearch_index, query={"range": {"n": {"gte": 25}}})
+    assert ids(SliceReader(chosen).read(items(chosen)[0], "")) == [str(n) for n in range(25, 60)]
+
+
+def test_a_query_that_the_server_refuses_is_a_matter_of_the_settings(
+    opensearch: OpenSearchServer, opensearch_index: str
+) -> None:
+    opensearch.create_index(opensearch_index)
+    chosen = settings(opensearch, opensearch_index, query={"no_such": {}})
+    with pytest.raises(ConfigurationError, match="no_such"):
+        list(SliceReader(chosen).read(items(chosen)[0], ""))
+
+
+def test_a_server_that_keeps_no_more_views_asks_for_patience(
+    opensearch: OpenSearchServer, opensearch_index: str
+) -> None:
+    opensearch.create_index(opensearch_index)
+    opensearch.index(opensearch_index, documents(1))
+    chosen = settings(opensearch, opensearch_index)
+    [item] = items(chosen)
+    reader = SliceReader(chosen, sleep=lambda seconds: None)
+    with cluster_setting(opensearch, "search.max_open_pit_context", 0), pytest.raises(SourceUnavailableError):
+        list(reader.read(item, ""))
+
+
+def test_indices_are_found_by_pattern_and_those_of_the_system_hidden_closed_and_excluded_are_left_out(
+    opensearch: OpenSearchServer, opensearch_index: str
+) -> None:
+    for name in ("a", "b", "out-1", "closed"):
+        opensearch.create_index(f"{opensearch_index}-{name}")
+    opensearch.create_index(f"{opensearch_index}-hidden", hidden=True)
+    opensearch.ask("POST", f"/{opensearch_index}-closed/_close")
+    chosen = settings(opensearch, f"{opensearch_index}-*", exclude=(f"{opensearch_index}-out-*",))
+    assert sorted(item["index"] for item in items(chosen)) == [f"{opensearch_index}-a", f"{opensearch_index}-b"]
+
+
+def test_a_run_finds_new_indices_and_leaves_those_that_are_known_with_their_slices(
+    opensearch: OpenSearchServer, opensearch_index: str
+) -> None:
+    coordinator = new_coordinator()
+    opensearch.create_index(f"{opensearch_index}-old")
+    first = settings(opensearch, f"{opensearch_index}-*", slices=2)
+    assert coordinator.supply(SliceSupplier(first, coordinator)) is not None
+    opensearch.create_index(f"{opensearch_index}-new")
+    more = settings(opensearch, f"{opensearch_index}-*", slices=4)
+    created = coordinator.supply(SliceSupplier(more, coordinator))
+    assert sorted(str(key).split("/")[0] for key in created or []) == [f"{opensearch_index}-new"] * 4
+
+
+def test_a_slice_that_is_read_at_an_interval_begins_anew_so_often(
+    opensearch: OpenSearchServer, opensearch_index: str
+) -> None:
+    opensearch.create_index(opensearch_index)
+    chosen = settings(opensearch, opensearch_index, interval_seconds=60.0, count=3)
+    [page] = SliceSupplier(chosen, new_coordinator())({})
+    [progress] = map(PartitionProgress.from_mapping, page.partitions.values())
+    assert (progress.reread_seconds, progress.reads_left) == (60.0, 2)
+
+
+def test_an_index_that_nobody_made_yet_is_no_error(opensearch: OpenSearchServer) -> None:
+    assert items(settings(opensearch, "nobody-made-this")) == []
+
+
+def forget_views(server: OpenSearchServer) -> None:
+    """Let the server forget every view, as it does when they expire."""
+    server.ask("DELETE", "/_search/point_in_time/_all")
+    server.ask("DELETE", "/_search/scroll/_all")
+
+
+@contextmanager
+def cluster_setting(server: OpenSearchServer, name: str, value: object) -> Iterator[None]:
+    server.ask("PUT", "/_cluster/settings", {"transient": {name: value}})
+    try:
+        yield
+    finally:
+        server.ask("PUT", "/_cluster/settings", {"transient": {name: None}})

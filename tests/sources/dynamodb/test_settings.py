@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings, DynamoDBSettings
+
+TABLE_ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"table": ""}, "'table' must be the name"),
+        ({"segments": 0}, "'segments' must be from 1"),
+        ({"segments": 1_000_001}, "got 1000001"),
+        ({"read_units_per_second": 0.0}, "'read_units_per_second' must be positive"),
+        ({"expression_attribute_values": {":a": 1}}, "typed values"),
+        ({"interval_seconds": 0.0}, "'interval' must be positive"),
+        ({"count": 2}, "'count' needs 'interval'"),
+        ({"count": 0, "interval_seconds": 1.0}, "'count' must be at least 1"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_named_with_its_value_and_the_remedy(changes: Any, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        DynamoDBSettings(**{"table": "orders", **changes})
+
+
+def test_a_table_that_is_read_n_times_is_read_so_often_less_one_after_the_first() -> None:
+    assert DynamoDBSettings(table="orders", interval_seconds=60.0, count=3).reads_left == 2
+    assert DynamoDBSettings(table="orders", interval_seconds=60.0).reads_left is None
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "got none"),
+        ({"location": "s3://a/b", "export_arn": TABLE_ARN}, "got 'export_arn' and 'location'"),
+        ({"export_arn": "orders"}, "'export_arn' must be an ARN"),
+        ({"table_arn": TABLE_ARN}, "'bucket' must be given together with 'table_arn'"),
+        ({"location": "s3://a/b", "files_per_partition": 0}, "'files_per_partition' must be at least 1"),
+    ],
+)
+def test_an_export_is_named_in_one_way(given: Any, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        DynamoDBExportSettings(**given)
+
+
+def test_settings_travel_as_json() -> None:
+    settings = DynamoDBSettings(table="orders", expression_attribute_values={":a": {"N": "1"}})
+    assert read_settings(DynamoDBSettings, "settings", write_settings(settings)) == settings

@@ -1,0 +1,213 @@
+"""Requests to a cluster that refuses, asks for patience, or is not there."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.items import ItemGoneError, ItemUnreadableError, SourceUnavailableError
+from airflow_provider_coordination.sources.opensearch.client import MAX_ATTEMPTS, OpenSearchClient, ViewLostError
+from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
+from airflow_provider_coordination.sources.opensearch.views import Views
+from demo.server_process import free_ports
+
+SECRET = "never-to-be-seen-4711"
+ITEM = {"index": "logs", "uuid": "u", "shards": 1, "slice": 0, "slices": 1}
+
+
+class Node(ThreadingHTTPServer):
+    """Answers one request after the other with what it was told, and then with an empty object."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answers: list[tuple[int, Any]] = []
+        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Node
+
+    def _answer(self) -> None:
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.requests.append((self.command, self.path, dict(self.headers), content))
+        status, body = self.server.answers.pop(0) if self.server.answers else (200, {})
+        data = gzip.compress(body if isinstance(body, bytes) else json.dumps(body).encode())
+        self.send_response(status)
+        self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = do_DELETE = _answer  # noqa: N815 - http.server's names
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Keep quiet."""
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Node]:
+    with Node() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def node(running: Node) -> Node:
+    running.answers, running.requests = [], []
+    return running
+
+
+def client(*hosts: str, sleep: Callable[[float], None] = lambda seconds: None, **changes: Any) -> OpenSearchClient:
+    return OpenSearchClient(OpenSearchSettings(hosts=hosts, **changes), sleep)
+
+
+def failing(kind: str, reason: str = "so it is") -> dict[str, Any]:
+    """Return an error as OpenSearch tells it."""
+    cause = {"type": kind, "reason": reason}
+    return {"error": {"root_cause": [cause], "type": "search_phase_execution_exception", "reason": "all failed"}}
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_plea_for_patience_is_heeded_with_growing_pauses(node: Node, status: int) -> None:
+    pauses: list[float] = []
+    node.answers = [(status, failing("rejected_execution_exception"))] * (MAX_ATTEMPTS - 1) + [(200, {"a": 1})]
+    assert client(node.url, sleep=pauses.append).json("GET", "/", about="its version") == {"a": 1}
+    assert len(pauses) == MAX_ATTEMPTS - 1 and pauses == sorted(pauses) and pauses[0] > 0
+
+
+def test_a_cluster_that_goes_on_asking_for_patience_is_unavailable(node: Node) -> None:
+    node.answers = [(429, failing("circuit_breaking_exception", "Data too large"))] * 20
+    with pytest.raises(SourceUnavailableError, match=r"too many requests; .* \(429\): Data too large"):
+        client(node.url).json("GET", "/", about="its version")
+    assert len(node.requests) == MAX_ATTEMPTS
+
+
+def test_what_must_not_be_sent_twice_is_sent_once(node: Node) -> None:
+    node.answers = [(503, {})]
+    with pytest.raises(SourceUnavailableError):
+        client(node.url).send("POST", "/_search/scroll", about="a scroll", repeat=False)
+    assert len(node.requests) == 1
+
+
+def test_another_node_is_asked_where_one_does_not_answer(node: Node) -> None:
+    [closed] = free_ports(1)
+    asking = client(f"http://127.0.0.1:{closed}", node.url)
+    assert [asking.json("GET", "/", about="its version") for _ in range(4)] == [{}] * 4
+
+
+def test_a_cluster_that_does_not_answer_is_unavailable() -> None:
+    [closed] = free_ports(1)
+    with pytest.raises(SourceUnavailableError, match=r"no answer: .*; check hosts and the network"):
+        client(f"http://127.0.0.1:{closed}").json("GET", "/", about="its version")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error", "says"),
+    [
+        (401, b"Unauthorized", ConfigurationError, r"access refused \(401\): Unauthorized; check user and password"),
+        (403, failing("security_exception", "no permissions"), ConfigurationError, "no permissions"),
+        (404, failing("index_not_found_exception"), ItemGoneError, "not there any more"),
+        (400, failing("index_closed_exception"), ItemUnreadableError, "it is closed: open it"),
+        (403, failing("cluster_block_exception", "blocked by: [index read]"), ItemUnreadableError, "index read"),
+        (404, failing("search_context_missing_exception"), ViewLostError, "the view that was read is not there"),
+        (500, failing("null_pointer_exception"), SourceUnavailableError, "cannot answer now"),
+        (400, failing("parsing_exception", "unknown query [x]"), ConfigurationError, r"unknown query \[x\]"),
+    ],
+)
+def test_each_refusal_says_what_is_wrong_and_whether_trying_again_helps(
+    node: Node, status: int, body: Any, error: type[Exception], says: str
+) -> None:
+    node.answers = [(status, body)]
+    with pytest.raises(error, match=says) as caught:
+        client(node.url, user="me", password=SECRET).json("GET", "/logs", about="index 'logs'")
+    assert type(caught.value) is error and SECRET not in str(caught.value) and "index 'logs'" in str(caught.value)
+
+
+def test_what_is_not_opensearch_is_told_so(node: Node) -> None:
+    node.answers = [(200, b"<html>")]
+    with pytest.raises(SourceUnavailableError, match=r"is not JSON; is .* OpenSearch, or something before it"):
+        client(node.url).json("GET", "/", about="its version")
+
+
+def test_a_user_is_told_with_each_request(node: Node) -> None:
+    client(node.url, user="mé", password=SECRET).json("GET", "/", about="its version")
+    [(_, _, headers, _)] = node.requests
+    assert base64.b64decode(headers["Authorization"].removeprefix("Basic ")).decode() == f"mé:{SECRET}"
+
+
+def test_requests_to_amazon_opensearch_service_are_signed(node: Node) -> None:
+    aws = AwsSettings(region="eu-west-1", access_key_id="AKIA", secret_access_key=SECRET, session_token="token")
+    client(node.url, aws=aws).send("POST", "/logs-%2A/_search", about="x", parameters={"a": "b c"}, body={"size": 1})
+    [(_, path, headers, content)] = node.requests
+    assert (path, json.loads(content)) == ("/logs-%2A/_search?a=b+c", {"size": 1})
+    assert headers["Authorization"].startswith("AWS4-HMAC-SHA256 Credential=AKIA/")
+    assert "/eu-west-1/es/aws4_request" in headers["Authorization"] and headers["X-Amz-Security-Token"] == "token"
+
+
+@pytest.mark.parametrize("part", [{"timed_out": True}, {"_shards": {"failed": 1}}])
+def test_a_search_that_did_not_reach_all_of_the_shard_is_never_taken_for_all(node: Node, part: dict[str, Any]) -> None:
+    settings = OpenSearchSettings(hosts=(node.url,), context="scroll")
+    node.answers = [(200, {"hits": {"hits": []}, "_shards": {"failed": 0}, "_scroll_id": "s", **part})]
+    with (
+        Views(client(node.url), settings).of(ITEM, -1) as view,
+        pytest.raises(SourceUnavailableError, match="did not reach all of the shard"),
+    ):
+        list(view.pages())
+
+
+def test_a_document_whose_source_is_not_kept_cannot_be_read(node: Node) -> None:
+    settings = OpenSearchSettings(hosts=(node.url,), context="scroll")
+    hit = {"_id": "a", "sort": [0]}
+    node.answers = [(200, {"hits": {"hits": [hit]}, "_shards": {"failed": 0}, "_scroll_id": "s"})]
+    with (
+        Views(client(node.url), settings).of(ITEM, -1) as view,
+        pytest.raises(ItemUnreadableError, match="document 'a' has no _source"),
+    ):
+        list(view.pages())
+
+
+@pytest.mark.parametrize(
+    ("version", "path"),
+    [
+        ({"distribution": "opensearch", "number": "2.4.0"}, "/logs/_search/point_in_time"),
+        ({"distribution": "opensearch", "number": "3.1.0"}, "/logs/_search/point_in_time"),
+        ({"distribution": "opensearch", "number": "2.3.0"}, "/logs/_search"),
+        ({"number": "7.10.2"}, "/logs/_search"),
+    ],
+)
+def test_a_server_is_read_with_what_it_has(node: Node, version: dict[str, str], path: str) -> None:
+    empty = {"hits": {"hits": []}, "_shards": {"failed": 0}, "pit_id": "p", "_scroll_id": "s"}
+    node.answers = [(200, {"version": version}), (200, empty), (200, empty), (200, {})]
+    with Views(client(node.url), OpenSearchSettings(hosts=(node.url,))).of(ITEM, -1) as view:
+        assert list(view.pages()) == [[]]
+    assert node.requests[1][1].partition("?")[0] == path
+
+
+def test_pages_are_as_large_as_the_documents_allow(node: Node) -> None:
+    settings = OpenSearchSettings(hosts=(node.url,), context="point_in_time", page_documents=5000)
+
+    def page(first: int, count: int) -> tuple[int, Any]:
+        hits = [{"_id": str(n), "sort": [n], "_source": {"x": "y" * 83886}} for n in range(first, first + count)]
+        return 200, {"hits": {"hits": hits}, "_shards": {"failed": 0}}
+
+    node.answers = [(200, {"pit_id": "p"}), page(0, 100), page(100, 1)]
+    with Views(client(node.url), settings).of(ITEM, -1) as view:
+        list(view.pages())
+    sizes = [json.loads(content)["size"] for _, path, _, content in node.requests if path.startswith("/_search?")]
+    assert sizes == [100, 199]

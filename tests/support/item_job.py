@@ -1,0 +1,72 @@
+"""A source of items, a store, and Spark jobs over them, each job a process of its own as spark-submit starts it."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.supplier import Supplier
+from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.stores import StoreSettings, open_store
+from tests.support.spark_job import APPLICATION, CRASHING, Job, submit
+
+
+@dataclass
+class ItemPipeline:
+    """A source that is ingested into one dataset.
+
+    :param reader: reads it.
+    :param supplier: finds its partitions.
+    """
+
+    folder: Path
+    reader: ReaderSettings
+    supplier: Callable[[SourceCoordinator], Supplier]
+    jobs: list[Job] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.output = self.folder / "dataset"
+        self.store = StoreSettings(url=f"sqlite:///{self.folder}/coordination.db")
+
+    def coordinator(self) -> SourceCoordinator:
+        """Return a coordinator as another process of the fleet has it."""
+        coordinator = SourceCoordinator(open_store(self.store), "items", "test")
+        coordinator.initialize()
+        return coordinator
+
+    def find(self) -> list[str]:
+        """Find the partitions that are new; return their keys."""
+        coordinator = self.coordinator()
+        return coordinator.supply(self.supplier(coordinator)) or []
+
+    def run(self, application: Path = APPLICATION, *, env: dict[str, str] | None = None, **changes: Any) -> Job:
+        """Run a job to its end."""
+        settings = IngestSettings(
+            source="items",
+            owner=f"owner-{uuid.uuid4().hex[:8]}",
+            output=str(self.output),
+            expires_at=datetime.now(UTC) + timedelta(hours=1),
+            store=self.store,
+            reader=self.reader,
+            idle_seconds=0.2,
+        )
+        self.jobs.append(submit(replace(settings, **changes), self.folder, application, env=env))
+        self.jobs[-1].wait()
+        return self.jobs[-1]
+
+    def crash(self, at: str, **changes: Any) -> Job:
+        """Run a job whose driver kills itself; see `Pipeline.crash`."""
+        return self.run(CRASHING, env={"CRASH_AT": at}, **changes)
+
+    def delivered(self, column: str) -> Counter[str]:
+        """Return how often each value of a column is in the dataset."""
+        return Counter(ds.dataset(self.output, format="parquet").to_table(columns=[column])[column].to_pylist())

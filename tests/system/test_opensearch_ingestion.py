@@ -1,0 +1,77 @@
+"""Indices of OpenSearch that whole Spark jobs ingest: the example DAG as it stands, and a job that is killed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+
+from airflow_provider_coordination.coordination.settings import write_settings
+from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
+from airflow_provider_coordination.sources.opensearch.supplier import SliceSupplier
+from airflow_provider_coordination.sources.readers import ReaderSettings
+from tests.airflow.conftest import REPOSITORY, run_dag
+from tests.support.item_job import ItemPipeline
+from tests.support.opensearch_server import OpenSearchServer
+
+DOCUMENTS = 500
+
+
+@pytest.fixture
+def logs(opensearch: OpenSearchServer, opensearch_index: str) -> str:
+    """Two indices with 500 documents each, together 10 MB; return what their names begin with."""
+    for name in ("a", "b"):
+        opensearch.create_index(f"{opensearch_index}-{name}", 2)
+        documents = {f"{name}{n}": {"id": f"{name}{n}", "text": "x" * 10_000} for n in range(DOCUMENTS)}
+        opensearch.index(f"{opensearch_index}-{name}", documents)
+    return opensearch_index
+
+
+def all_of(*names: str) -> Counter[str]:
+    return Counter(f"{name}{n}" for name in names for n in range(DOCUMENTS))
+
+
+@pytest.fixture
+def pipeline(opensearch: OpenSearchServer, logs: str, java: str, tmp_path: Path) -> Iterator[ItemPipeline]:
+    settings = OpenSearchSettings(hosts=(opensearch.url,), indices=(f"{logs}-*",), page_documents=50)
+    reader = ReaderSettings(kind="opensearch", settings=write_settings(settings))
+    made = ItemPipeline(tmp_path, reader, partial(SliceSupplier, settings))
+    yield made
+    for job in made.jobs:
+        job.kill()
+
+
+def test_each_document_is_delivered_once_although_the_driver_died(
+    opensearch: OpenSearchServer, pipeline: ItemPipeline
+) -> None:
+    created = pipeline.find()
+    assert len(created) == 4
+    crashed = pipeline.crash("delivered:3", max_batch_bytes=2**20)
+    assert crashed.process.returncode != 0 and "coordination-summary" not in crashed.output
+    assert 0 < len(pipeline.delivered("id")) < 2 * DOCUMENTS
+    pipeline.coordinator().give_up_owner(crashed.settings.owner)  # what the operator does at once
+    good = pipeline.run(max_batch_bytes=2**20)
+    assert good.process.returncode == 0, good.output
+    assert pipeline.delivered("id") == all_of("a", "b")
+    assert good.summary["batches_delivered"] > len(created), "slices are cut into several batches"
+    assert opensearch.open_views() == 0
+
+
+def test_the_example_delivers_each_document_of_the_indices_that_are_not_excluded_once(
+    opensearch: OpenSearchServer, logs: str, tmp_path: Path, connect: Any
+) -> None:
+    connect("opensearch_default", "opensearch", host=opensearch.url)
+    output = tmp_path / "out"
+    dag = DagBag(str(REPOSITORY / "dags" / "opensearch_ingestion.py")).dags["opensearch_ingestion"]
+    params = {"indices": f"{logs}-*", "exclude": f"{logs}-b", "output_path": str(output)}
+    assert run_dag(dag, **params).state == "success"
+    rows = ds.dataset(output, format="parquet").to_table().to_pylist()
+    assert Counter(row["id"] for row in rows) == all_of("a")
+    assert all(json.loads(row["data"])["id"] == row["id"] for row in rows)
