@@ -58,8 +58,8 @@ class AcknowledgmentTrigger(BaseTrigger):
 
     async def on_kill(self) -> None:
         """Give back the leases of partitions that wait for the sets: nobody sees to them any more."""
-        keys = await watchers().give_back(
-            self.coordination_conn_id, self.source, self.acknowledgment_sets, self.run_name
+        keys = await watchers().finish(
+            watchers().give_back(self.coordination_conn_id, self.source, self.acknowledgment_sets, self.run_name)
         )
         self.log.info(
             "%d leases given back: source=%s partitions=%s", len(keys), self.source, ", ".join(keys) or "none"

@@ -29,6 +29,8 @@ class Wanted(Flag):
     """Whether partitions are unfinished, and whether some are parked."""
     AVAILABILITY = auto()
     """Whether a worker could acquire a partition."""
+    JOBS = auto()
+    """Which jobs that are followed have no outcome."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,8 @@ class Sighting:
         condition asks for; else up to when one has that is too early for each (aware).
     :param is_parked: whether some are parked.
     :param parked_until: up to when all that are parked have delivered (aware).
+    :param jobs: the jobs without an outcome, by owner: whether its time is up in which it had to begin, or to give a
+        sign of life; None if they were not listed.
     """
 
     pending: Mapping[str, frozenset[str]] | None = None
@@ -57,6 +61,7 @@ class Sighting:
     delivered_until: datetime = NEVER
     is_parked: bool = False
     parked_until: datetime = ALWAYS
+    jobs: Mapping[str, bool] | None = None
 
 
 class Condition(Protocol):
@@ -141,6 +146,26 @@ class WorkAvailable:
     def met_by(self, seen: Sighting) -> str | None:
         """See `Condition.met_by`."""
         return "available" if seen.is_available else None
+
+
+@dataclass(frozen=True)
+class JobOver:
+    """A job has an outcome, or gave no sign of life in time.
+
+    :param owner: the owner of its leases.
+    """
+
+    owner: str
+    instant: None = field(default=None, init=False)
+    wanted: Wanted = field(default=Wanted.JOBS, init=False)
+
+    def met_by(self, seen: Sighting) -> str | None:
+        """See `Condition.met_by`."""
+        if seen.jobs is None:
+            return None
+        if self.owner not in seen.jobs:
+            return "ended"
+        return "overdue" if seen.jobs[self.owner] else None
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ at once: each write is conditional, and exactly one of them makes it. Nothing is
 is touched.
 
 What a look costs depends on what is wanted, not on how many want it. A look at which nothing is due makes a query for
-the next expiry and one for the next reopening; who waits for sets adds one, for availability two, for completion one
-to three.
+the next expiry and one for the next reopening; who waits for sets adds one, for availability or a job two, for
+completion one to three.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.jobs import Jobs
 from airflow_provider_coordination.coordination.partition import (
     PARKED_UNTIL,
     UNFINISHED,
@@ -59,6 +60,7 @@ class SourceWatch:
     def __init__(self, coordinator: SourceCoordinator, sets: AcknowledgmentSets) -> None:
         self.coordinator = coordinator
         self.sets = sets
+        self._jobs = Jobs(coordinator)
         self._clock = coordinator.clock
         self._ended_since: datetime | None = None
         self._listed_at: datetime | None = None
@@ -81,6 +83,7 @@ class SourceWatch:
         first_instant = min(instants, default=None)
         parked_until = self._parked_until(closed, first_instant) if Wanted.COMPLETION in wanted else None
         reopens_at = None if closed is None or closed.is_parked else closed.priority
+        jobs = self._unfinished_jobs() if Wanted.JOBS in wanted else None
         sighting = Sighting(
             pending=pending,
             ended=self._ended() if Wanted.SETS in wanted and pending is None else frozenset(),
@@ -91,10 +94,12 @@ class SourceWatch:
             delivered_until=NEVER if first_instant is None else self._delivered_until(first_instant, firsts),
             is_parked=parked_until is not None,
             parked_until=ALWAYS if parked_until is None else parked_until,
+            jobs=None if jobs is None else {owner: at is not None and at <= began for owner, at in jobs.items()},
         )
         due = [expires_at, reopens_at]
         if Wanted.AVAILABILITY in wanted:
             due += map(self.coordinator.available_at, firsts)
+        due += (jobs or {}).values()
         # What was overdue before, and still is, cannot be done now: it is tried again, but not at once.
         next_due = min((at for at in due if at is not None and at > began), default=None)
         return Look(sighting=sighting, next_due=next_due)
@@ -141,6 +146,12 @@ class SourceWatch:
         now = self._clock.now()
         since, self._ended_since = self._ended_since or now, now  # it was listed before
         return frozenset(ended.set_id for ended in self.sets.ended_since(since - ENDED_MARGIN))
+
+    # Jobs
+
+    def _unfinished_jobs(self) -> dict[str, datetime | None]:
+        """Return the jobs without an outcome, each with when its time is up."""
+        return {job.owner: job.given_up_at(self._jobs.safety_margin) for job in self._jobs.unfinished()}
 
     # Partitions
 

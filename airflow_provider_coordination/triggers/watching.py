@@ -20,13 +20,15 @@ import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.hooks.configuration import DEFAULT_WATCH_INTERVAL_SECONDS, Configuration
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
+from airflow_provider_coordination.hooks.following import stop_job
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.triggers.conditions import Condition, Sighting, Wanted
@@ -34,6 +36,8 @@ from airflow_provider_coordination.triggers.looking import SourceWatch
 from airflow_provider_coordination.triggers.pooling import SharedStore
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 JUST_AFTER_SECONDS = 0.01
 """Timers are not exact: a look shortly before something is due would be in vain."""
@@ -52,7 +56,7 @@ class Pace:
         connection that is not defined and of one that it cannot look up just now.
     """
 
-    poll: float = 4.0
+    poll: float = DEFAULT_WATCH_INTERVAL_SECONDS
     least: float = 0.5
     away: float = 60.0
     reread: float = 60.0
@@ -136,6 +140,7 @@ class Watchers:
         self.connections: dict[str, _WatchedConnection] = {}
         self.sources: dict[tuple[ConnectionSettings, str], _Watcher] = {}
         self.stores: dict[StoreSettings, SharedStore] = {}
+        self._under_way: set[asyncio.Task[Any]] = set()
 
     def subscribe(self, coordination_conn_id: str, source: str, condition: Condition) -> Subscription:
         """Begin to wait for a condition; end it with `unsubscribe`.
@@ -171,6 +176,37 @@ class Watchers:
             return await store.run(lambda: self._sets(settings, source, store).give_back(set_ids, run=run))
         finally:
             self.leave(settings.store)
+
+    async def stop_job(
+        self, coordination_conn_id: str, source: str, owner: str, reason: str, *, was_killed: bool
+    ) -> None:
+        """Stop a job; see `hooks.following.stop_job`.
+
+        :raises CoordinationError: if the connection is not usable, or the store does not answer.
+        """
+        settings = await _read_connection(coordination_conn_id)
+        store = self.enter(settings.store)
+        try:
+            await store.run(
+                lambda: stop_job(self._sets(settings, source, store).coordinator, owner, reason, was_killed=was_killed)
+            )
+        finally:
+            self.leave(settings.store)
+
+    async def finish(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Do something to its end, also if whoever waits for it is cancelled meanwhile.
+
+        A triggerer cancels a trigger that is killed once more every second, and its `on_kill` with it.
+        """
+        task = _in_background(work, "finish")
+        self._under_way.add(task)
+        task.add_done_callback(self._note_finished)
+        return await asyncio.shield(task)
+
+    def _note_finished(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("what a killed trigger left to do failed: %s: %s", type(error).__name__, error)
 
     # For watchers
 
@@ -212,7 +248,7 @@ def watchers() -> Watchers:
     """Return the watchers of the running event loop."""
     loop = asyncio.get_running_loop()
     if loop not in _WATCHERS:
-        _WATCHERS[loop] = Watchers()
+        _WATCHERS[loop] = Watchers(Pace(poll=Configuration.read().watch_interval))
     return _WATCHERS[loop]
 
 
@@ -414,7 +450,7 @@ async def _read_connection(coordination_conn_id: str) -> ConnectionSettings:
     return await asyncio.to_thread(lambda: CoordinationHook(coordination_conn_id).settings)
 
 
-def _in_background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+def _in_background(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
     # In a context of its own: what it logs belongs to no trigger, whoever happened to be the first to need it.
     return asyncio.get_running_loop().create_task(work, name=name, context=contextvars.Context())
 

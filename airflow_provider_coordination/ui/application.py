@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
     StoreUnavailableError,
 )
-from airflow_provider_coordination.ui import acknowledgments
+from airflow_provider_coordination.ui import acknowledgments, jobs
 from airflow_provider_coordination.ui.access import anybody_logged_in
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ def application() -> FastAPI:
         dependencies=[anybody_logged_in()],
     )
     app.include_router(acknowledgments.router())
+    app.include_router(jobs.router())
     app.add_exception_handler(CoordinationError, _refused)
     app.add_exception_handler(RequestValidationError, _not_understood)
     return app

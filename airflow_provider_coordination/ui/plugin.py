@@ -17,7 +17,11 @@ class CoordinationPlugin(AirflowPlugin):
 
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """The application, made where Airflow asks for it: in the API server."""
+        """The application, made where Airflow asks for it: in the API server; none where the configuration says so."""
+        from airflow_provider_coordination.hooks.configuration import Configuration
+
+        if not Configuration.read().http_api:
+            return []
         from airflow_provider_coordination.ui.application import application
 
         return [{"app": application(), "url_prefix": URL_PREFIX, "name": "Coordination"}]

@@ -20,11 +20,15 @@ from airflow_provider_coordination.coordination.coordinator import (
     DEFAULT_SAFETY_MARGIN,
     SourceCoordinator,
 )
+from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
 from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.triggers import events
 from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
+from airflow_provider_coordination.triggers.conditions import Wanted
+from airflow_provider_coordination.triggers.jobs import JobTrigger
+from airflow_provider_coordination.triggers.looking import SourceWatch
 from airflow_provider_coordination.triggers.partitions import (
     PartitionsAvailableTrigger,
     PartitionsCompletedTrigger,
@@ -79,6 +83,7 @@ TRIGGERS = [
     PartitionsCompletedTrigger(source="s", delivered_until=format_instant(NOON), deadline=DEADLINE),
     PartitionsReopenedTrigger(source="s", reopens_at=format_instant(NOON), partitions=7, partition_keys=("a",)),
     PartitionsAvailableTrigger(source="s", coordination_conn_id="c", interval=timedelta(minutes=2)),
+    JobTrigger(source="s", owner="o", coordination_conn_id="c", log="/tmp/job/job.log", deadline=DEADLINE),
 ]
 
 
@@ -517,3 +522,51 @@ def test_two_triggerers_at_once_end_an_overdue_set_exactly_once(
     assert {state(clicks, name) for name in names} == {AcknowledgmentState.EXPIRED}
     partitions = list(clicks.partitions())
     assert {(p.attempts, p.status) for p in partitions} == {(1, PartitionStatus.UNASSIGNED)}
+
+
+# Jobs
+
+
+@pytest.fixture
+def job(clicks: SourceCoordinator, clock: ManualClock) -> JobRecord:
+    """A job that was submitted, and may begin for an hour."""
+    Jobs(clicks).submit("a job", task="t", digest="", start_by=clock.now() + timedelta(hours=1))
+    return JobRecord(clicks)
+
+
+JOB = {"owner": "a job", "log": None, "deadline": DEADLINE, "source": "clicks"}
+
+
+def of_the_job() -> JobTrigger:
+    return JobTrigger(source="clicks", owner="a job", deadline=DEADLINE)
+
+
+def test_it_fires_when_a_job_has_ended(job: JobRecord, clock: ManualClock) -> None:
+    job.begin()
+    payload = first_payload(of_the_job(), clock=clock, meanwhile=lambda: job.end({"exit_code": 0}))
+    assert payload == {"status": "ended", **JOB}
+
+
+def test_a_job_of_which_nothing_is_known_has_ended(job: JobRecord, clicks: SourceCoordinator) -> None:
+    assert first_payload(JobTrigger(source="clicks", owner="another"))["status"] == "ended"
+
+
+def test_it_fires_when_a_job_gives_no_sign_of_life_for_a_lease_and_the_margin(
+    job: JobRecord, clock: ManualClock
+) -> None:
+    job.begin()
+    clock.advance((DEFAULT_OWNERSHIP_TIMEOUT + DEFAULT_SAFETY_MARGIN).total_seconds() - 1)
+    payload = first_payload(of_the_job(), clock=clock, meanwhile=lambda: clock.advance(1))
+    assert payload == {"status": "overdue", **JOB}
+
+
+def test_it_fires_when_a_job_does_not_begin_in_time(job: JobRecord, clock: ManualClock) -> None:
+    payload = first_payload(of_the_job(), clock=clock, meanwhile=lambda: clock.advance(3600))
+    assert payload == {"status": "overdue", **JOB}
+
+
+def test_the_watcher_sleeps_until_a_job_would_be_missed(job: JobRecord, clicks: SourceCoordinator) -> None:
+    job.begin()
+    look = SourceWatch(clicks, AcknowledgmentSets(clicks)).look(Wanted.JOBS)
+    assert look.sighting.jobs == {"a job": False}
+    assert look.next_due == clicks.clock.now() + DEFAULT_OWNERSHIP_TIMEOUT + DEFAULT_SAFETY_MARGIN

@@ -41,6 +41,26 @@ class Standalone(Airflow):
         place = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/return_value"
         return self._get(place)["value"]
 
+    def link(self, dag_id: str, run_id: str, task_id: str, name: str) -> Any:
+        """Return where an extra link of a task leads."""
+        place = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/links"
+        return self._get(place)["extra_links"][name]
+
+    def clear(self, dag_id: str, run_id: str, task_id: str) -> None:
+        """Clear a task of a run, as a person does."""
+        told = {"dry_run": False, "task_ids": [task_id], "dag_run_id": run_id, "only_failed": False}
+        self._client.post(f"/api/v2/dags/{dag_id}/clearTaskInstances", json=told).raise_for_status()
+
+    def mark(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
+        """Mark a task of a run, as a person does."""
+        place = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
+        self._client.patch(place, json={"new_state": state}).raise_for_status()
+
+    def create_pool(self, name: str, slots: int) -> None:
+        """Create a pool, in which tasks that are deferred hold no slot."""
+        told = {"name": name, "slots": slots, "description": "", "include_deferred": False}
+        self._client.post("/api/v2/pools", json=told).raise_for_status()
+
     def until(self, what: str, holds: Callable[[], bool], seconds: float = 180) -> None:
         """Return once something holds, however long that takes within reason."""
         deadline = time.monotonic() + seconds

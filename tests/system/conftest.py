@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
-from tests.support.spark_job import MakePipeline, Pipeline
+from tests.support.spark_job import REPOSITORY, MakePipeline, Pipeline
+from tests.support.standalone import Standalone
 
 
 @pytest.fixture
@@ -23,3 +30,84 @@ def make_pipeline(
     yield make
     for job in (job for pipeline in made for job in pipeline.jobs):
         job.kill()
+
+
+# An example, run in this process
+
+
+@pytest.fixture
+def connect(java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Defines a connection; those to a new store and to Spark are there, and so is Airflow's own database."""
+    from airflow.utils.db import initdb
+
+    def define(conn_id: str, conn_type: str, **fields: Any) -> None:
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps({"conn_type": conn_type, **fields}))
+
+    initdb()
+    define("coordination_default", "coordination", extra={"store": "sql", "url": url_of(tmp_path)})
+    define("spark_default", "spark", host="local[2]", extra={"deploy-mode": "client"})
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    return define
+
+
+# A whole Airflow
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the shared Airflow and its store are."""
+    return tmp_path_factory.mktemp("airflow")
+
+
+@pytest.fixture(scope="session")
+def airflow(kinesis: LocalKinesis, java: str, folder: Path) -> Iterator[Standalone]:
+    """An Airflow with the DAGs of this folder and an example; it takes half a minute to start, so all share it."""
+    dags = shutil.copytree(Path(__file__).parent / "dags", folder / "dags")
+    shutil.copy(REPOSITORY / "dags" / "acknowledged_delivery.py", dags)
+    connections = {
+        "coordination_default": {"conn_type": "coordination", "extra": {"store": "sql", "url": url_of(folder)}},
+        "aws_default": {
+            "conn_type": "aws",
+            "login": "test",
+            "password": "test",
+            "extra": {"region_name": "us-east-1", "endpoint_url": kinesis.endpoint_url},
+        },
+        "spark_default": {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}},
+    }
+    environment = {
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "120",  # the machine may have much else to do
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+        "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    standalone = Standalone(folder / "airflow", dags, connections, environment)
+    standalone.start()
+    try:
+        known = [dag.stem for dag in dags.glob("*.py")]
+        standalone.until("Airflow knows the DAGs", lambda: all(map(standalone.is_ready, known)), 400)
+        yield standalone
+    finally:
+        standalone.stop()
+
+
+@pytest.fixture
+def pipeline(kinesis: LocalKinesis, kinesis_stream: Callable[[int], str], folder: Path, tmp_path: Path) -> Pipeline:
+    """A pipeline over a new stream of one shard, in the store of the shared Airflow."""
+    return Pipeline(kinesis, kinesis_stream(1), tmp_path, url_of(folder))
+
+
+@pytest.fixture
+def look(folder: Path) -> Iterator[Callable[[str], SourceCoordinator]]:
+    """Gives a coordinator of a source to look at it."""
+    with closing(open_store(StoreSettings(store="sql", url=url_of(folder)))) as store:
+
+        def coordinator(source: str) -> SourceCoordinator:
+            made = SourceCoordinator(store, source, "test")
+            made.initialize()
+            return made
+
+        yield coordinator
+
+
+def url_of(folder: Path) -> str:
+    return f"sqlite:///{folder}/coordination.db"

@@ -1,0 +1,302 @@
+"""Jobs that nobody waits for beside them: how they are followed, told to stop, and what they leave behind.
+
+Such a job is an item of the family `…|JOB` under its owner's name. Whoever submits it writes the item, UNASSIGNED; the
+job leases it while it runs, ASSIGNED, and leaves its outcome in it, COMPLETED. So whoever comes back, on whatever
+machine, knows of a job that never began, that runs, that ended, or whose lease ran out: it vanished. A stop is asked
+for in the item; the job sees it at its next heartbeat.
+
+Airflow's Spark provider follows jobs by each cluster manager's own interface, where there is one; the store is the same
+for all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import PartitionUpdateError
+from airflow_provider_coordination.coordination.leases import LOST, Leases
+from airflow_provider_coordination.coordination.partition import (
+    Partition,
+    PartitionStatus,
+    format_instant,
+    new_partition,
+    parse_instant,
+)
+from airflow_provider_coordination.coordination.store import all_partitions
+from airflow_provider_coordination.coordination.workers import item_key
+
+log = logging.getLogger(__name__)
+
+FAMILY = "JOB"
+RETENTION = timedelta(days=1)
+"""How long the outcome of a job is kept, and the item of one that never told any."""
+PURGED_AT_A_TIME = 100
+
+Change = Callable[[Partition], Partition]
+
+
+class JobState(StrEnum):
+    """Where a job stands."""
+
+    SUBMITTED = "SUBMITTED"
+    """It was handed to a cluster manager, and has not begun."""
+    RUNNING = "RUNNING"
+    """It has begun; whether it lives, its lease tells."""
+    ENDED = "ENDED"
+    """It has an outcome."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A job as the store knows it.
+
+    :param owner: the owner of its leases.
+    :param state: where it stands.
+    :param since: when it was submitted, until when its lease runs, or when it ended (aware).
+    :param submitted_at: when it was submitted (aware); None if it does not say.
+    :param task: what it works for, such as an Airflow task of one run; tries of one task share it.
+    :param digest: of what it was told; equal digests mean equal orders. Salted with the owner.
+    :param start_by: a job that has not begun by then is given up (aware); None if it does not say.
+    :param log: where its output is, on the machine that submitted it; None if it goes elsewhere.
+    :param application_id: Spark's name of it; None if not known.
+    :param ui_url: where its Spark UI is while it runs; None if not known.
+    :param stop: why it was told to stop; None if it was not.
+    :param outcome: how it ended, a JSON object; None if it has not.
+    :param is_told: whether the task has heard of the outcome.
+    """
+
+    owner: str
+    state: JobState
+    since: datetime
+    submitted_at: datetime | None = None
+    task: str = ""
+    digest: str = ""
+    start_by: datetime | None = None
+    log: str | None = None
+    application_id: str | None = None
+    ui_url: str | None = None
+    stop: str | None = None
+    outcome: Mapping[str, Any] | None = None
+    is_told: bool = False
+
+    @classmethod
+    def of(cls, item: Partition) -> Job:
+        """Return the job that an item is about. What it says in another form than expected is passed over."""
+        said = item.progress
+        state = {PartitionStatus.COMPLETED: JobState.ENDED, PartitionStatus.ASSIGNED: JobState.RUNNING}
+        outcome = said.get("outcome")
+        return cls(
+            owner=_text(said, "owner") or item.owner or item.partition_key,
+            state=state.get(item.status, JobState.SUBMITTED),
+            since=item.priority,
+            submitted_at=_instant(said.get("submitted_at")),
+            task=_text(said, "task") or "",
+            digest=_text(said, "digest") or "",
+            start_by=_instant(said.get("start_by")),
+            log=_text(said, "log"),
+            application_id=_text(said, "application_id"),
+            ui_url=_text(said, "ui_url"),
+            stop=_text(said, "stop"),
+            outcome=outcome if isinstance(outcome, Mapping) else None,
+            is_told=said.get("told") is True,
+        )
+
+    def given_up_at(self, safety_margin: timedelta) -> datetime | None:
+        """Return the instant (aware) from which it counts as late or vanished; None if it has ended, or may wait."""
+        if self.state is JobState.RUNNING:
+            return self.since + safety_margin
+        return self.start_by if self.state is JobState.SUBMITTED else None
+
+
+class Jobs:
+    """The jobs of one source that are followed through the store.
+
+    Every write is conditional, and repeated from what is stored where somebody else wrote in between.
+
+    :param coordinator: of the source, initialized.
+    """
+
+    def __init__(self, coordinator: SourceCoordinator) -> None:
+        self._store = coordinator.store
+        self._clock = coordinator.clock
+        self.source_identifier = coordinator.family(FAMILY)
+        self.safety_margin = coordinator.safety_margin
+
+    def submit(self, owner: str, *, task: str, digest: str, start_by: datetime, log: str | None = None) -> None:
+        """Write down a job that is about to be submitted; `Job` says what the parameters are."""
+        now = self._clock.now()
+        said = {
+            "owner": owner,
+            "submitted_at": format_instant(now),
+            "task": task,
+            "digest": digest,
+            "start_by": format_instant(start_by),
+            "log": log,
+        }
+        item = new_partition(self.source_identifier, item_key(owner), now).with_progress(said)
+        self._store.create([item])
+
+    def get(self, owner: str) -> Job | None:
+        """Return a job as the store knows it now; None if it does not know it."""
+        item = self._store.get(self.source_identifier, item_key(owner))
+        return None if item is None else Job.of(item)
+
+    def unfinished(self) -> list[Job]:
+        """Return the jobs that have no outcome."""
+        return list(self._jobs(PartitionStatus.UNASSIGNED, PartitionStatus.ASSIGNED))
+
+    def of_task(self, task: str) -> list[Job]:
+        """Return the jobs of a task, the first that was submitted first."""
+        found = [job for job in self._jobs() if job.task == task]
+        return sorted(found, key=lambda job: job.submitted_at or job.since)
+
+    def request_stop(self, owner: str, reason: str) -> bool:
+        """Tell a job to stop; one that has not begun will not begin.
+
+        :returns: whether there was something to stop.
+        """
+        return self._change(owner, lambda item: item.with_progress({**item.progress, "stop": reason}))
+
+    def end(self, owner: str, outcome: Mapping[str, Any]) -> bool:
+        """Write down how a job ended that cannot do so itself; what it still writes is refused from here on.
+
+        :returns: whether it had no outcome before.
+        """
+        return self._change(owner, lambda item: _ended(item, outcome, self._clock.now()))
+
+    def note_told(self, owner: str) -> None:
+        """Note that the task has heard of a job's outcome."""
+        self._change(owner, lambda item: item.with_progress({**item.progress, "told": True}), is_ended=True)
+
+    def purge(self) -> None:
+        """Delete what is older than `RETENTION`, a bounded number at a time."""
+        latest = self._clock.now() - RETENTION
+        for status in PartitionStatus:
+            for item in self._store.query(self.source_identifier, status, limit=PURGED_AT_A_TIME):
+                if item.priority > latest:
+                    break
+                with suppress(PartitionUpdateError):  # somebody else purges too
+                    self._store.delete(item)
+
+    def _jobs(self, *statuses: PartitionStatus) -> Iterator[Job]:
+        return map(Job.of, all_partitions(self._store, self.source_identifier, *statuses))
+
+    def _change(self, owner: str, change: Change, *, is_ended: bool = False) -> bool:
+        while (item := self._store.get(self.source_identifier, item_key(owner))) is not None:
+            if (item.status is PartitionStatus.COMPLETED) is not is_ended:
+                return False
+            with suppress(PartitionUpdateError):  # it was renewed in between
+                self._store.transact(update=[change(item)])
+                return True
+        return False
+
+
+class JobRecord:
+    """A job's own item: it leases it while it runs, and leaves its outcome in it.
+
+    `renew_due` is called by a `LeaseRenewer`, which makes the heartbeat: a twelfth of the ownership timeout.
+
+    :param coordinator: of the source, initialized, for the job's owner.
+    :param when_stopped: told once why, when the job is told to stop; from the thread that finds out.
+    """
+
+    def __init__(self, coordinator: SourceCoordinator, when_stopped: Callable[[str], None] = lambda why: None) -> None:
+        self._store = coordinator.store
+        self._clock = coordinator.clock
+        self._owner = coordinator.owner
+        self._family = coordinator.family(FAMILY)
+        self._key = item_key(coordinator.owner)
+        self._when_stopped = when_stopped
+        self._is_stopped = False
+        self._leases = Leases(
+            coordinator.store,
+            self._family,
+            coordinator.owner,
+            ownership_timeout=coordinator.ownership_timeout,
+            safety_margin=coordinator.safety_margin,
+            clock=coordinator.clock,
+        )
+
+    @property
+    def ownership_timeout(self) -> timedelta:
+        """How long the item's lease runs without a heartbeat."""
+        return self._leases.ownership_timeout
+
+    def begin(self) -> None:
+        """Lease the item, written or not; a job that has an outcome already, or was told to stop, is told so."""
+        while not self._is_stopped:
+            now = self._clock.now()
+            item = self._store.get(self._family, self._key)
+            if item is None:  # submitted by hand
+                made = new_partition(self._family, self._key, now).with_progress({"owner": self._owner})
+                self._store.create([made.acquired(self._owner, now + self.ownership_timeout)])
+            elif item.status is PartitionStatus.COMPLETED:
+                self._stop("it was given up before it began")
+                return
+            elif item.owner != self._owner:
+                with suppress(PartitionUpdateError):  # it was told to stop in between
+                    self._store.transact(update=[item.acquired(self._owner, now + self.ownership_timeout)])
+            if self._leases.adopt(self._key) is not None:
+                self._look()
+                return
+
+    def note(self, **said: Any) -> None:
+        """Write something down that others want to know, such as `application_id`."""
+        self._write(lambda item: self._leases.renewed(item.with_progress({**item.progress, **said})))
+
+    def renew_due(self) -> None:
+        """Look whether the job is told to stop, and renew the item's lease if a third of its time has passed."""
+        if not self._is_stopped:
+            self._look()
+        self._leases.renew_due()
+
+    def end(self, outcome: Mapping[str, Any]) -> bool:
+        """Leave the outcome.
+
+        :returns: whether it is there; False if somebody else wrote one before.
+        """
+        return self._write(lambda item: _ended(item, outcome, self._clock.now()))
+
+    def _write(self, change: Change) -> bool:
+        while self._key in self._leases.held:
+            with suppress(*LOST):  # it is lost, or somebody asked for a stop in between: then once more
+                self._leases.change(self._key, change, needs_trust=False)
+                return True
+        return False
+
+    def _look(self) -> None:
+        try:
+            stop = self._leases.refresh(self._key).progress.get("stop")
+        except LOST:
+            self._stop("it was taken for dead")
+        else:
+            if isinstance(stop, str):
+                self._stop(stop)
+
+    def _stop(self, why: str) -> None:
+        if not self._is_stopped:
+            self._is_stopped = True
+            log.warning("the job is told to stop: %s", why)
+            self._when_stopped(why)
+
+
+def _ended(item: Partition, outcome: Mapping[str, Any], at: datetime) -> Partition:
+    return item.with_progress({**item.progress, "outcome": dict(outcome)}).completed(at)
+
+
+def _text(said: Mapping[str, Any], name: str) -> str | None:
+    value = said.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _instant(value: object) -> datetime | None:
+    with suppress(ValueError):
+        return parse_instant(value) if isinstance(value, str) else None
+    return None

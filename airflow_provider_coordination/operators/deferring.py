@@ -1,0 +1,312 @@
+"""A task that submits a job and is away while it runs: what it leaves behind, and how it finds its way back.
+
+Everything that has to survive the task is in the store: which job works for which task, what it was told, and how it
+ended. So a worker or a triggerer may die at any time. A later try finds the job of an earlier one and goes on waiting
+for it, or takes its outcome, where it was told the same; what was told otherwise, or to stop, is stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
+from airflow_provider_coordination.coordination.settings import write_settings
+from airflow_provider_coordination.hooks.coordination import ConnectionSettings
+from airflow_provider_coordination.hooks.following import end_local_processes, stop_job
+from airflow_provider_coordination.operators.job_output import JobOutput
+from airflow_provider_coordination.spark.outcome import Outcome
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.submission import LOG_NAME, command, tail_of
+
+log = logging.getLogger(__name__)
+
+FOLDER_PREFIX = "coordination-job-"
+LOGS_KEPT = timedelta(days=7)
+"""How long the output of a job is kept that no task came back for."""
+LINES_SHOWN = 2000
+DIGEST_ROUNDS = 100_000
+"""The settings of a reader may hold secrets: guessing them by their digest has to be slow."""
+UNTOLD = ("owner", "expires_at", "store", "kinesis", "traceparent", "is_followed")
+"""Fields in which two tries of a task differ that tell their jobs the same."""
+
+
+def task_of(context: Context) -> str:
+    """Return the name that all tries of a task of one run have in common."""
+    ti: Any = context["ti"]
+    map_index = ti.map_index if ti.map_index is not None else -1
+    return "/".join((ti.dag_id, ti.run_id, ti.task_id, str(map_index)))
+
+
+def digest_of(settings: IngestSettings, salt: str) -> str:
+    """Return the digest of what a job is told, without what differs between tries.
+
+    :param salt: the owner of the job that it is compared with.
+    """
+    told = {name: value for name, value in write_settings(settings).items() if name not in UNTOLD}
+    text = json.dumps(told, sort_keys=True).encode()
+    return hashlib.pbkdf2_hmac("sha256", text, salt.encode(), DIGEST_ROUNDS).hex()
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFollower:
+    """What a task does about the jobs that work for it, through the store.
+
+    :param connection: where the store is.
+    :param source: the source's name.
+    :param task: the task, as `task_of` names it.
+    """
+
+    connection: ConnectionSettings
+    source: str
+    task: str
+
+    @contextmanager
+    def jobs(self) -> Iterator[tuple[SourceCoordinator, Jobs]]:
+        """Open the store; give a coordinator that acts for the task, and the source's jobs."""
+        coordinator = self.connection.coordinator(self.source, f"{self.task}:task")
+        with closing(coordinator.store):
+            yield coordinator, Jobs(coordinator)
+
+    def submit(self, settings: IngestSettings, job_log: str | None) -> None:
+        """Write down a job that is about to be submitted."""
+        with self.jobs() as (_, jobs):
+            jobs.purge()
+            jobs.submit(
+                settings.owner,
+                task=self.task,
+                digest=digest_of(settings, settings.owner),
+                start_by=settings.expires_at,
+                log=job_log,
+            )
+
+    def earlier(self, settings: IngestSettings) -> Job | None:
+        """Return the job of an earlier try that this one may go on with; stop the others.
+
+        That is a job that was told the same, that nobody told to stop, and that runs, may still begin, or ended well
+        without the task having heard of it.
+        """
+        found: Job | None = None
+        with self.jobs() as (coordinator, jobs):
+            now = coordinator.clock.now()
+            for job in reversed(jobs.of_task(self.task)):
+                at = job.given_up_at(jobs.safety_margin)
+                is_over = at is not None and at <= now
+                if is_over:
+                    self._give_up(coordinator, jobs, job)
+                elif found is None and _is_worth_it(job) and job.digest == digest_of(settings, job.owner):
+                    found = job
+                elif job.state is not JobState.ENDED:
+                    was_killed = end_local_processes(job.log)
+                    stop_job(coordinator, job.owner, "another try of its task began", was_killed=was_killed)
+        return found
+
+    def judged(self, owner: str) -> Outcome | None:
+        """Return how a job ended, as the store knows it; None if it may still be waited for.
+
+        A job that gave no sign of life in time is given up, and its leases are given back.
+        """
+        with self.jobs() as (coordinator, jobs):
+            while True:
+                job = jobs.get(owner)
+                if job is None:
+                    error = f"the store has no record of the job any more: owner={owner}"
+                    return Outcome(exit_code=None, error=error)
+                if job.state is JobState.ENDED:
+                    return Outcome.from_mapping(job.outcome or {})
+                at = job.given_up_at(jobs.safety_margin)
+                if at is None or at > coordinator.clock.now():
+                    return None
+                self._give_up(coordinator, jobs, job)
+
+    def was_in_vain(self, owner: str) -> bool:
+        """Tell whether a job did not end well, or somebody told it to stop."""
+        outcome = self.judged(owner)
+        with self.jobs() as (_, jobs):
+            job = jobs.get(owner)
+        return (job is not None and job.stop is not None) or (outcome is not None and outcome.exit_code != 0)
+
+    def end(self, owner: str, error: str) -> None:
+        """Write down that a job will not run."""
+        with self.jobs() as (_, jobs):
+            jobs.end(owner, Outcome(exit_code=None, error=error).to_mapping())
+
+    def note_told(self, owner: str) -> Job | None:
+        """Note that the task has heard how a job ended; return the job."""
+        with self.jobs() as (_, jobs):
+            jobs.note_told(owner)
+            return jobs.get(owner)
+
+    def stop(self, reason: str) -> None:
+        """Stop every job that works for the task."""
+        with self.jobs() as (coordinator, jobs):
+            for job in jobs.of_task(self.task):
+                if job.state is not JobState.ENDED:
+                    was_killed = end_local_processes(job.log)
+                    stop_job(coordinator, job.owner, reason, was_killed=was_killed)
+
+    def _give_up(self, coordinator: SourceCoordinator, jobs: Jobs, job: Job) -> None:
+        """Write down that a job vanished or did not begin in time, unless it ended meanwhile."""
+        if job.state is JobState.RUNNING:
+            error = f"the job vanished: it gave no sign of life since its lease ran out at {job.since:%H:%M:%S} UTC"
+            tail = ""
+        else:
+            by = f"{job.start_by:%Y-%m-%d %H:%M:%S} UTC"
+            error = f"the job did not begin by {by}; raise 'start_within' if it had to queue"
+            end_local_processes(job.log)
+            tail = tail_of(Path(job.log)) if job.log else ""
+        if jobs.end(job.owner, Outcome(exit_code=None, error=error, tail=tail).to_mapping()):
+            keys = coordinator.give_up_owner(job.owner)
+            log.warning(
+                "%s; %d leases given back: source=%s owner=%s partitions=%s",
+                error, len(keys), self.source, job.owner, ", ".join(keys) or "none",
+            )  # fmt: skip
+
+
+def _is_worth_it(job: Job) -> bool:
+    """Tell whether a job runs, or ended well without anybody having heard of it."""
+    if job.state is not JobState.ENDED:
+        return job.stop is None
+    return job.stop is None and not job.is_told and Outcome.from_mapping(job.outcome or {}).exit_code == 0
+
+
+def summary_of(owner: str, outcome: Outcome) -> dict[str, Any]:
+    """Return what the task returns for an outcome.
+
+    :raises AirflowFailException: if only a person can put things right.
+    :raises AirflowException: if the job failed, lost its leases or vanished; a retry continues where it stopped.
+    """
+    if outcome.exit_code == 0:
+        return {"owner": owner, **outcome.summary}
+    output = JobOutput()
+    output.last_error = outcome.error
+    if explained := output.explained(outcome.exit_code):
+        raise explained
+    what = outcome.error or f"the job ended with exit code {outcome.exit_code}"
+    tail = f"\nThe last lines of its output:\n{outcome.tail}" if outcome.tail else ""
+    raise AirflowException(f"{what}; no data is lost, a retry continues from there{tail}")
+
+
+def show_log(job_log: str | None) -> None:
+    """Copy the end of a job's output into the task's log, if it is on this machine; then delete it."""
+    if job_log is None or not (path := Path(job_log)).is_file():
+        return
+    with path.open(encoding="utf-8", errors="replace") as file:
+        lines = file.read().splitlines()
+    if len(lines) > LINES_SHOWN:
+        log.info("the job's output has %d lines; the last %d:", len(lines), LINES_SHOWN)
+    for line in lines[-LINES_SHOWN:]:
+        log.info("%s", line)
+    shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def job_folder() -> Path:
+    """Make a folder, for its owner alone, that outlives the task; delete those that nobody came back for."""
+    root = Path(tempfile.gettempdir())
+    for old in root.glob(f"{FOLDER_PREFIX}*"):
+        with suppress(OSError):
+            kept = [file.stat().st_mtime for file in (old, *old.iterdir())]
+            if max(kept) < time.time() - LOGS_KEPT.total_seconds():
+                shutil.rmtree(old, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+
+
+def do_not_wait(hook: SparkSubmitHook, settings_file: Path, submitting: Callable[[str | None], None]) -> str | None:
+    """Let a hook's `submit` return as soon as the job is on its way.
+
+    :param settings_file: the job's settings, in a folder of its own.
+    :param submitting: told, right before, where the job's output will be.
+    :returns: where its output will be; None for a job that goes to a cluster.
+    """
+    in_cluster = hook._connection["deploy_mode"] == "cluster"
+    job_log = None if in_cluster else str(settings_file.with_name(LOG_NAME))
+    submit = hook.submit
+    # The store tells what becomes of the job, on every cluster manager: the provider follows none.
+    hook._track_driver_via_k8s_api = hook._yarn_track_via_rm_api = hook._should_track_driver_status = False
+
+    def submit_alone(application: str = "", **kwargs: Any) -> None:
+        if in_cluster:
+            _prepare_for_cluster(hook)
+            submitting(job_log)
+            submit(application)
+            hook._run_post_submit_commands()  # those are for what stands beside this process
+        else:
+            submitting(job_log)
+            _submit_here(hook, application, settings_file)
+
+    hook.submit = submit_alone  # type: ignore[method-assign]
+    return job_log
+
+
+def _submit_here(hook: SparkSubmitHook, application: str, settings_file: Path) -> None:
+    """Start a spark-submit whose driver is on this machine, in a session of its own, and leave it alone."""
+    spark_submit = hook._build_spark_submit_command(application)
+    environment = os.environ | {name: str(value) for name, value in (hook._env or {}).items()}
+    process = subprocess.Popen(
+        command(settings_file, spark_submit),
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # what ends the task's process group spares it
+    )
+    process.returncode = 0  # nobody waits for it, and that is meant
+    log.info("job submitted: pid=%d log=%s", process.pid, settings_file.with_name(LOG_NAME))
+
+
+def _prepare_for_cluster(hook: SparkSubmitHook) -> None:
+    """Let spark-submit return once YARN or Kubernetes has accepted the job.
+
+    :raises ConfigurationError: if the cluster manager cannot run it, or the settings say that it is waited for.
+    """
+    if hook._is_yarn:
+        option = "spark.yarn.submit.waitAppCompletion"
+    elif hook._is_kubernetes:
+        option = "spark.kubernetes.submission.waitAppCompletion"
+        hook._track_driver_via_k8s_api = True  # else it looks for the driver's exit code at once
+    else:
+        raise ConfigurationError(
+            f"field 'deploy_mode' is 'cluster' with master {hook._connection['master']!r}: Spark runs Python drivers "
+            "in cluster mode on YARN and Kubernetes alone; use 'client'"
+        )
+    if str(hook._conf.get(option, "false")).strip().lower() != "false":
+        raise ConfigurationError(f"field 'conf': {option!r} must be false, or left out, with deferrable=True")
+    hook._conf = {**hook._conf, option: "false"}
+
+
+def left_of(deadline: datetime | None) -> timedelta | None:
+    """Return how long it is until an instant (aware), at least a second; None if there is no end."""
+    return None if deadline is None else max(timedelta(seconds=1), deadline - datetime.now(UTC))
+
+
+def is_of_this_try(owner: str, context: Context) -> bool:
+    """Tell whether this try of the task submitted a job itself.
+
+    :param owner: the job's, as `new_owner` makes them.
+    """
+    ti: Any = context["ti"]
+    return owner.rsplit(":", 2)[-2:-1] == [str(ti.try_number)]
+
+
+def will_be_retried(context: Context) -> bool:
+    """Tell whether another try follows if this one fails."""
+    ti: Any = context["ti"]
+    return bool(ti.try_number <= (getattr(ti, "max_tries", None) or 0))

@@ -1,0 +1,78 @@
+"""Following, in the triggerer, a job that was submitted without waiting for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.hooks.following import end_local_processes
+from airflow_provider_coordination.triggers.conditions import JobOver
+from airflow_provider_coordination.triggers.events import classpath, event, first_event
+from airflow_provider_coordination.triggers.watching import watchers
+
+
+class JobTrigger(BaseTrigger):
+    """Fires when a job has ended, vanished, or did not begin in time, whatever cluster manager runs it.
+
+    If somebody ends the task by hand, the job is stopped: where its driver runs on the triggerer's machine, its
+    processes are killed and its leases given back at once; elsewhere it is told so through the store.
+
+    :param source: the source's name.
+    :param owner: the owner of the job's leases.
+    :param coordination_conn_id: the connection of type `coordination`.
+    :param log: where the job's output goes, on the machine that submitted it; None if it runs in a cluster.
+    :param deadline: an instant, passed on to the task; None if it may take any time.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        owner: str,
+        coordination_conn_id: str = CoordinationHook.default_conn_name,
+        log: str | None = None,
+        deadline: str | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.source = source
+        self.owner = owner
+        self.coordination_conn_id = coordination_conn_id
+        self.job_log = log
+        self.deadline = deadline
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return what another triggerer makes the same trigger from."""
+        return classpath(self), {
+            "source": self.source,
+            "owner": self.owner,
+            "coordination_conn_id": self.coordination_conn_id,
+            "log": self.job_log,
+            "deadline": self.deadline,
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield one event: `ended`, `overdue`, or `error` with a message."""
+        payload = await first_event(
+            self,
+            self.coordination_conn_id,
+            self.source,
+            JobOver(self.owner),
+            owner=self.owner,
+            log=self.job_log,
+            deadline=self.deadline,
+        )
+        yield event({**payload, "source": self.source})
+
+    async def on_kill(self) -> None:
+        """Stop the job: nobody waits for it any more."""
+        await watchers().finish(self._stop())
+
+    async def _stop(self) -> None:
+        # The processes first: that needs no store.
+        was_killed = await asyncio.to_thread(end_local_processes, self.job_log)
+        reason = "its task was ended or cleared in Airflow while it was deferred"
+        await watchers().stop_job(self.coordination_conn_id, self.source, self.owner, reason, was_killed=was_killed)

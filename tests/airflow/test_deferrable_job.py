@@ -1,0 +1,580 @@
+"""The Spark job that nobody waits for on a worker: it outlives the task, which finds its way back through the store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    TaskDeferralError,
+    TaskDeferralTimeout,
+    TaskDeferred,
+)
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs, JobState
+from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant
+from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.operators import deferring
+from airflow_provider_coordination.operators.deferring import JobFollower, digest_of, job_folder
+from airflow_provider_coordination.operators.ingest_settings import ingest_settings
+from airflow_provider_coordination.operators.shipping import job_processes
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_LOST_WORK
+from airflow_provider_coordination.spark.outcome import Outcome
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.submission import LOG_NAME
+from airflow_provider_coordination.triggers.jobs import JobTrigger
+from airflow_provider_coordination.triggers.watching import Watchers
+from tests.airflow.conftest import SECRET, StubSpark
+from tests.support.watched import first_payload, in_loop
+
+TASK = "dag/run/task/3"
+GOOD = Outcome(exit_code=0, summary={"records_delivered": 7}).to_mapping()
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where jobs have their folders."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def connections(connect: Any, coordination: SourceCoordinator) -> None:
+    connect("aws_default", "aws", login="AKIAEXAMPLE", password=SECRET, extra={"region_name": "eu-west-1"})
+    coordination.create_partitions({f"p{number}": {} for number in range(3)})
+
+
+@pytest.fixture
+def jobs(coordination: SourceCoordinator) -> Jobs:
+    return Jobs(coordination)
+
+
+@pytest.fixture
+def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSparkSubmitOperator]:
+    def make(**arguments: Any) -> CoordinatedSparkSubmitOperator:
+        defaults = {
+            "task_id": "ingest",
+            "stream_name": "clicks",
+            "output_path": str(tmp_path / "out"),
+            "env_vars": {"PATH": spark.path},
+            "aws_conn_id": None,
+            "region_name": "eu-west-1",
+            "deferrable": True,
+        }
+        return CoordinatedSparkSubmitOperator(**defaults | arguments)
+
+    return make
+
+
+@pytest.fixture
+def told(operator: Any, context: Any) -> IngestSettings:
+    """What the job of a try is told."""
+    settings = ingest_settings(operator(), CoordinationHook().settings, context)
+    return replace(settings, expires_at=datetime.now(UTC) + timedelta(hours=1), is_followed=True)
+
+
+@pytest.fixture
+def follower() -> JobFollower:
+    return JobFollower(connection=CoordinationHook().settings, source="clicks", task=TASK)
+
+
+@pytest.fixture
+def submitted(follower: JobFollower, told: IngestSettings) -> IngestSettings:
+    """A job of an earlier try, somewhere in a cluster."""
+    follower.submit(told, None)
+    return told
+
+
+@pytest.fixture
+def running(submitted: IngestSettings, coordination: SourceCoordinator) -> JobRecord:
+    """The same, which has begun, and holds a partition."""
+    job = SourceCoordinator(coordination.store, "clicks", submitted.owner)
+    job.initialize()
+    job.acquire(1)
+    record = JobRecord(job)
+    record.begin()
+    return record
+
+
+def known(jobs: Jobs, owner: str) -> Job:
+    job = jobs.get(owner)
+    assert job is not None
+    return job
+
+
+def deferred(task: CoordinatedSparkSubmitOperator, context: Any) -> TaskDeferred:
+    with pytest.raises(TaskDeferred) as defers:
+        task.execute(context)
+    return defers.value
+
+
+def event(owner: str, **more: Any) -> dict[str, Any]:
+    return {"status": "ended", "source": "clicks", "owner": owner, "log": None, "deadline": None} | more
+
+
+def held(coordination: SourceCoordinator) -> list[str]:
+    return [p.partition_key for p in coordination.partitions() if p.owner]
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# How it ended
+
+
+def test_the_task_returns_what_a_task_that_waits_returns(
+    operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings
+) -> None:
+    jobs.end(submitted.owner, GOOD)
+    result = operator().execute_complete(context, event(submitted.owner))
+    assert result == {"owner": submitted.owner, "records_delivered": 7}
+    assert known(jobs, submitted.owner).is_told
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error", "message"),
+    [
+        (
+            Outcome(exit_code=EXIT_CONFIGURATION, error="configuration error: no stream"),
+            AirflowFailException,
+            "no stream",
+        ),
+        (
+            Outcome(exit_code=EXIT_LOST_WORK, error="leases were lost: p1"),
+            AirflowException,
+            "lost: p1; no data is lost",
+        ),
+        (Outcome(exit_code=EXIT_FAILED, error="failed: partition=p1"), AirflowException, "p1; what is landed stays"),
+        (Outcome(exit_code=-9, tail="the last words"), AirflowException, "killed by SIGKILL; no data is lost"),
+        (Outcome(exit_code=3, tail="the last words"), AirflowException, r"exit code 3; no data[\s\S]*the last words"),
+    ],
+)
+def test_a_job_that_did_not_end_well_fails_the_task_as_one_that_is_waited_for(
+    operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings, outcome: Outcome, error: Any, message: str
+) -> None:
+    jobs.end(submitted.owner, outcome.to_mapping())
+    with pytest.raises(error, match=message) as raised:
+        operator().execute_complete(context, event(submitted.owner))
+    assert isinstance(raised.value, AirflowFailException) is (error is AirflowFailException)
+
+
+def test_a_job_that_still_runs_is_waited_for_again_for_the_time_that_is_left(
+    operator: Any, context: Any, running: JobRecord, submitted: IngestSettings
+) -> None:
+    deadline = format_instant(datetime.now(UTC) + timedelta(minutes=5))
+    with pytest.raises(TaskDeferred) as defers:
+        operator().execute_complete(context, event(submitted.owner, deadline=deadline))
+    assert defers.value.trigger.serialize()[1]["deadline"] == deadline
+    assert timedelta(minutes=4) < defers.value.timeout <= timedelta(minutes=5)
+
+
+def test_a_job_that_vanished_fails_the_task_and_its_leases_are_free_at_once(
+    operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings, running: JobRecord,
+    coordination: SourceCoordinator,
+) -> None:  # fmt: skip
+    [item] = coordination.store.query(jobs.source_identifier, PartitionStatus.ASSIGNED)
+    long_ago = datetime.now(UTC) - timedelta(minutes=1)
+    coordination.store.transact(update=[replace(item, ownership_timeout=long_ago, priority=long_ago)])
+    assert held(coordination) == ["p0"]
+    with pytest.raises(AirflowException, match="the job vanished: it gave no sign of life since its lease ran out"):
+        operator().execute_complete(context, event(submitted.owner, status="overdue"))
+    assert held(coordination) == []
+    assert not running.end(GOOD)
+
+
+def test_a_job_that_did_not_begin_in_time_fails_the_task_with_the_end_of_its_output(
+    operator: Any, context: Any, jobs: Jobs, follower: JobFollower, told: IngestSettings
+) -> None:
+    log = job_folder() / LOG_NAME
+    log.write_text("spark-submit waits for resources\n")
+    follower.submit(replace(told, expires_at=datetime.now(UTC)), str(log))
+    with pytest.raises(AirflowException, match=r"did not begin by[\s\S]*waits for resources"):
+        operator().execute_complete(context, event(told.owner, status="overdue", log=str(log)))
+    assert known(jobs, told.owner).state is JobState.ENDED, "should it come up after all, it does not begin"
+    assert not log.parent.exists()
+
+
+def test_a_job_of_which_the_store_knows_nothing_fails_the_task(operator: Any, context: Any) -> None:
+    with pytest.raises(AirflowException, match="the store has no record of the job any more: owner=gone"):
+        operator().execute_complete(context, event("gone"))
+
+
+@pytest.mark.parametrize("payload", [None, {}, {"status": "error", "owner": "a", "message": "connection 'x' is gone"}])
+def test_an_event_that_says_nothing_of_the_job_fails_the_task_without_a_retry(
+    operator: Any, context: Any, payload: Any
+) -> None:
+    with pytest.raises(AirflowFailException, match=r"the trigger sent no event|connection 'x' is gone"):
+        operator().execute_complete(context, payload)
+
+
+# Another try
+
+
+def test_a_retry_goes_on_with_the_job_of_the_try_before(
+    operator: Any, context: Any, running: JobRecord, submitted: IngestSettings, spark: StubSpark
+) -> None:
+    context["ti"].try_number += 1
+    waiting = deferred(operator(), context)
+    assert waiting.trigger.serialize()[1]["owner"] == submitted.owner
+    assert spark.calls == []
+
+
+def test_a_retry_takes_the_outcome_that_no_try_has_heard_of(
+    operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings, spark: StubSpark
+) -> None:
+    jobs.end(submitted.owner, GOOD)
+    assert operator().execute(context) == {"owner": submitted.owner, "records_delivered": 7}
+    assert spark.calls == []
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let nothing be started; return which jobs would have been."""
+    started: list[str] = []
+    monkeypatch.setattr(deferring, "_submit_here", lambda hook, application, path: started.append(str(path)))
+    return started
+
+
+@pytest.mark.integration  # needs no server, but packs the archive, and so seconds
+def test_a_success_that_the_task_has_heard_of_does_not_count_for_a_task_that_is_cleared_later(
+    operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings, no_spark: list[str]
+) -> None:
+    jobs.end(submitted.owner, GOOD)
+    operator().execute_complete(context, event(submitted.owner))
+    assert deferred(operator(), context).trigger.serialize()[1]["owner"] != submitted.owner
+    assert len(no_spark) == 1
+
+
+@pytest.mark.integration  # needs no server, but packs the archive, and so seconds
+@pytest.mark.parametrize("code", [EXIT_FAILED, None])
+def test_a_failure_that_no_try_has_heard_of_is_left_behind(
+    operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings, no_spark: list[str], code: int | None
+) -> None:
+    jobs.end(submitted.owner, Outcome(exit_code=code).to_mapping())
+    deferred(operator(), context)
+    assert len(no_spark) == 1
+
+
+@pytest.mark.integration  # needs no server, but packs the archive, and so seconds
+def test_a_job_that_was_told_to_stop_is_not_gone_on_with(
+    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
+) -> None:
+    jobs.request_stop(submitted.owner, "cleared")
+    deferred(operator(), context)
+    assert len(no_spark) == 1
+
+
+@pytest.mark.integration  # needs no server, but packs the archive, and so seconds
+def test_a_job_that_was_told_otherwise_is_stopped_and_another_one_submitted(
+    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
+) -> None:
+    deferred(operator(transform="my.module:other"), context)
+    assert len(no_spark) == 1
+    assert known(jobs, submitted.owner).stop == "another try of its task began"
+
+
+@pytest.mark.integration  # needs no server, but packs the archive, and so seconds
+def test_a_job_that_vanished_is_given_up_and_another_one_submitted(
+    operator: Any, context: Any, jobs: Jobs, follower: JobFollower, told: IngestSettings, no_spark: list[str]
+) -> None:
+    follower.submit(replace(told, expires_at=datetime.now(UTC)), None)
+    deferred(operator(), context)
+    assert len(no_spark) == 1
+    assert known(jobs, told.owner).state is JobState.ENDED
+
+
+@pytest.mark.integration  # needs no server, but packs the archive, and so seconds
+def test_a_try_that_found_the_job_of_a_cleared_one_submits_another_once_that_is_stopped(
+    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
+) -> None:
+    context["ti"].try_number += 1
+    assert deferred(operator(), context).trigger.serialize()[1]["owner"] == submitted.owner
+    jobs.request_stop(submitted.owner, "cleared")  # the news of it came late
+    running.end(Outcome(exit_code=-9).to_mapping())
+    with pytest.raises(TaskDeferred) as defers:
+        operator().execute_complete(context, event(submitted.owner))
+    assert defers.value.trigger.serialize()[1]["owner"] != submitted.owner
+    assert len(no_spark) == 1
+
+
+@pytest.mark.integration  # needs no server, but packs the archive, and so seconds
+def test_a_try_that_found_the_job_of_an_earlier_one_submits_another_if_that_fails(
+    operator: Any, context: Any, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
+) -> None:
+    context["ti"].try_number += 1
+    running.end(Outcome(exit_code=EXIT_FAILED).to_mapping())
+    with pytest.raises(TaskDeferred) as defers:
+        operator().execute_complete(context, event(submitted.owner))
+    assert defers.value.trigger.serialize()[1]["owner"] != submitted.owner
+    assert len(no_spark) == 1
+
+
+def test_a_job_that_somebody_stopped_for_this_try_is_not_followed_by_another(
+    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
+) -> None:
+    jobs.request_stop(submitted.owner, "by hand")
+    running.end(GOOD)
+    assert operator().execute_complete(context, event(submitted.owner))["records_delivered"] == 7
+    assert no_spark == []
+
+
+@pytest.mark.integration  # needs no server, but packs the archive, and so seconds
+def test_jobs_of_other_tasks_are_left_alone(
+    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
+) -> None:
+    context["ti"].map_index = 4
+    deferred(operator(transform="my.module:other"), context)
+    assert len(no_spark) == 1
+    assert known(jobs, submitted.owner).stop is None
+
+
+def test_tries_are_told_the_same_whatever_their_owner_time_and_credentials(told: IngestSettings) -> None:
+    later = replace(told, owner="b", expires_at=told.expires_at + timedelta(hours=1))
+    rotated = replace(later, kinesis=replace(told.kinesis, access_key_id="AKIAOTHER", secret_access_key="other"))
+    assert digest_of(told, "salt") == digest_of(rotated, "salt")
+    assert digest_of(told, "salt") != digest_of(replace(told, max_leases=3), "salt")
+    assert digest_of(told, "salt") != digest_of(told, "pepper")
+
+
+# The end of the task before the end of the job
+
+
+def test_who_ends_the_deferred_task_by_hand_tells_the_job_to_stop(
+    jobs: Jobs, running: JobRecord, submitted: IngestSettings
+) -> None:
+    trigger = JobTrigger(source="clicks", owner=submitted.owner)
+    in_loop(lambda watchers: trigger.on_kill())
+    assert "its task was ended or cleared" in str(known(jobs, submitted.owner).stop)
+
+
+def test_the_job_is_told_to_stop_although_the_triggerer_grows_impatient(
+    jobs: Jobs, running: JobRecord, submitted: IngestSettings
+) -> None:
+    trigger = JobTrigger(source="clicks", owner=submitted.owner)
+
+    async def impatient(watchers: Watchers) -> None:
+        killing = asyncio.create_task(trigger.on_kill())
+        await asyncio.sleep(0)
+        killing.cancel()  # as it does with a trigger that is killed and still there a second later
+        with suppress(asyncio.CancelledError):
+            await killing
+        while known(jobs, submitted.owner).stop is None:
+            await asyncio.sleep(0.01)
+
+    in_loop(impatient)
+
+
+def test_a_deferral_that_runs_out_of_time_tells_the_job_to_stop(
+    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings
+) -> None:
+    with pytest.raises(TaskDeferralTimeout):
+        operator().resume_execution("__fail__", {"error": "Trigger timeout"}, context)
+    assert known(jobs, submitted.owner).stop == "its task ran out of time"
+
+
+@pytest.mark.parametrize(("max_tries", "stop"), [(2, None), (1, "its task failed")])
+def test_a_trigger_that_fails_leaves_the_job_to_the_next_try_if_there_is_one(
+    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, max_tries: int, stop: Any
+) -> None:
+    context["ti"].max_tries = max_tries
+    with pytest.raises(TaskDeferralError):
+        operator().resume_execution("__fail__", {"error": "Trigger failure"}, context)
+    assert known(jobs, submitted.owner).stop == stop
+
+
+@pytest.mark.integration  # needs no server, but packs the archive, and so seconds
+def test_the_execution_timeout_counts_while_the_task_is_deferred(
+    operator: Any, context: Any, no_spark: list[str]
+) -> None:
+    waiting = deferred(operator(execution_timeout=timedelta(minutes=10)), context)
+    assert timedelta(minutes=9) < waiting.timeout <= timedelta(minutes=10)
+    assert waiting.trigger.serialize()[1]["deadline"] is not None
+
+
+# What is wrong before the job is on its way
+
+
+@pytest.mark.parametrize(
+    ("master", "arguments", "message"),
+    [
+        (
+            "spark://master:7077",
+            {},
+            "in cluster mode on YARN and Kubernetes alone; use 'client'",
+        ),
+        (
+            "yarn",
+            {"conf": {"spark.yarn.submit.waitAppCompletion": "true"}},
+            "field 'conf': 'spark.yarn.submit.waitAppCompletion' must be false, or left out, with deferrable=True",
+        ),
+        ("yarn", {"start_within": "soon"}, "field 'start_within' must be a number; got 'soon'"),
+    ],
+)
+def test_what_cannot_be_followed_fails_without_a_retry_and_before_spark_starts(
+    operator: Any, spark: StubSpark, context: Any, connect: Any, temporary: Path, master: str, arguments: Any,
+    message: str,
+) -> None:  # fmt: skip
+    connect("spark_default", "spark", host=master, extra={"deploy-mode": "cluster"})
+    with pytest.raises(AirflowFailException) as error:
+        operator(env_vars=None, **arguments).execute(context)
+    assert message in str(error.value)
+    assert spark.calls == []
+    assert list(temporary.iterdir()) == []
+
+
+def test_old_logs_that_nobody_came_back_for_are_deleted(temporary: Path) -> None:
+    old, new = job_folder(), job_folder()
+    (old / LOG_NAME).touch()
+    for path in (old / LOG_NAME, old):
+        os.utime(path, (0, 0))
+    job_folder()
+    assert not old.exists()
+    assert new.exists()
+
+
+# With processes
+
+
+@pytest.fixture
+def job_on_this_machine(
+    operator: Any, spark: StubSpark, context: Any, temporary: Path
+) -> Iterator[Callable[..., TaskDeferred]]:
+    """Submits a job that does as it is told, and defers."""
+
+    def submit(**plan: Any) -> TaskDeferred:
+        spark.will(**plan)
+        waiting = deferred(operator(aws_conn_id="aws_default"), context)
+        spark.wait_for_a_call()
+        return waiting
+
+    yield submit
+    for folder in temporary.iterdir():
+        for process in job_processes(str(folder / f"{folder.name}.json")):
+            process.kill()
+
+
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
+def test_a_job_goes_on_while_its_task_is_deferred_and_the_trigger_fires_at_its_end(
+    operator: Any, spark: StubSpark, context: Any, temporary: Path, job_on_this_machine: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    caplog.set_level("INFO")
+    waiting = job_on_this_machine(outcome=GOOD, sleep=1, lines=["round 1"])
+    (call,) = spark.calls
+    assert call["settings"]["is_followed"] is True
+    assert os.getsid(0) not in {os.getsid(p.pid) for p in job_processes(call["settings_file"])}
+    for place in (call["arguments"], waiting.trigger.serialize()):
+        assert SECRET not in str(place)
+
+    payload = first_payload(waiting.trigger)
+
+    assert payload["status"] == "ended"
+    until(lambda: not job_processes(call["settings_file"]))
+    assert not Path(call["settings_file"]).exists(), "what travelled to the job does not outlive it"
+    result = operator().execute_complete(context, payload)
+    assert result == {"owner": call["settings"]["owner"], "records_delivered": 7}
+    assert "round 1" in caplog.text
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
+def test_a_job_whose_processes_die_is_known_at_once(
+    operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator, job_on_this_machine: Any
+) -> None:
+    waiting = job_on_this_machine(acquire=2, exit=1, lines=["the last words"])
+    payload = first_payload(waiting.trigger)
+    with pytest.raises(AirflowException, match=r"exit code 1; no data is lost[\s\S]*the last words"):
+        operator().execute_complete(context, payload)
+    assert held(coordination) == []
+
+
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
+def test_who_ends_the_deferred_task_by_hand_ends_its_job_on_this_machine(
+    spark: StubSpark, coordination: SourceCoordinator, jobs: Jobs, job_on_this_machine: Any, temporary: Path
+) -> None:
+    waiting = job_on_this_machine(acquire=2, outcome=GOOD, sleep=60, child=True)
+    (call,) = spark.calls
+    assert len(held(coordination)) == 2
+    in_loop(lambda watchers: waiting.trigger.on_kill())
+    assert job_processes(call["settings_file"]) == []
+    assert held(coordination) == []
+    assert Outcome.from_mapping(known(jobs, call["settings"]["owner"]).outcome or {}).exit_code == -signal.SIGKILL
+    assert not Path(call["settings_file"]).exists()
+
+
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
+def test_another_try_that_is_told_otherwise_ends_the_job_on_this_machine_first(
+    operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator, job_on_this_machine: Any
+) -> None:
+    job_on_this_machine(acquire=2, outcome=GOOD, sleep=60)
+    (call,) = spark.calls
+    spark.will(outcome=GOOD)
+    deferred(operator(transform="my.module:other"), context)
+    assert job_processes(call["settings_file"]) == []
+    assert held(coordination) == []
+
+
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
+def test_a_task_that_is_killed_right_after_it_submitted_ends_its_job(
+    operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator, jobs: Jobs
+) -> None:
+    spark.will(acquire=2, outcome=GOOD, sleep=60)
+    op = operator()
+    deferred(op, context)
+    spark.wait_for_a_call()
+    op.on_kill()  # the news of the deferral is not out yet
+    (call,) = spark.calls
+    assert job_processes(call["settings_file"]) == []
+    assert held(coordination) == []
+    assert known(jobs, call["settings"]["owner"]).state is JobState.ENDED
+
+
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
+def test_a_job_in_a_cluster_is_handed_over_and_not_waited_for(
+    operator: Any, spark: StubSpark, context: Any, connect: Any, monkeypatch: pytest.MonkeyPatch, jobs: Jobs,
+    temporary: Path,
+) -> None:  # fmt: skip
+    connect("spark_default", "spark", host="yarn", extra={"deploy-mode": "cluster"})
+    monkeypatch.setenv("PATH", spark.path)
+    waiting = deferred(operator(env_vars=None), context)
+    (call,) = spark.calls
+    assert "spark.yarn.submit.waitAppCompletion=false" in call["arguments"]
+    assert waiting.trigger.serialize()[1]["log"] is None
+    assert known(jobs, call["settings"]["owner"]).state is JobState.SUBMITTED
+    assert list(temporary.iterdir()) == [], "its settings have travelled with it"
+
+
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
+def test_a_job_that_the_cluster_refuses_fails_the_task_and_is_not_waited_for_by_the_next_try(
+    operator: Any, spark: StubSpark, context: Any, connect: Any, monkeypatch: pytest.MonkeyPatch, jobs: Jobs
+) -> None:
+    connect("spark_default", "spark", host="yarn", extra={"deploy-mode": "cluster"})
+    monkeypatch.setenv("PATH", spark.path)
+    spark.will(exit=1, lines=["queue is full"])
+    with pytest.raises(AirflowException, match="queue is full"):
+        operator(env_vars=None).execute(context)
+    assert jobs.unfinished() == []
+
+
+def test_a_task_of_a_context_without_tries_is_not_retried() -> None:
+    assert not deferring.will_be_retried({"ti": SimpleNamespace(try_number=1)})  # type: ignore[typeddict-item]

@@ -1,0 +1,82 @@
+"""Links from a task to the Spark UI and the log of its job: alive while the job runs, and to a history afterwards."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
+from airflow_provider_coordination.links.jobs import JobLogLink, JobPlaces, SparkUiLink, place_of, running_job_ui
+from airflow_provider_coordination.operators.job_output import JobOutput
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.spark.application import APPLICATION_MARK
+
+OWNER = "host:dag:manual__2026-01-01T00:00:00+00:00:a task:-1:1:abcd"
+
+
+@pytest.fixture
+def job(coordination: SourceCoordinator) -> JobRecord:
+    """A job that runs."""
+    Jobs(coordination).submit(OWNER, task="t", digest="", start_by=datetime.now(UTC) + timedelta(hours=1))
+    owner = SourceCoordinator(coordination.store, "clicks", OWNER)
+    owner.initialize()
+    record = JobRecord(owner)
+    record.begin()
+    return record
+
+
+@pytest.fixture
+def op(database: None) -> TestClient:
+    from airflow.api_fastapi.app import create_app, get_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+    app = create_app("core")
+    token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="x", role="op"))
+    headers = {"Authorization": f"Bearer {token}"}
+    return TestClient(app, headers=headers, raise_server_exceptions=False, follow_redirects=False)
+
+
+def test_the_links_are_what_the_operator_knows() -> None:
+    operator = CoordinatedSparkSubmitOperator(task_id="t", stream_name="clicks", output_path="/out")
+    links = [SparkUiLink(), JobLogLink()]
+    assert [type(link) for link in operator.operator_extra_links] == [type(link) for link in links]
+    assert [link.get_link(operator, ti_key=None) for link in links] == ["", ""]
+    operator.job_places = JobPlaces(spark_ui="http://ui", log="http://log")
+    assert [link.get_link(operator, ti_key=None) for link in links] == ["http://ui", "http://log"]
+    assert SparkUiLink().get_link(object(), ti_key=None) == ""
+
+
+def test_a_template_gives_an_address_once_the_application_is_known() -> None:
+    template = "https://history/{application_id}/jobs/"
+    assert place_of(template, "app-1/2") == "https://history/app-1%2F2/jobs/"
+    assert place_of(template, None) == place_of(None, "app-1") == ""
+
+
+def test_the_application_is_found_in_the_output_of_a_job_that_is_waited_for() -> None:
+    output = JobOutput()
+    line = f"2026-01-31 12:00:00,000 INFO x: {APPLICATION_MARK}local-1769860800000 ui=http://driver:4040\n"
+    assert list(output.watched([line])) == [line]
+    assert output.application_id == "local-1769860800000"
+
+
+@pytest.mark.integration  # needs no server, but Airflow's API, and so seconds
+def test_the_link_of_a_running_job_leads_on_to_its_spark_ui_until_it_ends(job: JobRecord, op: TestClient) -> None:
+    place = running_job_ui("coordination_default", "clicks", OWNER)
+    path = place[place.index("/coordination/") :]
+    assert op.get(path).json()["detail"].endswith("has no Spark UI, or none yet")
+    job.note(ui_url="http://driver:4040")
+    answer: Any = op.get(path)
+    assert (answer.status_code, answer.headers["location"]) == (307, "http://driver:4040")
+    job.note(ui_url="javascript:alert(1)")
+    assert op.get(path).status_code == 404
+    job.end({"exit_code": 0})
+    assert (op.get(path).status_code, op.get(path).json()["detail"]) == (
+        404,
+        f"job {OWNER!r} has ended, and its Spark UI with it",
+    )
+    op.headers.pop("Authorization")
+    assert op.get(path).status_code == 401

@@ -1,0 +1,247 @@
+"""A job that is followed: known before it begins, alive while its lease runs, told to stop, and leaving an outcome."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import StoreUnavailableError
+from airflow_provider_coordination.coordination.jobs import RETENTION, Job, JobRecord, Jobs, JobState
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet
+from tests.coordination.unreliable_store import NOT_ANSWERED, Fault
+
+FAMILY = "test|clicks|JOB"
+TASK = "dag/run/task/-1"
+DONE = {"exit_code": 0}
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+@pytest.fixture
+def jobs(fleet: Fleet) -> Jobs:
+    return Jobs(fleet.owner("triggerer"))
+
+
+def submit(fleet: Fleet, jobs: Jobs, owner: str = "a", task: str = TASK) -> None:
+    jobs.submit(owner, task=task, digest="d", start_by=fleet.clock.now() + timedelta(hours=1), log="/tmp/x/job.log")
+
+
+def record(fleet: Fleet, owner: str = "a", stops: list[str] | None = None) -> JobRecord:
+    return JobRecord(fleet.owner(owner), (stops if stops is not None else []).append)
+
+
+def known(jobs: Jobs, owner: str = "a") -> Job:
+    job = jobs.get(owner)
+    assert job is not None
+    return job
+
+
+def items(fleet: Fleet) -> list[Partition]:
+    return [p for status in PartitionStatus for p in fleet.store.store.query(FAMILY, status)]
+
+
+def test_a_job_is_known_before_it_begins_with_what_it_was_told(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    job = known(jobs)
+    assert (job.owner, job.state, job.task, job.digest, job.log) == (
+        "a",
+        JobState.SUBMITTED,
+        TASK,
+        "d",
+        "/tmp/x/job.log",
+    )
+    assert job.given_up_at(timedelta(seconds=MARGIN)) == fleet.clock.now() + timedelta(hours=1)
+    assert [each.owner for each in jobs.unfinished()] == ["a"]
+
+
+def test_a_job_that_begins_is_alive_as_long_as_its_heart_beats(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    running = record(fleet)
+    running.begin()
+    for _ in range(5):
+        fleet.clock.advance(TIMEOUT / 2)
+        running.renew_due()
+    job = known(jobs)
+    assert job.state is JobState.RUNNING
+    margin = timedelta(seconds=MARGIN)
+    assert job.given_up_at(margin) == fleet.clock.now() + timedelta(seconds=TIMEOUT) + margin
+
+
+def test_what_a_job_tells_of_itself_is_known_to_others(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    running = record(fleet)
+    running.begin()
+    running.note(application_id="local-1", ui_url="http://driver:4040")
+    job = known(jobs)
+    assert (job.application_id, job.ui_url, job.task) == ("local-1", "http://driver:4040", TASK)
+
+
+def test_a_job_leaves_its_outcome_which_the_task_hears_once(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    running = record(fleet)
+    running.begin()
+    assert running.end(DONE)
+    job = known(jobs)
+    assert (job.owner, job.state, job.outcome, job.is_told) == ("a", JobState.ENDED, DONE, False)
+    assert job.given_up_at(timedelta()) is None
+    assert jobs.unfinished() == []
+    jobs.note_told("a")
+    assert known(jobs).is_told
+
+
+def test_a_running_job_hears_at_its_next_heartbeat_that_it_shall_stop(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    stops: list[str] = []
+    running = record(fleet, stops=stops)
+    running.begin()
+    assert jobs.request_stop("a", "cleared")
+    running.renew_due()
+    running.renew_due()
+    assert stops == ["cleared"]
+    assert running.end(DONE)
+    assert known(jobs).stop == "cleared"
+
+
+def test_a_job_that_was_told_to_stop_before_it_began_hears_of_it_when_it_begins(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    jobs.request_stop("a", "cleared")
+    stops: list[str] = []
+    record(fleet, stops=stops).begin()
+    assert stops == ["cleared"]
+
+
+def test_a_stop_that_is_asked_for_while_the_job_writes_is_not_lost_and_neither_is_what_it_writes(
+    fleet: Fleet, jobs: Jobs
+) -> None:
+    submit(fleet, jobs)
+    stops: list[str] = []
+    running = record(fleet, stops=stops)
+    running.begin()
+    fleet.store.fault = Fault(before=lambda: jobs.request_stop("a", "cleared"))
+    running.note(application_id="local-1")
+    job = known(jobs)
+    assert (job.stop, job.application_id) == ("cleared", "local-1")
+    running.renew_due()
+    assert stops == ["cleared"]
+
+
+def test_an_outcome_is_left_although_a_stop_was_asked_for_in_the_same_moment(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    running = record(fleet)
+    running.begin()
+    fleet.store.fault = Fault(before=lambda: jobs.request_stop("a", "cleared"))
+    assert running.end(DONE)
+    assert (known(jobs).stop, known(jobs).outcome) == ("cleared", DONE)
+
+
+def test_a_stop_is_asked_for_although_the_jobs_heart_beats_in_the_same_moment(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    running = record(fleet)
+    running.begin()
+    fleet.clock.advance(TIMEOUT / 2)
+    fleet.store.fault = Fault(before=running.renew_due)
+    assert jobs.request_stop("a", "cleared")
+    assert known(jobs).stop == "cleared"
+
+
+def test_a_job_that_was_taken_for_dead_stops_and_its_own_outcome_is_refused(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    stops: list[str] = []
+    running = record(fleet, stops=stops)
+    running.begin()
+    assert jobs.end("a", {"exit_code": None})
+    assert not jobs.end("a", DONE)
+    running.renew_due()
+    assert stops == ["it was taken for dead"]
+    assert not running.end(DONE)
+    assert known(jobs).outcome == {"exit_code": None}
+
+
+def test_a_job_that_was_given_up_before_it_began_does_not_begin(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    jobs.end("a", {"exit_code": None})
+    stops: list[str] = []
+    running = record(fleet, stops=stops)
+    running.begin()
+    assert stops == ["it was given up before it began"]
+    assert not running.end(DONE)
+
+
+def test_an_outcome_whose_answer_was_lost_is_there_once(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    running = record(fleet)
+    running.begin()
+    fleet.store.fault = NOT_ANSWERED
+    with pytest.raises(StoreUnavailableError):
+        running.end(DONE)
+    assert known(jobs).outcome == DONE
+
+
+def test_a_driver_that_the_cluster_starts_again_goes_on_with_its_record(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    record(fleet).begin()
+    again = record(fleet)
+    again.begin()
+    assert again.end(DONE)
+    assert known(jobs).outcome == DONE
+
+
+def test_a_job_that_nobody_submitted_has_a_record_all_the_same(fleet: Fleet, jobs: Jobs) -> None:
+    running = record(fleet)
+    running.begin()
+    assert known(jobs).state is JobState.RUNNING
+    assert running.end(DONE)
+
+
+def test_the_jobs_of_a_task_are_told_in_the_order_of_their_submission(fleet: Fleet, jobs: Jobs) -> None:
+    for owner in ("z", "b", "a"):
+        submit(fleet, jobs, owner)
+        fleet.clock.advance(1)
+    submit(fleet, jobs, "other", task="dag/run/other/-1")
+    ended = record(fleet, "z")
+    ended.begin()
+    ended.end(DONE)
+    assert [job.owner for job in jobs.of_task(TASK)] == ["z", "b", "a"]
+
+
+def test_there_is_nothing_to_stop_where_a_job_is_unknown_or_has_ended(fleet: Fleet, jobs: Jobs) -> None:
+    assert not jobs.request_stop("a", "why not")
+    submit(fleet, jobs)
+    jobs.end("a", DONE)
+    assert not jobs.request_stop("a", "why not")
+    assert known(jobs).stop is None
+
+
+def test_what_is_old_is_deleted_and_what_is_not_is_kept(fleet: Fleet, jobs: Jobs) -> None:
+    for owner in ("ended", "never began", "died"):
+        submit(fleet, jobs, owner)
+    jobs.end("ended", DONE)
+    record(fleet, "died").begin()
+    fleet.clock.advance(RETENTION.total_seconds())
+    submit(fleet, jobs, "new")
+    jobs.purge()
+    assert {item.progress["owner"] for item in items(fleet)} == {"died", "new"}, "the lease of the dead ran longer"
+    fleet.clock.advance(TIMEOUT)
+    jobs.purge()
+    assert {item.progress["owner"] for item in items(fleet)} == {"new"}
+
+
+def test_what_a_job_says_in_another_form_is_passed_over(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    [item] = items(fleet)
+    odd = {"owner": 1, "task": 2, "start_by": "soon", "outcome": "good", "stop": 3, "told": "yes"}
+    fleet.store.store.transact(update=[item.with_progress(odd)])
+    assert known(jobs) == Job(owner="a", state=JobState.SUBMITTED, since=item.priority)
+
+
+def test_jobs_are_neither_partitions_nor_workers(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    record(fleet).begin()
+    looking = fleet.owner("b")
+    assert not any(looking.count_by_status().values())
+    assert looking.workers.live() == []

@@ -1,0 +1,39 @@
+"""A stream is ingested by a job that nobody waits for on a worker, beside a task that wants the same one slot."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from airflow.sdk import DAG, Param, task
+
+from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+
+POOL = "one_slot"
+
+with DAG(
+    dag_id="followed_ingestion",
+    schedule=None,
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    params={"stream": Param(type="string"), "output_path": Param(type="string")},
+) as dag:
+    sync = KinesisShardSyncOperator(task_id="sync", stream_name="{{ params.stream }}")
+    ingest = CoordinatedSparkSubmitOperator(
+        task_id="ingest",
+        stream_name="{{ params.stream }}",
+        output_path="{{ params.output_path }}",
+        until_caught_up=False,
+        max_duration=600,
+        round_seconds=1,
+        idle_seconds=0.5,
+        deferrable=True,
+        pool=POOL,
+        priority_weight=10,
+    )
+
+    @task(pool=POOL)
+    def beside() -> str:
+        """Run where the job would be in the way, if its task held the slot."""
+        return "done"
+
+    sync >> [ingest, beside()]
