@@ -28,8 +28,10 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": INTEGRATION,
                 "python-modules": [
                     "airflow_provider_coordination.operators.acknowledge",
+                    "airflow_provider_coordination.operators.create_partitions",
                     "airflow_provider_coordination.operators.kinesis",
                     "airflow_provider_coordination.operators.reopen_partitions",
+                    "airflow_provider_coordination.operators.reset_partitions",
                     "airflow_provider_coordination.operators.spark_submit",
                 ],
             }
@@ -48,6 +50,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": INTEGRATION,
                 "python-modules": [
                     "airflow_provider_coordination.triggers.acknowledgments",
+                    "airflow_provider_coordination.triggers.jobs",
                     "airflow_provider_coordination.triggers.partitions",
                 ],
             }
@@ -58,11 +61,19 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": ["airflow_provider_coordination.hooks.coordination"],
             }
         ],
+        "extra-links": [
+            "airflow_provider_coordination.links.jobs.JobLogLink",
+            "airflow_provider_coordination.links.jobs.SparkUiLink",
+        ],
         "task-decorators": [
             {
                 "name": "acknowledges",
                 "class-name": "airflow_provider_coordination.decorators.acknowledges.acknowledges_task",
-            }
+            },
+            {
+                "name": "partitions",
+                "class-name": "airflow_provider_coordination.decorators.partitions.partitions_task",
+            },
         ],
         # The plugin is an entry point of its own: Airflow does not look for plugins here unless it is told to, and then
         # it would complain of finding it twice.
@@ -82,6 +93,7 @@ def get_provider_info() -> dict[str, Any]:
                 "conn-fields": CONN_FIELDS,
             }
         ],
+        "config": {"coordination": {"description": "Coordinated ingestion.", "options": CONFIG_OPTIONS}},
     }
 
 
@@ -117,13 +129,34 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
     },
     "ownership_timeout": {
         "label": "Ownership timeout (seconds)",
-        "description": "How long a lease runs without renewal; at least four safety margins. Default: 60.",
+        "description": (
+            "How long a lease runs without renewal; at least four safety margins. "
+            "Default: 60, or what [coordination] ownership_timeout says."
+        ),
         "schema": {"type": ["number", "null"], "default": None},
     },
     "safety_margin": {
         "label": "Safety margin (seconds)",
-        "description": "By how much the clocks of the machines may differ. Default: 2.",
+        "description": (
+            "By how much the clocks of the machines may differ. Default: 2, or what [coordination] safety_margin says."
+        ),
         "schema": {"type": ["number", "null"], "default": None},
+    },
+    "max_attempts": {
+        "label": "Failures before a rest",
+        "description": (
+            "After so many failures in a row a partition rests, a minute at first and longer each time. "
+            "Default: 3, or what [coordination] max_attempts says."
+        ),
+        "schema": {"type": ["integer", "null"], "default": None, "minimum": 1},
+    },
+    "max_closed_count": {
+        "label": "Rests before parking",
+        "description": (
+            "After so many rests in a row a failing partition is parked: only a person reopens it. "
+            "Default: 8, or what [coordination] max_closed_count says."
+        ),
+        "schema": {"type": ["integer", "null"], "default": None, "minimum": 0},
     },
     "aws_conn_id": {
         "label": "DynamoDB: AWS connection",
@@ -165,4 +198,59 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         "description": "Of a table that is created, and of its index; give both capacities. Default: on-demand.",
         "schema": {"type": ["integer", "null"], "default": None},
     },
+}
+
+
+def _option(kind: str, default: str, example: str, description: str) -> dict[str, Any]:
+    return {
+        "description": description + "\n",
+        "version_added": None,
+        "type": kind,
+        "example": example,
+        "default": default,
+    }
+
+
+# Read by `hooks.configuration`.
+CONFIG_OPTIONS: dict[str, dict[str, Any]] = {
+    "ownership_timeout": _option(
+        "float",
+        "60",
+        "120",
+        "How long a lease runs without renewal, in seconds, where the connection does not say. At least four times "
+        "safety_margin. A worker that dies unnoticed keeps its partitions from others for this long.",
+    ),
+    "safety_margin": _option(
+        "float",
+        "2",
+        "5",
+        "By how much the clocks of the machines may differ, in seconds, where the connection does not say.",
+    ),
+    "max_attempts": _option(
+        "integer",
+        "3",
+        "5",
+        "After how many failures in a row a partition rests, a minute at first and twice as long each time, up to an "
+        "hour, where the connection does not say.",
+    ),
+    "max_closed_count": _option(
+        "integer",
+        "8",
+        "0",
+        "How often a failing partition rests before it is parked, where the connection does not say. A parked "
+        "partition is reopened by a person alone.",
+    ),
+    "watch_interval": _option(
+        "float",
+        "4",
+        "30",
+        "How often, in seconds, the triggerer looks at a source that somebody waits for, at the least. A longer one "
+        "costs the store less, and notices things later.",
+    ),
+    "http_api": _option(
+        "boolean",
+        "True",
+        "False",
+        "Whether the API server has the routes below /coordination.",
+    ),
 }

@@ -23,11 +23,16 @@ from airflow_provider_coordination.coordination.coordinator import (
     check_lease_times,
 )
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.hooks.aws import aws_settings
+from airflow_provider_coordination.hooks.configuration import Configuration
 from airflow_provider_coordination.hooks.metrics import AirflowMetrics
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.stores.hiding import without_secrets
 
+TEST_SECONDS = 3.0
+"""How long a test of a connection tries again what may pass: a person waits for it."""
 FIELDS = (
     "store",
     "url",
@@ -36,6 +41,8 @@ FIELDS = (
     "prefix",
     "ownership_timeout",
     "safety_margin",
+    "max_attempts",
+    "max_closed_count",
     "aws_conn_id",
     "endpoint_url",
     "sts_role_arn",
@@ -57,6 +64,7 @@ class ConnectionSettings:
     :param prefix: separates installations that share the store.
     :param ownership_timeout: how long a lease runs without renewal.
     :param safety_margin: by how much the clocks of the machines may differ.
+    :param retry_policy: what becomes of partitions that fail.
     """
 
     store: StoreSettings
@@ -64,6 +72,7 @@ class ConnectionSettings:
     prefix: str | None = None
     ownership_timeout: timedelta = DEFAULT_OWNERSHIP_TIMEOUT
     safety_margin: timedelta = DEFAULT_SAFETY_MARGIN
+    retry_policy: RetryPolicy = DEFAULT_RETRY_POLICY
 
     def coordinator(
         self, source: str, owner: str, *, store: CoordinationStore | None = None, clock: Clock | None = None
@@ -86,6 +95,7 @@ class ConnectionSettings:
             prefix=self.prefix,
             ownership_timeout=self.ownership_timeout,
             safety_margin=self.safety_margin,
+            retry_policy=self.retry_policy,
             metrics=AirflowMetrics(),
             clock=clock,
         )
@@ -97,8 +107,9 @@ class CoordinationHook(BaseHook):
     """Reads a connection of type `coordination`.
 
     Its fields are those of the form, kept in the connection's extra as a JSON object: `store`, `url`,
-    `table`, `region`, `prefix`, `ownership_timeout` and `safety_margin` (seconds), and those of the store `dynamodb`.
-    Login and password, where given, go into the URL.
+    `table`, `region`, `prefix`, `ownership_timeout` and `safety_margin` (seconds), `max_attempts` and
+    `max_closed_count`, and those of the store `dynamodb`. Login and password, where given, go into the URL. What it
+    leaves out is what the section `[coordination]` of Airflow's configuration says.
 
     :param coordination_conn_id: the connection.
     """
@@ -135,17 +146,19 @@ class CoordinationHook(BaseHook):
         return self.settings.coordinator(source, owner)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Open the store, make it ready and ask it a question; the answer never holds the password."""
+        """Open the store, make it ready and ask it a question; the answer says what is wrong, and no password."""
+        store_settings = None
         try:
             settings = self.settings
-            store = open_store(settings.store)
+            store_settings = settings.store
+            store = open_store(store_settings, retry_deadline_seconds=TEST_SECONDS)
             try:
                 store.initialize()
                 store.count_by_status("connection-test|PARTITION")
             finally:
                 store.close()
         except CoordinationError as error:
-            return False, str(error)
+            return False, without_secrets(str(error), store_settings)
         except Exception as error:
             # The text of an error nobody foresaw may hold anything, the URL included.
             return (
@@ -166,12 +179,22 @@ def connection_settings(connection: Connection) -> ConnectionSettings:
             f"{name} is of type {connection.conn_type!r}; name one of type {CoordinationHook.conn_type!r}"
         )
     given = _given_fields(name, connection.extra)
+    configuration = Configuration.read()
+    attempts, closed = _whole(name, given, "max_attempts"), _whole(name, given, "max_closed_count", least=0)
+    try:
+        retry_policy = RetryPolicy(
+            max_attempts=configuration.max_attempts if attempts is None else attempts,
+            max_closed_count=configuration.max_closed_count if closed is None else closed,
+        )
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error}") from None
     settings = ConnectionSettings(
         store=_store_settings(name, given, connection),
         region=_text(name, given, "region"),
         prefix=_text(name, given, "prefix"),
-        ownership_timeout=_seconds(name, given, "ownership_timeout", DEFAULT_OWNERSHIP_TIMEOUT),
-        safety_margin=_seconds(name, given, "safety_margin", DEFAULT_SAFETY_MARGIN),
+        ownership_timeout=_seconds(name, given, "ownership_timeout", configuration.ownership_timeout),
+        safety_margin=_seconds(name, given, "safety_margin", configuration.safety_margin),
+        retry_policy=retry_policy,
     )
     try:
         settings.store.check()
@@ -256,13 +279,13 @@ def _text(name: str, given: Mapping[str, Any], field: str) -> str | None:
     return value
 
 
-def _whole(name: str, given: Mapping[str, Any], field: str) -> int | None:
+def _whole(name: str, given: Mapping[str, Any], field: str, *, least: int = 1) -> int | None:
     value = given.get(field)
     if value is None:
         return None
     number = int(value) if isinstance(value, str) and value.isdecimal() else value
-    if type(number) is not int or number < 1:
-        raise ConfigurationError(f"{name}: field {field!r} must be a whole number, at least 1; got {value!r}")
+    if type(number) is not int or number < least:
+        raise ConfigurationError(f"{name}: field {field!r} must be a whole number, at least {least}; got {value!r}")
     return number
 
 

@@ -1,0 +1,159 @@
+"""What OpenLineage is told: names of datasets, rows, columns, and who did it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.operators.lineage import Named, file_dataset, inputs_of, lineage_of, outputs_of
+from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
+from airflow_provider_coordination.stores import StoreSettings
+
+SETTINGS = IngestSettings(
+    source="clicks",
+    owner="owner",
+    streams=("clicks", "taps"),
+    output="s3://lake/raw/clicks/",
+    sinks=(SinkSettings(name="large", output="/lake/large", where="amount > 100"),),
+    dead_letter="/lake/dead",
+    expires_at=datetime(2026, 1, 1, tzinfo=UTC),
+    store=StoreSettings(url="sqlite:////x.db"),
+    kinesis=AwsSettings(region="eu-west-1"),
+)
+RESULT: dict[str, Any] = {
+    "owner": "host:dag:run:task",
+    "partitions_delivered": 2,
+    "batches_delivered": 3,
+    "records_delivered": 7,
+    "dead_letters": 1,
+    "records_by_sink": {"main": 4, "large": 2, "dead_letter": 1},
+    "columns": {"id": "string", "amount": "double"},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("/data/lake/clicks/", Named("file", "/data/lake/clicks")),
+        ("file:///data/lake", Named("file", "/data/lake")),
+        ("s3://lake/raw/clicks/", Named("s3://lake", "raw/clicks")),
+        ("s3a://lake", Named("s3://lake", "/")),
+        ("hdfs://name:8020/lake/clicks", Named("hdfs://name:8020", "/lake/clicks")),
+        ("hdfs://user:secret@name:8020/lake", Named("hdfs://name:8020", "/lake")),
+        ("gs://lake/clicks", Named("gs://lake", "clicks")),
+    ],
+)
+def test_files_are_named_by_their_filesystem_and_path(path: str, named: Named) -> None:
+    assert file_dataset(path) == named
+
+
+def test_streams_are_named_by_their_host_and_name() -> None:
+    assert inputs_of(SETTINGS) == [
+        Named("kinesis://kinesis.eu-west-1.amazonaws.com", "clicks"),
+        Named("kinesis://kinesis.eu-west-1.amazonaws.com", "taps"),
+    ]
+    local = replace(SETTINGS, kinesis=AwsSettings(region="r", endpoint_url="http://user:secret@here:4567"))
+    assert inputs_of(local)[0] == Named("kinesis://here:4567", "clicks")
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "named"),
+    [
+        ("s3", {"paths": ["s3://lake/raw/", "/data/in"]}, [Named("s3://lake", "raw"), Named("file", "/data/in")]),
+        (
+            "jdbc",
+            {"url": "jdbc:postgresql://db:5433/shop?ssl=true", "table": "orders"},
+            [Named("postgres://db:5433", "shop.public.orders")],
+        ),
+        (
+            "jdbc",
+            {"url": "jdbc:postgresql://db/shop", "table": 'sales."orders"'},
+            [Named("postgres://db:5432", "shop.sales.orders")],
+        ),
+        ("jdbc", {"url": "jdbc:mysql://db/shop", "table": "orders"}, [Named("mysql://db:3306", "shop.orders")]),
+        ("jdbc", {"url": "jdbc:mysql://db/shop", "table": "shop.orders"}, [Named("mysql://db:3306", "shop.orders")]),
+        ("jdbc", {"url": "jdbc:oracle:thin:@//db:1521/x", "table": "orders"}, [Named("oracle://db:1521", "x.orders")]),
+        ("jdbc", {"url": "jdbc:sqlite:/data/x.db", "table": "orders"}, []),
+        ("jdbc", {"url": "jdbc:postgresql://db/shop", "query": "SELECT 1"}, []),
+        (
+            "dynamodb",
+            {"table": "orders", "aws": {"region": "eu-west-1"}},
+            [Named("dynamodb://dynamodb.eu-west-1.amazonaws.com", "orders")],
+        ),
+        ("dynamodb_export", {"location": "s3://lake/export/", "aws": {}}, [Named("s3://lake", "export")]),
+        (
+            "dynamodb_export",
+            {"export_arn": "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/export/0123", "aws": {}},
+            [Named("dynamodb://dynamodb.eu-west-1.amazonaws.com", "orders")],
+        ),
+        (
+            "opensearch",
+            {"hosts": ["https://u:secret@search:9200"], "indices": ["logs-*"]},
+            [Named("opensearch://search:9200", "logs-*")],
+        ),
+    ],
+)
+def test_every_kind_of_source_is_named_in_its_own_way(kind: str, settings: dict[str, Any], named: list[Named]) -> None:
+    reader = ReaderSettings(kind=kind, settings=settings)
+    assert inputs_of(replace(SETTINGS, streams=(), reader=reader)) == named
+
+
+def test_a_source_of_ones_own_has_no_inputs() -> None:
+    own = replace(SETTINGS, streams=(), reader=ReaderSettings(kind="weather", reader="my.module:Weather"))
+    assert inputs_of(own) == []
+
+
+def test_every_sink_is_an_output_the_main_one_first() -> None:
+    assert list(outputs_of(SETTINGS)) == [
+        ("main", Named("s3://lake", "raw/clicks")),
+        ("dead_letter", Named("file", "/lake/dead")),
+        ("large", Named("file", "/lake/large")),
+    ]
+
+
+@pytest.mark.integration  # needs no server, but OpenLineage's modules, and so seconds
+def test_openlineage_is_told_of_inputs_outputs_rows_columns_and_owner() -> None:
+    told = lineage_of(SETTINGS, RESULT)
+    assert [(dataset.namespace, dataset.name) for dataset in told.inputs] == [
+        ("kinesis://kinesis.eu-west-1.amazonaws.com", "clicks"),
+        ("kinesis://kinesis.eu-west-1.amazonaws.com", "taps"),
+    ]
+    main, dead, large = told.outputs
+    assert [(field.name, field.type) for field in main.facets["schema"].fields] == [
+        ("id", "string"), ("amount", "double"),
+    ]  # fmt: skip
+    rows = [output.outputFacets["outputStatistics"].rowCount for output in (main, dead, large)]
+    assert rows == [4, 1, 2]
+    assert dead.facets == {}
+    facet = told.run_facets["coordination"]
+    assert (facet.source, facet.owner, facet.reads) == ("clicks", "host:dag:run:task", "kinesis")
+    assert (facet.partitions, facet.records, facet.deadLetters) == (2, 7, 1)
+
+
+@pytest.mark.integration
+def test_a_job_that_said_nothing_has_datasets_and_no_rows() -> None:
+    told = lineage_of(SETTINGS, {})
+    assert [output.outputFacets["outputStatistics"].rowCount for output in told.outputs] == [0, 0, 0]
+    assert told.outputs[0].facets == {}
+    assert told.run_facets["coordination"].owner == "owner"
+
+
+def test_without_openlineage_the_operators_module_is_imported_and_names_datasets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = "airflow_provider_coordination.operators.lineage", ("openlineage", "airflow.providers.openlineage")
+    for name in [name for name in sys.modules if name.startswith((ours, *theirs))]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in theirs:
+        monkeypatch.setitem(sys.modules, name, None)
+    fresh = importlib.import_module("airflow_provider_coordination.operators.lineage")
+    assert fresh.inputs_of(SETTINGS)[0].name == "clicks"
+    with pytest.raises(ImportError):
+        fresh.lineage_of(SETTINGS, RESULT)

@@ -1,0 +1,124 @@
+"""What an asset event tells of a job, and which checkpoints people see in Airflow."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from airflow.sdk import Asset, AssetAlias
+
+from airflow_provider_coordination.operators import outlets
+from airflow_provider_coordination.operators.outlets import RANGES_TOLD, delivered_range, tell_outlets
+
+CLICKS = Asset("s3://lake/clicks")
+SHARD = "clicks:1767268800:shardId-000000000000"
+
+
+class Events(dict[Any, Any]):
+    """The outlet events of a task, as Airflow hands them out."""
+
+    def __missing__(self, asset: Asset) -> Any:
+        self[asset] = type("Event", (), {"extra": {"mine": 1}})()
+        return self[asset]
+
+
+class States(dict[Any, Any]):
+    """The state stores of a task's assets."""
+
+    def __missing__(self, asset: Asset) -> Any:
+        values: dict[str, Any] = {}
+        self[asset] = type(
+            "State", (), {"values": values, "set": lambda self, key, value: values.update({key: value})}
+        )()
+        return self[asset]
+
+
+def result(partitions: int = 1, **changes: Any) -> dict[str, Any]:
+    return {
+        "owner": "host:dag:run:task",
+        "partitions_delivered": partitions,
+        "batches_delivered": partitions,
+        "records_delivered": 10 * partitions,
+        "bytes_delivered": 100,
+        "ranges": {
+            f"clicks:1767268800:shardId-{n:012}": {
+                "from": "49" * 28,
+                "to": "50" * 28,
+                "records": 10,
+                "last_arrival": f"2026-01-01T00:00:{n:02}.000000Z",
+            }
+            for n in range(partitions)
+        },
+        **changes,
+    }  # fmt: skip
+
+
+def test_an_event_tells_what_was_delivered_beside_what_is_there_already() -> None:
+    context: Any = {"outlet_events": Events(), "asset_state_store": States()}
+    tell_outlets(context, [CLICKS, AssetAlias("alias")], "clicks", result(2))
+    assert list(context["outlet_events"]) == [CLICKS]
+    extra = context["outlet_events"][CLICKS].extra
+    assert extra.pop("ranges")[SHARD] == {
+        "from": "49" * 28, "to": "50" * 28, "records": 10, "last_arrival": "2026-01-01T00:00:00.000000Z",
+    }  # fmt: skip
+    assert extra == {
+        "mine": 1,
+        "source": "clicks",
+        "owner": "host:dag:run:task",
+        "partitions": 2,
+        "batches": 2,
+        "records": 20,
+        "bytes": 100,
+        "last_arrival": "2026-01-01T00:00:01.000000Z",
+        "streams": {"clicks": "2026-01-01T00:00:01.000000Z"},
+    }
+
+
+def test_an_event_is_small_however_much_was_delivered() -> None:
+    told = delivered_range("clicks", result(50))
+    assert (told["partitions"], told["records"], len(told["ranges"])) == (50, 500, RANGES_TOLD)
+    assert len(json.dumps(told)) < 8_000
+
+
+def test_a_source_that_is_no_stream_tells_positions_alone() -> None:
+    ranges = {"part-1": {"from": "", "to": "3", "records": 7, "last_arrival": None}}
+    told = delivered_range("files", result(ranges=ranges))
+    assert (told["streams"], told["last_arrival"], told["ranges"]) == ({}, None, ranges)
+
+
+def test_a_job_that_said_nothing_delivered_nothing() -> None:
+    told = delivered_range("clicks", {"owner": "me"})
+    assert (told["partitions"], told["records"], told["ranges"], told["last_arrival"]) == (0, 0, {}, None)
+
+
+def test_the_checkpoints_of_shards_are_mirrored_to_the_state_of_the_assets() -> None:
+    context: Any = {"outlet_events": Events(), "asset_state_store": States()}
+    ranges = {**result()["ranges"], "part-1": {"from": "", "to": "3", "records": 7, "last_arrival": None}}
+    tell_outlets(context, [CLICKS], "clicks", result(ranges=ranges))
+    assert context["asset_state_store"][CLICKS].values == {
+        SHARD: {
+            "source": "clicks",
+            "checkpoint": "50" * 28,
+            "last_arrival": "2026-01-01T00:00:00.000000Z",
+            "owner": "host:dag:run:task",
+        }
+    }
+
+
+def test_an_airflow_without_a_state_store_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlets, "HAS_ASSET_STATE_STORE", False)
+    context: Any = {"outlet_events": Events()}
+    tell_outlets(context, [CLICKS], "clicks", result())
+    assert context["outlet_events"][CLICKS].extra["records"] == 10
+
+
+def test_a_state_store_that_fails_is_told_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    context: Any = {"outlet_events": Events(), "asset_state_store": {}}
+    tell_outlets(context, [CLICKS], "clicks", result())
+    assert "checkpoints are not mirrored to Airflow: KeyError" in caplog.text
+
+
+def test_a_task_without_outlets_asks_airflow_nothing() -> None:
+    context: Any = {}
+    tell_outlets(context, [], "clicks", result())

@@ -1,0 +1,138 @@
+"""Testing a connection says what is wrong and what to do, against real servers, and never a password."""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from airflow_provider_coordination.hooks.coordination import TEST_SECONDS, CoordinationHook
+from tests.airflow.conftest import SECRET
+from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.mariadb import MariaDb
+
+pytestmark = pytest.mark.integration
+
+Said = Callable[..., str]
+
+
+@pytest.fixture
+def said(connect: Any) -> Said:
+    """Says what the test of a connection said that cannot work."""
+
+    def test(**fields: Any) -> str:
+        connect("c", "coordination", **fields)
+        works, text = CoordinationHook("c").test_connection()
+        assert not works, text
+        assert SECRET not in text
+        return text
+
+    return test
+
+
+@pytest.fixture
+def sql(mariadb_server: MariaDb, mariadb_url: str) -> Callable[[str], None]:
+    """Runs a statement in the database, as its administrator."""
+
+    def run(statement: str) -> None:
+        with closing(mariadb_server.connect(sa.make_url(mariadb_url).database)) as connection:
+            connection.cursor().execute(statement)
+
+    return run
+
+
+@pytest.fixture
+def role(sql: Callable[[str], None]) -> Iterator[str]:
+    """A role with a password, that may read one table which is not ours."""
+    name = f"r_{uuid.uuid4().hex[:8]}"
+    sql(f"CREATE USER {name}@'127.0.0.1' IDENTIFIED BY '{SECRET}'")
+    sql("CREATE TABLE other (id INT PRIMARY KEY)")
+    sql(f"GRANT SELECT ON other TO {name}@'127.0.0.1'")
+    yield name
+    sql(f"DROP USER {name}@'127.0.0.1'")
+
+
+def place(url: str, **changes: Any) -> dict[str, Any]:
+    """Return the field of the URL, without a user."""
+    parsed = sa.make_url(url)
+    return {"url": str(parsed.set(username=None, **changes))}
+
+
+def test_a_host_that_does_not_answer_is_told_within_seconds(said: Said) -> None:
+    started = time.monotonic()
+    text = said(login="u", password=SECRET, extra={"url": "postgresql://127.0.0.1:9/db"})
+    assert "Connection refused" in text or "connection failed" in text
+    assert text.endswith("; check the host and the port in 'url', and that this machine may reach them")
+    assert time.monotonic() - started < 4 * TEST_SECONDS
+
+
+def test_what_is_wrong_with_a_role_is_told(said: Said, role: str, sql: Callable[[str], None], mariadb_url: str) -> None:
+    wrong = said(login=role, password="another", extra=place(mariadb_url))
+    assert wrong.endswith("(1045); check the login and the password")
+    login = {"login": role, "password": SECRET}
+    assert "as a role that may create them" in said(**login, extra=place(mariadb_url))
+    assert said(**login, extra=place(mariadb_url, database="no_such")).endswith(", or check its name in 'url'")
+    database = sa.make_url(mariadb_url).database
+    sql(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.* TO {role}@'127.0.0.1'")
+    assert "; let this role create and alter tables" in said(**login, extra=place(mariadb_url))
+    text = said(**login, extra={**place(mariadb_url), "table": "other"})
+    assert text.endswith("is not one of ours: it has the columns id and the primary key (id); give another 'table'")
+
+
+def test_a_role_that_may_not_read_the_table_is_told_what_to_grant(
+    said: Said, connect: Any, role: str, sql: Callable[[str], None], mariadb_url: str
+) -> None:
+    connect("admin", "coordination", extra={"url": mariadb_url})
+    works, text = CoordinationHook("admin").test_connection()
+    assert (works, text) == (True, "The store answers; table 'coordination_partition' is ready.")
+    sql(f"GRANT SELECT ON coordination_partition_schema TO {role}@'127.0.0.1'")
+    sql(f"GRANT INSERT ON coordination_partition TO {role}@'127.0.0.1'")
+    text = said(login=role, password=SECRET, extra=place(mariadb_url))
+    assert "; grant this role SELECT, INSERT, UPDATE and DELETE on the table" in text
+
+
+def test_a_driver_that_is_missing_is_told_with_the_extra_that_has_it(
+    said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "pymysql"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pymysql", None)
+    text = said(login="u", password=SECRET, extra={"url": "mysql://h/db"})
+    assert text.endswith("is not installed; install airflow-provider-coordination[mysql]")
+
+
+def test_a_password_that_is_not_spelled_as_urls_want_it_is_not_told_by_halves(said: Said) -> None:
+    text = said(extra={"url": "postgresql://u:half-a-secret@other-half@127.0.0.1:9/db"})
+    assert "half" not in text
+
+
+def test_what_is_wrong_with_dynamodb_is_told(said: Said, connect: Any, dynamodb: DynamoDbLocal) -> None:
+    connect("keys", "aws", login="test", password=SECRET)
+    here = {"store": "dynamodb", "region": "eu-west-1", "aws_conn_id": "keys"}
+    away = said(extra={**here, "endpoint_url": "http://127.0.0.1:9"})
+    assert away.endswith("; check 'endpoint_url', 'region' and that this machine may reach it")
+    there = {**here, "endpoint_url": dynamodb.endpoint_url, "table": f"test-{uuid.uuid4().hex[:8]}"}
+    absent = said(extra={**there, "skip_table_creation": True})
+    assert "the table does not exist and 'skip_table_creation' is set; create it" in absent
+    client = dynamodb.client()
+    client.create_table(
+        TableName=there["table"],
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    try:
+        other = said(extra=there)
+    finally:
+        client.delete_table(TableName=there["table"])
+    assert "the table has the key id (HASH, S) and must have" in other and "name another table in 'table'" in other
+
+
+def test_a_field_that_is_unknown_is_told_with_those_that_are_known(said: Said) -> None:
+    assert "unknown field 'uri'; known are store, url, table" in said(extra={"uri": "x"})
