@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
@@ -11,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
 from airflow_provider_coordination.stores import StoreSettings
 
 STORE_VARIABLE = "AIRFLOW_COORDINATION_STORE"
 DEFAULT_CONN_ID = "coordination_default"
 PROCESS_CONTEXT = "_AIRFLOW_PROCESS_CONTEXT"
-HIDDEN = "***"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +40,12 @@ class StoreAccess:
 
     :param settings: which store.
     :param prefix: of the sources; None for none.
+    :param retry_policy: what becomes of partitions that fail; the connection's, if there is one.
     """
 
     settings: StoreSettings
     prefix: str | None = None
+    retry_policy: RetryPolicy = DEFAULT_RETRY_POLICY
 
 
 def store_access(options: StoreOptions, environment: Mapping[str, str]) -> StoreAccess:
@@ -59,7 +60,7 @@ def store_access(options: StoreOptions, environment: Mapping[str, str]) -> Store
         return StoreAccess(settings=StoreSettings.from_url(url, options.table), prefix=options.prefix or None)
     access = _from_connection(options.conn_id or DEFAULT_CONN_ID)
     table = options.table or access.settings.table
-    return StoreAccess(settings=replace(access.settings, table=table), prefix=options.prefix or access.prefix)
+    return replace(access, settings=replace(access.settings, table=table), prefix=options.prefix or access.prefix)
 
 
 def _from_connection(conn_id: str) -> StoreAccess:
@@ -83,7 +84,7 @@ def _from_connection(conn_id: str) -> StoreAccess:
         del os.environ[PROCESS_CONTEXT]
         if before is not None:
             os.environ[PROCESS_CONTEXT] = before
-    return StoreAccess(settings=settings.store, prefix=settings.prefix)
+    return StoreAccess(settings=settings.store, prefix=settings.prefix, retry_policy=settings.retry_policy)
 
 
 def require_file(settings: StoreSettings) -> None:
@@ -101,35 +102,3 @@ def require_file(settings: StoreSettings) -> None:
                 raise ConfigurationError(
                     f"store file {str(path)!r} does not exist; check its path, or make it with init-store"
                 )
-
-
-def without_secrets(text: str, settings: StoreSettings | None = None) -> str:
-    """Return a text for people, with the passwords of URLs in it replaced.
-
-    :param text: an error of whatever origin.
-    :param settings: whose password is replaced wherever it stands, as it was given and as URLs spell it.
-    """
-    if settings is not None:
-        for secret in _secrets(settings):
-            text = text.replace(secret, HIDDEN)
-    # The password ends at the last @ before the path, a space or a quote: it may itself hold one.
-    return re.sub(r"(://[^\s:/@'\"]*):[^\s'\"]*@", rf"\1:{HIDDEN}@", text)
-
-
-def _secrets(settings: StoreSettings) -> list[str]:
-    import sqlalchemy as sa
-
-    found: set[str] = {settings.aws.secret_access_key or "", settings.aws.session_token or ""}
-    with suppress(sa.exc.ArgumentError):
-        url = sa.make_url(settings.url or "")
-        if url.password:
-            spelled = re.search(r"://[^:/@]*:(.*)@", url.render_as_string(hide_password=False))
-            given = re.search(r"://[^:/@]*:(.*)@", settings.url or "")
-            found |= {str(url.password), *(match[1] for match in (spelled, given) if match)}
-            # An @ that is not spelled %40 makes drivers take the rest of a password for the host.
-            found |= {part for secret in set(found) for part in secret.split("@")}
-        for name, values in url.query.items():
-            if "password" in name.lower():
-                found |= {values} if isinstance(values, str) else set(values)
-    # The longest first: one may be part of another.
-    return sorted(found - {""}, key=len, reverse=True)

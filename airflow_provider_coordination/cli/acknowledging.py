@@ -183,6 +183,7 @@ def acknowledgment_sets(session: Session, source: str) -> AcknowledgmentSets:
         source,
         f"{socket.gethostname()}:cli:{secrets.token_hex(4)}",
         prefix=session.access.prefix,
+        retry_policy=session.access.retry_policy,
         clock=session.surroundings.clock,
     )
     return AcknowledgmentSets(coordinator, SourceBatches())

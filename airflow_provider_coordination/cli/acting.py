@@ -1,4 +1,6 @@
-"""The commands that change something: `release`, `reopen`, `delete`, `init-store`; `reset` has a module of its own.
+"""The commands that change something: `release`, `reopen`, `delete`, `init-store`.
+
+`reset` and `unclaim` have modules of their own.
 
 All partitions are looked at before anything is done: a key that is wrong, or an order that makes no sense, changes
 nothing. The person is then told what will happen and asked. What is done is done to what the person was shown.
@@ -14,6 +16,7 @@ import typer
 from rich.text import Text
 
 from airflow_provider_coordination.cli.asking import KEYS, SOME_KEYS, YES, ask, with_progress
+from airflow_provider_coordination.cli.claiming import unclaim
 from airflow_provider_coordination.cli.commands import EXIT_REFUSED, CommandError, Session, add_command
 from airflow_provider_coordination.cli.output import (
     partition_record,
@@ -62,6 +65,7 @@ def register(app: typer.Typer) -> None:
     add_command(app, "reopen", reopen)
     add_command(app, "reset", reset)
     add_command(app, "delete", delete)
+    add_command(app, "unclaim", unclaim)
     add_command(app, "init-store", init_store, creates_store=True)
 
 

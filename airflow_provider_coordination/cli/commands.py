@@ -26,7 +26,6 @@ from airflow_provider_coordination.cli.access import (
     StoreOptions,
     require_file,
     store_access,
-    without_secrets,
 )
 from airflow_provider_coordination.cli.output import Output
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
@@ -34,6 +33,7 @@ from airflow_provider_coordination.coordination.errors import AcknowledgmentErro
 from airflow_provider_coordination.coordination.partition import source_identifier
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.stores.hiding import without_secrets
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2

@@ -18,8 +18,10 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.store import is_available
+from airflow_provider_coordination.sources.progress import items_of
 
 STYLES = {
     PartitionStatus.UNASSIGNED: "cyan",
@@ -113,6 +115,7 @@ PARTITION_COLUMNS = (
     Column("time"),
     Column("fails", numbers=True),
     Column("gaps", numbers=True),
+    Column("items", numbers=True),
     Column("owner", shortened=True),
 )
 
@@ -125,6 +128,7 @@ def partition_row(partition: Partition, now: datetime) -> tuple[Text, ...]:
         Text(time_text(partition, now)),
         Text(str(partition.attempts) if partition.attempts else "", style=ALARM),
         _gaps(partition),
+        _items(partition),
         printable(partition.owner or ""),
     )
 
@@ -133,6 +137,17 @@ def _gaps(partition: Partition) -> Text:
     """Say how many ranges of it were lost before they were read."""
     gaps = partition.progress.get("gaps")
     return Text(str(len(gaps)) if isinstance(gaps, list) and gaps else "", style=ALARM)
+
+
+def _items(partition: Partition) -> Text:
+    """Say how many of its items are done, out of how many; in the colour of alarm if some could not be read."""
+    try:
+        progress = items_of(partition)
+    except SourceError:
+        return Text("?", style=ALARM)
+    if progress is None:
+        return Text("")
+    return Text(f"{progress.items_done}/{len(progress.items)}", style=ALARM if progress.failed else "")
 
 
 def status_text(partition: Partition, now: datetime) -> Text:

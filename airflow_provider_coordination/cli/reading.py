@@ -15,7 +15,6 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from airflow_provider_coordination.cli.access import without_secrets
 from airflow_provider_coordination.cli.commands import Session, add_command
 from airflow_provider_coordination.cli.output import (
     ALARM,
@@ -42,7 +41,9 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from airflow_provider_coordination.coordination.store import all_partitions
 from airflow_provider_coordination.sources.kinesis.progress import ProgressFormatError, ShardProgress
+from airflow_provider_coordination.sources.progress import PartitionFormatError, items_of
 from airflow_provider_coordination.sources.resetting import shard_of
+from airflow_provider_coordination.stores.hiding import without_secrets
 
 PARTITION_FAMILY = "PARTITION"
 
@@ -182,7 +183,7 @@ def show(
         "last_error": printable(partition.last_error or "-"),
         "version": Text(str(partition.version)),
     }
-    told = [*facts.items(), *_shard_facts(partition, now)]
+    told = [*facts.items(), *_shard_facts(partition, now), *_item_facts(partition)]
     width = max(len(name) for name, _ in told)
     for name, fact in told:
         session.output.line(Text(f"{name:<{width}}  ", style="bold") + fact)
@@ -210,6 +211,29 @@ def _shard_facts(partition: Partition, now: datetime) -> Iterator[tuple[str, Tex
     yield "to deliver", Text(landed if progress.landed else "-")
     for gap in progress.gaps:
         yield "lost", Text(printable(str(gap)).plain, style=ALARM)
+
+
+def _item_facts(partition: Partition) -> Iterator[tuple[str, Text]]:
+    """Yield what a person wants to know first of a partition of items: how far it is, and what could not be read."""
+    try:
+        progress = items_of(partition)
+    except PartitionFormatError:
+        return  # the progress is shown as it is anyway
+    if progress is None:
+        return
+    yield "kind", printable(progress.kind)
+    yield "items", Text(f"{progress.items_done} of {len(progress.items)} done")
+    yield "position", printable(progress.checkpoint or "-")
+    yield "epoch", Text(str(progress.epoch))
+    if progress.reread_seconds is not None:
+        left = "" if progress.reads_left is None else f", {progress.reads_left} more times"
+        yield "read again", Text(f"{progress.reread_seconds:g} s after it is delivered{left}")
+    if progress.split_of is not None:
+        yield "split off", printable(progress.split_of)
+    landed = f"{len(progress.landed)} batches, {sum(batch.records for batch in progress.landed)} records"
+    yield "to deliver", Text(landed if progress.landed else "-")
+    for failed in progress.failed:
+        yield "unreadable", Text(printable(f"item {failed.item}: {failed.reason}").plain, style=ALARM)
 
 
 def metrics(

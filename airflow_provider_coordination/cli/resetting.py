@@ -151,8 +151,8 @@ def _consequence(plan: ResetPlan, where: str) -> str:
         text += f" Of these, {created} had no lease any more and get one."
     if removed := len(plan.of(ResetAction.REMOVE)):
         text += (
-            f" Of these, {removed} are shards that come after others: their leases are removed, and come back when "
-            "the shards before them are finished."
+            f" Of these, {removed} come after others, as shards after those before them and items after the partition "
+            "in which they could not be read: they are removed, and come back once what is before them is finished."
         )
     return text
 

@@ -22,6 +22,7 @@ class JobOutput:
     def __init__(self) -> None:
         self.summary: dict[str, Any] = {}
         self.last_error: str | None = None
+        self.application_id: str | None = None
 
     def watched(self, lines: Iterable[str]) -> Iterator[str]:
         """Yield the lines as they come, noting what is told here."""
@@ -48,8 +49,11 @@ class JobOutput:
         return None
 
     def _note(self, line: str) -> None:
-        from airflow_provider_coordination.spark.application import SUMMARY_MARK
+        from airflow_provider_coordination.spark.application import APPLICATION_MARK, SUMMARY_MARK
 
+        _, mark, text = line.partition(APPLICATION_MARK)
+        if mark:
+            self.application_id = text.partition(" ")[0].strip() or None
         error = OUR_ERROR.search(line)
         if error:
             self.last_error = error["message"].strip()

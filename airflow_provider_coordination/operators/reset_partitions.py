@@ -50,7 +50,7 @@ class ResetPartitionsOperator(BaseOperator):
 
     :param source: the source's name. (templated)
     :param to: `"earliest"`, `"latest"`, an instant (an aware datetime or its ISO 8601 text), or, for one shard, a
-        sequence number to read on after. (templated)
+        sequence number to read on after. What is no shard has no other position than `"earliest"`. (templated)
     :param stream_name: all shards of this stream; with neither this nor `partition_keys` the whole source. (templated)
     :param shard_id: with `stream_name`: this shard, or these, alone. (templated)
     :param partition_keys: a key, or a list of keys, of any kind of partition. (templated)

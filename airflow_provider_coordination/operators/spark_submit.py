@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Context
+from airflow.sdk import Context, conf
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferralError, TaskDeferralTimeout
 
-from airflow_provider_coordination.coordination.acknowledgment import run_name
-from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.aws import aws_settings
+from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
-from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
+from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
+from airflow_provider_coordination.links.jobs import JobLogLink, JobPlaces, SparkUiLink, place_of, running_job_ui
+from airflow_provider_coordination.operators.claiming import claim_for_job
+from airflow_provider_coordination.operators.deferring import (
+    JobFollower,
+    do_not_wait,
+    is_of_this_try,
+    job_folder,
+    left_of,
+    show_log,
+    summary_of,
+    task_of,
+    will_be_retried,
+)
+from airflow_provider_coordination.operators.ingest_settings import START_WITHIN, ingest_settings
 from airflow_provider_coordination.operators.job_output import JobOutput
+from airflow_provider_coordination.operators.lineage import lineage_of
+from airflow_provider_coordination.operators.outlets import tell_outlets
+from airflow_provider_coordination.operators.reads.reads import Reads, own_copy
 from airflow_provider_coordination.operators.shipping import (
     end_processes,
     job_processes,
@@ -28,25 +47,17 @@ from airflow_provider_coordination.operators.shipping import (
     packaged_application,
     write_package_archive,
 )
-from airflow_provider_coordination.operators.templated import (
-    NOTHING,
-    instant_value,
-    names_value,
-    number_value,
-    seconds_value,
-    source_name,
-    stream_names,
-    text_value,
-    whole_value,
-    yes_or_no_value,
-)
-from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
+from airflow_provider_coordination.operators.templated import seconds_value, text_value
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.summary import Summary
+from airflow_provider_coordination.triggers.events import ERROR
+from airflow_provider_coordination.triggers.jobs import JobTrigger
 
-APPLICATION = "kinesis_ingest.py"
-DOWNSTREAM = "downstream"
-"""The handle of those who acknowledge after the job, where no other is named."""
-SINK_FIELDS = ("name", "output_path", "where")
-START_WITHIN = timedelta(hours=1)
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+APPLICATION = "ingest.py"
+NOTHING_LEFT = "nothing is left to do"
 
 
 @dataclass(kw_only=True)
@@ -58,11 +69,14 @@ class _Job:
     settings_file: Path
     package_archive: Path
     output: JobOutput = field(default_factory=JobOutput)
+    log: str | None = None
     abandoned: bool = False
 
 
 class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
-    """Runs one Spark job that leases shards of Kinesis streams and lands them, as Parquet, in a dataset.
+    """Runs one Spark job that leases partitions of a source and lands them, as Parquet, in a dataset.
+
+    The source is Kinesis streams, by `stream_name`, or what `reads` describes; one of the two is given.
 
     Any number of these tasks may work on one source at once, in one run or in several: leases share the
     shards out.
@@ -87,8 +101,10 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     has no use: a new job beside a forgotten one is harmless under leases.
 
     :param stream_name: the Kinesis stream, or a list of them. (templated)
+    :param reads: what else is read: one of the classes of `operators.reads`. (templated)
     :param output_path: where the dataset is: a path or URI that every worker reaches. (templated)
-    :param source: the source's name; the stream's by default, which needs a name if there are several. (templated)
+    :param source: the source's name; by default the stream's, or what `reads` calls it; several streams need one.
+        (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     :param aws_conn_id: the AWS connection; None for the AWS SDK's default chain. (templated)
     :param region_name: the AWS region; wins over the connections'. (templated)
@@ -110,20 +126,22 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         those who do. (templated)
     :param acknowledgment_timeout: how long a batch may wait for an acknowledgment without progress, before it is
         delivered again; timedelta or seconds; None for the application's default. (templated)
-    :param max_pending_batches: how many batches of one shard may be landed and not acknowledged; None for the
+    :param max_pending_batches: how many batches of one partition may be landed and not acknowledged; None for the
         application's default. (templated)
     :param workers: how many jobs are expected to share the source. (templated)
     :param max_leases: most shards this job holds, however large its fair share; None for no limit. (templated)
-    :param until_caught_up: stop when everything that was in the stream at the start is delivered. (templated)
+    :param until_caught_up: stop when everything that was in the source at the start is delivered. (templated)
     :param max_duration: start no round later than this after the start; timedelta or seconds. (templated)
     :param max_idle_rounds: stop after so many rounds in a row without a record. (templated)
-    :param round_seconds: how long a shard is read in one round; None for the application's default.
+    :param round_seconds: how long a partition is read in one round; None for the application's default.
         (templated)
     :param idle_seconds: pause after a round without a record; None for the application's default. (templated)
-    :param max_batch_bytes: most bytes read of one shard in one round; None for the application's default.
+    :param max_batch_bytes: about how many bytes are read of one partition in one round; None for the default.
         (templated)
     :param stop_at: deliver what arrived before this instant, exactly, and stop: an aware datetime, its ISO 8601 text,
         or `"start"` for what is there when the task begins; None reads on. (templated)
+    :param interval: deliver exactly what there is of an interval, under leases of its own: `"data_interval"` for that
+        of the run, or its ends; see `interval_value`. None for no bounds. (templated)
     :param on_data_loss: what becomes of a shard whose data is gone before it was read: `"fail"` parks that shard,
         `"reset"` reads on behind the gap and records it. (templated)
     :param filter_by_hash_range: drop user records of an aggregate that belong to another shard. (templated)
@@ -137,12 +155,20 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         that to `KinesisShardSyncOperator`, None is the application's default. (templated)
     :param repartition_transition_duration: how long after the end of a shard its children are first read; timedelta or
         seconds; None for at once. (templated)
+    :param deferrable: submit the job without waiting for it, and follow it in the triggerer; see
+        `operators.deferring`.
+    :param start_within: how long a job that is not waited for may take to begin, for example in a cluster's queue;
+        timedelta or seconds; None for an hour. (templated)
+    :param spark_ui_url: where the Spark UI of an application is that has ended, such as
+        `https://history.example.com/history/{application_id}/`; None if there is no history server. (templated)
+    :param job_log_url: where the driver's log of an application is, with `{application_id}`. (templated)
     :param application: the program; by default the one that comes with this package. (templated)
     """
 
     template_fields: Sequence[str] = (
         *SparkSubmitOperator.template_fields,
         "stream_name",
+        "reads",
         "output_path",
         "source",
         "coordination_conn_id",
@@ -168,6 +194,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         "idle_seconds",
         "max_batch_bytes",
         "stop_at",
+        "interval",
         "on_data_loss",
         "filter_by_hash_range",
         "consumer_name",
@@ -176,12 +203,17 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         "handover_timeout",
         "shard_sync_interval",
         "repartition_transition_duration",
+        "start_within",
+        "spark_ui_url",
+        "job_log_url",
     )
+    operator_extra_links = (SparkUiLink(), JobLogLink())
 
     def __init__(
         self,
         *,
-        stream_name: str | Sequence[str],
+        stream_name: str | Sequence[str] | None = None,
+        reads: Reads | None = None,
         output_path: str,
         source: str | None = None,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
@@ -207,6 +239,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         idle_seconds: float | str | None = None,
         max_batch_bytes: int | str | None = None,
         stop_at: datetime | str | None = None,
+        interval: str | Sequence[Any] | None = None,
         on_data_loss: str = "fail",
         filter_by_hash_range: bool | str = True,
         consumer_name: str | None = None,
@@ -215,15 +248,22 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         handover_timeout: timedelta | float | str | None = None,
         shard_sync_interval: timedelta | float | str | None = None,
         repartition_transition_duration: timedelta | float | str | None = None,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        start_within: timedelta | float | str | None = None,
+        spark_ui_url: str | None = None,
+        job_log_url: str | None = None,
         application: str = "",
-        name: str = "kinesis-ingest",
+        name: str = "ingest",
         **kwargs: Any,
     ) -> None:
         if kwargs.get("durable") or kwargs.get("reconnect_on_retry"):
             raise ValueError("durable=True is not supported: each try is a new owner; leases make a new job harmless")
+        if (stream_name is None) == (reads is None):
+            raise ValueError("give either 'stream_name' or 'reads': a job reads one kind of source")
         super().__init__(application=application, name=name, **kwargs)
         self.durable = False
         self.stream_name = stream_name
+        self.reads = own_copy(reads)
         self.output_path = output_path
         self.source = source
         self.coordination_conn_id = coordination_conn_id
@@ -249,6 +289,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.idle_seconds = idle_seconds
         self.max_batch_bytes = max_batch_bytes
         self.stop_at = stop_at
+        self.interval = interval
         self.on_data_loss = on_data_loss
         self.filter_by_hash_range = filter_by_hash_range
         self.consumer_name = consumer_name
@@ -257,22 +298,41 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.handover_timeout = handover_timeout
         self.shard_sync_interval = shard_sync_interval
         self.repartition_transition_duration = repartition_transition_duration
+        self.deferrable = deferrable
+        self.start_within = start_within
+        self.spark_ui_url = spark_ui_url
+        self.job_log_url = job_log_url
+        self.job_places = JobPlaces()
         self._job: _Job | None = None
+        self._lineage: tuple[IngestSettings, dict[str, Any]] | None = None
+        self._follower: JobFollower | None = None
+
+    def prepare_for_execution(self) -> Self:
+        """Return the task that is run, with templates of its own to render."""
+        prepared = super().prepare_for_execution()
+        prepared.reads = own_copy(self.reads)
+        return prepared
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
-        """Submit the job, wait for its end and return its summary.
+        """Submit the job, wait for its end and return its summary; with `deferrable`, wait in the triggerer.
 
         :raises AirflowFailException: if only a person can put things right.
         :raises AirflowException: if the job failed or lost its leases; a retry continues where it stopped.
         """
         with failing_when_misconfigured():
             connection = CoordinationHook(self.coordination_conn_id).settings
-            settings = self._ingest_settings(connection, context)
+            settings = ingest_settings(self, connection, context)
             self.application = self.application or packaged_application(APPLICATION)
-            # A store that does not answer is better known before Spark is started.
-            connection.coordinator(settings.source, settings.owner).store.close()
-        streams = ", ".join(settings.streams)
-        self.log.info("job of source=%s streams=%s owner=%s", settings.source, streams, settings.owner)
+            # A store that does not answer, or another DAG's claim, is better known before Spark is started.
+            is_anything_left = claim_for_job(connection, context, settings, self.reads)
+        if not is_anything_left:
+            self.log.info("no job is started, nothing is left to do: source=%s", settings.source)
+            nothing = Summary(stopped_because=NOTHING_LEFT).to_mapping()
+            return self._told(context, settings.source, {"owner": settings.owner, **nothing}, settings)
+        what = settings.reader.kind if settings.reader else f"streams {', '.join(settings.streams)}"
+        if self.deferrable:
+            return self._told(context, settings.source, self._follow(connection, settings, context), settings)
+        self.log.info("job of source=%s reads=%s owner=%s", settings.source, what, settings.owner)
         with TemporaryDirectory(prefix="coordination-") as name:
             folder = Path(name)  # made for its owner alone
             self._hook = None
@@ -291,89 +351,146 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
                 if explained is None or not isinstance(error, Exception):
                     raise
                 raise explained from None
-        return {"owner": settings.owner, **job.output.summary}
+            finally:
+                self._note_places(job.output.application_id)
+        return self._told(context, settings.source, {"owner": settings.owner, **job.output.summary}, settings)
+
+    def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Go on after a deferral: return the summary of the job, or wait again if it still runs.
+
+        :param event: the payload of the trigger's event.
+        :raises AirflowFailException: if only a person can put things right.
+        :raises AirflowException: if the job failed, lost its leases or vanished; a retry continues where it stopped.
+        """
+        if event is None or "owner" not in event or event.get("status") == ERROR:
+            raise AirflowFailException((event or {}).get("message") or f"the trigger sent no event: {event!r}")
+        with failing_when_misconfigured():
+            connection = CoordinationHook(self.coordination_conn_id).settings
+        follower = JobFollower(connection=connection, source=event["source"], task=task_of(context))
+        if not is_of_this_try(event["owner"], context) and follower.was_in_vain(event["owner"]):
+            # Perhaps it was found before the news came that its own try was cleared.
+            self.log.info("the job of an earlier try did not end well, another one follows: owner=%s", event["owner"])
+            return self.execute(context)
+        deadline = None if event["deadline"] is None else parse_instant(event["deadline"])
+        result = self._go_on(follower, event["owner"], event["log"], deadline)
+        settings = None
+        with suppress(Exception):  # the job is done; what it was told is only for lineage now
+            settings = ingest_settings(self, connection, context)
+        return self._told(context, event["source"], result, settings)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Resume after a deferral; if nobody will come back for the job, stop it.
+
+        :raises TaskDeferralError: if the deferral ran out of time, or its trigger failed.
+        """
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            self._stop_followed(context, "its task ran out of time")
+            raise
+        except TaskDeferralError:
+            if not will_be_retried(context):  # a retry finds the job, and goes on with it
+                self._stop_followed(context, "its task failed")
+            raise
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:
+        """Return what OpenLineage is told of the job; Airflow's provider for it asks once the task has succeeded."""
+        return None if self._lineage is None else lineage_of(*self._lineage)
 
     def on_kill(self) -> None:
         """End the job and give its leases back. Runs in a signal handler, so it asks nothing of Airflow."""
+        if self._follower is not None:
+            try:
+                self._follower.stop("its task was ended or cleared in Airflow")
+            except Exception as error:
+                self.log.warning("the job may not have been told to stop: %s", error)
         self._abandon_job()
 
-    def _ingest_settings(self, connection: ConnectionSettings, context: Context) -> IngestSettings:
-        ti: Any = context["ti"]
-        tuning = {
-            "round_seconds": number_value("round_seconds", self.round_seconds),
-            "idle_seconds": number_value("idle_seconds", self.idle_seconds),
-            "max_batch_bytes": whole_value("max_batch_bytes", self.max_batch_bytes),
-            "acknowledgment_timeout_seconds": seconds_value("acknowledgment_timeout", self.acknowledgment_timeout),
-            "max_pending_batches": whole_value("max_pending_batches", self.max_pending_batches),
-            "max_leases_to_steal": whole_value("max_leases_to_steal", self.max_leases_to_steal),
-            "handover_timeout_seconds": seconds_value("handover_timeout", self.handover_timeout),
-            "repartition_transition_seconds": seconds_value(
-                "repartition_transition_duration", self.repartition_transition_duration
-            ),
-        }
-        streams = stream_names(self.stream_name)
-        sync_interval = seconds_value("shard_sync_interval", self.shard_sync_interval)
-        settings = IngestSettings(
-            source=source_name(text_value(self.source), streams),
-            owner=owner_of_try(context),
-            streams=streams,
-            output=str(self.output_path),
-            expires_at=datetime.now(UTC) + (self.execution_timeout or START_WITHIN),
-            store=connection.store,
-            prefix=connection.prefix,
-            kinesis=aws_settings(
-                text_value(self.aws_conn_id),
-                text_value(self.region_name),
-                service="kinesis",
-                default_region=connection.region,
-            ),
-            landing=text_value(self.landing_path),
-            transform=text_value(self.transform),
-            schema=text_value(self.schema),
-            where=text_value(self.where),
-            sinks=self._sinks(),
-            dead_letter=text_value(self.dead_letter_path),
-            max_parse_exceptions=whole_value("max_parse_exceptions", self.max_parse_exceptions),
-            max_saved_parse_exceptions=(
-                whole_value("max_saved_parse_exceptions", self.max_saved_parse_exceptions) or 0
-            ),
-            downstream=self._handles(),
-            run=run_name(ti.dag_id, ti.run_id),
-            ownership_timeout_seconds=connection.ownership_timeout.total_seconds(),
-            safety_margin_seconds=connection.safety_margin.total_seconds(),
-            workers=whole_value("workers", self.workers) or 1,
-            max_leases=whole_value("max_leases", self.max_leases),
-            until_caught_up=yes_or_no_value("until_caught_up", self.until_caught_up),
-            max_duration_seconds=seconds_value("max_duration", self.max_duration),
-            max_idle_rounds=whole_value("max_idle_rounds", self.max_idle_rounds),
-            stop_at=instant_value("stop_at", self.stop_at, now=datetime.now(UTC)),
-            on_data_loss=str(self.on_data_loss),
-            filter_by_hash_range=yes_or_no_value("filter_by_hash_range", self.filter_by_hash_range),
-            consumer_name=text_value(self.consumer_name),
-            balance_by=str(self.balance_by),
-            shard_sync_interval_seconds=(
-                IngestSettings.shard_sync_interval_seconds if sync_interval is None else sync_interval or None
-            ),
-            **{name: value for name, value in tuning.items() if value is not None},  # type: ignore[arg-type]
+    def _told(
+        self, context: Context, source: str, result: dict[str, Any], settings: IngestSettings | None
+    ) -> dict[str, Any]:
+        """Return a result, once the outlets know of it; keep what OpenLineage will ask for."""
+        tell_outlets(context, self.outlets, source, result)
+        self._lineage = None if settings is None else (settings, result)
+        return result
+
+    # Without waiting
+
+    def _follow(self, connection: ConnectionSettings, settings: IngestSettings, context: Context) -> dict[str, Any]:
+        """Submit the job, or find that of an earlier try, and defer until it is over."""
+        now = datetime.now(UTC)
+        deadline = None if self.execution_timeout is None else now + self.execution_timeout
+        with failing_when_misconfigured():
+            start_within = seconds_value("start_within", self.start_within)
+        start_by = now + (START_WITHIN if start_within is None else timedelta(seconds=start_within))
+        settings = replace(settings, is_followed=True, expires_at=start_by)
+        follower = JobFollower(connection=connection, source=settings.source, task=task_of(context))
+        self._follower = follower
+        earlier = follower.earlier(settings)
+        if earlier is not None:
+            self.log.info("the job of an earlier try goes on: source=%s owner=%s", settings.source, earlier.owner)
+            return self._go_on(follower, earlier.owner, earlier.log, deadline)
+        self.log.info("job is submitted without waiting: source=%s owner=%s", settings.source, settings.owner)
+        folder = job_folder()
+        self._hook = None
+        self._job = job = _Job(
+            settings=settings,
+            connection=connection,
+            settings_file=folder / f"{folder.name}.json",
+            package_archive=write_package_archive(folder),
         )
-        settings.check()
-        return settings
+        try:
+            settings.write(job.settings_file)
+            with failing_when_misconfigured():
+                super().execute(context)
+        except BaseException as error:
+            self._abandon_job()
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(CoordinationError):
+                follower.end(settings.owner, f"it was not submitted: {error}")
+            raise
+        if job.log is None:  # it has travelled to the cluster
+            shutil.rmtree(folder, ignore_errors=True)
+        self._job = None
+        return self._go_on(follower, settings.owner, job.log, deadline)
 
-    def _sinks(self) -> tuple[SinkSettings, ...]:
-        """Return the sinks beside the main one."""
-        sinks: Any = self.sinks
-        if sinks in NOTHING:
-            return ()
-        if isinstance(sinks, (str, Mapping)) or not isinstance(sinks, Sequence):
-            raise ConfigurationError(f"field 'sinks' must be a list of mappings; got {sinks!r}")
-        return tuple(_sink(n, given) for n, given in enumerate(sinks))
+    def _go_on(
+        self, follower: JobFollower, owner: str, job_log: str | None, deadline: datetime | None
+    ) -> dict[str, Any]:
+        """Return the summary of a job that is over; defer if it is not."""
+        self._follower = follower
+        outcome = follower.judged(owner)
+        if outcome is None:
+            self.job_places = JobPlaces(spark_ui=running_job_ui(self.coordination_conn_id, follower.source, owner))
+            self.defer(
+                trigger=JobTrigger(
+                    source=follower.source,
+                    owner=owner,
+                    coordination_conn_id=self.coordination_conn_id,
+                    log=job_log,
+                    deadline=None if deadline is None else format_instant(deadline),
+                ),
+                method_name=self.execute_complete.__name__,
+                timeout=left_of(deadline),
+            )
+        self._follower = None
+        show_log(job_log)
+        job = follower.note_told(owner)
+        self._note_places(None if job is None else job.application_id)
+        return summary_of(owner, outcome)
 
-    def _handles(self) -> tuple[str, ...]:
-        """Return the handles that others release."""
-        if self.acknowledge == DOWNSTREAM:
-            return (DOWNSTREAM,)
-        given = text_value(self.acknowledge) if isinstance(self.acknowledge, str) else self.acknowledge
-        return () if given in (None, "job") else names_value("acknowledge", given, instead="'job' or 'downstream'")
+    def _note_places(self, application_id: str | None) -> None:
+        """Note where the job can be looked at that has ended."""
+        ui, job_log = text_value(self.spark_ui_url), text_value(self.job_log_url)
+        self.job_places = JobPlaces(spark_ui=place_of(ui, application_id), log=place_of(job_log, application_id))
+
+    def _stop_followed(self, context: Context, reason: str) -> None:
+        try:
+            connection = CoordinationHook(self.coordination_conn_id).settings
+            source = ingest_settings(self, connection, context).source
+            JobFollower(connection=connection, source=source, task=task_of(context)).stop(reason)
+        except Exception as error:  # the task fails by what happened to it, not by this
+            self.log.warning("the job may not have been told to stop: %s", error)
 
     def _get_hook(self) -> SparkSubmitHook:
         """Return the provider's hook, with what this try's job needs added to it."""
@@ -389,6 +506,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         elif not hook._is_yarn and not hook._is_kubernetes:
             given = self.env_vars or {}
             hook._env_vars = {**local_environment({**os.environ, **given}), **given}
+        if self._follower is not None:
+            job.log = do_not_wait(hook, job.settings_file, partial(self._follower.submit, job.settings))
         process_log = hook._process_spark_submit_log
         hook._process_spark_submit_log = (  # type: ignore[method-assign]
             lambda itr: process_log(job.output.watched(itr))
@@ -434,17 +553,6 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
                 "%d leases given back: source=%s owner=%s partitions=%s",
                 len(keys), job.settings.source, owner, ", ".join(keys) or "none",
             )  # fmt: skip
-
-
-def _sink(number: int, given: Any) -> SinkSettings:
-    what = f"field 'sinks', number {number + 1}"
-    if not isinstance(given, Mapping):
-        raise ConfigurationError(f"{what}: expected a mapping; got {given!r}")
-    if unknown := [name for name in given if name not in SINK_FIELDS]:
-        raise ConfigurationError(f"{what}: unknown field {unknown[0]!r}; known are {', '.join(SINK_FIELDS)}")
-    if missing := [name for name in SINK_FIELDS[:2] if text_value(given.get(name)) is None]:
-        raise ConfigurationError(f"{what}: field {missing[0]!r} is missing")
-    return SinkSettings(name=str(given["name"]), output=str(given["output_path"]), where=text_value(given.get("where")))
 
 
 def _listed(given: str | None, added: Path) -> str:

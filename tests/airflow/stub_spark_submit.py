@@ -2,7 +2,7 @@
 
 `acquire`: lease so many partitions; `complete`: and complete them; `deliver`: lease all, and deliver records with these
 payloads that others acknowledge; `child`: leave a process behind; `lines`: print these; `sleep`: so many seconds;
-`exit`: with this code.
+`exit`: with this code. `outcome`: keep a record in the store, and leave this in it at the end, or when told to stop.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -56,8 +57,28 @@ def main() -> int:
     written = folder / "call.json"
     written.write_text(json.dumps(call))
     written.rename(folder / f"call-{time.time_ns()}.json")
-    time.sleep(plan.get("sleep", 0))
+    if "outcome" in plan:
+        follow(settings, plan)
+    else:
+        time.sleep(plan.get("sleep", 0))
     return int(plan.get("exit", 0))
+
+
+def follow(settings: dict[str, Any], plan: dict[str, Any]) -> None:
+    """Live as a job does that is followed, until its time is over or it is told to stop."""
+    from airflow_provider_coordination.coordination.jobs import JobRecord
+
+    store = open_store(read_settings(StoreSettings, "store settings", settings["store"]))
+    coordinator = SourceCoordinator(store, settings["source"], settings["owner"])
+    coordinator.initialize()
+    stopped = threading.Event()
+    record = JobRecord(coordinator, lambda why: stopped.set())
+    record.begin()
+    record.note(application_id="local-1", ui_url="http://driver:4040")
+    deadline = time.monotonic() + plan.get("sleep", 0)
+    while time.monotonic() < deadline and not stopped.wait(0.1):
+        record.renew_due()
+    record.end(plan["outcome"])
 
 
 def deliver(coordinator: SourceCoordinator, settings: dict[str, Any], payloads: list[str]) -> None:

@@ -1,17 +1,33 @@
 """Runs one task as a worker does: Airflow's supervisor forks a process for it. Only the API server is faked.
 
-Called with the DAG file, the DAG's id and the task's id.
+Called with the DAG file, the DAG's id and the task's id. What the API server is asked is added to the file that the
+environment names as `TASK_REQUESTS`, if it does.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import uuid
+from contextlib import suppress
+from pathlib import Path
 
 import httpx
 from airflow.sdk.api.client import Client
 from airflow.sdk.api.datamodels._generated import BundleInfo, TaskInstance
 from airflow.sdk.execution_time.supervisor import supervise_task
+
+
+def note(request: httpx.Request) -> None:
+    """Note what is asked, a JSON object a line."""
+    if path := os.environ.get("TASK_REQUESTS"):
+        body = request.content.decode()
+        with suppress(ValueError):
+            body = json.loads(body)
+        with Path(path).open("a") as file:
+            asked = {"path": request.url.path, "query": dict(request.url.params), "body": body}
+            file.write(json.dumps(asked) + "\n")
 
 
 def main(dag_file: str, dag_id: str, task_id: str) -> int:
@@ -31,6 +47,7 @@ def main(dag_file: str, dag_id: str, task_id: str) -> int:
     }
 
     def answer(request: httpx.Request) -> httpx.Response:
+        note(request)
         starts = request.url.path.endswith("/run")
         return httpx.Response(200, json={"dag_run": dag_run, "max_tries": 0, "should_retry": False} if starts else {})
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import inspect
 import json
 import os
+import pkgutil
+import re
 import subprocess
 import sys
 import tomllib
 from datetime import timedelta
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
+from airflow.sdk import BaseHook, BaseOperator, task
+from airflow.triggers.base import BaseTrigger
 
-from airflow_provider_coordination.coordination.coordinator import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
+from airflow_provider_coordination import task_groups
 from airflow_provider_coordination.get_provider_info import get_provider_info
+from airflow_provider_coordination.hooks.configuration import SECTION, Configuration
 from airflow_provider_coordination.hooks.coordination import FIELDS, CoordinationHook
+from airflow_provider_coordination.operators import reads
 from tests.airflow.conftest import REPOSITORY
 
 
@@ -34,6 +43,71 @@ def test_every_module_it_names_exists() -> None:
                 importlib.import_module(module)
 
 
+@pytest.mark.parametrize(
+    ("kind", "base"),
+    [("operators", BaseOperator), ("sensors", BaseOperator), ("triggers", BaseTrigger), ("hooks", BaseHook)],
+)
+def test_every_class_that_a_dag_author_uses_is_in_a_module_that_it_names(kind: str, base: type[Any]) -> None:
+    named = {module for group in get_provider_info()[kind] for module in group["python-modules"]}
+    assert named == {cls.__module__ for cls in classes(kind, base)}
+
+
+def test_every_task_decorator_is_named() -> None:
+    named = {each["name"]: each["class-name"].rpartition(".") for each in get_provider_info()["task-decorators"]}
+    assert {module for module, _, _ in named.values()} == {
+        cls.__module__ for cls in classes("decorators", BaseOperator)
+    }
+    for name, (module, _, function) in named.items():
+        assert callable(getattr(importlib.import_module(module), function)), name
+        assert callable(getattr(task, name))
+
+
+def classes(kind: str, base: type[Any]) -> list[type[Any]]:
+    """Return the public classes of a kind; what is abstract is for our own."""
+    package = importlib.import_module(f"airflow_provider_coordination.{kind}")
+    modules = [
+        importlib.import_module(found.name) for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    ]
+    return [
+        value
+        for module in modules
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and issubclass(value, base) and value.__module__ == module.__name__
+        if not name.startswith("_") and not inspect.isabstract(value)
+    ]
+
+
+@pytest.mark.integration  # needs no server, but a whole process, and so seconds
+def test_nothing_that_a_dag_file_imports_warns_or_is_heavy() -> None:
+    info = get_provider_info()
+    names = [
+        *(
+            name
+            for kind in ("operators", "sensors", "triggers", "hooks")
+            for g in info[kind]
+            for name in g["python-modules"]
+        ),
+        *(each["class-name"].rpartition(".")[0] for each in info["task-decorators"]),
+        *(found.name for found in pkgutil.iter_modules(reads.__path__, f"{reads.__name__}.")),
+        *(found.name for found in pkgutil.iter_modules(task_groups.__path__, f"{task_groups.__name__}.")),
+    ]
+    look = """if True:
+        import importlib, sys, warnings
+        from airflow.providers.apache.spark.operators import spark_submit
+        from airflow.providers.standard.decorators import python
+        from airflow.sdk import BaseHook, BaseOperator
+        heavy = {"boto3", "pandas", "pyarrow", "pyspark"} - set(sys.modules)
+        warnings.simplefilter("error")
+        for name in sys.argv[1:]:
+            importlib.import_module(name)
+        print("heavy:", sorted(heavy & set(sys.modules)))"""
+    done = subprocess.run(
+        [sys.executable, "-c", look, *names], capture_output=True, text=True, check=False, timeout=120, cwd=REPOSITORY
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "heavy: []"
+
+
 def test_the_form_has_the_fields_that_the_hook_reads() -> None:
     (connection,) = get_provider_info()["connection-types"]
     assert tuple(connection["conn-fields"]) == FIELDS
@@ -42,13 +116,70 @@ def test_the_form_has_the_fields_that_the_hook_reads() -> None:
     assert connection["conn-fields"]["store"]["schema"]["enum"] == ["sql", "dynamodb"]
 
 
-@pytest.mark.parametrize(
-    ("field", "default"),
-    [("ownership_timeout", DEFAULT_OWNERSHIP_TIMEOUT), ("safety_margin", DEFAULT_SAFETY_MARGIN)],
-)
-def test_the_form_tells_the_defaults_of_times_as_they_are(field: str, default: timedelta) -> None:
+@pytest.mark.parametrize("field", ["ownership_timeout", "safety_margin", "max_attempts", "max_closed_count"])
+def test_the_form_tells_the_defaults_as_they_are(field: str) -> None:
     (connection,) = get_provider_info()["connection-types"]
-    assert connection["conn-fields"][field]["description"].endswith(f" Default: {default.total_seconds():g}.")
+    default = getattr(Configuration(), field)
+    spelled = f"{default.total_seconds() if isinstance(default, timedelta) else default:g}"
+    description = connection["conn-fields"][field]["description"]
+    assert description.endswith(f" Default: {spelled}, or what [coordination] {field} says.")
+
+
+def test_every_field_of_the_form_says_what_it_is() -> None:
+    (connection,) = get_provider_info()["connection-types"]
+    for name, field in connection["conn-fields"].items():
+        assert field["label"] and field["description"].endswith("."), name
+        assert "type" in field["schema"] and "default" in field["schema"], name
+        # Secrets belong into the password, which Airflow encrypts, or into an AWS connection.
+        assert field["schema"].get("format") == "password" or not re.search("passw|secret|token|_key", name), name
+
+
+def test_a_form_that_is_filled_in_leaves_no_setting_at_its_default(connect: Any) -> None:
+    """A setting that is added to a store, or to the connection, and not to the form, is found here."""
+    connect("keys", "aws", login="AKIA", password="s", extra={"aws_session_token": "t"})
+    filled = {
+        "dynamodb": {
+            "table": "t", "region": "r", "prefix": "p", "ownership_timeout": 99, "safety_margin": 9, "max_attempts": 9,
+            "max_closed_count": 9, "aws_conn_id": "keys", "endpoint_url": "http://h",
+            "sts_role_arn": "arn:aws:iam::1:role/r", "sts_external_id": "e", "skip_table_creation": True, "ttl": 9,
+            "provisioned_read_capacity_units": 9, "provisioned_write_capacity_units": 9,
+        },
+        "sql": {"url": "sqlite:////x.db"},
+    }  # fmt: skip
+    assert {"store"}.union(*filled.values()) == set(FIELDS), "every field of the form is filled in"
+    unset = None
+    for store, given in filled.items():
+        connect("c", "coordination", extra={"store": store, **given})
+        settings = CoordinationHook("c").settings
+        names = names_of_defaults(settings) - {"store.store", "store.aws.max_attempts"}
+        unset = names if unset is None else unset & names
+    assert unset == {"retry_policy.first_delay", "retry_policy.max_delay"}, "which docs/limits.md names"
+
+
+def names_of_defaults(settings: Any, prefix: str = "") -> set[str]:
+    """Return the fields of a settings dataclass, and of those in it, that have their default."""
+    found: set[str] = set()
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if dataclasses.is_dataclass(value):
+            found |= names_of_defaults(value, f"{prefix}{field.name}.")
+        elif value == (field.default_factory() if callable(field.default_factory) else field.default):
+            found.add(prefix + field.name)
+    return found
+
+
+def test_the_configuration_has_the_options_that_are_read_with_their_defaults() -> None:
+    section = get_provider_info()["config"][SECTION]
+    described = {name: option["default"] for name, option in section["options"].items()}
+    actual = {field.name: getattr(Configuration(), field.name) for field in dataclasses.fields(Configuration)}
+    assert described == {
+        name: f"{value.total_seconds():g}"
+        if isinstance(value, timedelta)
+        else f"{value:g}"
+        if value is not True
+        else "True"
+        for name, value in actual.items()
+    }
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
@@ -68,6 +199,8 @@ def test_airflow_discovers_it_and_shows_the_connection_form(tmp_path: Path) -> N
             "class": manager.hooks["coordination"].hook_class_name,
             "fields": [name for name in manager.connection_form_widgets if "__coordination__" in name],
             "behaviour": manager.field_behaviours["coordination"]["hidden_fields"],
+            "options": list(dict(manager.provider_configs)[manager.hooks["coordination"].package_name]
+                ["coordination"]["options"]),
         }))"""
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{REPOSITORY}"}
     done = subprocess.run(
@@ -84,4 +217,5 @@ def test_airflow_discovers_it_and_shows_the_connection_form(tmp_path: Path) -> N
         "class": "airflow_provider_coordination.hooks.coordination.CoordinationHook",
         "fields": [f"extra__coordination__{field}" for field in FIELDS],
         "behaviour": ["host", "port", "schema"],
+        "options": [field.name for field in dataclasses.fields(Configuration)],
     }

@@ -16,6 +16,7 @@ from airflow_provider_coordination.operators.reset_partitions import ResetPartit
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
+from airflow_provider_coordination.sources.progress import PartitionProgress
 
 
 class Stream:
@@ -164,6 +165,23 @@ def test_a_partition_that_a_job_holds_is_taken_from_it_at_once(coordination: Sou
 
     found = coordination.get("a")
     assert found is not None and (found.status, found.owner) == (PartitionStatus.UNASSIGNED, None)
+
+
+def test_partitions_of_items_are_read_from_their_beginning_and_what_was_split_off_them_with_them(
+    coordination: SourceCoordinator, context: Any
+) -> None:
+    items = ({"uri": "a"}, {"uri": "b"})
+    whole = PartitionProgress(kind="s3", items=items, checkpoint="2", is_ended=True)
+    split = PartitionProgress(kind="s3", items=items[1:], split_of="p")
+    coordination.create_partitions({"p": whole.to_mapping(), "p#1": split.to_mapping()})
+
+    with pytest.raises(AirflowFailException, match="is no shard and has no position 'latest'; reset it to 'earliest'"):
+        reset(to="latest").execute(context)
+    summary = reset(to="earliest").execute(context)
+
+    assert (summary["reset"], summary["removed"], summary["partitions"][0]["before"]) == (1, 1, "2")
+    [partition] = coordination.partitions()
+    assert PartitionProgress.from_mapping(partition.progress).items == items
 
 
 @pytest.mark.parametrize(

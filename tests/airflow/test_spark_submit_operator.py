@@ -200,8 +200,8 @@ def test_the_same_sources_give_the_same_archive(tmp_path: Path) -> None:
 def test_the_packaged_application_runs_by_default(operator: Any, spark: StubSpark, context: Any) -> None:
     operator().execute(context)
     (call,) = spark.calls
-    assert call["arguments"][-2] == packaged_application("kinesis_ingest.py")
-    assert call["arguments"][-2] == str(REPOSITORY / "spark_apps" / "kinesis_ingest.py")
+    assert call["arguments"][-2] == packaged_application("ingest.py")
+    assert call["arguments"][-2] == str(REPOSITORY / "spark_apps" / "ingest.py")
 
 
 def test_a_driver_on_this_machine_finds_spark_and_python(monkeypatch: pytest.MonkeyPatch) -> None:

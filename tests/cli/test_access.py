@@ -20,10 +20,10 @@ import pytest
 
 # Airflow's logging holds on to the streams that are there when it is imported, and those of one command are closed.
 import airflow_provider_coordination.hooks.coordination  # noqa: F401
-from airflow_provider_coordination.cli.access import STORE_VARIABLE, without_secrets
+from airflow_provider_coordination.cli.access import STORE_VARIABLE
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.stores import StoreSettings, open_store
-from airflow_provider_coordination.stores.sql import SqlStore
+from airflow_provider_coordination.stores.hiding import without_secrets
 from tests.cli.conftest import Clicks, Shell
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -48,8 +48,8 @@ MAIN = """
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that does not answer is not asked again."""
-    assert SqlStore.__init__.__kwdefaults__ is not None
-    monkeypatch.setitem(SqlStore.__init__.__kwdefaults__, "retry_deadline_seconds", 0.0)
+    assert open_store.__kwdefaults__ is not None
+    monkeypatch.setitem(open_store.__kwdefaults__, "retry_deadline_seconds", 0.0)
 
 
 def run(*args: str, environment: Mapping[str, str] | None = None, before: str = "") -> subprocess.CompletedProcess[str]:

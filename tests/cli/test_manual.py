@@ -9,6 +9,7 @@ from pathlib import Path
 
 from airflow_provider_coordination.coordination.acknowledgment import FAMILY, AcknowledgmentSet, item_of
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL
+from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from tests.cli.conftest import Clicks, Shell
 
@@ -17,7 +18,7 @@ OWNER = "etl-1:clicks_to_parquet:daily-31:ingest:0:1:e5350be7"
 
 
 def example_store(clicks: Clicks) -> None:
-    """Make a source of five shards: one done, one in use, one parked, one waiting and one resting; and two sets."""
+    """Make a source of five shards, done, in use, parked, waiting and resting; two sets; and a claim."""
 
     def key(number: int) -> str:
         return f"clicks:1767268800:shardId-{number:012}"
@@ -63,6 +64,7 @@ def example_store(clicks: Clicks) -> None:
             handle, positive=positive, release_id=handle, reason="the warehouse refused it", at=now
         )
     clicks.store.create([item_of(each, clicks.a.family(FAMILY)) for each in (pending, rejected)])
+    claim(clicks.a, SourceClaim(dag_id="clicks_to_parquet", task_id="ingest", claimed_at=now, kind="kinesis"))
     clicks.clock.advance(80)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
+from airflow_provider_coordination.sources.progress import FailedItem, PartitionProgress
 from tests.cli.conftest import Clicks, Shell
 from tests.support.clock import ManualClock
 
@@ -44,8 +45,8 @@ def test_partitions_are_listed_with_what_their_time_says(shell: Shell, clicks: C
     clicks.completed("done")
     clock.advance(45)
     assert shell("partitions", "clicks").out.splitlines() == [
-        "partition  status      time        fails  gaps  owner",
-        "in use     ASSIGNED    15 s left                host:a",
+        "partition  status      time        fails  gaps  items  owner",
+        "in use     ASSIGNED    15 s left                       host:a",
         "parked     CLOSED      parked          1",
         "waiting    UNASSIGNED  waits 45 s",
         "done       COMPLETED   45 s ago",
@@ -155,6 +156,33 @@ def test_the_last_error_of_a_parked_partition_is_shown(shell: Shell, clicks: Cli
     clicks.parked("p")
     lines = shell("show", "clicks", "p").out.splitlines()
     assert "last_error         no luck" in lines and "reopen_at          never: parked" in lines
+
+
+def test_a_partition_of_items_tells_how_many_are_done_where_it_stands_and_what_cannot_be_read(
+    shell: Shell, clicks: Clicks
+) -> None:
+    progress = PartitionProgress(
+        kind="s3",
+        items=({"key": "a"}, {"key": "b"}, {"key": "c"}),
+        checkpoint="1:77",
+        failed=(FailedItem(item=0, reason="a: it is damaged"),),
+        reread_seconds=60.0,
+        reads_left=2,
+    )
+    clicks.a.create_partitions({"p": progress.to_mapping(), "bad": {"kind": "s3"}})
+    listed = [line.split() for line in shell("partitions", "clicks").out.splitlines()]
+    assert sorted([line[0], line[-1]] for line in listed[1:]) == [["bad", "?"], ["p", "1/3"]]
+    lines = shell("show", "clicks", "p").out.splitlines()
+    for line in (
+        "kind               s3",
+        "items              1 of 3 done",
+        "position           1:77",
+        "read again         60 s after it is delivered, 2 more times",
+        "to deliver         -",
+        "unreadable         item 0: a: it is damaged",
+    ):
+        assert line in lines
+    assert '  "kind": "s3"' in shell("show", "clicks", "bad").out.splitlines()
 
 
 def test_progress_that_cannot_be_read_is_shown_as_it_is(shell: Shell, clicks: Clicks, clock: ManualClock) -> None:

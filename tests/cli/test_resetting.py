@@ -139,7 +139,7 @@ def test_a_stream_and_a_source_are_read_anew_parents_first(
         f"reset {stream.parent}, was COMPLETED",
         *(f"removed {child}, was UNASSIGNED" for child in stream.children),
     ]
-    assert "Of these, 2 are shards that come after others" in " ".join(ended.err.split())
+    assert "Of these, 2 come after others" in " ".join(ended.err.split())
     assert position(clicks, stream.parent) == "TRIM_HORIZON"
     assert not any(child in clicks for child in stream.children)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Protocol
+from datetime import datetime
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.sources.readers import ReaderSettings
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +28,11 @@ class Connected:
 
 
 class Reads(Protocol):
-    """A source as a DAG describes it. Airflow renders the attributes that `template_fields` names."""
+    """A source as a DAG describes it.
+
+    Airflow renders the attributes that `template_fields` names, in place: it must not be frozen. Its text, by `repr`,
+    is in the serialized DAG and in the rendered templates: it has to be the same each time the file is parsed.
+    """
 
     template_fields: Sequence[str]
 
@@ -44,3 +52,33 @@ class Reads(Protocol):
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
         ...
+
+
+@runtime_checkable
+class Located(Protocol):
+    """A source that says where it reads from: DAGs that say otherwise cannot share it; see `SourceClaim`."""
+
+    @property
+    def reads_from(self) -> Mapping[str, Any]:
+        """What decides which data is meant, such as a table's name, once templates are rendered; JSON, no secret.
+
+        No bounds, such as those of an interval: they differ between runs of one DAG.
+        """
+        ...
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A source that can be read an interval at a time."""
+
+    def within(self, start: datetime, end: datetime) -> Reads:
+        """Return what there is of it from an instant on (aware, UTC) until before another.
+
+        :raises ConfigurationError: if it has bounds of its own.
+        """
+        ...
+
+
+def own_copy(reads: R) -> R:
+    """Return a copy for one try of one task: templates are rendered in place, and others render theirs."""
+    return copy(reads)

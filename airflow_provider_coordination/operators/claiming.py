@@ -1,0 +1,65 @@
+"""Claiming a source for a DAG, in a task that creates its partitions or reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from airflow.sdk import Context
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.partition import UNFINISHED
+from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
+from airflow_provider_coordination.hooks.coordination import ConnectionSettings
+from airflow_provider_coordination.operators.reads.reads import Located, Reads
+from airflow_provider_coordination.spark.settings import IngestSettings
+
+KINESIS = "kinesis"
+
+
+def claim_source(coordinator: SourceCoordinator, context: Context, kind: str, location: Mapping[str, Any]) -> None:
+    """Claim a source for this task's DAG.
+
+    :param coordinator: of the source.
+    :param kind: the kind of source.
+    :param location: where it reads from.
+    :raises ConfigurationError: if another DAG has claimed it and reads something else; both are named.
+    """
+    ti: Any = context["ti"]
+    mine = SourceClaim(
+        dag_id=ti.dag_id, task_id=ti.task_id, claimed_at=coordinator.clock.now(), kind=kind, location=dict(location)
+    )
+    claim(coordinator, mine)
+
+
+def claim_reads(coordinator: SourceCoordinator, context: Context, reads: Reads) -> None:
+    """Claim what `reads` describes; see `claim_source`."""
+    claim_source(coordinator, context, reads.kind, reads.reads_from if isinstance(reads, Located) else {})
+
+
+def claim_streams(
+    coordinator: SourceCoordinator, context: Context, streams: Sequence[str], kinesis: AwsSettings
+) -> None:
+    """Claim Kinesis streams; see `claim_source`."""
+    location = {"streams": sorted(streams), "region": kinesis.region, "endpoint_url": kinesis.endpoint_url}
+    claim_source(coordinator, context, KINESIS, {name: value for name, value in location.items() if value is not None})
+
+
+def claim_for_job(
+    connection: ConnectionSettings, context: Context, settings: IngestSettings, reads: Reads | None
+) -> bool:
+    """Claim what a Spark job reads; see `claim_source`.
+
+    :returns: whether anything is left to do for it: what is not a stream, or is an interval of one, ends some day.
+    :raises StoreUnavailableError: if the store does not answer.
+    """
+    coordinator = connection.coordinator(settings.source, settings.owner)
+    with closing(coordinator.store):
+        if reads is None:
+            claim_streams(coordinator, context, settings.streams, settings.kinesis)
+        else:
+            claim_reads(coordinator, context, reads)
+        ends = reads is not None or settings.finish_at_stop
+        return not ends or any(coordinator.count_by_status()[status] for status in UNFINISHED)

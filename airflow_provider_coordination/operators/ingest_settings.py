@@ -1,0 +1,219 @@
+"""What a task says of its Spark job, checked and put into the settings that the job is given."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Context
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.acknowledgment import run_name
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.hooks.aws import aws_settings
+from airflow_provider_coordination.hooks.coordination import ConnectionSettings
+from airflow_provider_coordination.hooks.task_try import owner_of_try
+from airflow_provider_coordination.operators.interval import Interval, bounded, interval_value
+from airflow_provider_coordination.operators.templated import (
+    NOTHING,
+    instant_value,
+    names_value,
+    number_value,
+    seconds_value,
+    source_name,
+    stream_names,
+    text_value,
+    whole_value,
+    yes_or_no_value,
+)
+from airflow_provider_coordination.operators.tracing import traceparent_of_task
+from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
+
+if TYPE_CHECKING:
+    from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+
+DOWNSTREAM = "downstream"
+"""The handle of those who acknowledge after the job, where no other is named."""
+SINK_FIELDS = ("name", "output_path", "where")
+START_WITHIN = timedelta(hours=1)
+OF_STREAMS = (
+    "aws_conn_id",
+    "region_name",
+    "stop_at",
+    "on_data_loss",
+    "filter_by_hash_range",
+    "consumer_name",
+    "balance_by",
+    "shard_sync_interval",
+    "repartition_transition_duration",
+)
+"""The parameters that mean nothing to a job that reads no stream."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Origin:
+    """What a job reads.
+
+    :param source: the source's name.
+    :param streams: the streams; none where `reader` says what is read.
+    :param kinesis: how to reach them.
+    :param reader: what reads another kind of source.
+    :param bounds: the settings that keep a job that reads streams to its interval.
+    """
+
+    source: str
+    streams: tuple[str, ...] = ()
+    kinesis: AwsSettings = field(default_factory=AwsSettings)
+    reader: ReaderSettings | None = None
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+
+
+def ingest_settings(
+    task: CoordinatedSparkSubmitOperator, connection: ConnectionSettings, context: Context
+) -> IngestSettings:
+    """Return what the job of this try of a task is told.
+
+    :param task: its templates rendered.
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    ti: Any = context["ti"]
+    tuning = {
+        "round_seconds": number_value("round_seconds", task.round_seconds),
+        "idle_seconds": number_value("idle_seconds", task.idle_seconds),
+        "max_batch_bytes": whole_value("max_batch_bytes", task.max_batch_bytes),
+        "acknowledgment_timeout_seconds": seconds_value("acknowledgment_timeout", task.acknowledgment_timeout),
+        "max_pending_batches": whole_value("max_pending_batches", task.max_pending_batches),
+        "max_leases_to_steal": whole_value("max_leases_to_steal", task.max_leases_to_steal),
+        "handover_timeout_seconds": seconds_value("handover_timeout", task.handover_timeout),
+        "repartition_transition_seconds": seconds_value(
+            "repartition_transition_duration", task.repartition_transition_duration
+        ),
+    }
+    sync_interval = seconds_value("shard_sync_interval", task.shard_sync_interval)
+    origin = _origin(task, connection, interval_value(task.interval, context))
+    settings = IngestSettings(
+        source=origin.source,
+        owner=owner_of_try(context),
+        streams=origin.streams,
+        reader=origin.reader,
+        output=str(task.output_path),
+        expires_at=datetime.now(UTC) + (task.execution_timeout or START_WITHIN),
+        store=connection.store,
+        prefix=connection.prefix,
+        kinesis=origin.kinesis,
+        landing=text_value(task.landing_path),
+        transform=text_value(task.transform),
+        schema=text_value(task.schema),
+        where=text_value(task.where),
+        sinks=_sinks(task.sinks),
+        dead_letter=text_value(task.dead_letter_path),
+        max_parse_exceptions=whole_value("max_parse_exceptions", task.max_parse_exceptions),
+        max_saved_parse_exceptions=whole_value("max_saved_parse_exceptions", task.max_saved_parse_exceptions) or 0,
+        downstream=_handles(task.acknowledge),
+        run=run_name(ti.dag_id, ti.run_id),
+        ownership_timeout_seconds=connection.ownership_timeout.total_seconds(),
+        safety_margin_seconds=connection.safety_margin.total_seconds(),
+        max_attempts=connection.retry_policy.max_attempts,
+        max_closed_count=connection.retry_policy.max_closed_count,
+        traceparent=traceparent_of_task(),
+        workers=whole_value("workers", task.workers) or 1,
+        max_leases=whole_value("max_leases", task.max_leases),
+        until_caught_up=yes_or_no_value("until_caught_up", task.until_caught_up),
+        max_duration_seconds=seconds_value("max_duration", task.max_duration),
+        max_idle_rounds=whole_value("max_idle_rounds", task.max_idle_rounds),
+        on_data_loss=str(task.on_data_loss),
+        filter_by_hash_range=yes_or_no_value("filter_by_hash_range", task.filter_by_hash_range),
+        consumer_name=text_value(task.consumer_name),
+        balance_by=str(task.balance_by),
+        **{
+            "stop_at": instant_value("stop_at", task.stop_at, now=datetime.now(UTC)),
+            "shard_sync_interval_seconds": (
+                IngestSettings.shard_sync_interval_seconds if sync_interval is None else sync_interval or None
+            ),
+            **origin.bounds,
+            **{name: value for name, value in tuning.items() if value is not None},
+        },
+    )
+    settings.check()
+    return settings
+
+
+def _origin(task: CoordinatedSparkSubmitOperator, connection: ConnectionSettings, interval: Interval | None) -> _Origin:
+    source = text_value(task.source)
+    if task.reads is not None:
+        _check_no_streams(task, task.reads.kind)
+        source = source or task.reads.default_source
+        return _Origin(
+            source=source if interval is None else interval.of(source),
+            reader=bounded(task.reads, interval).connect().reader,
+        )
+    streams = stream_names(task.stream_name)
+    source = source_name(source, streams)
+    if interval is not None and task.stop_at not in NOTHING:
+        raise ConfigurationError(
+            f"fields 'stop_at' and 'interval' are both given; got {str(task.stop_at)!r} and {str(interval)!r}: an "
+            "interval stops at its end"
+        )
+    return _Origin(
+        source=source if interval is None else interval.of(source),
+        streams=streams,
+        bounds=(
+            {}
+            if interval is None
+            else {"stop_at": interval.end, "finish_at_stop": True, "shard_sync_interval_seconds": None}
+        ),
+        kinesis=aws_settings(
+            text_value(task.aws_conn_id),
+            text_value(task.region_name),
+            service="kinesis",
+            default_region=connection.region,
+        ),
+    )
+
+
+def _check_no_streams(task: Any, kind: str) -> None:
+    """Check that nothing is said that only a stream has.
+
+    What all tasks of the DAG are given by `default_args` is passed over: it is not said of this one.
+    """
+    parameters = inspect.signature(type(task).__init__).parameters
+    shared: Any = task.dag.default_args if task.has_dag() else {}
+    for name in OF_STREAMS:
+        value, default = getattr(task, name), parameters[name].default
+        if value == default or (default is None and value in NOTHING) or (name in shared and shared[name] == value):
+            continue
+        raise ConfigurationError(
+            f"field {name!r} is of Kinesis streams, and this task reads {kind!r}; got {value!r}: remove it"
+        )
+
+
+def _sinks(sinks: Any) -> tuple[SinkSettings, ...]:
+    """Return the sinks beside the main one."""
+    if sinks in NOTHING:
+        return ()
+    if isinstance(sinks, (str, Mapping)) or not isinstance(sinks, Sequence):
+        raise ConfigurationError(f"field 'sinks' must be a list of mappings; got {sinks!r}")
+    return tuple(_sink(n, given) for n, given in enumerate(sinks))
+
+
+def _sink(number: int, given: Any) -> SinkSettings:
+    what = f"field 'sinks', number {number + 1}"
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"{what}: expected a mapping; got {given!r}")
+    if unknown := [name for name in given if name not in SINK_FIELDS]:
+        raise ConfigurationError(f"{what}: unknown field {unknown[0]!r}; known are {', '.join(SINK_FIELDS)}")
+    if missing := [name for name in SINK_FIELDS[:2] if text_value(given.get(name)) is None]:
+        raise ConfigurationError(f"{what}: field {missing[0]!r} is missing")
+    return SinkSettings(name=str(given["name"]), output=str(given["output_path"]), where=text_value(given.get("where")))
+
+
+def _handles(acknowledge: Any) -> tuple[str, ...]:
+    """Return the handles that others release."""
+    if acknowledge == DOWNSTREAM:
+        return (DOWNSTREAM,)
+    given = text_value(acknowledge) if isinstance(acknowledge, str) else acknowledge
+    return () if given in (None, "job") else names_value("acknowledge", given, instead="'job' or 'downstream'")

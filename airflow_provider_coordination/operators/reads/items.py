@@ -1,0 +1,103 @@
+"""A source of one's own: items that a supplier of one's own finds and a reader of one's own reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.supplier import Supplier
+from airflow_provider_coordination.operators.reads.reads import Connected
+from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.sources.supplying import PartitionSupplier, pages_of
+
+CONNECTION = "connection"
+"""The reader's setting that holds an Airflow connection."""
+
+
+@dataclass(kw_only=True)
+class Items:
+    """A source of one's own, for the `reads` of operators.
+
+    :param kind: what this kind of source is called; its partitions remember it.
+    :param reader: `module:class` of what reads the items, an `ItemReader` or a `FrameReader`. The module travels to
+        Spark by the job's `py_files`, unless it is installed there. The class is made by its `from_mapping`, given the
+        settings, or by its constructor, given each by its name.
+    :param reader_settings: its settings, a JSON object. (templated)
+    :param conn_id: an Airflow connection that the reader is given as its setting `connection`: a mapping of
+        `conn_type`, `host`, `port`, `schema`, `login`, `password` and `extra` (a mapping). It travels in the job's
+        private file. (templated)
+    :param supplier: finds the partitions, for `CreatePartitionsOperator`; None where something else creates them, such
+        as `@task.partitions`.
+    :param located_by: the names of those settings of the reader that decide which data is meant: a DAG that gives
+        others cannot share the source.
+    :param source: the source's name where an operator is given none; `kind` by default. (templated)
+    """
+
+    template_fields: ClassVar[Sequence[str]] = ("reader_settings", "conn_id", "source")
+
+    kind: str
+    reader: str
+    reader_settings: Mapping[str, Any] = field(default_factory=dict)
+    conn_id: str | None = None
+    supplier: PartitionSupplier | None = field(default=None, repr=False)
+    located_by: Sequence[str] = ()
+    source: str | None = None
+
+    @property
+    def default_source(self) -> str:
+        """See `Reads.default_source`."""
+        return self.source or self.kind
+
+    @property
+    def reads_from(self) -> Mapping[str, Any]:
+        """See `Located.reads_from`."""
+        chosen = {name: self.reader_settings[name] for name in self.located_by if name in self.reader_settings}
+        return {"reader": self.reader, "conn_id": self.conn_id, **chosen}
+
+    def connect(self) -> Connected:
+        """See `Reads.connect`."""
+        if not self.kind:
+            raise ConfigurationError("Items: field 'kind' must not be empty; name the kind of source")
+        if len([part for part in self.reader.split(":") if part]) != 2:
+            raise ConfigurationError(
+                f"Items: field 'reader' must be of the form 'module:class', for example 'my_project.readers:Weather'; "
+                f"got {self.reader!r}"
+            )
+        settings = dict(self.reader_settings)
+        if self.conn_id:
+            settings[CONNECTION] = _connection(self.conn_id)
+        return Connected(
+            reader=ReaderSettings(kind=self.kind, settings=settings, reader=self.reader), supplier=self._supplier
+        )
+
+    def _supplier(self, coordinator: SourceCoordinator) -> Supplier:
+        found, kind = self.supplier, self.kind
+        if found is None:
+            raise ConfigurationError(
+                f"Items: kind {self.kind!r} has no supplier for source {coordinator.source!r}: give 'supplier', or "
+                "create the partitions by @task.partitions or the 'partitions' of CreatePartitionsOperator"
+            )
+        finds: Callable[[Mapping[str, Any]], Any] = found
+        return lambda state: pages_of(finds(state), kind)
+
+
+def _connection(conn_id: str) -> dict[str, Any]:
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        raise ConfigurationError(f"Items: connection {conn_id!r} is not defined; create it") from None
+    return {
+        "conn_type": connection.conn_type,
+        "host": connection.host,
+        "port": connection.port,
+        "schema": connection.schema,
+        "login": connection.login,
+        "password": connection.password,
+        "extra": connection.extra_dejson,
+    }

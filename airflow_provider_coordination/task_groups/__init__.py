@@ -1,0 +1,1 @@
+"""Task groups: what a DAG needs to ingest a source, wired in one call."""

@@ -1,0 +1,189 @@
+"""`coordinated_ingestion`: from finding the partitions of a source to the summary of its jobs, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import BaseOperator, TaskGroup, XComArg, task
+
+from airflow_provider_coordination.decorators.acknowledges import acknowledges_task
+from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
+from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.reads.reads import Reads
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
+from airflow_provider_coordination.task_groups.planning import plan_jobs, summarize
+
+OF_SHARD_SYNC = ("aws_conn_id", "region_name", "on_data_loss")
+"""What a job is told that shard sync is told too."""
+
+
+def coordinated_ingestion(
+    *,
+    output_path: str,
+    stream_name: str | Sequence[str] | None = None,
+    reads: Reads | None = None,
+    source: str | None = None,
+    partitions: Any = None,
+    initial_position: str | datetime | None = None,
+    interval: str | Sequence[Any] | None = None,
+    workers: int | str = 1,
+    max_workers: int | str = 4,
+    partitions_per_worker: int | str = 16,
+    pool: str | None = None,
+    check: Callable[..., Any] | None = None,
+    acknowledge: str | Sequence[str] | None = None,
+    deferrable: bool | None = None,
+    coordination_conn_id: str = CoordinationHook.default_conn_name,
+    group_id: str = "ingestion",
+    default_args: Mapping[str, Any] | None = None,
+    **job_arguments: Any,
+) -> TaskGroup:
+    """Return a task group that ingests a source, from finding its partitions to a summary of what the jobs did.
+
+    Its tasks: `sync_shards` or `create_partitions`, `plan_jobs`, the mapped `ingest`, with acknowledgments `check`
+    and `wait_for_acknowledgments`, then `summarize` and `done`. Where there is nothing to work on, no job is started:
+    `ingest` is skipped, and the summary says so. A job that fails fails the group, once the summary is written.
+
+    :param output_path: where the dataset is; see `CoordinatedSparkSubmitOperator`.
+    :param stream_name: the Kinesis stream, or a list of them.
+    :param reads: what else is read: one of the classes of `operators.reads`.
+    :param source: the source's name; by default the stream's, or what `reads` calls it.
+    :param partitions: what creates the partitions instead of the supplier of `reads`: a task of yours, such as a call
+        of a function decorated with `@task.partitions`, which then comes before the group's; or the partitions
+        themselves, as for `CreatePartitionsOperator`.
+    :param initial_position: where a stream that is new to the source begins; see `KinesisShardSyncOperator`.
+    :param interval: ingest exactly what there is of an interval, under leases of its own: `"data_interval"` for that of
+        the run, or its ends; see `interval_value`. May be a template.
+    :param workers: how many jobs there are, fewer where there are fewer partitions; `"auto"` for as many as the
+        available partitions ask for: for streams the open shards, whoever holds them. May be a template.
+    :param max_workers: how many jobs there are at most with `"auto"`. May be a template.
+    :param partitions_per_worker: for how many partitions there is a job with `"auto"`. May be a template.
+    :param pool: the Airflow pool of the jobs: its slots bound how many run at once, over all runs and DAGs.
+    :param check: a function that looks at what the jobs delivered before it counts as such: it becomes a task like
+        those of `@task.acknowledges`.
+    :param acknowledge: who acknowledges, where that is not a `check`; see `CoordinatedSparkSubmitOperator`. Other than
+        `"job"`, the group waits for it.
+    :param deferrable: whether tasks that can wait in the triggerer do; None for Airflow's default.
+    :param coordination_conn_id: the connection of type `coordination`.
+    :param group_id: the group's id.
+    :param default_args: of all tasks of the group.
+    :param job_arguments: everything else is for the jobs; see `CoordinatedSparkSubmitOperator`.
+    :raises ValueError: if arguments contradict each other.
+    """
+    _check(stream_name, reads, partitions, initial_position, check, acknowledge)
+    if interval is not None and _is_task(partitions):
+        raise ValueError("'interval' is what a supplier is told; a task that creates partitions knows its own bounds")
+    job_name = job_arguments.pop("name", group_id)
+    waiting: dict[str, Any] = {} if deferrable is None else {"deferrable": deferrable}
+    of_all: Any = dict(default_args or {})
+    with TaskGroup(group_id, default_args=of_all) as group:
+        supplied: Any
+        if reads is None:
+            of_sync = {name: job_arguments[name] for name in OF_SHARD_SYNC if name in job_arguments}
+            if initial_position is not None:
+                of_sync["initial_position"] = initial_position
+            supplied = KinesisShardSyncOperator(
+                task_id="sync_shards",
+                stream_name=stream_name or "",
+                source=source,
+                interval=interval,
+                coordination_conn_id=coordination_conn_id,
+                **of_sync,
+            ).output
+        elif _is_task(partitions):
+            supplied = partitions.output if isinstance(partitions, BaseOperator) else partitions
+        else:
+            supplied = CreatePartitionsOperator(
+                task_id="create_partitions",
+                reads=reads,
+                partitions=partitions,
+                source=source,
+                interval=interval,
+                coordination_conn_id=coordination_conn_id,
+            ).output
+        of_run = f"(ti.xcom_pull(task_ids='{supplied.operator.task_id}') or {{}})"
+        source_of_run = f"{{{{ {of_run}.get('source', '') }}}}"
+
+        planned: Any = task(task_id="plan_jobs", multiple_outputs=False)(plan_jobs)(
+            supplied,
+            name=job_name,
+            workers=workers,
+            max_workers=max_workers,
+            partitions_per_worker=partitions_per_worker,
+            shared=reads is None,
+            coordination_conn_id=coordination_conn_id,
+        )
+        jobs = CoordinatedSparkSubmitOperator.partial(
+            task_id="ingest",
+            stream_name=stream_name,
+            reads=reads,
+            source=source_of_run,
+            interval=interval,
+            output_path=output_path,
+            acknowledge=acknowledge or ("downstream" if check else "job"),
+            workers=f"{{{{ ti.xcom_pull(task_ids='{planned.operator.task_id}') | length }}}}",
+            coordination_conn_id=coordination_conn_id,
+            map_index_template="{{ task.name }}",
+            **({} if pool is None else {"pool": pool}),
+            **waiting,
+            **job_arguments,
+        ).expand(name=planned)
+        before_the_end: list[Any] = [jobs]
+
+        if check is not None:
+            # Where one job failed, what the others delivered is checked all the same.
+            checked: Any = acknowledges_task(
+                check,
+                task_id="check",
+                source=source_of_run,
+                coordination_conn_id=coordination_conn_id,
+                trigger_rule="all_done",
+            )()
+            before_the_end[-1] >> checked
+            before_the_end.append(checked)
+        if check is not None or acknowledge not in (None, "job"):
+            wait = AcknowledgmentSensor(
+                task_id="wait_for_acknowledgments",
+                source=source_of_run,
+                coordination_conn_id=coordination_conn_id,
+                trigger_rule="all_done" if check is None else "none_failed",
+                **waiting,
+            )
+            before_the_end[-1] >> wait
+            before_the_end.append(wait)
+
+        delivered: Any = jobs.output
+        summary: Any = task(task_id="summarize", trigger_rule="all_done", multiple_outputs=False)(summarize)(
+            supplied,
+            planned,
+            delivered,
+            job_task_id=jobs.task_id,
+            coordination_conn_id=coordination_conn_id,
+        )
+        # The summary is written however the jobs ended; how the group ends, all of its tasks decide.
+        done = EmptyOperator(task_id="done", trigger_rule="none_failed")
+        before_the_end[-1] >> summary
+        [planned, *before_the_end, summary] >> done
+    return group
+
+
+def _check(
+    stream_name: Any, reads: Reads | None, partitions: Any, initial_position: Any, check: Any, acknowledge: Any
+) -> None:
+    if (stream_name is None) == (reads is None):
+        raise ValueError("give either 'stream_name' or 'reads': a group reads one kind of source")
+    if stream_name is not None and partitions is not None:
+        raise ValueError("'partitions' goes with 'reads'; the partitions of a stream are its shards")
+    if reads is not None and initial_position is not None:
+        raise ValueError("'initial_position' is of streams; remove it, or give 'stream_name' instead of 'reads'")
+    if check is not None and acknowledge is not None:
+        raise ValueError("give either 'check' or 'acknowledge': the check acknowledges")
+
+
+def _is_task(partitions: Any) -> bool:
+    return isinstance(partitions, BaseOperator | XComArg)

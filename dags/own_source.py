@@ -1,0 +1,69 @@
+"""A source of your own: a function finds what there is to read, a class of yours reads it, Spark jobs share it.
+
+Here it is a folder of text files, one event a line, as JSON. `find_files` yields the files; the reader, in
+`dags/own_source_reader.py`, travels to Spark by `py_files`. The rest is the same as for every source: leases, progress,
+exactly-once delivery into Parquet. The number of jobs follows the files that wait.
+
+Runnable as it stands with two connections: `coordination_default` (type coordination) and `spark_default`; set the
+folder and the output path as params.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Param, task
+
+from airflow_provider_coordination.operators.reads.items import Items
+from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
+
+READER = Path(__file__).with_name("own_source_reader.py")
+
+EVENTS = Items(
+    kind="event_files",
+    reader="own_source_reader:EventFiles",
+    reader_settings={"root": "{{ params.folder }}"},
+    located_by=["root"],
+    source="{{ params.source }}",
+)
+
+with DAG(
+    dag_id="own_source",
+    description="A source of your own: files of events land in Parquet, exactly once",
+    schedule=None,
+    start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
+    catchup=False,
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
+    doc_md=__doc__,
+    tags=["coordination"],
+    params={
+        "folder": Param("/data/events", type="string", minLength=1, description="Where the files are."),
+        "output_path": Param(
+            "/data/own_source",
+            type="string",
+            minLength=1,
+            description="The dataset: a path or URI that every worker reaches.",
+        ),
+        "source": Param("own_source", type="string", minLength=1, description="The source's name."),
+    },
+):
+
+    @task.partitions(reads=EVENTS)
+    def find_files(folder: str) -> Iterator[dict[str, Any]]:
+        """Yield each file: its name makes the partition's key, so a file that is there already is left alone."""
+        for file in sorted(Path(folder).glob("*.jsonl")):
+            yield {"key": file.name, "size": file.stat().st_size}
+
+    coordinated_ingestion(
+        reads=EVENTS,
+        partitions=find_files("{{ params.folder }}"),
+        output_path="{{ params.output_path }}",
+        workers="auto",
+        max_workers=2,
+        partitions_per_worker=4,
+        py_files=str(READER),
+        name="own-source",
+    )

@@ -1,0 +1,243 @@
+"""The task group that ingests a source in one call, with a stub in place of spark-submit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, TaskGroup, task
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.spark.application import SUMMARY_MARK
+from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
+from airflow_provider_coordination.task_groups.planning import merged, plan_jobs
+from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark, run_dag
+from tests.airflow.weather import weather
+
+
+def a_dag(dag_id: str = "ingest_weather", **arguments: Any) -> DAG:
+    with DAG(dag_id, schedule=None) as dag:
+        coordinated_ingestion(**{"output_path": "out"} | arguments)
+    return dag
+
+
+def check(acknowledgment_sets: list[dict[str, Any]]) -> int:
+    return len(acknowledgment_sets)
+
+
+def edges(dag: DAG) -> set[tuple[str, str]]:
+    def short(task_id: str) -> str:
+        return task_id.removeprefix("ingestion.")
+
+    return {(short(each.task_id), short(below)) for each in dag.tasks for below in each.downstream_task_ids}
+
+
+# How it is wired
+
+
+def test_a_source_goes_from_its_partitions_through_jobs_to_a_summary() -> None:
+    assert edges(a_dag(reads=weather())) == {
+        ("create_partitions", "plan_jobs"),
+        ("create_partitions", "summarize"),
+        ("plan_jobs", "ingest"),
+        ("plan_jobs", "summarize"),
+        ("plan_jobs", "done"),
+        ("ingest", "summarize"),
+        ("ingest", "done"),
+        ("summarize", "done"),
+    }
+
+
+def test_a_check_comes_between_the_jobs_and_the_summary() -> None:
+    dag = a_dag(reads=weather(), check=check)
+    added = edges(dag) - edges(a_dag(reads=weather()))
+    assert added == {
+        ("ingest", "check"),
+        ("check", "wait_for_acknowledgments"),
+        ("wait_for_acknowledgments", "summarize"),
+        ("check", "done"),
+        ("wait_for_acknowledgments", "done"),
+    }
+    assert dag.get_task("ingestion.ingest").partial_kwargs["acknowledge"] == "downstream"
+
+
+def test_where_others_acknowledge_the_group_waits_for_them() -> None:
+    dag = a_dag(reads=weather(), acknowledge=["load"])
+    assert ("ingest", "wait_for_acknowledgments") in edges(dag)
+    assert "ingestion.check" not in dag.task_ids
+
+
+def test_streams_are_synced_with_what_the_jobs_are_told_too() -> None:
+    dag = a_dag(stream_name="clicks", initial_position="LATEST", on_data_loss="reset", region_name="eu-west-1")
+    sync = dag.get_task("ingestion.sync_shards")
+    assert (sync.initial_position, sync.on_data_loss, sync.region_name) == ("LATEST", "reset", "eu-west-1")
+    assert dag.get_task("ingestion.ingest").partial_kwargs["on_data_loss"] == "reset"
+
+
+def test_a_task_of_ones_own_may_create_the_partitions() -> None:
+    with DAG("own", schedule=None) as dag:
+
+        @task.partitions(reads=weather())
+        def find() -> list[str]:
+            return ["oslo"]
+
+        coordinated_ingestion(output_path="out", reads=weather(), partitions=find())
+    assert ("find", "plan_jobs") in edges(dag)
+    assert "ingestion.create_partitions" not in dag.task_ids
+
+
+def test_the_pool_is_that_of_the_jobs_alone() -> None:
+    dag = a_dag(reads=weather(), pool="spark", pool_slots=2)
+    assert dag.get_task("ingestion.ingest").partial_kwargs["pool"] == "spark"
+    assert {each.pool for each in dag.tasks if each.task_id != "ingestion.ingest"} == {"default_pool"}
+
+
+def test_the_group_ends_as_its_tasks_do() -> None:
+    with DAG("dag", schedule=None):
+        group = coordinated_ingestion(output_path="out", reads=weather(), check=check)
+    assert isinstance(group, TaskGroup)
+    assert [each.task_id for each in group.get_leaves()] == ["ingestion.done"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "give either 'stream_name' or 'reads'"),
+        ({"reads": weather(), "stream_name": "clicks"}, "give either 'stream_name' or 'reads'"),
+        ({"stream_name": "clicks", "partitions": ["a"]}, "'partitions' goes with 'reads'"),
+        ({"reads": weather(), "initial_position": "LATEST"}, "'initial_position' is of streams"),
+        ({"reads": weather(), "check": len, "acknowledge": "job"}, "give either 'check' or 'acknowledge'"),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        a_dag(**arguments)
+
+
+def test_summaries_of_jobs_are_merged_into_a_small_one() -> None:
+    jobs = [
+        {
+            "records_delivered": 3,
+            "records_by_sink": {"main": 2, "copy": 1},
+            "completed": [f"{job}-{number}" for number in range(1000)],
+            "failed": {f"{job}-{number}": "why" for number in range(1000)},
+            "seconds": float(job),
+        }
+        for job in (1, 2)
+    ]
+    summary = merged(jobs)
+    assert (summary["records_delivered"], summary["completed"], summary["failed"]) == (6, 2000, 2000)
+    assert (summary["records_by_sink"], summary["seconds"]) == ({"main": 4, "copy": 2}, 2.0)
+    assert len(json.dumps(summary)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("supplied", "numbers", "message"),
+    [
+        ({"source": "weather"}, {"workers": 0}, "field 'workers' must be at least 1; got 0"),
+        ({"source": "weather"}, {"workers": "many"}, "field 'workers' must be a whole number; got 'many'"),
+        (
+            {"source": "weather"},
+            {"workers": "auto", "max_workers": ""},
+            "field 'max_workers' must be at least 1; got ''",
+        ),
+        ({"source": "weather"}, {"workers": "auto", "partitions_per_worker": -1}, "must be at least 1; got -1"),
+        ({"found": 7}, {}, "returned {'found': 7}, without a 'source': give 'partitions' a task"),
+        (None, {}, "returned None, without a 'source'"),
+    ],
+)
+def test_what_no_plan_can_be_made_of_fails_without_a_retry(
+    supplied: Any, numbers: dict[str, Any], message: str
+) -> None:
+    arguments: dict[str, Any] = {"workers": 1, "max_workers": 4, "partitions_per_worker": 16} | numbers
+    with pytest.raises(AirflowFailException) as error:
+        plan_jobs(supplied, name="x", shared=False, coordination_conn_id="coordination_default", **arguments)
+    assert message in str(error.value)
+
+
+# How it runs
+
+Run = Callable[..., tuple[Any, dict[str, Any]]]
+
+
+@pytest.fixture
+def run(database: None, coordination: SourceCoordinator, spark: StubSpark, connect: Any, monkeypatch: Any) -> Run:
+    """Run a group in a DAG; return the run, and the XComs of its tasks."""
+    (spark.folder / "spark-submit").rename(spark.folder / "spark2-submit")
+    connect("spark_default", "spark", host="local[1]", extra={"spark-binary": "spark2-submit"})
+    monkeypatch.setenv("PATH", spark.path)
+
+    def run(**arguments: Any) -> tuple[Any, dict[str, Any]]:
+        done = run_dag(a_dag(**arguments))
+        instances = {instance.task_id: instance for instance in done.get_task_instances()}
+        results = {
+            name.removeprefix("ingestion."): instance.xcom_pull(task_ids=name) for name, instance in instances.items()
+        }
+        return done, results
+
+    return run
+
+
+def states(done: Any) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for each in done.get_task_instances():
+        found.setdefault(each.task_id.removeprefix("ingestion."), set()).add(str(each.state))
+    return found
+
+
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
+def test_there_are_as_many_jobs_as_the_work_asks_for(run: Run, spark: StubSpark) -> None:
+    spark.will(
+        acquire=3, complete=True, lines=[SUMMARY_MARK + '{"records_delivered": 7, "completed": ["a", "b", "c"]}']
+    )
+    towns = [f"town-{number}" for number in range(5)]
+    done, results = run(
+        reads=weather(), partitions=towns, workers="auto", max_workers="4", partitions_per_worker=3, name="towns"
+    )
+    assert done.state == "success"
+    assert results["plan_jobs"] == ["towns-0", "towns-1"]
+    told = [call["settings"] for call in spark.calls]
+    assert [(t["source"], t["workers"], t["reader"]["kind"], t["streams"]) for t in told] == [
+        ("weather", 2, "weather", [])
+    ] * 2
+    summary = results["summarize"]
+    assert (summary["source"], summary["jobs"]) == ("weather", {"planned": 2, "success": 2})
+    assert (summary["records_delivered"], summary["completed"]) == (14, 6)
+    assert summary["partitions"] == {"UNASSIGNED": 0, "ASSIGNED": 0, "CLOSED": 0, "COMPLETED": 5}
+
+
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
+def test_without_work_no_job_is_started_and_the_summary_says_so(run: Run, spark: StubSpark) -> None:
+    done, results = run(reads=weather(supplier=lambda state: []), workers=3)
+    assert (done.state, spark.calls) == ("success", [])
+    assert states(done)["ingest"] == {"skipped"}
+    assert results["summarize"]["jobs"] == {"planned": 0}
+    assert results["summarize"]["records_delivered"] == 0
+
+
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
+def test_a_job_that_fails_fails_the_group_once_the_summary_is_written(run: Run, spark: StubSpark) -> None:
+    spark.will(exit=1)
+    done, results = run(reads=weather(), workers=1)
+    assert done.state == "failed"
+    assert states(done) | {"ingest": {"failed"}, "summarize": {"success"}, "done": {"upstream_failed"}} == states(done)
+    assert results["summarize"]["jobs"] == {"planned": 1, "failed": 1}
+    assert results["summarize"]["partitions"]["UNASSIGNED"] == 3
+
+
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
+def test_a_check_sees_what_was_delivered_of_a_stream_and_its_verdict_is_waited_for(
+    run: Run, spark: StubSpark, kinesis: FakeKinesis, connect: Any
+) -> None:
+    kinesis.streams["clicks"] = ["s0", "s1"]
+    aws = {"region_name": "eu-west-1", "endpoint_url": kinesis.url}
+    connect("aws_default", "aws", login="AKIA", password=SECRET, extra=aws)
+    spark.will(deliver=["{}"])
+    done, results = run(stream_name="clicks", output_path=str(spark.folder / "out"), workers="auto", check=check)
+    assert done.state == "success"
+    assert results["check"] == 2
+    assert results["wait_for_acknowledgments"]["states"] == {"ACKNOWLEDGED": 2}
+    assert results["summarize"]["jobs"] == {"planned": 1, "success": 1}

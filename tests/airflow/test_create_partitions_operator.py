@@ -1,0 +1,187 @@
+"""Creating partitions as a task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, XComArg, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.source_claim import SourceClaim, claimed
+from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
+from airflow_provider_coordination.operators.supplying import work_for_jobs
+from airflow_provider_coordination.stores import StoreSettings, open_store
+from tests.airflow.weather import weather
+
+
+@pytest.fixture
+def source(coordination: SourceCoordinator, store_url: str) -> SourceCoordinator:
+    """The source `weather`."""
+    return coordinator_of("weather", store_url)
+
+
+def coordinator_of(source: str, store_url: str, owner: str = "test") -> SourceCoordinator:
+    coordinator = SourceCoordinator(open_store(StoreSettings(url=store_url)), source, owner)
+    coordinator.initialize()
+    return coordinator
+
+
+def create(context: dict[str, Any], **arguments: Any) -> dict[str, Any]:
+    return CreatePartitionsOperator(task_id="create", **arguments).execute(context)
+
+
+def stored(source: SourceCoordinator) -> dict[str, Partition]:
+    return {partition.partition_key: partition for partition in source.partitions()}
+
+
+def test_the_supplier_of_a_source_creates_its_partitions(source: SourceCoordinator, context: Any) -> None:
+    assert create(context, reads=weather()) == {
+        "source": "weather",
+        "supplier": "ran",
+        "created": 3,
+        "partition_keys": ["oslo", "rome", "cairo"],
+        "available": True,
+        "partitions": {"UNASSIGNED": 3, "ASSIGNED": 0, "CLOSED": 0, "COMPLETED": 0},
+    }
+    assert stored(source)["cairo"].progress["items"] == [{"key": "cairo", "size": 3}]
+
+
+def test_what_exists_is_left_alone(source: SourceCoordinator, context: Any) -> None:
+    create(context, reads=weather())
+    before = stored(source)
+    assert create(context, reads=weather())["created"] == 0
+    assert stored(source) == before
+
+
+def test_how_far_it_is_is_told_while_it_runs(
+    source: SourceCoordinator, context: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        create(context, reads=weather())
+    assert "page 1 of the supplier: 1 partitions, 1 so far" in caplog.text
+    assert "page 2 of the supplier: 2 partitions, 3 so far" in caplog.text
+
+
+def test_a_summary_stays_small(source: SourceCoordinator, context: Any) -> None:
+    summary = create(context, reads=weather(), partitions=[str(number) for number in range(200)])
+    assert summary["created"] == 200
+    assert len(json.dumps(summary)) < 1000
+
+
+def test_a_supplier_that_another_worker_runs_is_left_to_it(
+    source: SourceCoordinator, context: Any, store_url: str
+) -> None:
+    inside: list[dict[str, Any]] = []
+
+    def busy(state: Mapping[str, Any]) -> Iterator[Page]:
+        inside.append(create(context, reads=weather()))
+        yield Page({"oslo": {}})
+
+    coordinator_of("weather", store_url, "other").supply(busy)
+    assert (inside[0]["supplier"], inside[0]["created"]) == ("left to another worker", 0)
+
+
+def test_a_supplier_is_given_what_it_left_the_last_time(source: SourceCoordinator, context: Any) -> None:
+    given = []
+
+    def day_by_day(state: Mapping[str, Any]) -> Iterator[Page]:
+        given.append(dict(state))
+        day = state.get("day", 0) + 1
+        yield Page({f"day-{day}": {"day": day}}, state={"day": day})
+
+    for _ in range(2):
+        create(context, reads=weather(supplier=day_by_day))
+    assert given == [{}, {"day": 1}]
+    assert sorted(stored(source)) == ["day-1", "day-2"]
+
+
+def test_where_nothing_is_available_it_skips_only_if_it_is_told_to(source: SourceCoordinator, context: Any) -> None:
+    nothing = weather(supplier=lambda state: [])
+    assert create(context, reads=nothing)["available"] is False
+    with pytest.raises(AirflowSkipException, match="source 'weather' has no partition that is available"):
+        create(context, reads=nothing, skip_when_empty="True")
+    assert create(context, reads=weather(), skip_when_empty=True)["created"] == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "keys"),
+    [
+        (["a", {"key": "b"}], ["a", "b"]),
+        ({"a": {"n": 1}, "b": [{"n": 2}, {"n": 3}]}, ["a", "b"]),
+        ("['a', 'b']", ["a", "b"]),
+        ('{"a": {"n": 1}}', ["a"]),
+        ("a", ["a"]),
+    ],
+)
+def test_partitions_may_be_given_by_hand_and_by_templates(
+    source: SourceCoordinator, context: Any, given: Any, keys: list[str]
+) -> None:
+    create(context, reads=weather(), partitions=given)
+    assert sorted(stored(source)) == keys
+    assert {partition.progress["kind"] for partition in stored(source).values()} == {"weather"}
+
+
+def test_without_reads_partitions_are_for_tasks_of_ones_own(coordination: SourceCoordinator, context: Any) -> None:
+    create(context, source="clicks", partitions={"attic": {"looks": 0}, "cellar": {"looks": 0}})
+    assert {key: dict(p.progress) for key, p in stored(coordination).items()} == {
+        "attic": {"looks": 0},
+        "cellar": {"looks": 0},
+    }
+
+
+@pytest.mark.parametrize("given", ["[", 7, "{1"])
+def test_partitions_that_are_none_are_refused(source: SourceCoordinator, context: Any, given: Any) -> None:
+    with pytest.raises(AirflowFailException, match="field 'partitions' must be a list of keys or items"):
+        create(context, reads=weather(), partitions=given)
+
+
+def test_what_is_to_be_created_must_be_said() -> None:
+    with pytest.raises(ValueError, match="give 'reads', 'partitions', or both"):
+        CreatePartitionsOperator(task_id="create", source="clicks")
+    with pytest.raises(ValueError, match="field 'source' is missing"):
+        CreatePartitionsOperator(task_id="create", partitions=["a"])
+
+
+def test_the_source_is_claimed_for_the_dag(source: SourceCoordinator, context: Any) -> None:
+    create(context, reads=weather())
+    item = claimed(source)
+    assert item is not None
+    assert SourceClaim.of(item).dag_id == "dag"
+    context["ti"].dag_id = "another"
+    with pytest.raises(AirflowFailException, match=r"claimed by DAG 'dag'.*and DAG 'another' reads something else"):
+        create(context, reads=weather(reader="mine:Other"))
+
+
+def test_a_source_that_is_given_to_reads_by_a_task_comes_after_it() -> None:
+    with DAG("dag", schedule=None):
+
+        @task
+        def where() -> str:
+            return "a"
+
+        operator = CreatePartitionsOperator(task_id="create", reads=weather(conn_id=where()))
+    assert operator.upstream_task_ids == {"where"}
+    assert isinstance(operator.reads.conn_id, XComArg)  # type: ignore[union-attr]
+
+
+def test_work_is_counted_no_further_than_asked_for(source: SourceCoordinator, context: Any) -> None:
+    create(context, reads=weather(), partitions=[str(number) for number in range(10)])
+    assert work_for_jobs(source, 4, shared=False) == 4
+    assert work_for_jobs(source, 40, shared=False) == 10
+
+
+def test_what_others_hold_is_work_only_where_jobs_share_it(source: SourceCoordinator, context: Any) -> None:
+    create(context, reads=weather(), partitions=[str(number) for number in range(5)])
+    held = source.acquire(3)
+    source.close(held[0].partition_key, timedelta(hours=1))
+    assert work_for_jobs(source, 40, shared=False) == 2
+    assert work_for_jobs(source, 40, shared=True) == 4
+    source.await_acknowledgment(held[1].partition_key, timedelta(hours=1))
+    assert work_for_jobs(source, 40, shared=True) == 3

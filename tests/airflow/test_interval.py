@@ -1,0 +1,94 @@
+"""Intervals as DAG authors write them, and as they come out of templates."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.operators.interval import Interval, interval_value
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+END = datetime(2026, 1, 2, tzinfo=UTC)
+DAY = Interval(START, END)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "2026-01-01T00:00:00Z/2026-01-02T00:00:00Z",
+        " 2026-01-01T00:00:00+00:00 / 2026-01-02T00:00:00+00:00 ",
+        "2026-01-01T01:00:00+01:00/P1D",
+        "2026-01-01T00:00:00Z/PT24H",
+        ("2026-01-01T00:00:00Z", END),
+        [START, timedelta(days=1)],
+        ("2026-01-01T00:00:00Z", "P1D"),
+        (START.astimezone(timezone(timedelta(hours=5))), END),
+        DAY,
+    ],
+    ids=str,
+)
+def test_an_interval_is_written_in_several_ways(value: Any) -> None:
+    assert interval_value(value, {}) == DAY
+
+
+@pytest.mark.parametrize("value", [None, "", "None", " "], ids=repr)
+def test_nothing_means_no_bounds(value: Any) -> None:
+    assert interval_value(value, {}) is None
+
+
+def test_a_month_is_as_long_as_the_calendar_says() -> None:
+    found = interval_value("2026-02-01T00:00:00Z/P1M", {})
+    assert found == Interval(datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
+
+
+def test_the_interval_of_the_run_is_taken_from_its_context() -> None:
+    assert interval_value("data_interval", {"data_interval_start": START, "data_interval_end": END}) == DAY
+
+
+@pytest.mark.parametrize("context", [{}, {"data_interval_start": START, "data_interval_end": START}], ids=repr)
+def test_a_run_without_an_interval_is_told_what_to_do(context: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="started by hand; give its ends"):
+        interval_value("data_interval", context)
+
+
+@pytest.mark.parametrize("value", ["yesterday", "2026-01-01T00:00:00Z", 3, ("a", "b", "c"), "2026-01-01T00:00:00Z/Px"])
+def test_what_is_no_interval_is_refused_with_its_value(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="field 'interval' must be"):
+        interval_value(value, {})
+
+
+def test_an_instant_without_a_time_zone_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="'2026-01-02T00:00:00' has no time zone"):
+        interval_value("2026-01-01T00:00:00Z/2026-01-02T00:00:00", {})
+
+
+@pytest.mark.parametrize("end", [START, START - timedelta(hours=1)], ids=str)
+def test_an_interval_starts_before_it_ends(end: datetime) -> None:
+    with pytest.raises(ConfigurationError, match="must start before it ends; got 2026-01-01T00:00:00Z/"):
+        interval_value((START, end), {})
+
+
+def test_each_interval_of_a_source_has_leases_of_its_own() -> None:
+    later = Interval(END, END + timedelta(milliseconds=1))
+    assert DAY.of("clicks") == "clicks@2026-01-01T00:00:00Z--2026-01-02T00:00:00Z"
+    assert DAY.of(DAY.of("clicks")) == DAY.of("clicks"), "as a task before has named it"
+    assert later.of("clicks") == "clicks@2026-01-02T00:00:00Z--2026-01-02T00:00:00.001Z"
+
+
+@pytest.mark.parametrize(
+    ("instant", "left"),
+    [
+        (None, DAY),
+        (END, DAY),
+        (END + timedelta(days=1), DAY),
+        (START + timedelta(hours=1), Interval(START, START + timedelta(hours=1))),
+        (START, None),
+        (START - timedelta(days=1), None),
+    ],
+    ids=str,
+)
+def test_an_interval_is_cut_at_an_instant(instant: datetime | None, left: Interval | None) -> None:
+    assert DAY.until(instant) == left

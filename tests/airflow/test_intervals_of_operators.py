@@ -1,0 +1,127 @@
+"""Operators that are told an interval: leases of its own, both ends exact, and nothing to do once it is delivered."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
+from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.reads.s3 import S3Objects
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
+from tests.airflow.weather import weather
+
+HOUR = timedelta(hours=1)
+START = datetime.now(UTC).replace(microsecond=0) - 3 * HOUR
+INTERVAL = f"{START.isoformat()}/PT1H"
+NAME = f"clicks@{START:%Y-%m-%dT%H:%M:%SZ}--{START + HOUR:%Y-%m-%dT%H:%M:%SZ}"
+
+
+@pytest.fixture(autouse=True)
+def services(connect: Any, kinesis: FakeKinesis, coordination: SourceCoordinator) -> None:
+    extra = {"region_name": "eu-west-1", "endpoint_url": kinesis.url}
+    connect("aws_default", "aws", login="AKIA", password=SECRET, extra=extra)
+    kinesis.streams["clicks"] = ["s0", "s1"]
+
+
+def source_of(coordination: SourceCoordinator, name: str = NAME) -> SourceCoordinator:
+    source = SourceCoordinator(coordination.store, name, "test")
+    source.initialize()
+    return source
+
+
+def sync(**arguments: Any) -> KinesisShardSyncOperator:
+    return KinesisShardSyncOperator(**{"task_id": "sync", "stream_name": "clicks", "interval": INTERVAL} | arguments)
+
+
+def ingest(spark: StubSpark, folder: Any, **arguments: Any) -> CoordinatedSparkSubmitOperator:
+    given = {"task_id": "ingest", "output_path": str(folder), "env_vars": {"PATH": spark.path}, "interval": INTERVAL}
+    return CoordinatedSparkSubmitOperator(**given | arguments)
+
+
+def test_shards_are_read_from_the_start_of_the_interval_under_leases_of_their_own(
+    coordination: SourceCoordinator, context: Any
+) -> None:
+    summary = sync().execute(context)
+    assert summary["source"] == NAME
+    shards = list(source_of(coordination).partitions())
+    expected = f"AT_TIMESTAMP:{START:%Y-%m-%dT%H:%M:%S}"
+    assert [shard.progress["checkpoint"].startswith(expected) for shard in shards] == [True, True]
+    assert list(coordination.partitions()) == []
+
+
+def test_the_shards_of_an_interval_are_synced_once(coordination: SourceCoordinator, context: Any) -> None:
+    sync().execute(context)
+    assert sync().execute(context)["skipped"] == "the shards of the interval are known"
+
+
+def test_an_interval_that_the_stream_keeps_no_more_is_refused_with_what_is_lost(context: Any) -> None:
+    old = f"{(START - 48 * HOUR).isoformat()}/{START.isoformat()}"
+    with pytest.raises(AirflowFailException, match="stream 'clicks' keeps 24 hours, so what arrived from"):
+        sync(interval=old).execute(context)
+
+
+def test_what_is_left_of_such_an_interval_is_read_on_request(
+    coordination: SourceCoordinator, context: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = f"{(START - 48 * HOUR).isoformat()}/{START.isoformat()}"
+    summary = sync(interval=old, on_data_loss="reset").execute(context)
+    assert "data loss: stream 'clicks' keeps 24 hours" in caplog.text
+    assert len(list(source_of(coordination, summary["source"]).partitions())) == 2
+
+
+def test_a_beginning_of_its_own_is_refused(context: Any) -> None:
+    with pytest.raises(AirflowFailException, match="fields 'initial_position' and 'interval' are both given"):
+        sync(initial_position="LATEST").execute(context)
+
+
+def test_the_job_stops_at_the_end_of_the_interval_and_finishes_its_shards(
+    coordination: SourceCoordinator, spark: StubSpark, context: Any, tmp_path: Any
+) -> None:
+    sync().execute(context)
+    ingest(spark, tmp_path, stream_name="clicks").execute(context)
+    [call] = spark.calls
+    settings = call["settings"]
+    assert (settings["source"], settings["finish_at_stop"]) == (NAME, True)
+    assert datetime.fromisoformat(settings["stop_at"]) == START + HOUR
+    assert settings["shard_sync_interval_seconds"] is None
+
+
+def test_no_job_is_started_for_an_interval_that_is_delivered(
+    coordination: SourceCoordinator, spark: StubSpark, context: Any, tmp_path: Any
+) -> None:
+    sync().execute(context)
+    source = source_of(coordination)
+    for partition in source.acquire(2):
+        source.complete(partition.partition_key)
+    result = ingest(spark, tmp_path, stream_name="clicks").execute(context)
+    assert (spark.calls, result["stopped_because"]) == ([], "nothing is left to do")
+    assert source.count_by_status()[PartitionStatus.COMPLETED] == 2
+
+
+def test_a_stop_of_its_own_is_refused(spark: StubSpark, context: Any, tmp_path: Any) -> None:
+    with pytest.raises(AirflowFailException, match="fields 'stop_at' and 'interval' are both given"):
+        ingest(spark, tmp_path, stream_name="clicks", stop_at="start").execute(context)
+
+
+def test_objects_are_taken_by_the_instant_at_which_they_were_modified(tmp_path: Any) -> None:
+    bounded = S3Objects(paths=str(tmp_path)).within(START, START + HOUR)
+    settings = bounded.settings()
+    assert (settings.start_time, settings.end_time) == (START, START + HOUR)
+
+
+def test_bounds_of_its_own_and_an_interval_are_refused(context: Any, coordination: Any, tmp_path: Any) -> None:
+    objects = S3Objects(paths=str(tmp_path), source="orders", start_time=START)
+    with pytest.raises(AirflowFailException, match="'start_time' and the operator's 'interval' are both given"):
+        CreatePartitionsOperator(task_id="create", reads=objects, interval=INTERVAL).execute(context)
+
+
+def test_a_kind_without_time_is_refused(context: Any, coordination: Any) -> None:
+    with pytest.raises(AirflowFailException, match="has no time to cut it by: remove it"):
+        CreatePartitionsOperator(task_id="create", reads=weather(), interval=INTERVAL).execute(context)

@@ -1,0 +1,117 @@
+"""A function as the supplier of a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.supplier import Page
+from tests.airflow.weather import weather
+
+
+def run(find: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a decorated function in a DAG, and run the task that it becomes once."""
+    with DAG("dag", schedule=None):
+        operator = find(*args, **kwargs).operator
+    ti = SimpleNamespace(dag_id="dag", run_id="run", task_id="find", map_index=-1, try_number=1, max_tries=0)
+    return operator.execute({"ti": ti, "outlet_events": {}})
+
+
+def keys(coordination: SourceCoordinator) -> list[str]:
+    return sorted(partition.partition_key for partition in coordination.partitions())
+
+
+def test_what_a_function_yields_is_created(coordination: SourceCoordinator) -> None:
+    @task.partitions(reads=weather(), source="clicks")
+    def find(prefix: str) -> Iterator[Any]:
+        yield f"{prefix}-1"
+        yield {"key": f"{prefix}-2", "size": 7}
+        yield [f"{prefix}-3"]
+
+    summary = run(find, "x")
+    assert (summary["source"], summary["created"]) == ("clicks", 3)
+    assert keys(coordination) == ["x-1", "x-2", "x-3"]
+    stored = coordination.get("x-2")
+    assert stored is not None and stored.progress["items"] == [{"key": "x-2", "size": 7}]
+    assert stored.progress["kind"] == "weather"
+
+
+def test_a_function_may_return_a_list(coordination: SourceCoordinator) -> None:
+    @task.partitions(source="clicks")
+    def find() -> list[str]:
+        return ["a", "b"]
+
+    assert run(find)["created"] == 2
+
+
+def test_a_function_that_finds_nothing_may_return_nothing(coordination: SourceCoordinator) -> None:
+    @task.partitions(source="clicks")
+    def find() -> None: ...
+
+    assert run(find)["created"] == 0
+
+
+@pytest.mark.parametrize("returned", [7, "text", {"a": {}}])
+def test_a_function_that_returns_something_else_fails(coordination: SourceCoordinator, returned: Any) -> None:
+    @task.partitions(source="clicks")
+    def find() -> Any:
+        return returned
+
+    with pytest.raises(AirflowFailException, match="function 'find' must yield keys or items, or return a list"):
+        run(find)
+
+
+def test_pages_are_created_while_the_function_goes_on(coordination: SourceCoordinator) -> None:
+    @task.partitions(source="clicks")
+    def find() -> Iterator[list[str]]:
+        yield ["a"]
+        assert keys(coordination) == ["a"]
+        yield ["b"]
+        raise OSError("the listing broke off")
+
+    with pytest.raises(OSError, match="the listing broke off"):
+        run(find)
+    assert keys(coordination) == ["a", "b"]
+
+
+def test_a_function_is_given_the_state_that_it_left(coordination: SourceCoordinator) -> None:
+    @task.partitions(source="clicks")
+    def find(state: dict[str, Any], step: int) -> Iterator[Page]:
+        day = state.get("day", 0) + step
+        yield Page({f"day-{day}": {}}, state={"day": day})
+
+    for _ in range(2):
+        run(find, step=2)
+    assert keys(coordination) == ["day-2", "day-4"]
+
+
+def test_a_function_that_another_worker_runs_is_not_called(coordination: SourceCoordinator) -> None:
+    @task.partitions(source="clicks")
+    def find() -> list[str]:
+        raise AssertionError("must not run")
+
+    def busy(state: Any) -> Iterator[Page]:
+        assert run(find)["supplier"] == "left to another worker"
+        yield Page({"a": {}})
+
+    assert coordination.supply(busy) == ["a"]
+
+
+def test_it_skips_what_follows_where_nothing_is_available_if_it_is_told_to(coordination: SourceCoordinator) -> None:
+    @task.partitions(source="clicks", skip_when_empty=True)
+    def find() -> list[str]:
+        return []
+
+    with pytest.raises(AirflowSkipException):
+        run(find)
+
+
+def test_the_source_must_have_a_name() -> None:
+    with pytest.raises(ValueError, match="give 'reads', 'source', or both"), DAG("dag", schedule=None):
+        task.partitions()(list)()

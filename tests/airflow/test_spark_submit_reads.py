@@ -1,0 +1,157 @@
+"""The Spark job of a source that is no stream, with a stub in place of spark-submit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.operators.claiming import claim_reads
+from airflow_provider_coordination.operators.ingest_settings import ingest_settings
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.spark.settings import IngestSettings
+from tests.airflow.conftest import SECRET, StubSpark, run_dag
+from tests.airflow.weather import weather
+
+pytestmark = pytest.mark.usefixtures("coordination")
+
+
+@pytest.fixture
+def work(coordination: SourceCoordinator) -> None:
+    """Partitions of the sources that jobs are started for: without any, none is."""
+    for name in ("weather", "met"):
+        source = SourceCoordinator(coordination.store, name, "test")
+        source.initialize()
+        source.create_partitions({"oslo": {}})
+
+
+@pytest.fixture
+def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSparkSubmitOperator]:
+    def make(**arguments: Any) -> CoordinatedSparkSubmitOperator:
+        defaults = {
+            "task_id": "ingest",
+            "reads": weather(),
+            "output_path": str(tmp_path / "out"),
+            "env_vars": {"PATH": spark.path},
+        }
+        return CoordinatedSparkSubmitOperator(**defaults | arguments)
+
+    return make
+
+
+@pytest.mark.usefixtures("work")
+def test_what_reads_the_source_travels_in_the_private_file_alone(
+    operator: Any, spark: StubSpark, context: Any, connect: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connect("met", "http", host="met.example", password=SECRET)
+    operator(reads=weather(conn_id="met", reader_settings={"unit": "C"})).execute(context)
+    [call] = spark.calls
+    settings = call["settings"]
+    assert (settings["source"], settings["streams"], settings["kinesis"]["region"]) == ("weather", [], None)
+    assert settings["reader"]["reader"] == "weather:Weather"
+    assert settings["reader"]["settings"]["unit"] == "C"
+    assert settings["reader"]["settings"]["connection"]["password"] == SECRET
+    added = {name: value for name, value in call["environment"].items() if os.environ.get(name) != value}
+    for place in (call["arguments"], added, capsys.readouterr().out):
+        assert SECRET not in str(place)
+
+
+def told(operator: CoordinatedSparkSubmitOperator, context: Any) -> IngestSettings:
+    return ingest_settings(operator, CoordinationHook().settings, context)
+
+
+def test_the_source_may_have_another_name(operator: Any, context: Any) -> None:
+    assert told(operator(source="met"), context).source == "met"
+
+
+@pytest.mark.parametrize("arguments", [{"stream_name": "clicks"}, {"reads": None}])
+def test_a_job_reads_one_kind_of_source(operator: Any, arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="give either 'stream_name' or 'reads'"):
+        operator(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("aws_conn_id", "mine"),
+        ("region_name", "eu-west-1"),
+        ("stop_at", "start"),
+        ("on_data_loss", "reset"),
+        ("filter_by_hash_range", False),
+        ("consumer_name", "me"),
+        ("balance_by", "throughput"),
+        ("shard_sync_interval", 0),
+        ("repartition_transition_duration", 5),
+    ],
+)
+def test_what_only_a_stream_has_is_refused(
+    operator: Any, spark: StubSpark, context: Any, name: str, value: object
+) -> None:
+    with pytest.raises(
+        AirflowFailException, match=f"field '{name}' is of Kinesis streams, and this task reads 'weather'"
+    ):
+        operator(**{name: value}).execute(context)
+    assert spark.calls == []
+
+
+def test_what_the_whole_dag_is_given_is_not_said_of_this_task(operator: Any, context: Any) -> None:
+    with DAG("dag", schedule=None, default_args={"aws_conn_id": "mine"}):
+        task = operator()
+    assert task.aws_conn_id == "mine"
+    assert told(task, context).reader is not None
+
+
+@pytest.fixture
+def claimed_by_another(coordination: SourceCoordinator, context: Any) -> None:
+    """Another DAG reads the source `weather`, and means what `weather()` says."""
+    source = SourceCoordinator(coordination.store, "weather", "test")
+    source.initialize()
+    ti = SimpleNamespace(dag_id="another", task_id="create")
+    claim_reads(source, {**context, "ti": ti}, weather())
+
+
+@pytest.mark.usefixtures("claimed_by_another")
+def test_a_source_that_another_dag_reads_as_something_else_is_refused_before_spark_starts(
+    operator: Any, spark: StubSpark, context: Any
+) -> None:
+    with pytest.raises(
+        AirflowFailException, match=r"source 'weather' is claimed by DAG 'another'.* and DAG 'dag' reads"
+    ):
+        operator(reads=weather(reader="other:Reader")).execute(context)
+    assert spark.calls == []
+
+
+@pytest.mark.usefixtures("claimed_by_another")
+def test_a_stream_by_the_name_of_another_source_is_refused(operator: Any, context: Any, connect: Any) -> None:
+    connect("aws_default", "aws", extra={"region_name": "eu-west-1"})
+    with pytest.raises(AirflowFailException, match="kind 'kinesis' here and 'weather' there"):
+        operator(reads=None, stream_name="clicks", source="weather").execute(context)
+
+
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
+@pytest.mark.usefixtures("work")
+def test_templates_of_a_source_are_rendered_for_each_mapped_task_and_each_run_by_themselves(
+    spark: StubSpark, database: None, coordination: SourceCoordinator, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (spark.folder / "spark-submit").rename(spark.folder / "spark2-submit")
+    connect("spark_default", "spark", host="local[1]", extra={"spark-binary": "spark2-submit"})
+    monkeypatch.setenv("PATH", spark.path)
+    reads = weather(source="{{ params.source }}", reader_settings={"of": ["{{ task.name }}", "{{ run_id }}"]})
+    with DAG("mapped", schedule=None, params={"source": "met"}) as dag:
+        CoordinatedSparkSubmitOperator.partial(task_id="ingest", reads=reads, output_path="out").expand(
+            name=["first", "second"]
+        )
+    runs = [run_dag(dag) for _ in range(2)]
+    settings = [call["settings"] for call in spark.calls]
+    assert {each["source"] for each in settings} == {"met"}
+    assert sorted(each["reader"]["settings"]["of"] for each in settings) == sorted(
+        [name, run.run_id] for name in ("first", "second") for run in runs
+    )
