@@ -2,7 +2,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv servers try-servers lint format test test-unit test-integration test-system demo pins clean
+.PHONY: help venv servers try-servers lint format docs test test-unit test-integration test-system demo pins clean
 
 # Every command runs with the pinned tools and the same surroundings.
 WITH := . tools/environment.sh &&
@@ -33,6 +33,9 @@ lint: venv ## ruff, mypy strict and the layer contracts
 format: venv ## let ruff format and mend what it can
 	@$(WITH) ruff format . && ruff check --fix .
 
+docs: venv ## build the manual into .site; a warning is an error
+	@$(WITH) mkdocs build --quiet --strict
+
 test-unit: venv ## the tests that need no server, in under two minutes
 	@$(WITH) python -m pytest -n 2 --dist worksteal -m "not integration and not system"
 
@@ -42,7 +45,7 @@ test-integration: try-servers ## the tests that talk to real services
 test-system: try-servers ## the tests that run Airflow and Spark whole
 	@$(WITH) python -m pytest -m system
 
-test: lint test-unit test-integration test-system ## everything
+test: lint docs test-unit test-integration test-system ## everything
 
 demo: venv ## a stream to Parquet, with a split and a crash on the way (FAST=1: a tenth of the data)
 	@tools/servers.sh
@@ -56,5 +59,5 @@ pins: venv ## compile requirements/*.in to *.txt
 	done
 
 clean: ## remove everything that was fetched or built
-	@rm -rf .venv .tools .demo dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse metastore_db derby.log
+	@rm -rf .venv .tools .demo .site dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
