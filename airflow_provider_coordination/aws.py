@@ -6,12 +6,14 @@ boto3 is imported when a client is made and not before: what only decides runs w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import boto3
+    import botocore.session
     from botocore.credentials import Credentials
 
 
@@ -97,20 +99,11 @@ def aws_client(settings: AwsSettings, service: str, *, read_timeout_seconds: flo
     :param read_timeout_seconds: how long an answer is waited for.
     :raises ConfigurationError: if no region is known, or the endpoint is no URL.
     """
-    import boto3
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
     try:
-        session = boto3.session.Session(
-            aws_access_key_id=settings.access_key_id,
-            aws_secret_access_key=settings.secret_access_key,
-            aws_session_token=settings.session_token,
-            region_name=settings.region,
-        )
-        if settings.role_arn:
-            session = _session_of_role(session, settings.role_arn, settings.external_id)
-        return session.client(  # type: ignore[call-overload]
+        return aws_session(settings).client(  # type: ignore[call-overload]
             service,
             endpoint_url=settings.endpoint_url,
             config=Config(
@@ -127,17 +120,55 @@ def aws_client(settings: AwsSettings, service: str, *, read_timeout_seconds: flo
         ) from error
 
 
+def aws_session(settings: AwsSettings) -> boto3.session.Session:
+    """Return a session: credentials and region for what signs its requests itself.
+
+    :param settings: who asks, and for which region.
+    """
+    import boto3
+    import botocore.session
+
+    session = boto3.session.Session(
+        botocore_session=_parsing_quickly(botocore.session.Session()),
+        aws_access_key_id=settings.access_key_id,
+        aws_secret_access_key=settings.secret_access_key,
+        aws_session_token=settings.session_token,
+        region_name=settings.region,
+    )
+    return _session_of_role(session, settings.role_arn, settings.external_id) if settings.role_arn else session
+
+
 def _session_of_role(source: boto3.session.Session, role_arn: str, external_id: str | None) -> boto3.session.Session:
     """Return a session whose only credentials are the role's, fetched on first use and before they expire."""
     import boto3
     import botocore.session
     from botocore.credentials import CredentialResolver
 
-    session = botocore.session.Session()
+    session = _parsing_quickly(botocore.session.Session())
     provider = _AssumedRole(source, role_arn, external_id)
     resolver = CredentialResolver(providers=[provider])  # type: ignore[list-item]
     session.register_component("credential_provider", resolver)
     return boto3.session.Session(botocore_session=session, region_name=source.region_name)
+
+
+def _parsing_quickly(session: botocore.session.Session) -> botocore.session.Session:
+    """Let the clients of a session parse instants by the standard library.
+
+    botocore's own parser takes three quarters of the time of listing a bucket.
+    """
+    from botocore.utils import parse_timestamp
+
+    def parsed(value: Any) -> datetime:
+        try:
+            instant = datetime.fromisoformat(value)
+            if instant.tzinfo is not None:
+                return instant
+        except (TypeError, ValueError):  # a number, or written as in headers
+            pass
+        return parse_timestamp(value)
+
+    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parsed)
+    return session
 
 
 class _AssumedRole:

@@ -20,7 +20,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.operators.shipping import end_processes, job_processes
 from demo.observation import Observation, progress_of
 
-APPLICATION = "kinesis_ingest.py"
+APPLICATION = "ingest.py"
 POLL_SECONDS = 0.002
 SETTLE_SECONDS = 0.01
 """How long all threads of a halted process may take to stand still."""

@@ -33,10 +33,17 @@ from airflow_provider_coordination.coordination.coordinator import DEFAULT_OWNER
 from airflow_provider_coordination.coordination.metrics import PARTITIONS, WORKERS, CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.decorators.acknowledges import AcknowledgesDecoratedOperator
+from airflow_provider_coordination.decorators.partitions import PartitionsDecoratedOperator
 from airflow_provider_coordination.get_provider_info import get_provider_info
 from airflow_provider_coordination.hooks.coordination import FIELDS
 from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
+from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.outlets import RANGES_TOLD, delivered_range
+from airflow_provider_coordination.operators.reads.dynamodb import DynamoDBExport, DynamoDBTable
+from airflow_provider_coordination.operators.reads.items import Items
+from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
+from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
@@ -45,30 +52,29 @@ from airflow_provider_coordination.sensors.partitions import PartitionsAvailable
 from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncMetric, ShardSyncSummary, StreamSync
 from airflow_provider_coordination.spark import application
 from airflow_provider_coordination.spark.bad_records import (
-    DEAD_LETTER_SCHEMA,
     ERROR_CHARACTERS,
     MAX_FAILING,
     PAYLOAD_CHARACTERS,
 )
 from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
-from airflow_provider_coordination.spark.metrics import (
-    ENDPOINTS,
-    EXPORTERS,
-    FLUSH_SECONDS,
-    SERVICE_NAME,
-    IngestionMetric,
-)
+from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECORDS
+from airflow_provider_coordination.spark.metrics import IngestionMetric
+from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, METRICS, PROTOCOLS, SERVICE_NAME, TRACES, Signal
 from airflow_provider_coordination.spark.settings import MAX_SAVED_PARSE_EXCEPTIONS, IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.work import SETS_NAMED
 from airflow_provider_coordination.stores import StoreSettings
+from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = Path(airflow_provider_coordination.__file__).parent
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 MADE_BY_RUNS = (".venv", ".tools", ".demo")
 GIVEN_BY_TASKFLOW = ("python_callable", "op_args", "op_kwargs")
-HEADINGS: dict[type[Any], str] = {AcknowledgesDecoratedOperator: "Task decorator acknowledges"}
+HEADINGS: dict[type[Any], str] = {
+    AcknowledgesDecoratedOperator: "Task decorator acknowledges",
+    PartitionsDecoratedOperator: "Task decorator partitions",
+}
 
 A_FILE_OR_FOLDER = re.compile(r"`((?:\.?[\w-][\w.-]*/)+(?:[\w-]+\.\w+)?|[\w-]+\.(?:py|md|toml|yaml))`")
 
@@ -153,6 +159,8 @@ def test_every_example_of_ours_runs_as_a_dag_file_does(block: str) -> None:
     "operator",
     [
         KinesisShardSyncOperator,
+        CreatePartitionsOperator,
+        PartitionsDecoratedOperator,
         CoordinatedSparkSubmitOperator,
         AcknowledgeOperator,
         AcknowledgesDecoratedOperator,
@@ -175,6 +183,42 @@ def test_every_parameter_is_documented_as_it_is(operator: type[Any]) -> None:
     heading = HEADINGS.get(operator, operator.__name__)
     table = rows(page("operators.md"), "parameter", below=f"\n## {heading}\n")
     assert {code(name): (code(default), templated) for name, default, templated, _ in table} == actual
+
+
+def test_every_argument_of_the_task_group_is_documented_as_it_is() -> None:
+    actual = {
+        p.name: "required" if p.default is p.empty else repr(p.default)
+        for p in inspect.signature(coordinated_ingestion).parameters.values()
+        if p.kind is p.KEYWORD_ONLY
+    }
+    table = rows(page("operators.md"), "argument", below="\n## coordinated_ingestion\n")
+    assert {code(name): code(default) for name, default, _ in table} == actual
+
+
+def test_every_field_of_a_source_of_ones_own_is_documented() -> None:
+    table = {code(name): templated for name, _, templated, _ in rows(page("your_own_source.md"), "of `Items`")}
+    assert table == {f.name: "yes" if f.name in Items.template_fields else "no" for f in dataclasses.fields(Items)}
+
+
+@pytest.mark.parametrize(
+    ("name", "reads"),
+    [
+        ("dynamodb_source.md", DynamoDBTable),
+        ("dynamodb_source.md", DynamoDBExport),
+        ("opensearch.md", OpenSearchIndices),
+        ("s3.md", S3Objects),
+    ],
+)
+def test_every_parameter_of_what_a_dag_says_of_a_source_is_described_with_its_default(name: str, reads: Any) -> None:
+    table = [row[:3] for row in rows(page(name), "parameter", below=f"{reads.__module__}.{reads.__name__}`")]
+    assert table == [
+        [
+            f"`{field.name}`",
+            "required" if field.default is dataclasses.MISSING else f"`{field.default!r}`",
+            "yes" if field.name in reads.template_fields else "no",
+        ]
+        for field in dataclasses.fields(reads)
+    ]
 
 
 @pytest.mark.parametrize("field", ["round_seconds", "idle_seconds", "max_batch_bytes", "max_pending_batches"])
@@ -210,15 +254,30 @@ def test_every_field_of_the_connection_is_documented_as_it_is() -> None:
     assert float(defaults["safety_margin"]) == DEFAULT_SAFETY_MARGIN.total_seconds()
 
 
+def test_every_option_of_the_configuration_is_documented_as_it_is() -> None:
+    options = get_provider_info()["config"]["coordination"]["options"]
+    documented = [
+        [*map(code, facts), re.sub(r"`|\[(.*?)\]\(.*?\)", r"\1", meaning)]
+        for *facts, meaning in rows(page("configuration.md"), "option")
+    ]
+    assert documented == [
+        [name, option["type"], option["default"], option["example"], option["description"].strip()]
+        for name, option in options.items()
+    ]
+
+
 def test_every_column_is_documented_with_its_type() -> None:
     documented = [(code(name), code(kind)) for name, kind, *_ in rows(page("columns.md"), "column")]
     assert documented == [(field.name, str(field.type)) for field in RECORD_SCHEMA]
+    of_items = [code(name) for name, *_ in rows(page("columns.md"), "column of every item")]
+    assert tuple(of_items) == ITEM_RECORDS.names
 
 
 def test_every_column_of_the_dead_letters_is_documented_with_its_type() -> None:
     text = page("sinks.md")
-    documented = [(code(name), code(kind)) for name, kind, _ in rows(text, "column")]
-    assert documented == [(field.name, str(field.type)) for field in DEAD_LETTER_SCHEMA]
+    for heading, layout in (("column", SHARD_RECORDS), ("column of items", ITEM_RECORDS)):
+        documented = [(code(name), code(kind)) for name, kind, _ in rows(text, heading)]
+        assert documented == [(field.name, str(field.type)) for field in layout.dead_letter]
 
 
 def test_the_bounds_on_bad_records_are_documented() -> None:
@@ -248,11 +307,32 @@ def test_every_metric_that_the_manual_names_exists() -> None:
     assert set(re.findall(r"\bcoordination\.[a-z_]+", page("metrics.md"))) <= known
 
 
-def test_how_a_job_exports_metrics_is_documented_as_it_is() -> None:
-    text = page("metrics.md")
-    for name in (*ENDPOINTS, *EXPORTERS, SERVICE_NAME):
-        assert f"`{name}`" in text
+@pytest.mark.parametrize(("signal", "name"), [(METRICS, "metrics.md"), (TRACES, "observability.md")])
+def test_how_a_job_exports_telemetry_is_documented_as_it_is(signal: Signal, name: str) -> None:
+    text = page(name)
+    for said in (*signal.endpoints, *PROTOCOLS, f"{signal.switch}=none", SERVICE_NAME):
+        assert f"`{said}`" in text
     assert re.search(rf"delays the end of the job by\s+{FLUSH_SECONDS:.0f} seconds at most", text)
+
+
+def test_every_span_is_documented_with_its_attributes() -> None:
+    calls = {}
+    for path in (PACKAGE / "spark").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") != "span":
+                continue
+            if isinstance(node.args[0], ast.Constant):
+                calls[f"coordination.{node.args[0].value}"] = {each.arg for each in node.keywords}
+    table = {code(name): set(re.findall(r"`(\w+)`", told)) for name, _, told in rows(page("observability.md"), "span")}
+    assert set(calls) <= set(table)
+    for name, attributes in calls.items():
+        assert attributes <= table[name], name
+
+
+def test_what_an_asset_event_tells_is_documented() -> None:
+    told = [name for cell, _ in rows(page("observability.md"), "extra") for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(told) == sorted(delivered_range("clicks", {}))
+    assert f"The first {RANGES_TOLD} partitions" in page("observability.md")
 
 
 def commands() -> dict[str, Any]:

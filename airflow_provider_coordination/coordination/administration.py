@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from airflow_provider_coordination.coordination.claims import FAMILY as CLAIM_FAMILY
+from airflow_provider_coordination.coordination.claims import Claims
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import (
     PartitionNotFoundError,
@@ -125,7 +127,7 @@ class Administration:
         return written
 
     def delete(self, partition_key: str, *, seen: Partition | None = None) -> Partition:
-        """Delete the partition, wherever it stands.
+        """Delete the partition, wherever it stands, and release the names that it claims: a supplier finds them anew.
 
         :returns: the partition as it was.
         :raises PartitionNotFoundError: if there is none.
@@ -143,8 +145,14 @@ class Administration:
                     continue
                 # The deletion happened and its answer was lost, or somebody else was faster.
             self._log("deleted", current)
+            self._release_claims(current)
             return current
         raise _changes_too_fast(partition_key)
+
+    def _release_claims(self, deleted: Partition) -> None:
+        family = f"{self._source_identifier.rpartition('|')[0]}|{CLAIM_FAMILY}"
+        if self._source_identifier.endswith("|PARTITION"):
+            Claims(self._store, family, self._clock).release_of(deleted)
 
     def _change(
         self, partition_key: str, change: Callable[[Partition], Partition], seen: Partition | None

@@ -15,6 +15,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from airflow_provider_coordination.coordination.claims import FAMILY as CLAIM_FAMILY
+from airflow_provider_coordination.coordination.claims import Claims
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
@@ -39,7 +41,7 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions, is_available
-from airflow_provider_coordination.coordination.supplier import GlobalState, Supplier
+from airflow_provider_coordination.coordination.supplier import GlobalState, Page, Supplier
 from airflow_provider_coordination.coordination.workers import FAMILY as WORKER_FAMILY
 from airflow_provider_coordination.coordination.workers import Workers
 
@@ -104,6 +106,7 @@ class SourceCoordinator:
             safety_margin=safety_margin,
             clock=self.clock,
         )
+        self.claims = Claims(store, self.family(CLAIM_FAMILY), self.clock)
         self._supplied_at = self.clock.monotonic()
         self._supplying = threading.Lock()
         self._initialized = False
@@ -128,9 +131,7 @@ class SourceCoordinator:
         """
         self._require_initialized()
         created = self.store.create([self.new(key, progress) for key, progress in partitions.items()])
-        for key in created:
-            log.info("partition created: source=%s partition=%s", self.source, key)
-        self.count(CoordinationMetric.PARTITIONS_CREATED, len(created))
+        self._note_created(created)
         return created
 
     def get(self, partition_key: str) -> Partition | None:
@@ -364,12 +365,20 @@ class SourceCoordinator:
         self.count(CoordinationMetric.PARTITIONS_COMPLETED)
         log.info("partition completed: source=%s partition=%s owner=%s", self.source, partition_key, self.owner)
 
-    def close(self, partition_key: str, reopen_after: timedelta, *, max_closed_count: int | None = None) -> Partition:
+    def close(
+        self,
+        partition_key: str,
+        reopen_after: timedelta,
+        *,
+        max_closed_count: int | None = None,
+        progress: Mapping[str, Any] | None = None,
+    ) -> Partition:
         """Put the partition, whose data so far is delivered, aside; its progress is kept.
 
         :param reopen_after: when it can be acquired again.
         :param max_closed_count: the closing of this number finishes the partition instead; None for no end. For
             partitions that fail there is `fail`, which never finishes one.
+        :param progress: its state; None leaves it as it is.
         :returns: the partition, CLOSED or COMPLETED.
         :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
         """
@@ -379,7 +388,8 @@ class SourceCoordinator:
             return max_closed_count is not None and partition.closed_count + 1 >= max_closed_count
 
         def closed(partition: Partition) -> Partition:
-            put_aside = partition.closed(now + reopen_after)
+            known = partition if progress is None else partition.with_progress(progress)
+            put_aside = known.closed(now + reopen_after)
             return put_aside.completed(now) if finishes(partition) else put_aside
 
         held = self.held.get(partition_key)
@@ -395,10 +405,7 @@ class SourceCoordinator:
                 written.closed_count, self.source, partition_key,
             )  # fmt: skip
         else:
-            self.count(CoordinationMetric.PARTITIONS_CLOSED)
-            log.info(
-                "partition closed: source=%s partition=%s reopen_at=%s", self.source, partition_key, written.reopen_at
-            )
+            self.note_closed(written)
         return written
 
     def give_up(self, partition_key: str, *, after: timedelta = timedelta(0)) -> None:
@@ -445,12 +452,14 @@ class SourceCoordinator:
         return written
 
     def delete(self, partition_key: str) -> None:
-        """Delete a partition that this owner holds: it can be created anew.
+        """Delete a partition that this owner holds: it can be created anew, and the names that it claims are new again.
 
         :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
         """
         with self._counting_errors():
+            held = self._leases.leased(partition_key)
             self._leases.delete(partition_key)
+        self.claims.release_of(held)
         self.count(CoordinationMetric.PARTITIONS_DELETED)
         log.info("partition deleted: source=%s partition=%s owner=%s", self.source, partition_key, self.owner)
 
@@ -637,6 +646,14 @@ class SourceCoordinator:
             partition.attempts, becomes, self.source, partition.partition_key, self.owner, partition.last_error,
         )  # fmt: skip
 
+    def note_closed(self, partition: Partition) -> None:
+        """Count and log a closing that was written."""
+        self.count(CoordinationMetric.PARTITIONS_CLOSED)
+        log.info(
+            "partition closed: source=%s partition=%s reopen_at=%s",
+            self.source, partition.partition_key, partition.reopen_at,
+        )  # fmt: skip
+
     def note_completed(self, partition_key: str, created: Sequence[str]) -> None:
         """Count and log a completion that was written.
 
@@ -692,7 +709,7 @@ class SourceCoordinator:
         try:
             with closing(state.pages(supplier)) as pages:
                 for page in pages:
-                    created += self.create_partitions(page.partitions)
+                    created.extend(self._create(page, state))  # what comes before an error remains, and counts
         except LOST as error:
             self.count(CoordinationMetric.SUPPLIER_FAILURES)
             log.warning("supplier ends early: source=%s owner=%s: %s", self.source, self.owner, error)
@@ -706,6 +723,17 @@ class SourceCoordinator:
             state.release()
         return created
 
+    def _create(self, page: Page, state: GlobalState) -> Iterator[str]:
+        """Create a page's partitions, those with claims one by one, each with its claims; yield what was created."""
+        if strangers := page.claims.keys() - page.partitions.keys():
+            raise ConfigurationError(f"page: names are claimed for {min(strangers)!r}, which is none of its partitions")
+        if plain := {key: progress for key, progress in page.partitions.items() if not page.claims.get(key)}:
+            yield from self.create_partitions(plain)
+        for key, names in page.claims.items():
+            if names and state.create(self.new(key, page.partitions[key]), self.claims.of(key, names)):
+                self._note_created([key])
+                yield key
+
     def _acquire(self, limit: int) -> list[Partition]:
         self._require_initialized()
         if limit <= 0:
@@ -713,6 +741,11 @@ class SourceCoordinator:
         acquired = self._leases.acquire(limit)
         self._note_acquired(acquired)
         return acquired
+
+    def _note_created(self, created: Sequence[str]) -> None:
+        for key in created:
+            log.info("partition created: source=%s partition=%s", self.source, key)
+        self.count(CoordinationMetric.PARTITIONS_CREATED, len(created))
 
     def _note_acquired(self, acquired: Sequence[Partition]) -> None:
         for partition in acquired:

@@ -288,7 +288,7 @@ def format_instant(instant: datetime) -> str:
     """
     if instant.tzinfo is None:
         raise ValueError(f"instant {instant!r} has no time zone; give an aware datetime")
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{instant.astimezone(UTC).isoformat(timespec='microseconds')[:-6]}Z"
 
 
 def parse_instant(text: str) -> datetime:

@@ -52,3 +52,6 @@ class RetryPolicy:
         if closings > self.max_closed_count:
             return None
         return min(self.first_delay * (1 << min(closings - 1, 20)), self.max_delay)
+
+
+DEFAULT_RETRY_POLICY = RetryPolicy()

@@ -28,7 +28,7 @@ def read_settings(cls: type[T], what: str, values: object) -> T:
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
     if not isinstance(values, Mapping):
-        raise ConfigurationError(f"{what}: expected a JSON object; got {values!r}")
+        raise ConfigurationError(f"{what}: expected a JSON object; got {type(values).__name__}")
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     hints = _hints(cls)  # type: ignore[arg-type]
     for name in values:
@@ -38,7 +38,12 @@ def read_settings(cls: type[T], what: str, values: object) -> T:
         optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         if name not in values and not optional:
             raise ConfigurationError(f"{what}: field {name!r} is missing")
-    return cls(**{name: _read(hints[name], f"{what}: field {name!r}", value) for name, value in values.items()})
+    return cls(
+        **{
+            name: _read(hints[name], f"{what}: field {name!r}", value, shown=fields[name].repr)
+            for name, value in values.items()
+        }
+    )
 
 
 def write_settings(settings: Any) -> dict[str, Any]:
@@ -52,7 +57,7 @@ def _hints(cls: type) -> Mapping[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def _read(wanted: Any, where: str, value: Any) -> Any:
+def _read(wanted: Any, where: str, value: Any, *, shown: bool) -> Any:
     choices = typing.get_args(wanted) if typing.get_origin(wanted) in (typing.Union, types.UnionType) else (wanted,)
     if value is None and type(None) in choices:
         return None
@@ -62,7 +67,9 @@ def _read(wanted: Any, where: str, value: Any) -> Any:
         if typing.get_origin(choice) is dict and isinstance(value, dict):
             return value
         if typing.get_origin(choice) is tuple and isinstance(value, list):
-            return tuple(_read(typing.get_args(choice)[0], where, item) for item in value)
+            if typing.get_origin(typing.get_args(choice)[0]) is dict and all(type(item) is dict for item in value):
+                return tuple(value)  # a partition may have hundreds of them, and is read often
+            return tuple(_read(typing.get_args(choice)[0], where, item, shown=shown) for item in value)
         if choice is datetime and isinstance(value, str):
             try:
                 return parse_instant(value)
@@ -75,7 +82,8 @@ def _read(wanted: Any, where: str, value: Any) -> Any:
         if isinstance(choice, type) and type(value) is choice:
             return value
     names = " or ".join("null" if c is type(None) else NAMES.get(typing.get_origin(c) or c, str(c)) for c in choices)
-    raise ConfigurationError(f"{where} must be {names}; got {value!r}")
+    got = repr(value) if shown else f"{type(value).__name__}, which may be a secret and is not shown"
+    raise ConfigurationError(f"{where} must be {names}; got {got}")
 
 
 def _write(value: Any) -> Any:

@@ -123,7 +123,7 @@ class Workers:
         self._leases = leases
         self._safety_margin = safety_margin
         self._clock = clock
-        self._key = _item_key(owner)
+        self._key = item_key(owner)
         self._started_at = format_instant(clock.now())
         self._in_doubt = False  # something was written, and no answer came
 
@@ -165,7 +165,7 @@ class Workers:
 
     def remove(self, owner: str) -> None:
         """Remove a worker that is known to be dead."""
-        while (item := self._store.get(self._source_identifier, _item_key(owner))) is not None:
+        while (item := self._store.get(self._source_identifier, item_key(owner))) is not None:
             with suppress(PartitionUpdateError):  # it was renewed in between
                 self._store.delete(item)
                 return
@@ -192,7 +192,7 @@ class Workers:
 
     def item_of(self, owner: str) -> Partition | None:
         """Return a worker's item as the store holds it now, if its registration has not run out."""
-        item = self._store.get(self._source_identifier, _item_key(owner))
+        item = self._store.get(self._source_identifier, item_key(owner))
         if item is None or item.priority + self._safety_margin <= self._clock.now():
             return None
         return item
@@ -215,7 +215,7 @@ class Workers:
         log.info("worker registered: family=%s owner=%s", self._source_identifier, self._owner)
 
 
-def _item_key(owner: str) -> str:
+def item_key(owner: str) -> str:
     """Return the key of a worker's item: its name, or a digest of one that no store could take."""
     return owner if len(owner.encode()) <= MAX_KEY_BYTES else hashlib.sha256(owner.encode()).hexdigest()
 

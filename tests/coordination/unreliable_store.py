@@ -52,6 +52,10 @@ class UnreliableStore:
     def kind(self) -> str:
         return self.store.kind
 
+    @property
+    def transaction_items(self) -> int:
+        return self.store.transaction_items
+
     def initialize(self) -> None:
         self.calls.append("initialize")
         self.store.initialize()
@@ -79,6 +83,9 @@ class UnreliableStore:
 
     def get(self, source_identifier: str, partition_key: str) -> Partition | None:
         return self._read("get", lambda: self.store.get(source_identifier, partition_key))
+
+    def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
+        return self._read("known", lambda: self.store.known(source_identifier, partition_keys))
 
     def query(
         self,

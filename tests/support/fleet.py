@@ -31,6 +31,7 @@ from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land_shard
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.shard_reading import ShardReading
+from airflow_provider_coordination.spark.spans import Spans
 from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
@@ -182,6 +183,7 @@ class Fleet:
         store: CoordinationStore | None = None,
         bad_records: BadRecords | None = None,
         stop: threading.Event | None = None,
+        spans: Spans | None = None,
         **changes: Any,
     ) -> Summary:
         """Run a job to its end, within `without_spark`; an observer that raises `Crash` kills it where it stands."""
@@ -217,6 +219,7 @@ class Fleet:
             stop=stop or threading.Event(),
             bad_records=bad_records,
             observer=dying,
+            spans=spans,
         )
         try:
             return job.run()

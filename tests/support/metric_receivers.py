@@ -1,4 +1,4 @@
-"""What metrics are sent to: a StatsD server and an OpenTelemetry collector, as small as they can be."""
+"""What metrics and spans are sent to: a StatsD server and an OpenTelemetry collector, as small as they can be."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 
 class StatsdReceiver:
@@ -53,12 +58,28 @@ class Point:
     resource: dict[str, str]
 
 
+@dataclass(frozen=True)
+class SpanSeen:
+    """One span, as a collector received it."""
+
+    name: str
+    attributes: dict[str, str | int | float]
+    trace_id: str
+    span_id: str
+    parent_id: str
+    status: str
+    message: str
+    events: int
+    resource: dict[str, str]
+
+
 @dataclass
 class OtlpReceiver:
-    """A collector: keeps every point that was exported to it."""
+    """A collector: keeps every point and every span that was exported to it."""
 
     endpoint: str
     points: list[Point] = field(default_factory=list)
+    spans: list[SpanSeen] = field(default_factory=list)
 
     def last(self, name: str, **tags: str) -> Point:
         """Return the newest point of a metric that has these tags."""
@@ -80,10 +101,13 @@ def otlp_receiver() -> Iterator[OtlpReceiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            found = self.path == "/v1/metrics"
-            if found:
-                receiver.points += _points(ExportMetricsServiceRequest.FromString(body))
+            found = self.path in ("/v1/metrics", "/v1/traces")
             answer = ExportMetricsServiceResponse().SerializeToString()
+            if self.path == "/v1/metrics":
+                receiver.points += _points(ExportMetricsServiceRequest.FromString(body))
+            elif self.path == "/v1/traces":
+                receiver.spans += _spans(ExportTraceServiceRequest.FromString(body))
+                answer = ExportTraceServiceResponse().SerializeToString()
             self.send_response(200 if found else 404)
             self.send_header("Content-Type", "application/x-protobuf")
             self.send_header("Content-Length", str(len(answer)))
@@ -114,6 +138,25 @@ def _points(request: ExportMetricsServiceRequest) -> list[Point]:
         for scope_metrics in resource_metrics.scope_metrics
         for metric in scope_metrics.metrics
         for point in [*metric.sum.data_points, *metric.gauge.data_points]
+    ]
+
+
+def _spans(request: ExportTraceServiceRequest) -> list[SpanSeen]:
+    return [
+        SpanSeen(
+            name=span.name,
+            attributes={a.key: getattr(a.value, str(a.value.WhichOneof("value"))) for a in span.attributes},
+            trace_id=span.trace_id.hex(),
+            span_id=span.span_id.hex(),
+            parent_id=span.parent_span_id.hex(),
+            status=Status.StatusCode.Name(span.status.code),
+            message=span.status.message,
+            events=len(span.events),
+            resource=_texts(resource_spans.resource.attributes),
+        )
+        for resource_spans in request.resource_spans
+        for scope_spans in resource_spans.scope_spans
+        for span in scope_spans.spans
     ]
 
 

