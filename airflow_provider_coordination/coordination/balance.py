@@ -146,6 +146,8 @@ class _Balance:
         self._weights = _weights(leases, rules.balance_by)
         self._held: dict[str, set[str]] = {owner: set() for owner in self._members}
         self._loads = dict.fromkeys(self._members, 0.0)
+        # What each holds in truth, and what it takes beside it: nobody gives away what nobody has taken yet.
+        self._occupied = dict.fromkeys(self._members, 0)
         self._moved: set[str] = set()
         for lease in leases:
             if lease.owner in self._members:
@@ -167,8 +169,8 @@ class _Balance:
 
     def seats(self, me: str, free: Sequence[Lease]) -> int:
         """Return how many free leases a worker should take."""
-        held, limit = len(self._held[me]), self._members[me].max_leases
-        room = self._total if limit is None else limit - held
+        limit = self._members[me].max_leases
+        room = self._total if limit is None else limit - self._occupied[me]
         left_over = sum(lease.free_seconds > self._rules.patience_seconds for lease in free)
         fair = self._count_seats(me) if self._rules.balance_by == BY_COUNT else self._load_seats(me, free)
         return max(0, min(room, max(fair, left_over)))
@@ -240,6 +242,7 @@ class _Balance:
 
     def _put(self, key: str, owner: str) -> None:
         self._held[owner].add(key)
+        self._occupied[owner] += 1
         self._loads[owner] += self._weights[key]
 
     def _listens(self, owner: str) -> bool:
@@ -250,7 +253,7 @@ class _Balance:
         return math.inf if limit is None else limit
 
     def _has_room(self, owner: str) -> bool:
-        return len(self._held[owner]) < self._limit(owner)
+        return self._occupied[owner] < self._limit(owner)
 
 
 def _weights(leases: Sequence[Lease], balance_by: str) -> dict[str, float]:

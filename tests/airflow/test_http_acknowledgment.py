@@ -18,6 +18,8 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from tests.support.delivered import delivered, state, status, the_set
 
+pytestmark = pytest.mark.integration  # Airflow's API server is made for it, which takes longer than all the requests
+
 SETS = "/coordination/connections/coordination_default/sources/clicks/acknowledgments"
 PASSWORD = "not-for-anyones-eyes"
 ROLES = ("viewer", "user", "op", "admin")

@@ -16,6 +16,11 @@ from tests.support.spark_job import REPOSITORY, MakePipeline, Pipeline
 from tests.support.standalone import Standalone
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest test, so that the others run beside it in the other process."""
+    items.sort(key=lambda item: item.path.name != "test_soak.py")
+
+
 @pytest.fixture
 def make_pipeline(
     kinesis: LocalKinesis, kinesis_stream: Callable[[int], str], java: str, tmp_path: Path
