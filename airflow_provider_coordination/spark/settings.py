@@ -214,7 +214,9 @@ class IngestSettings:
                 f"ingest settings: field 'stop_at' must have a time zone; got {self.stop_at.isoformat()!r}"
             )
         if self.finish_at_stop and self.stop_at is None:
-            raise ConfigurationError("ingest settings: field 'finish_at_stop' is true, and 'stop_at' is missing: give it")
+            raise ConfigurationError(
+                "ingest settings: field 'stop_at' is missing, and 'finish_at_stop' needs it: give it"
+            )
         if self.consumer_name is not None and not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", self.consumer_name):
             raise ConfigurationError(
                 f"ingest settings: consumer_name {self.consumer_name!r} is not usable; give 1 to 128 letters, digits, "
