@@ -27,6 +27,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs, JobState
 from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.hooks.task_try import owner_of_try
 from airflow_provider_coordination.operators import deferring
 from airflow_provider_coordination.operators.deferring import JobFollower, digest_of, job_folder
 from airflow_provider_coordination.operators.ingest_settings import ingest_settings
@@ -215,8 +216,9 @@ def test_a_job_that_did_not_begin_in_time_fails_the_task_with_the_end_of_its_out
 
 
 def test_a_job_of_which_the_store_knows_nothing_fails_the_task(operator: Any, context: Any) -> None:
-    with pytest.raises(AirflowException, match="the store has no record of the job any more: owner=gone"):
-        operator().execute_complete(context, event("gone"))
+    owner = owner_of_try(context)
+    with pytest.raises(AirflowException, match=f"the store has no record of the job any more: owner={owner}"):
+        operator().execute_complete(context, event(owner))
 
 
 @pytest.mark.parametrize("payload", [None, {}, {"status": "error", "owner": "a", "message": "connection 'x' is gone"}])
