@@ -1,13 +1,14 @@
 """Many small objects of S3: how fast they are found and delivered, beside a plain listing and plain Spark, in one run.
 
-- discovery: our supplier, claims and partitions in a SQLite store included, beside a paginated listing that does
-  nothing with what it lists; and by how much a process grows meanwhile, with all objects and with a tenth of them.
+- discovery: our supplier, claims and partitions in a SQLite store included, beside a paginated listing by a client of
+  boto3 as a user makes one, which does nothing with what it lists; beside the same by a client of ours, which parses
+  instants faster; and by how much a process grows meanwhile, with all objects and with a tenth of them.
 - delivery: a job of ours, from the first lease to the last acknowledgment, beside `spark.read.json(...).write.parquet`
   of the same objects in the same session, by Hadoop's S3A, with the same columns; that includes its own listing.
 
 The objects are JSON lines on a SeaweedFS on this machine. S3A is fetched by Spark's own `--packages`.
 
-Usage: python benchmarks/s3_scan.py [--quick] [--objects N] [--repetitions N]
+Usage: python benchmarks/s3_scan.py [--quick] [--objects N] [--repetitions N] [--deliver-a-tenth]
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
@@ -100,9 +102,20 @@ def in_processes(function: Callable[..., Any], arguments: list[tuple[Any, ...]])
 # Discovery
 
 
-def list_plainly(aws: AwsSettings) -> int:
+def plain_client(aws: AwsSettings) -> Any:
+    """Return a client as a user of boto3 makes it."""
+    return boto3.client(
+        "s3",
+        endpoint_url=aws.endpoint_url,
+        region_name=aws.region,
+        aws_access_key_id=aws.access_key_id,
+        aws_secret_access_key=aws.secret_access_key,
+    )
+
+
+def list_plainly(aws: AwsSettings, client_of: Callable[[AwsSettings], Any] = plain_client) -> int:
     """List the objects and do nothing with them; return how many there are."""
-    pages = s3_client(aws).get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix="in/")
+    pages = client_of(aws).get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix="in/")
     return sum(len(page["Contents"]) for page in pages)
 
 
@@ -172,9 +185,10 @@ def session(aws: AwsSettings) -> SparkSession:
     return spark
 
 
-def read_plainly(spark: SparkSession, folder: str) -> None:
+def read_plainly(spark: SparkSession, path: str, folder: str) -> None:
     """Take the objects to Parquet as Spark does."""
-    spark.read.schema(COLUMNS).json(f"s3a://{BUCKET}/in/*/").write.parquet(f"{folder}/out", compression="zstd")
+    paths = f"{path.replace('s3:', 's3a:')}*/"
+    spark.read.schema(COLUMNS).json(paths).write.parquet(f"{folder}/out", compression="zstd")
 
 
 def deliver(spark: SparkSession, aws: AwsSettings, found: str, folder: str) -> None:
@@ -215,6 +229,7 @@ def measure(ways: dict[str, Callable[[str], object]], folder: str, repetitions: 
             start = time.perf_counter()
             way(f"{folder}/{name}-{repetition}")
             seconds[name].append(time.perf_counter() - start)
+            print(f"  {repetition + 1}: {name} {seconds[name][-1]:.2f} s", flush=True)  # it is a long run
     return seconds
 
 
@@ -224,33 +239,48 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_OBJECTS:,} objects, one repetition")
     parser.add_argument("--objects", type=int, default=OBJECTS, help="how many objects")
     parser.add_argument("--repetitions", type=int, default=3, help="how often each way is measured")
+    parser.add_argument("--deliver-a-tenth", action="store_true", help="deliver a tenth of them, and once")
     given = parser.parse_args()
     objects, repetitions = (QUICK_OBJECTS, 1) if given.quick else (given.objects, given.repetitions)
     with S3Server() as server, tempfile.TemporaryDirectory() as folder:
         aws = server.settings
         upload_all(server, objects)
         assert list_plainly(aws) == objects
-        ways = {"plain listing": lambda _: list_plainly(aws), "discovery": partial(discover, aws)}
+        ways = {
+            "plain listing": lambda _: list_plainly(aws),
+            "our client's": lambda _: list_plainly(aws, s3_client),
+            "discovery": partial(discover, aws),
+        }
+        discover(aws, f"{folder}/before", f"{PATH}000/")  # imports what it needs, as listing once does above
         listing = measure(ways, folder, repetitions)
         memory = [
             in_processes(growth, [(aws, f"{folder}/memory-{n}", path)])[0] for n, path in enumerate((f"{PATH}00", PATH))
         ]
         spark = session(aws)
-        found = f"{folder}/discovery-0"
-        ways = {"plain Spark": partial(read_plainly, spark), "job": partial(deliver, spark, aws, found)}
-        delivery = measure(ways, folder, repetitions)
+        path, found, delivered, times = PATH, f"{folder}/discovery-0", objects, repetitions
+        if given.deliver_a_tenth:
+            path, found, delivered, times = f"{PATH}00", f"{folder}/tenth", objects // 10, 1
+            discover(aws, found, path)
+        ways = {"plain Spark": partial(read_plainly, spark, path), "job": partial(deliver, spark, aws, found)}
+        delivery = measure(ways, folder, times)
         for name in ways:
-            assert rows_in(f"{folder}/{name}-0") == objects * RECORDS, name
+            assert rows_in(f"{folder}/{name}-0") == delivered * RECORDS, name
         spark.stop()
     medians = {name: statistics.median(seconds) for name, seconds in {**listing, **delivery}.items()}
-    print(f"{objects:,} objects of {RECORDS} records, {SLOTS} slots, medians of {repetitions}:")
+    print(
+        f"{objects:,} objects of {RECORDS} records, medians of {repetitions}; {delivered:,} delivered, {SLOTS} slots:"
+    )
     for name, median in medians.items():
-        print(f"  {name:<14} {median:8.2f} s  {objects / median:8.0f} objects/s")
+        count = objects if name in listing else delivered
+        print(f"  {name:<14} {median:8.2f} s  {count / median:8.0f} objects/s")
     print(f"  discovery grows a process by {memory[1]:.0f} MiB, and by {memory[0]:.0f} MiB with a tenth of the objects")
     figures = {
         "objects": objects,
+        "delivered": delivered,
         "median_seconds": {name: round(median, 2) for name, median in medians.items()},
         "discovery_to_listing": round(medians["plain listing"] / medians["discovery"], 2),
+        "discovery_to_our_clients_listing": round(medians["our client's"] / medians["discovery"], 2),
+        "seconds": {name: [round(second, 2) for second in seconds] for name, seconds in listing.items()},
         "discovery_mib": [round(mib, 1) for mib in memory],
         "job_to_plain": round(medians["job"] / medians["plain Spark"], 2),
     }

@@ -1,15 +1,14 @@
 """Claims: which names of a source belong to a partition already, so that none is ever in two.
 
 A supplier that packs many small things into partitions claims the name of each: an object with its version, a file, an
-export. A claim is an item of its own, written in the transaction that creates the partition, under the supplier's lease
-on the global state: whoever lost that lease meanwhile writes nothing, so what was read as unclaimed under it still is.
+export. A claim is an item of its own, written in the transaction that creates the partition, which is refused if the
+name is claimed: by an earlier page, or by a source that shares the claims.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 
@@ -20,10 +19,13 @@ from airflow_provider_coordination.coordination.partition import (
     Partition,
     PartitionStatus,
     new_partition,
+    parse_source_identifier,
+    under_keys,
 )
 from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions
 
 FAMILY = "CLAIM"
+SHARED_FAMILY, SHARED_KEY = "SHARED_CLAIMS", "OF"
 AROUND_CREATION = timedelta(minutes=5)
 """A partition's version is the microsecond of its creation and one more with each write."""
 BESIDE_CLAIMS = 2
@@ -31,7 +33,7 @@ BESIDE_CLAIMS = 2
 
 
 class Claims:
-    """The claims of one source.
+    """The claims of one source, or those of another one that it shares.
 
     :param store: where they are.
     :param source_identifier: their family, `[prefix|]source|CLAIM`.
@@ -40,8 +42,57 @@ class Claims:
 
     def __init__(self, store: CoordinationStore, source_identifier: str, clock: Clock) -> None:
         self._store = store
-        self._source_identifier = source_identifier
+        self._own_identifier = source_identifier
+        self._used_identifier: str | None = None
         self._clock = clock
+
+    def share(self, source_identifier: str) -> None:
+        """Use the claims of another source from now on, in every process: what one of the two has, the other leaves.
+
+        :param source_identifier: their family; the other source need not exist yet.
+        :raises ConfigurationError: if the source has claims of its own, or shares others; or the other one does.
+        """
+        source, other = (parse_source_identifier(name).source for name in (self._own_identifier, source_identifier))
+        if source_identifier == self._own_identifier:
+            raise ConfigurationError(f"source {source!r} cannot share its own claims: name another source")
+        if (theirs := self._shared_by(source_identifier)) is not None:
+            raise ConfigurationError(
+                f"source {other!r} has no claims of its own, it shares those of "
+                f"{parse_source_identifier(theirs).source!r}: name that source"
+            )
+        known = self._shared_by(self._own_identifier)
+        if known is None:
+            if self._store.query(self._own_identifier, PartitionStatus.COMPLETED, limit=1):
+                raise ConfigurationError(
+                    f"source {source!r} has claims of its own by now, so it cannot share those of {other!r}: give it "
+                    "another name, or delete its partitions"
+                )
+            item = new_partition(_sharing(self._own_identifier), SHARED_KEY, self._clock.now())
+            self._store.create([item.with_progress({"claims": source_identifier})])
+            known = self._shared_by(self._own_identifier)
+        if known != source_identifier:
+            raise ConfigurationError(
+                f"source {source!r} shares the claims of {parse_source_identifier(known or '').source!r} already, and "
+                f"not those of {other!r}: give it another name, or name the source that it shares them with"
+            )
+        self._used_identifier = source_identifier
+
+    @property
+    def _source_identifier(self) -> str:
+        """The family of the claims that are used."""
+        if self._used_identifier is None:
+            self._used_identifier = self._shared_by(self._own_identifier) or self._own_identifier
+        return self._used_identifier
+
+    def _shared_by(self, source_identifier: str) -> str | None:
+        item = self._store.get(_sharing(source_identifier), SHARED_KEY)
+        return None if item is None else str(item.progress.get("claims"))
+
+    def _content(self, partition_key: str) -> dict[str, str]:
+        """Return what a claim of a partition of this source says."""
+        shared = self._source_identifier != self._own_identifier
+        by = {"source": parse_source_identifier(self._own_identifier).source} if shared else {}
+        return {"partition": partition_key, **by}
 
     @property
     def room(self) -> int:
@@ -51,11 +102,12 @@ class Claims:
     def unclaimed(self, names: Sequence[str]) -> list[str]:
         """Return those of the names that belong to no partition, in their order, each once.
 
-        What a supplier is told holds until its next page is created, while it holds the global state.
+        What a supplier is told holds until its next page is created, unless another source shares the claims: then the
+        page may be refused, and the supplier is run again.
         """
-        keys = {claim_key(name): name for name in reversed(names)}
-        claimed = self._store.known(self._source_identifier, list(keys))
-        return [name for name in dict.fromkeys(names) if claim_key(name) not in claimed]
+        keys = {name: claim_key(name) for name in names}
+        claimed = self._store.known(self._source_identifier, list(keys.values()))
+        return [name for name, key in keys.items() if key not in claimed]
 
     def partition_of(self, name: str) -> str | None:
         """Return the key of the partition that a name belongs to; None if it belongs to none."""
@@ -80,8 +132,8 @@ class Claims:
             self._store, self._source_identifier, PartitionStatus.COMPLETED, since=created - AROUND_CREATION
         )
         near = takewhile(lambda claim: claim.priority <= created + AROUND_CREATION, claimed)
-        key = partition.partition_key
-        return sum(self._release(claim) for claim in near if claim.progress.get("partition") == key)
+        content = self._content(partition.partition_key)
+        return sum(self._release(claim) for claim in near if claim.progress == content)
 
     def _release(self, claim: Partition) -> bool:
         try:
@@ -103,8 +155,8 @@ class Claims:
             )
         now = self._clock.now()
         first = new_partition(self._source_identifier, "", now)
-        claim = first.with_progress({"partition": partition_key}).completed(now)
-        return [replace(claim, partition_key=key) for key in keys]
+        claim = first.with_progress(self._content(partition_key)).completed(now)
+        return under_keys(claim, keys)
 
 
 def claim_key(name: str) -> str:
@@ -112,6 +164,8 @@ def claim_key(name: str) -> str:
 
     :raises ConfigurationError: if the name is empty or not valid Unicode.
     """
+    if 0 < len(name) <= MAX_KEY_BYTES and name.isascii() and "\0" not in name and not _is_shortened(name):
+        return name  # nearly all
     try:
         encoded = name.encode()
     except UnicodeEncodeError:
@@ -124,9 +178,14 @@ def claim_key(name: str) -> str:
     return f"{beginning}{_MARK}{hashlib.sha256(encoded).hexdigest()}"
 
 
+def _sharing(source_identifier: str) -> str:
+    """Return the family of the item that says whose claims a source shares."""
+    return f"{source_identifier.removesuffix(FAMILY)}{SHARED_FAMILY}"
+
+
 _MARK = "...sha256:"
 
 
 def _is_shortened(name: str) -> bool:
     """Tell whether a name looks like the key of another, longer one."""
-    return name[:-64].endswith(_MARK)
+    return name.endswith(_MARK, 0, -64)

@@ -20,6 +20,7 @@ from airflow_provider_coordination.coordination.claims import Claims
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
+    NamesClaimedError,
     PartitionNotFoundError,
     PartitionNotOwnedError,
     PartitionUpdateError,
@@ -41,7 +42,7 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions, is_available
-from airflow_provider_coordination.coordination.supplier import GlobalState, Page, Supplier
+from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, GlobalState, Page, Supplier
 from airflow_provider_coordination.coordination.workers import FAMILY as WORKER_FAMILY
 from airflow_provider_coordination.coordination.workers import Workers
 
@@ -50,6 +51,8 @@ log = logging.getLogger(__name__)
 DEFAULT_OWNERSHIP_TIMEOUT = timedelta(seconds=60)
 DEFAULT_SAFETY_MARGIN = timedelta(seconds=2)
 MAX_ERROR_CHARACTERS = 1000
+MAX_LOOKS = 10
+"""So often a supplier is run again, because another source that shares its claims was faster."""
 
 
 class SourceCoordinator:
@@ -119,6 +122,22 @@ class SourceCoordinator:
     def family(self, name: str) -> str:
         """Return the item family of this source that has this name, such as `ACKNOWLEDGMENT`."""
         return source_identifier(self.source, prefix=self._prefix, family=name)
+
+    def supplier_state(self) -> Mapping[str, Any]:
+        """Return what the source's supplier left the last time it ran; empty if it never did, or that is unreadable."""
+        self._require_initialized()
+        item = self.store.get(self._global_state, GLOBAL_STATE_KEY)
+        return {} if item is None else item.progress
+
+    def share_claims(self, source: str) -> None:
+        """Share the claims of another source, for good: no name that it has claimed belongs to a partition of this one.
+
+        Nor does any that this one claims ever belong to a partition of the other. See `Claims.share`.
+
+        :raises ConfigurationError: if this source has claims of its own, or shares those of a third one.
+        """
+        self._require_initialized()
+        self.claims.share(source_identifier(source, prefix=self._prefix, family=CLAIM_FAMILY))
 
     # What there is
 
@@ -685,6 +704,7 @@ class SourceCoordinator:
         :param supplier: finds new partitions.
         :returns: the keys that were created; None if another worker is running a supplier.
         :raises ProgressError: if the stored global state is unreadable: the supplier does not run.
+        :raises ConfigurationError: if the supplier yields names, again and again, that are claimed.
         :raises Exception: whatever the supplier raises.
         """
         self._require_initialized()
@@ -707,9 +727,7 @@ class SourceCoordinator:
         log.info("supplier starts: source=%s owner=%s", self.source, self.owner)
         created: list[str] = []
         try:
-            with closing(state.pages(supplier)) as pages:
-                for page in pages:
-                    created.extend(self._create(page, state))  # what comes before an error remains, and counts
+            self._create_pages(supplier, state, created)
         except LOST as error:
             self.count(CoordinationMetric.SUPPLIER_FAILURES)
             log.warning("supplier ends early: source=%s owner=%s: %s", self.source, self.owner, error)
@@ -723,16 +741,29 @@ class SourceCoordinator:
             state.release()
         return created
 
+    def _create_pages(self, supplier: Supplier, state: GlobalState, created: list[str]) -> None:
+        """Create what a supplier finds, adding the keys to `created`; run it again where names were taken meanwhile."""
+        for look in range(MAX_LOOKS):
+            try:
+                with closing(state.pages(supplier)) as pages:
+                    for page in pages:
+                        created.extend(self._create(page, state))  # what comes before an error remains, and counts
+                return
+            except NamesClaimedError as error:
+                if look == MAX_LOOKS - 1:
+                    raise ConfigurationError(f"{error}; it was run {MAX_LOOKS} times") from error
+                log.info("supplier looks again: source=%s: %s", self.source, error)
+
     def _create(self, page: Page, state: GlobalState) -> Iterator[str]:
-        """Create a page's partitions, those with claims one by one, each with its claims; yield what was created."""
+        """Create a page's partitions, those with claims together with these; yield what was created."""
         if strangers := page.claims.keys() - page.partitions.keys():
             raise ConfigurationError(f"page: names are claimed for {min(strangers)!r}, which is none of its partitions")
         if plain := {key: progress for key, progress in page.partitions.items() if not page.claims.get(key)}:
             yield from self.create_partitions(plain)
-        for key, names in page.claims.items():
-            if names and state.create(self.new(key, page.partitions[key]), self.claims.of(key, names)):
-                self._note_created([key])
-                yield key
+        claimed = ((key, names) for key, names in page.claims.items() if names)
+        for created in state.create_all((self.new(k, page.partitions[k]), self.claims.of(k, n)) for k, n in claimed):
+            self._note_created([created.partition_key])
+            yield created.partition_key
 
     def _acquire(self, limit: int) -> list[Partition]:
         self._require_initialized()

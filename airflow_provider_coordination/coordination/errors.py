@@ -39,6 +39,10 @@ class PartitionUpdateError(CoordinationError):
     """A conditional write was refused: the stored partition is not the version that was read."""
 
 
+class NamesClaimedError(CoordinationError):
+    """Names that were free when a supplier looked belong to a partition of another source by now: look again."""
+
+
 class PartitionStatusError(CoordinationError):
     """What a person asks for makes no sense for a partition that stands where this one does."""
 

@@ -202,6 +202,7 @@ class Leases:
         needs_trust: bool = True,
         update: Sequence[Partition] = (),
         create: Sequence[Partition] = (),
+        new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> Partition:
         """Write a change of a held partition, with what belongs to the same transaction; return it as written.
@@ -210,11 +211,13 @@ class Leases:
         :param needs_trust: whether a lease that ran out by the owner's own clock is refused without asking the store.
         :param update: other items of the same decision, written if they are still the version that each carries.
         :param create: written if absent.
+        :param new: written, and must be absent.
         :param unchanged: must still be as they were read.
         :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
         :raises PartitionNotFoundError: if the partition is gone.
         :raises ProgressChangedError: if the new progress was made from one that is not the stored one.
-        :raises PartitionUpdateError: if one of `update` or `unchanged` has changed; nothing was written.
+        :raises PartitionUpdateError: if one of `update` or `unchanged` has changed, or one of `new` exists; nothing was
+            written.
         """
         with self._lock:
             lease = self._held_lease(partition_key)
@@ -226,14 +229,15 @@ class Leases:
                 intended = change(current)
                 try:
                     with self._doubting(lease, unless=intended.owner == self._owner):
-                        together = {"update": [intended, *update], "create": create, "unchanged": unchanged}
-                        written = self._store.transact(**together)[0]
+                        written = self._store.transact(
+                            update=[intended, *update], create=create, new=new, unchanged=unchanged
+                        )[0]
                     break
                 except PartitionUpdateError:
                     with self._doubting(lease, unless=intended.owner == self._owner):
                         stored = self._store.get(self._source_identifier, partition_key)
                         # An earlier write may have left the very same partition, and not what belongs to this one.
-                        made = stored == intended.written() and self._were_written(update, create)
+                        made = stored == intended.written() and self._were_written(update, create, new)
                     if made and stored is not None:  # the write happened, its answer was lost
                         written = stored
                         break
@@ -365,10 +369,17 @@ class Leases:
 
     # Inside
 
-    def _were_written(self, update: Sequence[Partition], create: Sequence[Partition]) -> bool:
+    def _were_written(self, update: Sequence[Partition], create: Sequence[Partition], new: Sequence[Partition]) -> bool:
         """Tell whether the store holds these items as a write of them leaves them."""
-        updated = all(self._store.get(i.source_identifier, i.partition_key) == i.written() for i in update)
-        return updated and all(self._store.get(i.source_identifier, i.partition_key) is not None for i in create)
+
+        def stored(item: Partition) -> Partition | None:
+            return self._store.get(item.source_identifier, item.partition_key)
+
+        return (
+            all(stored(item) == item.written() for item in update)
+            and all(stored(item) is not None for item in create)
+            and all(stored(item) == item for item in new)
+        )
 
     def _ask(self) -> _Asked:
         return _Asked(self._clock.monotonic(), self._clock.now())

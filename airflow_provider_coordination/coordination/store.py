@@ -82,14 +82,16 @@ class CoordinationStore(Protocol):
         *,
         update: Sequence[Partition] = (),
         create: Sequence[Partition] = (),
+        new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> list[Partition]:
         """Do all of it or nothing; return the updated partitions as written, one version on.
 
         :param update: written if the stored version is the one that each carries.
         :param create: written if absent, left as it is if present.
+        :param new: written, and must be absent.
         :param unchanged: only checked: the stored version must be the one that each carries.
-        :raises PartitionUpdateError: if a version did not match; nothing was written.
+        :raises PartitionUpdateError: if a version did not match, or one of `new` exists; nothing was written.
         """
         ...
 
@@ -172,3 +174,8 @@ def version_refused(partition: Partition) -> PartitionUpdateError:
     return PartitionUpdateError(
         f"partition {partition.partition_key!r}: the store no longer holds version {partition.version}"
     )
+
+
+def creation_refused(partition: Partition) -> PartitionUpdateError:
+    """Return the error for an item that had to be absent, and is not."""
+    return PartitionUpdateError(f"partition {partition.partition_key!r}: the store holds one already")

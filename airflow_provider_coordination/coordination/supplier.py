@@ -7,12 +7,17 @@ run to run. The item's name and place are Data Prepper's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_coordination.coordination.clock import Clock
-from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.errors import (
+    ConfigurationError,
+    CoordinationError,
+    NamesClaimedError,
+    PartitionUpdateError,
+)
 from airflow_provider_coordination.coordination.leases import Leases
 from airflow_provider_coordination.coordination.partition import Partition, new_partition
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
@@ -46,6 +51,10 @@ Supplier = Callable[[Mapping[str, Any]], Iterable[Page]]
 Each page's partitions are created before the next is asked for, so that workers can begin while a long listing goes
 on. It may be cut off between any two pages, and is then run again with the last state that was written.
 """
+
+
+Claimed = tuple[Partition, Sequence[Partition]]
+"""A partition with its claims."""
 
 
 class GlobalState:
@@ -95,40 +104,57 @@ class GlobalState:
                 if isinstance(pages, Generator):
                     pages.close()  # cut off between two pages, it cleans up now
 
+    def create_all(self, claimed: Iterable[Claimed]) -> Iterator[Partition]:
+        """Create partitions, each with its claims; yield those that were created.
+
+        As many in one transaction as it has room for: a store takes longer to commit than to write some hundred claims.
+        Where one is refused, each of its partitions is tried by itself.
+
+        :raises ConfigurationError: as `create`, and so the others; those before it are created.
+        """
+        for together in _together(claimed, self._store.transaction_items - 1):
+            try:
+                if len(together) > 1:
+                    self._create([item for partition, claims in together for item in (partition, *claims)])
+                    yield from (partition for partition, _ in together)
+                    continue
+            except PartitionUpdateError:
+                log.debug("%d partitions of %r are created one by one", len(together), self._source_identifier)
+            yield from (partition for partition, claims in together if self.create(partition, claims))
+
     def create(self, partition: Partition, claims: Sequence[Partition]) -> bool:
         """Create a partition with its claims, in one transaction that renews this worker's hold on the item.
 
-        The transaction is refused once another worker held the item, so nobody claims between the look and the write.
+        It is refused if any of the names is claimed, whoever claimed it and whenever.
 
         :returns: whether it was created; False if all of its names are claimed already.
         :raises PartitionNotOwnedError: if another worker took over; nothing was written.
-        :raises ConfigurationError: if some of its names are claimed, or a partition of that key exists without them:
-            the rest of the names would belong to no partition.
+        :raises NamesClaimedError: if some of its names are claimed: the rest would belong to no partition.
+        :raises ConfigurationError: if a partition of that key exists, and its names are not claimed.
         """
-        if not self._are_new(partition, claims):
+        try:
+            self._create([partition, *claims])
+        except PartitionUpdateError:
+            self._require_all_claimed(partition, claims)
             return False
-        self._leases.change(GLOBAL_STATE_KEY, self._leases.renewed, needs_trust=False, create=[partition, *claims])
         return True
 
-    def _are_new(self, partition: Partition, claims: Sequence[Partition]) -> bool:
+    def _create(self, new: Sequence[Partition]) -> None:
+        self._leases.change(GLOBAL_STATE_KEY, self._leases.renewed, needs_trust=False, new=new)
+
+    def _require_all_claimed(self, partition: Partition, claims: Sequence[Partition]) -> None:
         keys, key = [claim.partition_key for claim in claims], partition.partition_key
         claimed = self._store.known(claims[0].source_identifier, keys)
-        if len(claimed) == len(keys):
-            return False
-        if claimed:
-            wrong = (
-                f"partition {key!r}: {len(claimed)} of its {len(keys)} names are claimed by other partitions, as "
-                f"{min(claimed)!r}: let the supplier ask Claims.unclaimed for each of its pages"
-            )
-        elif self._store.known(partition.source_identifier, [key]):
-            wrong = (
+        if not claimed and self._store.known(partition.source_identifier, [key]):
+            raise ConfigurationError(
                 f"partition {key!r} exists, but not as the one that its names belong to, as {keys[0]!r}: let the "
                 "supplier give each set of names a partition key of its own, or delete the partition"
             )
-        else:
-            return True
-        self._leases.renew(GLOBAL_STATE_KEY)  # raises if it only looks like this because another worker took over
-        raise ConfigurationError(wrong)
+        if len(claimed) < len(keys):
+            raise NamesClaimedError(
+                f"partition {key!r}: {len(claimed)} of its {len(keys)} names are claimed by other partitions, as "
+                f"{min(claimed, default=keys[0])!r}: let the supplier ask Claims.unclaimed for each of its pages"
+            )
 
     def release(self) -> None:
         """Give the lease back; never raises, since an error may be on its way already."""
@@ -140,3 +166,18 @@ class GlobalState:
 
     def _save(self, state: Mapping[str, Any]) -> None:
         self._leases.change(GLOBAL_STATE_KEY, lambda p: self._leases.renewed(p.with_progress(state)))
+
+
+def _together(claimed: Iterable[Claimed], room: int) -> Iterator[list[Claimed]]:
+    """Yield partitions as many at a time as there is room for, with their claims, and with no name twice."""
+    together: list[Claimed] = []
+    names: set[str] = set()
+    for partition, claims in claimed:
+        keys = {claim.partition_key for claim in claims}
+        if together and (len(together) + 1 + len(names) + len(keys) > room or not names.isdisjoint(keys)):
+            yield together
+            together, names = [], set()
+        together.append((partition, claims))
+        names |= keys
+    if together:
+        yield together

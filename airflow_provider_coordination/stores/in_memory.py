@@ -19,7 +19,12 @@ from airflow_provider_coordination.coordination.partition import (
     progress_text,
     read_progress,
 )
-from airflow_provider_coordination.coordination.store import Acquisition, acquisition_order, version_refused
+from airflow_provider_coordination.coordination.store import (
+    Acquisition,
+    acquisition_order,
+    creation_refused,
+    version_refused,
+)
 
 
 class InMemoryStore:
@@ -71,17 +76,21 @@ class InMemoryStore:
         *,
         update: Sequence[Partition] = (),
         create: Sequence[Partition] = (),
+        new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> list[Partition]:
         """See `CoordinationStore.transact`."""
         with self._lock:
             for partition in (*update, *unchanged):
                 self._require_version(partition)
-            _check([*update, *create])
+            for partition in new:
+                if _key(partition) in self._partitions:
+                    raise creation_refused(partition)
+            _check([*update, *create, *new])
             written = [p.written() for p in update]
             for partition in written:
                 self._put(partition)
-            for partition in create:
+            for partition in (*create, *new):
                 self._create(partition)
             return copy.deepcopy(written)
 

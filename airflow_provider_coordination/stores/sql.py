@@ -8,10 +8,13 @@ every database.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import fields
 from datetime import datetime
-from functools import partial
-from itertools import groupby
+from functools import cache, partial
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -25,13 +28,20 @@ from airflow_provider_coordination.coordination.partition import (
     progress_text,
     read_progress,
 )
-from airflow_provider_coordination.coordination.store import Acquisition, acquisition_order, version_refused
+from airflow_provider_coordination.coordination.store import (
+    Acquisition,
+    acquisition_order,
+    creation_refused,
+    version_refused,
+)
 from airflow_provider_coordination.stores import RETRY_DEADLINE_SECONDS, sql_schema
 from airflow_provider_coordination.stores.sql_database import Database
 
 CHUNK_ROWS = 1000
-TRANSACTION_ITEMS = 500
-"""A database takes more; this keeps what a transaction locks short."""
+TRANSACTION_ITEMS = 2500
+"""A database takes more; this keeps what a transaction locks short, some hundredths of a second."""
+OF_EACH = ("partition_key", "progress", "version", "priority")
+"""What differs between partitions that are created together."""
 LEASE_COLUMNS = ("status", "owner", "ownership_timeout", "priority", "reopen_at")
 """What an acquisition changes beside the version, the same in every row that it takes."""
 
@@ -53,6 +63,7 @@ class SqlStore:
     def __init__(self, url: str, *, table: str, retry_deadline_seconds: float = RETRY_DEADLINE_SECONDS) -> None:
         self._table = sql_schema.partition_table(table)
         self._database = Database(url, retry_deadline_seconds=retry_deadline_seconds)
+        self._quoted = self._database.engine.dialect.identifier_preparer.quote(table)
 
     transaction_items = TRANSACTION_ITEMS
 
@@ -88,13 +99,10 @@ class SqlStore:
 
     def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
         """See `CoordinationStore.known`; a thousand keys a statement."""
-        columns = self._table.c
         found: set[str] = set()
         for chunk in _chunks(partition_keys):
-            statement = sa.select(columns.partition_key).where(
-                columns.source_identifier == source_identifier, columns.partition_key.in_(chunk)
-            )
-            found.update(self._database.read(partial(_scalars, statement=statement)))
+            known = partial(self._known, source_identifier=source_identifier, partition_keys=chunk)
+            found.update(self._database.read(known))
         return found
 
     def acquire(self, request: Acquisition) -> list[Partition]:
@@ -126,6 +134,7 @@ class SqlStore:
         *,
         update: Sequence[Partition] = (),
         create: Sequence[Partition] = (),
+        new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> list[Partition]:
         """See `CoordinationStore.transact`; one transaction, rows locked in the order of their keys."""
@@ -135,6 +144,7 @@ class SqlStore:
                 self._lock(connection, [*update, *unchanged])
             written = self._update(connection, update)
             self._insert_absent(connection, create, tell=False)
+            self._insert_new(connection, new)
             return written
 
         return self._database.write(change)
@@ -229,6 +239,47 @@ class SqlStore:
             columns.partition_key.in_([row.partition_key for row in rows]),
         )
 
+    # Many at once, by the driver alone: SQLAlchemy needs longer for a thousand parameters than a database for the rest;
+    # and PostgreSQL's driver for them, or for an array, longer than for one text of JSON.
+
+    def _known(self, connection: sa.Connection, source_identifier: str, partition_keys: Sequence[str]) -> list[str]:
+        statement = f"SELECT partition_key FROM {self._quoted} WHERE source_identifier = "
+        match self._database.dialect_name:
+            case "sqlite":
+                statement += f"? AND partition_key IN ({_marks('?', partition_keys)})"
+                rows = connection.exec_driver_sql(statement, (source_identifier, *partition_keys))
+            case "postgresql":
+                statement += "%s AND partition_key = ANY(ARRAY(SELECT json_array_elements_text(%s::json)))"
+                rows = connection.exec_driver_sql(statement, (source_identifier, json.dumps(partition_keys)))
+            case _:  # KeyText
+                statement += f"%s AND partition_key IN ({_marks('%s', partition_keys)})"
+                values = (source_identifier.encode(), *(key.encode() for key in partition_keys))
+                return [row[0].decode() for row in connection.exec_driver_sql(statement, values)]
+        return [row[0] for row in rows]
+
+    def _insert_alike(self, connection: sa.Connection, partitions: Sequence[Partition]) -> None:
+        """Insert partitions that differ in no other column than `OF_EACH`: the others are parameters once."""
+        shared = {name: value for name, value in _row(partitions[0]).items() if name not in OF_EACH}
+        rows = _rows_of_each(partitions)
+        match self._database.dialect_name:
+            case "sqlite":
+                of_each = f"column1, column2, column3, column4 FROM (VALUES {_marks('(?, ?, ?, ?)', rows)})"
+                mark, values = "?", (*shared.values(), *chain.from_iterable(rows))
+            case "postgresql":
+                types = "partition_key text, progress text, version bigint, priority text"
+                of_each = f"* FROM json_to_recordset(%s::json) AS given({types})"
+                given = [dict(zip(OF_EACH, row, strict=True)) for row in rows]
+                mark, values = "%s", (*shared.values(), json.dumps(given))
+            case _:
+                connection.execute(
+                    sa.insert(self._table), [shared | dict(zip(OF_EACH, row, strict=True)) for row in rows]
+                )
+                return
+        columns = ", ".join((*shared, *OF_EACH))
+        connection.exec_driver_sql(
+            f"INSERT INTO {self._quoted} ({columns}) SELECT {_marks(mark, shared)}, {of_each}", values
+        )
+
     # What transactions are made of
 
     def _lease(self, connection: sa.Connection, rows: Sequence[sa.Row[Any]], request: Acquisition) -> list[Partition]:
@@ -290,6 +341,15 @@ class SqlStore:
                 created = self._insert_or_pass_over(connection, absent)
         return [key[1] for key in dict.fromkeys(map(_key, partitions)) if key in created]
 
+    def _insert_new(self, connection: sa.Connection, partitions: Sequence[Partition]) -> None:
+        try:
+            for _, alike in groupby(sorted(partitions, key=_key), key=_SHARED):
+                self._insert_alike(connection, list(alike))
+        except exc.IntegrityError as error:
+            if not _is_duplicate(error):
+                raise
+            raise creation_refused(partitions[0]) from None
+
     def _insert_or_pass_over(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> set[Key]:
         key = (self._table.c.source_identifier, self._table.c.partition_key)
         if self._database.dialect_name == "postgresql":
@@ -347,16 +407,32 @@ def _chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
     return (rows[start : start + CHUNK_ROWS] for start in range(0, len(rows), CHUNK_ROWS))
 
 
-def _scalars(connection: sa.Connection, statement: sa.Select[tuple[str]]) -> list[str]:
-    return list(connection.scalars(statement))
-
-
 def _is_duplicate(error: exc.IntegrityError) -> bool:
-    return error.orig is not None and error.orig.args[:1] == (1062,)
+    """Tell whether a row was refused because its key exists, in the words of MySQL, PostgreSQL or SQLite."""
+    refused: Any = error.orig
+    return (
+        refused.args[:1] == (1062,)
+        or getattr(refused, "sqlstate", None) == "23505"
+        or getattr(refused, "sqlite_errorname", None) == "SQLITE_CONSTRAINT_PRIMARYKEY"
+    )
+
+
+def _marks(mark: str, values: Collection[object]) -> str:
+    return ", ".join([mark] * len(values))
 
 
 def _key(partition: Partition) -> Key:
     return (partition.source_identifier, partition.partition_key)
+
+
+_SHARED = attrgetter(*(field.name for field in fields(Partition) if field.name not in OF_EACH))
+
+
+def _rows_of_each(partitions: Sequence[Partition]) -> list[tuple[Any, ...]]:
+    """Return the columns `OF_EACH`; what several partitions have as one object is written once."""
+    texts = {key: progress_text(each) for key, each in {id(each.progress): each for each in partitions}.items()}
+    instant = cache(format_instant)
+    return [(each.partition_key, texts[id(each.progress)], each.version, instant(each.priority)) for each in partitions]
 
 
 def _row(partition: Partition) -> dict[str, Any]:

@@ -70,11 +70,12 @@ class JudgedStore(InMemoryStore):
         *,
         update: Sequence[Partition] = (),
         create: Sequence[Partition] = (),
+        new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> list[Partition]:
-        places = [(p.source_identifier, p.partition_key) for p in (*update, *create)]
+        places = [(p.source_identifier, p.partition_key) for p in (*update, *create, *new)]
         before = {place: self._partitions.get(place) for place in places}
-        written = super().transact(update=update, create=create, unchanged=unchanged)
+        written = super().transact(update=update, create=create, new=new, unchanged=unchanged)
         self._judge(before, {place: self._partitions[place] for place in places})
         return written
 

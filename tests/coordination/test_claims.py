@@ -100,6 +100,19 @@ def test_what_was_created_before_an_error_remains_and_is_claimed(fleet: Fleet) -
     assert a.claims.partition_of("x") == "p"
 
 
+@pytest.mark.parametrize(("items", "transactions"), [(4, 3), (6, 3), (7, 2), (9, 2), (10, 1)])
+def test_partitions_are_created_in_as_few_transactions_as_have_room_for_them(
+    fleet: Fleet, items: int, transactions: int
+) -> None:
+    a = fleet.owner("a")
+    a.supply(lambda _: [])
+    before = fleet.global_state().version
+    fleet.store.store.transaction_items = items
+    assert a.supply(claiming(p=["a", "b"], q=["c", "d"], r=["e", "f"])) == ["p", "q", "r"]
+    assert fleet.global_state().version - before == transactions + 2  # each renews; one acquires, one gives up
+    assert {name: a.claims.partition_of(name) for name in "ace"} == {"a": "p", "c": "q", "e": "r"}
+
+
 def test_no_partition_claims_more_than_a_transaction_takes(fleet: Fleet) -> None:
     a = fleet.owner("a")
     most = [f"n{n}" for n in range(a.claims.room)]
@@ -257,48 +270,132 @@ def test_a_supplier_that_gets_no_answer_finds_what_it_created_the_next_time(flee
     assert a.supply(claiming(p=["x", "y"])) == []
 
 
+# Shared with another source
+
+SHARED = "test|clicks@day|CLAIM"
+
+
+def sharing(fleet: Fleet, source: str = "clicks@day", of: str = "clicks") -> SourceCoordinator:
+    """A coordinator of a source that shares the claims of another one."""
+    coordinator = another(fleet, source)
+    coordinator.share_claims(of)
+    return coordinator
+
+
+def another(fleet: Fleet, source: str) -> SourceCoordinator:
+    coordinator = SourceCoordinator(fleet.store, source, f"worker of {source}", prefix="test", clock=fleet.clock)
+    coordinator.initialize()
+    return coordinator
+
+
+def test_a_name_that_one_of_two_sources_claims_the_other_leaves(fleet: Fleet) -> None:
+    live, day = fleet.owner("a"), sharing(fleet)
+    live.supply(claiming(p=["x"]))
+    assert day.claims.unclaimed(["x", "y"]) == ["y"]
+    assert day.supply(claiming(p=["y"])) == ["p"]
+    assert live.claims.unclaimed(["x", "y", "z"]) == ["z"]
+    assert live.supply(claiming(q=["y"])) == []
+
+
+def test_that_claims_are_shared_is_known_to_every_process(fleet: Fleet) -> None:
+    sharing(fleet).supply(claiming(p=["y"]))
+    assert another(fleet, "clicks@day").claims.partition_of("y") == "p"
+    sharing(fleet)  # again
+
+
+def test_a_partition_that_is_deleted_releases_the_names_that_it_shares(fleet: Fleet) -> None:
+    """And not those of the other source, whose partition has the same key."""
+    live, day = fleet.owner("a"), sharing(fleet)
+    live.supply(claiming(p=["x"]))
+    day.supply(claiming(p=["y"]))
+    Administration(fleet.store, "test|clicks@day|PARTITION", fleet.clock).delete("p")
+    assert live.claims.unclaimed(["x", "y"]) == ["y"]
+
+
+def test_a_supplier_looks_again_where_another_source_was_faster(fleet: Fleet) -> None:
+    live, day = fleet.owner("a"), sharing(fleet)
+    overtaken = iter([claiming(p=["x"]), claiming(q=["y"])])
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        new = day.claims.unclaimed(["x", "y", "z"])
+        for other in overtaken:
+            live.supply(other)
+            break
+        yield Page({"+".join(new): {}}, claims={"+".join(new): new})
+
+    assert day.supply(supplier) == ["z"]
+    assert {name: live.claims.partition_of(name) for name in "xyz"} == {"x": "p", "y": "q", "z": "z"}
+
+
+def test_claims_are_shared_from_the_beginning_or_not_at_all(fleet: Fleet) -> None:
+    day = another(fleet, "clicks@day")
+    day.supply(claiming(p=["x"]))
+    with pytest.raises(ConfigurationError, match=r"'clicks@day' has claims of its own .* share those of 'clicks'"):
+        day.share_claims("clicks")
+
+
+def test_a_source_shares_the_claims_of_one_other_source(fleet: Fleet) -> None:
+    day = sharing(fleet)
+    with pytest.raises(ConfigurationError, match=r"'clicks@day' shares the claims of 'clicks' already, .* of 'orders'"):
+        day.share_claims("orders")
+    with pytest.raises(ConfigurationError, match="'clicks@day' has no claims of its own, it shares those of 'clicks'"):
+        another(fleet, "hour").share_claims("clicks@day")
+    with pytest.raises(ConfigurationError, match="cannot share its own claims"):
+        fleet.owner("a").share_claims("clicks")
+
+
 # Whatever happens
 
 NAMES = st.sets(st.integers(0, 999).map("n{:03}".format), min_size=1, max_size=4)
 CALLS = st.integers(0, 12)
+SOURCES = st.sampled_from(["clicks", "clicks@day"])
+DAY_PARTITIONS = "test|clicks@day|PARTITION"
 PAGE, PACK = 5, 2
 
 
 class ClaimsMachine(RuleBasedStateMachine):
-    """Two suppliers of one source. Each may be killed, go without an answer, or be overtaken, at each of its calls."""
+    """Suppliers of a source, and of one that shares its claims. Each may be killed, go without an answer, or be
+    overtaken, at each of its calls.
+    """
 
     @initialize()
     def begin(self) -> None:
         self.store = InMemoryStore()
         self.clock = ManualClock()
         self.there: set[str] = set()
+        self.coordinator("c", "clicks@day", self.store).share_claims("clicks")
+
+    def coordinator(self, owner: str, source: str, store: Any) -> SourceCoordinator:
+        made = SourceCoordinator(store, source, f"{owner}:{id(store)}", prefix="test", clock=self.clock)
+        made.initialize()
+        return made
 
     @rule(pause=st.sampled_from([1, TIMEOUT, TIMEOUT + MARGIN]))
     def time_passes(self, pause: int) -> None:
         self.clock.advance(pause)
 
-    @rule(appear=NAMES, at=CALLS, answers=st.booleans())
-    def a_supplier_is_killed_or_gets_no_answer(self, appear: set[str], at: int, answers: bool) -> None:
+    @rule(source=SOURCES, appear=NAMES, at=CALLS, answers=st.booleans())
+    def a_supplier_is_killed_or_gets_no_answer(self, source: str, appear: set[str], at: int, answers: bool) -> None:
         self.there |= appear
         before = killed if answers else (lambda: None)
-        self.supply("a", SteppedStore(self.store, at=at, before=before, answers=answers))
+        self.supply("a", source, SteppedStore(self.store, at=at, before=before, answers=answers))
 
-    @rule(appear=NAMES, at=CALLS, meanwhile=NAMES, killed_at=st.none() | CALLS)
+    @rule(source=SOURCES, other=SOURCES, appear=NAMES, at=CALLS, meanwhile=NAMES, killed_at=st.none() | CALLS)
     def a_supplier_stands_still_while_another_one_runs(
-        self, appear: set[str], at: int, meanwhile: set[str], killed_at: int | None
+        self, source: str, other: str, appear: set[str], at: int, meanwhile: set[str], killed_at: int | None
     ) -> None:
         def overtaken() -> None:
-            self.clock.advance(TIMEOUT + MARGIN)
+            if source == other:
+                self.clock.advance(TIMEOUT + MARGIN)
             self.there |= meanwhile
-            self.supply("b", SteppedStore(self.store, at=killed_at, before=killed))
+            self.supply("b", other, SteppedStore(self.store, at=killed_at, before=killed))
 
         self.clock.advance(TIMEOUT + MARGIN)
         self.there |= appear
-        self.supply("a", SteppedStore(self.store, at=at, before=overtaken))
+        self.supply("a", source, SteppedStore(self.store, at=at, before=overtaken))
 
-    def supply(self, name: str, store: Any) -> None:
-        coordinator = SourceCoordinator(store, "clicks", f"{name}:{id(store)}", prefix="test", clock=self.clock)
-        coordinator.initialize()
+    def supply(self, name: str, source: str, store: Any) -> None:
+        coordinator = self.coordinator(name, source, store)
 
         def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
             listed = sorted(self.there)
@@ -311,25 +408,32 @@ class ClaimsMachine(RuleBasedStateMachine):
         with suppress(ProcessKilled, StoreUnavailableError):
             coordinator.supply(supplier)
 
-    def created(self) -> dict[str, list[str]]:
-        return {p.partition_key: p.progress["names"] for p in all_partitions(self.store, PARTITIONS)}
+    def created(self) -> list[tuple[dict[str, str], list[str]]]:
+        """What a claim of each partition says, and the names of the partition."""
+        families = {PARTITIONS: {}, DAY_PARTITIONS: {"source": "clicks@day"}}
+        return [
+            ({"partition": p.partition_key} | by, p.progress["names"])
+            for family, by in families.items()
+            for p in all_partitions(self.store, family)
+        ]
 
     @invariant()
     def no_name_is_in_two_partitions(self) -> None:
-        names = [name for of in self.created().values() for name in of]
+        names = [name for _, of in self.created() for name in of]
         assert len(names) == len(set(names))
 
     @invariant()
     def each_name_of_a_partition_is_claimed_by_it_and_nothing_else_is(self) -> None:
-        claimed = {c.partition_key: c.progress["partition"] for c in all_partitions(self.store, CLAIMS)}
-        assert claimed == {name: key for key, names in self.created().items() for name in names}
+        claimed = {c.partition_key: c.progress for c in all_partitions(self.store, CLAIMS)}
+        assert claimed == {name: claim for claim, names in self.created() for name in names}
+        assert list(all_partitions(self.store, SHARED)) == []
 
     def teardown(self) -> None:
         if not hasattr(self, "store"):
             return
         self.clock.advance(TIMEOUT + MARGIN)
-        self.supply("c", self.store)
-        assert {name for names in self.created().values() for name in names} == self.there
+        self.supply("c", "clicks", self.store)
+        assert {name for _, names in self.created() for name in names} == self.there
         self.no_name_is_in_two_partitions()
 
 

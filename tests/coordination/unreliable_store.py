@@ -74,9 +74,12 @@ class UnreliableStore:
         *,
         update: Sequence[Partition] = (),
         create: Sequence[Partition] = (),
+        new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> list[Partition]:
-        return self._write("transact", lambda: self.store.transact(update=update, create=create, unchanged=unchanged))
+        return self._write(
+            "transact", lambda: self.store.transact(update=update, create=create, new=new, unchanged=unchanged)
+        )
 
     def delete(self, partition: Partition) -> None:
         self._write("delete", lambda: self.store.delete(partition))

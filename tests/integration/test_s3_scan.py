@@ -191,3 +191,20 @@ def test_a_scan_that_may_not_delete_goes_on_all_the_same(
     left = client.list_objects_v2(Bucket=OPEN_BUCKET, Prefix="delete/")["Contents"]
     assert [each["Key"] for each in left] == ["delete/b"]
     assert worker.get(partition.partition_key) is None
+
+
+def test_objects_that_cannot_be_deleted_do_not_keep_others_from_it(
+    worker: SourceCoordinator, settings: S3Settings, put: Callable[..., None], s3: S3Server
+) -> None:
+    put("in/a", "in/b")
+    settings = replace(settings, delete_on_success=True, max_objects=1)
+    scan(worker, settings)
+    first, second = worker.acquire(2)
+    [item] = first.progress["items"]
+    elsewhere = {**first.progress, "items": [{**item, "uri": "hdfs://nowhere:1/a"}], "is_ended": True}
+    worker.complete(first.partition_key, elsewhere)
+    worker.complete(second.partition_key, {**second.progress, "is_ended": True})
+    scan(worker, settings)
+    assert worker.get(first.partition_key) is not None
+    assert worker.get(second.partition_key) is None
+    assert len(listed(settings, s3)) == 1

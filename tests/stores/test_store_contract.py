@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -16,6 +17,7 @@ from airflow_provider_coordination.coordination.partition import (
     Partition,
     PartitionStatus,
     check_partition_key,
+    under_keys,
 )
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from tests.support.partitions import NOW, SOURCE, a_partition, acquisition, keys
@@ -70,8 +72,8 @@ def test_what_is_known_is_as_of_now(store: CoordinationStore) -> None:
 def test_a_transaction_takes_as_many_items_as_the_store_says(store: CoordinationStore) -> None:
     store.create([a_partition("a")])
     [acquired] = store.acquire(acquisition())
-    others = [a_partition(f"p{n:04}") for n in range(min(store.transaction_items, 1000) - 1)]
-    store.transact(update=[acquired.completed(NOW)], create=others)
+    others = [a_partition(f"p{n:04}") for n in range(store.transaction_items - 1)]
+    store.transact(update=[acquired.completed(NOW)], create=others[::3], new=others[1::3] + others[2::3])
     assert store.known(SOURCE, keys(others)) == set(keys(others))
 
 
@@ -184,6 +186,48 @@ def test_a_transaction_is_refused_when_what_it_rests_on_has_changed(store: Coord
     with pytest.raises(PartitionUpdateError):
         store.transact(update=[a.completed(NOW)], unchanged=[b])
     assert store.get(SOURCE, "a") == a
+
+
+def test_what_has_to_be_new_is_written_with_the_rest(store: CoordinationStore) -> None:
+    store.create([a_partition("a")])
+    [a] = store.acquire(acquisition())
+    new = [a_partition("c"), a_partition("b").with_progress({"n": 1})]
+    store.transact(update=[a.with_progress({"read": 1})], new=new)
+    assert [store.get(SOURCE, key) for key in "cb"] == new
+    assert store.get(SOURCE, "a") == a.with_progress({"read": 1}).written()
+
+
+def test_what_has_to_be_new_keeps_what_is_its_own_and_what_it_shares(store: CoordinationStore) -> None:
+    store.create([a_partition("a")])
+    [a] = store.acquire(acquisition())
+    shared = a_partition("", age_seconds=5).with_progress({"of": "all"}).completed(NOW)
+    odd = under_keys(shared, ["%s", "?", ":x", "it's", '"q"', "ключ", "\U0001f511", "100%", "a\\b", "{}"])
+    others = [
+        a_partition("one").with_progress({"n": 1}),
+        a_partition("real").with_progress({"n": 1.0}),
+        a_partition("true").with_progress({"n": True}),
+        a_partition("failed", age_seconds=9).failed("100% of it"),
+        a_partition("closed").closed(NOW),
+        replace(shared, partition_key="later", priority=NOW + timedelta(seconds=1), version=7),
+        replace(shared, partition_key="of another family", source_identifier="test|clicks|CLAIM"),
+    ]
+    store.transact(update=[a.with_progress({"read": 1})], new=[*others, *odd])
+    for each in (*odd, *others):
+        stored = store.get(each.source_identifier, each.partition_key)
+        assert stored == each
+        assert json.dumps(stored.progress) == json.dumps(each.progress)
+    assert store.known(SOURCE, keys(odd)) == set(keys(odd))
+
+
+def test_a_transaction_is_refused_when_what_has_to_be_new_exists(store: CoordinationStore) -> None:
+    store.create([a_partition("a"), a_partition("b").with_progress({"old": True})])
+    a, b = store.acquire(acquisition())
+    with pytest.raises(PartitionUpdateError, match="'b'"):
+        store.transact(update=[a.completed(NOW)], new=[a_partition("b"), a_partition("c")], create=[a_partition("d")])
+    assert (store.get(SOURCE, "a"), store.get(SOURCE, "b")) == (a, b)
+    assert (store.get(SOURCE, "c"), store.get(SOURCE, "d")) == (None, None)
+    store.transact(update=[a.completed(NOW)], new=[a_partition("c")], create=[a_partition("b")])
+    assert store.get(SOURCE, "b") == b
 
 
 def test_deleting_is_conditional_on_the_version(store: CoordinationStore) -> None:

@@ -52,14 +52,14 @@ class AwsWire:
         def answer(request: AWSPreparedRequest) -> AWSResponse:
             if after is not None:
                 after()
-            return _response(request, status, content)
+            return answer_of(request, status, content)
 
         self._plans[operation] += [answer] * times
 
     def answer(self, operation: str, body: dict[str, Any], *, times: int = 1) -> None:
         """Answer in the service's place."""
         content = json.dumps(body).encode()
-        self._plans[operation] += [lambda request: _response(request, 200, content)] * times
+        self._plans[operation] += [lambda request: answer_of(request, 200, content)] * times
 
     def lose_the_answer(self, operation: str, *, times: int = 1) -> None:
         """Let the service do it, and keep its answer."""
@@ -90,6 +90,9 @@ class _Raw(BytesIO):
         yield self.read()
 
 
-def _response(request: AWSPreparedRequest, status: int, content: bytes) -> AWSResponse:
-    headers = HeadersDict({"Content-Type": "application/x-amz-json-1.0"})
+def answer_of(
+    request: AWSPreparedRequest, status: int, content: bytes, kind: str = "application/x-amz-json-1.0"
+) -> AWSResponse:
+    """The answer to a request, as if the service had sent it."""
+    headers = HeadersDict({"Content-Type": kind})
     return AWSResponse(request.url, status, headers, _Raw(content))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.items import ItemGoneError
 from airflow_provider_coordination.sources.s3.errors import BucketNotFoundError, object_errors
+from airflow_provider_coordination.sources.s3.fast_parsing import parse_listings_fast
 from airflow_provider_coordination.sources.s3.objects import Found
 from airflow_provider_coordination.sources.s3.places import (
     bucket_and_key,
@@ -21,6 +23,8 @@ from airflow_provider_coordination.sources.s3.places import (
 
 PAGE_OBJECTS = 1000
 """S3 gives no more at a time."""
+PAGES_AHEAD = 2
+"""How many pages are listed while those before are packed and written; as many as are packed together."""
 
 T = TypeVar("T")
 
@@ -67,7 +71,11 @@ def listing_of(path: str, aws: AwsSettings) -> Listing:
     :param aws: how to reach S3.
     :raises ConfigurationError: if nothing reaches such a path.
     """
-    return S3Listing(s3_client(aws), path) if is_s3(path) else FilesystemListing(path)
+    if not is_s3(path):
+        return FilesystemListing(path)
+    client = s3_client(aws)
+    parse_listings_fast(client)
+    return S3Listing(client, path)
 
 
 class S3Listing:
@@ -169,9 +177,12 @@ def file_version(info: Any) -> str:
 
 
 def ahead(values: Iterator[T]) -> Iterator[T]:
-    """Yield values, while a thread asks for the next one already; there is never more than one in hand."""
+    """Yield values, while a thread asks for the next ones already; there are never more than `PAGES_AHEAD` in hand."""
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
-        asked = pool.submit(next, values, None)
-        while (value := asked.result()) is not None:
-            asked = pool.submit(next, values, None)
-            yield value
+        asked = deque(pool.submit(next, values, None) for _ in range(PAGES_AHEAD))
+        try:
+            while (value := asked.popleft().result()) is not None:
+                asked.append(pool.submit(next, values, None))
+                yield value
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # who stops here waits for one call at most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -37,13 +38,16 @@ class Found:
         """The folder that it is in."""
         return folder_of(self.uri)
 
-    def to_item(self) -> dict[str, Any]:
-        """Return it as an item of a partition."""
+    def to_item(self, written: Callable[[datetime], str] = format_instant) -> dict[str, Any]:
+        """Return it as an item of a partition.
+
+        :param written: what writes its instant, if one is at hand that remembers those that it wrote.
+        """
         return {
             "uri": self.uri,
             "size": self.size,
             "version": self.version,
-            "modified": format_instant(self.modified),
+            "modified": written(self.modified),
         }
 
     @classmethod

@@ -45,49 +45,45 @@ def pack(found: Sequence[Found], limits: Limits) -> list[list[Found]]:
 
     :returns: the packs; the objects of each, and the packs by their first one, in the order in which they were given.
     """
-    order = {id(each): place for place, each in enumerate(found)}
-    in_progress = {id(each): item_bytes(each) for each in found}
-    packs = [_Pack() for _ in range(_least(found, limits, sum(in_progress.values())))]
+    needs = [item_bytes(each) for each in found]
+    packs = [_Pack() for _ in range(_least(found, limits, sum(needs)))]
     heap = [(0, number) for number in range(len(packs))]
-    for each in sorted(found, key=lambda each: each.size, reverse=True):
-        passed, needs = [], in_progress[id(each)]
-        while heap and not packs[heap[0][1]].has_room_for(each, needs, limits):
+    most = limits.objects
+    for place in sorted(range(len(found)), key=lambda place: found[place].size, reverse=True):
+        passed, size = [], found[place].size
+        while heap and not packs[heap[0][1]].has_room_for(size, needs[place], limits.max_bytes):
             passed.append(heapq.heappop(heap))
         if heap:
             _, number = heapq.heappop(heap)
         else:
             number = len(packs)
             packs.append(_Pack())
-        packs[number].add(each, needs)
-        for entry in (*passed, (packs[number].work, number)):
-            if len(packs[entry[1]].found) < limits.objects:  # one that is full is not looked at again
-                heapq.heappush(heap, entry)
-    for each_pack in packs:
-        each_pack.found.sort(key=lambda each: order[id(each)])
-    return sorted((p.found for p in packs if p.found), key=lambda of_pack: order[id(of_pack[0])])
+        packs[number].add(place, size, needs[place])
+        if len(packs[number].places) < most:  # one that is full is not looked at again
+            passed.append((packs[number].work, number))
+        for entry in passed:
+            heapq.heappush(heap, entry)
+    packed = sorted(sorted(each.places) for each in packs if each.places)
+    return [[found[place] for place in places] for places in packed]
 
 
 class _Pack:
     def __init__(self) -> None:
-        self.found: list[Found] = []
+        self.places: list[int] = []
         self.bytes = 0
         self.item_bytes = 0
 
     @property
     def work(self) -> int:
-        return self.bytes + OPENING_BYTES * len(self.found)
+        return self.bytes + OPENING_BYTES * len(self.places)
 
-    def has_room_for(self, found: Found, needs: int, limits: Limits) -> bool:
-        return not self.found or (
-            len(self.found) < limits.objects
-            and self.bytes + found.size <= limits.max_bytes
-            and self.item_bytes + needs <= MAX_ITEMS_BYTES
-        )
+    def has_room_for(self, size: int, item_bytes: int, max_bytes: int) -> bool:
+        return not self.places or (self.bytes + size <= max_bytes and self.item_bytes + item_bytes <= MAX_ITEMS_BYTES)
 
-    def add(self, found: Found, needs: int) -> None:
-        self.found.append(found)
-        self.bytes += found.size
-        self.item_bytes += needs
+    def add(self, place: int, size: int, item_bytes: int) -> None:
+        self.places.append(place)
+        self.bytes += size
+        self.item_bytes += item_bytes
 
 
 def _least(found: Sequence[Found], limits: Limits, in_progress: int) -> int:
@@ -114,11 +110,14 @@ def _json_bytes(text: str) -> int:
 
 
 def partition_key(found: Sequence[Found]) -> str:
-    """Return the key of a pack's partition: readable, and the same for the same objects in the same versions.
+    """Return the key of a pack's partition: readable, and the same for the same uploads of the same objects.
 
-    It is the first object's URI, how many there are beside it, and a digest of all names.
+    It is the first object's URI, how many there are beside it, and a digest of all names and times: what was deleted on
+    success and is uploaded again, with the same content, is delivered again, and a sink takes a batch of a partition
+    once.
     """
-    digest = hashlib.sha256("\n".join(each.name for each in found).encode(errors="surrogatepass")).hexdigest()[:16]
+    uploads = "\n".join(f"{each.name} {each.modified.timestamp()}" for each in found)
+    digest = hashlib.sha256(uploads.encode(errors="surrogatepass")).hexdigest()[:16]
     uri = found[0].uri.replace("\0", "")
     if len(uri) > KEY_NAME_CHARACTERS:  # its end says more than its middle, and keys become names of folders
         half = KEY_NAME_CHARACTERS // 2

@@ -11,11 +11,12 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.sources.progress import PartitionFormatError, PartitionProgress
@@ -32,6 +33,8 @@ GATHERED_OBJECTS = 2000
 """How many new objects are packed together: enough for even packs, and few enough to keep."""
 GOES_ON_WITHIN = timedelta(hours=6)
 """How long after its beginning a scan that was cut off is gone on with; later, one begins anew."""
+DELETIONS_FAILED = 10
+"""After so many partitions whose objects cannot be deleted, a scan tries no others: one may be locked, or all."""
 GATHERED_SECONDS = 10.0
 """How long the first of them waits at most while the listing goes on, so that jobs can begin."""
 
@@ -107,6 +110,18 @@ class S3Scan:
             return
         yield from self._scan(before, unfinished)
 
+    def is_done(self, stored: Mapping[str, Any]) -> bool:
+        """Tell whether a scan that began after the end of the window has found what is in it.
+
+        Never so for what is deleted on success: a scan also finishes deletions that a job did not get to.
+
+        :param stored: a `ScanState`, empty at first.
+        """
+        state, end = read_settings(ScanState, "state of the scan", stored), self._settings.end_time
+        if end is None or state.last_scan is None or state.unfinished is not None or self._settings.delete_on_success:
+            return False
+        return state.last_scan >= end
+
     def _is_due(self, state: ScanState) -> bool:
         settings, source = self._settings, self._coordinator.source
         if settings.count is not None and state.scans >= settings.count:
@@ -173,6 +188,7 @@ class S3Scan:
         the one that was read, so it stays.
         """
         deletion = Deletion(self._settings)
+        failed = 0
         for partition in self._coordinator.partitions(PartitionStatus.COMPLETED):
             try:
                 items = self._delivered_items(partition)
@@ -182,7 +198,10 @@ class S3Scan:
                 continue
             except (ConfigurationError, SourceError) as error:
                 log.error("objects that are delivered are left to the next scan to delete: %s", error)
-                return
+                failed += 1
+                if failed == DELETIONS_FAILED:
+                    return
+                continue
             self._claims.release(Found.from_item(item).name for item in items)
             self._coordinator.remove(partition)
 
@@ -216,11 +235,11 @@ class _Gathering:
         for each in self._found.values():
             groups.setdefault(self.selection.group(each), []).append(each)
         self._found = {}
-        partitions, claims = {}, {}
+        partitions, claims, written = {}, {}, cache(format_instant)  # many have the same second
         for group in groups.values():
             for packed in pack(group, self._limits):
                 key = partition_key(packed)
-                items = tuple(each.to_item() for each in packed)
+                items = tuple(each.to_item(written) for each in packed)
                 partitions[key] = PartitionProgress(kind=KIND, items=items).to_mapping()
                 claims[key] = [each.name for each in packed]
         return Page(partitions, state=write_settings(state), claims=claims)

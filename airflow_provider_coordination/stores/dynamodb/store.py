@@ -18,7 +18,12 @@ from typing import Any
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
-from airflow_provider_coordination.coordination.store import Acquisition, acquisition_order, version_refused
+from airflow_provider_coordination.coordination.store import (
+    Acquisition,
+    acquisition_order,
+    creation_refused,
+    version_refused,
+)
 from airflow_provider_coordination.stores import RETRY_DEADLINE_SECONDS
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls, RefusedError
 from airflow_provider_coordination.stores.dynamodb.expressions import (
@@ -157,6 +162,7 @@ class DynamoDbStore:
         *,
         update: Sequence[Partition] = (),
         create: Sequence[Partition] = (),
+        new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> list[Partition]:
         """See `CoordinationStore.transact`; a lone update costs half of what it would in a transaction.
@@ -173,7 +179,7 @@ class DynamoDbStore:
             raise version_refused(update[-1])
         checks = [p for place, p in conditional.items() if place not in updated]
         creates = {_place(p): p for p in reversed(create) if _place(p) not in conditional}
-        self._write(list(update), list(reversed(creates.values())), checks)
+        self._write(list(update), list(reversed(creates.values())), list(new), checks)
         return [p.written() for p in update]
 
     def delete(self, partition: Partition) -> None:
@@ -297,22 +303,27 @@ class DynamoDbStore:
         self._known.forget(item["sourceIdentifier"]["S"], item["sourcePartitionKey"]["S"])
         return item["sourcePartitionKey"]["S"]
 
-    def _write(self, updates: list[Partition], creates: list[Partition], checks: list[Partition]) -> None:
+    def _write(
+        self, updates: list[Partition], creates: list[Partition], new: list[Partition], checks: list[Partition]
+    ) -> None:
         """Do all of it or nothing, passing over what is to be created and exists."""
         values = [attributes(p.written(), self._ttl_seconds) for p in updates]
         items = [new_item(p, self._ttl_seconds) for p in creates]
+        must_be_new = [new_item(p, self._ttl_seconds) for p in new]
         while True:
             try:
-                self._try_to_write(updates, values, items, checks)
+                self._try_to_write(updates, values, [*must_be_new, *items], checks)
                 break
             except RefusedError as refused:
                 if refused.unsure and updates and _all_stored(refused, values):
                     break  # by an earlier try whose answer was lost
-                conditional = [*updates, *([None] * len(items)), *checks]
+                conditional = [*updates, *new, *([None] * len(items)), *checks]
+                before = len(updates) + len(new)
                 for place in sorted(refused.stored):
                     if (changed := conditional[place]) is not None:
-                        raise version_refused(changed) from None
-                items = [item for n, item in enumerate(items) if n + len(updates) not in refused.stored]
+                        is_new = len(updates) <= place < before
+                        raise (creation_refused if is_new else version_refused)(changed) from None
+                items = [item for n, item in enumerate(items) if n + before not in refused.stored]
         for partition in updates:
             self._known.note(partition, partition.version + 1)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
@@ -106,6 +108,11 @@ def test_a_partition_is_named_by_its_first_object_and_what_it_holds() -> None:
     assert partition_key([found("a.csv"), found("b.csv")]).startswith("s3://bucket/in/a.csv+1@")
     assert partition_key([found("a.csv")]) == partition_key([found("a.csv")])
     assert partition_key([found("a.csv")]) != partition_key([found("a.csv", version='"2"')])
+
+
+def test_the_same_content_that_is_uploaded_again_is_another_partition() -> None:
+    again = replace(found("a.csv"), modified=MODIFIED + timedelta(seconds=1))
+    assert again.name == found("a.csv").name and partition_key([again]) != partition_key([found("a.csv")])
 
 
 def test_the_key_of_a_partition_is_short_whatever_its_objects_are_called() -> None:

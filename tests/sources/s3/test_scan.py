@@ -14,10 +14,11 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.items import SourceUnavailableError
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.sources.s3.listing import PAGE_OBJECTS, S3Listing
+from airflow_provider_coordination.sources.s3.listing import PAGE_OBJECTS, PAGES_AHEAD, S3Listing
 from airflow_provider_coordination.sources.s3.objects import Found
 from airflow_provider_coordination.sources.s3.scan import GATHERED_OBJECTS, S3Scan
 from airflow_provider_coordination.sources.s3.settings import ProcessingCondition
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.coordination.stepped_store import ProcessKilled, SteppedStore, killed
 from tests.sources.s3.scans import MODIFIED, PATH, Bucket, Scans, flat, found, later, names_in
 
@@ -75,7 +76,7 @@ def test_a_listing_of_many_pages_makes_few_partitions_of_what_is_new_in_it() -> 
 
 
 def test_jobs_can_begin_while_a_long_listing_goes_on() -> None:
-    scans = Scans(Bucket("a", "b", "c", page_objects=1))
+    scans = Scans(Bucket(*"abcdef", page_objects=1))
     waiting = []
 
     def passes(number: int) -> None:
@@ -83,7 +84,8 @@ def test_jobs_can_begin_while_a_long_listing_goes_on() -> None:
         waiting.append(len(scans.partitions()))
 
     scans.bucket.before_page = passes
-    assert scans.run() == [["a"], ["b"], ["c"]]
+    packed = scans.run()
+    assert (flat(packed), len(packed) > 1) == ([*"abcdef"], True)
     assert waiting[-1] >= 1
 
 
@@ -118,7 +120,8 @@ def test_of_ten_thousand_objects_no_more_than_a_few_pages_are_kept_at_a_time() -
     worker = scans.worker()
     created = worker.supply(S3Scan(scans.settings, worker, list_path=lambda path: S3Listing(client, path)))
     assert len({name for key in created or [] for name in names_in(worker.get(key))}) == 10_000
-    assert client.most_kept <= GATHERED_OBJECTS + 3 * PAGE_OBJECTS  # beside what is packed: in hand, next, and last
+    # Beside what is packed: in hand, the next ones, and last.
+    assert client.most_kept <= GATHERED_OBJECTS + (PAGES_AHEAD + 2) * PAGE_OBJECTS
 
 
 # What is taken
@@ -159,6 +162,29 @@ def test_the_end_of_a_window_is_not_in_it_to_the_microsecond() -> None:
     bucket = Bucket("a")
     assert Scans(bucket, end_time=MODIFIED).run() == []
     assert Scans(bucket, end_time=MODIFIED + timedelta(microseconds=1)).run() == [["a"]]
+
+
+def test_a_window_is_looked_through_once_a_whole_scan_began_at_its_end_or_later() -> None:
+    scans = Scans(Bucket(), end_time=later(86400))
+    worker = scans.worker()
+
+    def is_done(**settings: Any) -> bool:
+        return S3Scan(replace(scans.settings, **settings), worker).is_done(worker.supplier_state())
+
+    assert not is_done()
+    scans.clock.advance((later(86400) - scans.clock.now()).total_seconds() - 1)
+    scans.run()
+    assert not is_done(), "it began before the end"
+    scans.clock.advance(1)
+    scans.run()
+    assert is_done()
+    assert not is_done(end_time=None) and not is_done(end_time=later(90000))
+    assert not is_done(delete_on_success=True), "a scan also finishes deletions"
+    scans.bucket.put(*(found(f"{n}") for n in range(GATHERED_OBJECTS + 1)))
+    cut_off = S3Scan(scans.settings, worker, list_path=lambda path: scans.bucket)(worker.supplier_state())
+    state = next(iter(cut_off)).state
+    assert state is not None
+    assert not S3Scan(scans.settings, worker).is_done(state)
 
 
 def test_the_range_is_counted_from_the_beginning_of_each_scan() -> None:
@@ -291,10 +317,16 @@ def test_a_path_that_is_wrong_keeps_no_other_from_being_scanned_and_the_scan_cou
     assert worker.supply(S3Scan(scans.settings, worker, list_path=list_path)) == []
 
 
-@pytest.mark.parametrize("at", range(2, 24, 3))
-def test_a_scan_that_is_killed_loses_nothing_and_finds_nothing_twice(at: int) -> None:
+SMALL = 4
+"""So few items in a transaction leave room for one partition with its claims."""
+
+
+@pytest.mark.parametrize(("items", "at"), [*((SMALL, at) for at in range(2, 24, 3)), (1000, 8), (1000, 11)])
+def test_a_scan_that_is_killed_loses_nothing_and_finds_nothing_twice(items: int, at: int) -> None:
     names = [f"{n:02}" for n in range(12)]
-    scans = Scans(Bucket(*names, page_objects=4), max_objects=2)
+    store = InMemoryStore()
+    store.transaction_items = items
+    scans = Scans(Bucket(*names, page_objects=4), store, max_objects=2)
     scans.bucket.before_page = lambda number: scans.clock.advance(11)
     with pytest.raises(ProcessKilled):
         scans.run(scans.worker("killed", SteppedStore(scans.store, at=at, before=killed)))
