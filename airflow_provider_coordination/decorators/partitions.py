@@ -15,9 +15,9 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.operators.claiming import claim_reads
-from airflow_provider_coordination.operators.reads.reads import Reads, own_copy
+from airflow_provider_coordination.operators.reads.reads import Reads, own_copy, source_of
 from airflow_provider_coordination.operators.supplying import supply
-from airflow_provider_coordination.operators.templated import text_value, yes_or_no_value
+from airflow_provider_coordination.operators.templated import yes_or_no_value
 from airflow_provider_coordination.sources.supplying import Found, pages_of
 
 PARAMETER = "state"
@@ -91,9 +91,7 @@ class PartitionsDecoratedOperator(_PythonDecoratedOperator):
         with failing_when_misconfigured():
             skip_when_empty = yes_or_no_value("skip_when_empty", self.skip_when_empty)
             kind = self.reads.kind if self.reads is not None else None
-            source = text_value(self.source) or (self.reads.default_source if self.reads is not None else None)
-            if source is None:
-                raise ConfigurationError("field 'source' is missing; name the source")
+            source = source_of(self.source, self.reads)
             coordinator = CoordinationHook(self.coordination_conn_id).coordinator(source, owner_of_try(context))
             with closing(coordinator.store):
                 if self.reads is not None:

@@ -12,13 +12,14 @@ from airflow.sdk import BaseOperator, Context, XComArg
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Page, Supplier
-from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.operators.claiming import claim_reads
-from airflow_provider_coordination.operators.interval import Interval, bounded, interval_value
-from airflow_provider_coordination.operators.reads.reads import Reads, own_copy
+from airflow_provider_coordination.operators.deduplication import left_by, other_source
+from airflow_provider_coordination.operators.interval import Interval, interval_value
+from airflow_provider_coordination.operators.reads.reads import Reads, own_copy, source_of
 from airflow_provider_coordination.operators.supplying import supply
-from airflow_provider_coordination.operators.templated import NOTHING, text_value, yes_or_no_value
+from airflow_provider_coordination.operators.templated import NOTHING, yes_or_no_value
 from airflow_provider_coordination.sources.items import Item
 from airflow_provider_coordination.sources.supplying import Found, pages_of
 
@@ -42,6 +43,8 @@ class CreatePartitionsOperator(BaseOperator):
         (templated)
     :param interval: take exactly what there is of an interval, under leases of its own: `"data_interval"` for that of
         the run, or its ends; see `interval_value`. None for no bounds. (templated)
+    :param deduplicate_against: the source of live ingestion, by its name: what it delivers, of the interval, is left to
+        it, so that no record is delivered twice. None asks for no such thing. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
@@ -51,6 +54,7 @@ class CreatePartitionsOperator(BaseOperator):
         "source",
         "skip_when_empty",
         "interval",
+        "deduplicate_against",
         "coordination_conn_id",
     )
     ui_color = "#f5e6cc"
@@ -63,6 +67,7 @@ class CreatePartitionsOperator(BaseOperator):
         source: str | None = None,
         skip_when_empty: bool | str = False,
         interval: str | Sequence[Any] | None = None,
+        deduplicate_against: str | None = None,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
@@ -76,6 +81,7 @@ class CreatePartitionsOperator(BaseOperator):
         self.source = source
         self.skip_when_empty = skip_when_empty
         self.interval = interval
+        self.deduplicate_against = deduplicate_against
         self.coordination_conn_id = coordination_conn_id
         # Airflow looks for these in the operator's own fields alone.
         for name in reads.template_fields if reads is not None else ():
@@ -97,24 +103,31 @@ class CreatePartitionsOperator(BaseOperator):
         with failing_when_misconfigured():
             skip_when_empty = yes_or_no_value("skip_when_empty", self.skip_when_empty)
             interval = interval_value(self.interval, context)
-            source = text_value(self.source) or (self.reads.default_source if self.reads is not None else None)
-            if source is None:
-                raise ConfigurationError("field 'source' is missing; name the source")
+            source = source_of(self.source, self.reads)
             source = source if interval is None else interval.of(source)
-            coordinator = CoordinationHook(self.coordination_conn_id).coordinator(source, owner_of_try(context))
+            connection = CoordinationHook(self.coordination_conn_id).settings
+            coordinator = connection.coordinator(source, owner_of_try(context))
             with closing(coordinator.store):
-                supplier = self._supplier(coordinator, interval)
+                supplier = self._supplier(coordinator, interval, connection)
                 if self.reads is not None:
                     claim_reads(coordinator, context, self.reads)
-                return supply(coordinator, supplier, skip_when_empty=skip_when_empty)
+                return supply(coordinator, supplier, skip_when_empty=skip_when_empty, is_interval=interval is not None)
 
-    def _supplier(self, coordinator: SourceCoordinator, interval: Interval | None) -> Supplier:
+    def _supplier(
+        self, coordinator: SourceCoordinator, interval: Interval | None, connection: ConnectionSettings
+    ) -> Supplier:
+        kind = self.reads.kind if self.reads is not None else None
         if self.partitions not in NOTHING:
-            found, kind = given_partitions(self.partitions), self.reads.kind if self.reads is not None else None
+            found = given_partitions(self.partitions)
             return lambda state: pages_of(found, kind)
-        if self.reads is None:
+        if self.reads is None or kind is None:
             raise ConfigurationError("field 'partitions' is missing; without 'reads' there is no supplier")
-        return bounded(self.reads, interval).connect().supplier(coordinator)
+        other = other_source(self.deduplicate_against, interval, coordinator, connection, kind)
+        reads = left_by(other, self.reads, interval, coordinator)
+        if reads is None:
+            self.log.info("source %s delivers all of it: source=%s", self.deduplicate_against, coordinator.source)
+            return lambda state: ()
+        return reads.connect().supplier(coordinator)
 
 
 def given_partitions(value: Any) -> Iterable[Found]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.hooks.task_try import owner_of_try
+from airflow_provider_coordination.operators.claiming import KINESIS
+from airflow_provider_coordination.operators.deduplication import against, other_source
 from airflow_provider_coordination.operators.interval import Interval, bounded, interval_value
 from airflow_provider_coordination.operators.templated import (
     NOTHING,
@@ -30,6 +33,7 @@ from airflow_provider_coordination.operators.templated import (
     yes_or_no_value,
 )
 from airflow_provider_coordination.operators.tracing import traceparent_of_task
+from airflow_provider_coordination.sources.kinesis.sync import began_at
 from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 
@@ -144,6 +148,7 @@ def ingest_settings(
 
 def _origin(task: CoordinatedSparkSubmitOperator, connection: ConnectionSettings, interval: Interval | None) -> _Origin:
     source = text_value(task.source)
+    is_shared = against(task.deduplicate_against, interval) is not None
     if task.reads is not None:
         _check_no_streams(task, task.reads.kind)
         source = source or task.reads.default_source
@@ -158,14 +163,17 @@ def _origin(task: CoordinatedSparkSubmitOperator, connection: ConnectionSettings
             f"fields 'stop_at' and 'interval' are both given; got {str(task.stop_at)!r} and {str(interval)!r}: an "
             "interval stops at its end"
         )
+    interval_of_source = source if interval is None else interval.of(source)
+    bounds: dict[str, Any] = {}
+    if interval is not None:
+        stop_at = interval.end
+        if is_shared:
+            stop_at = _left_of(task, connection, interval, interval_of_source, streams)
+        bounds = {"stop_at": stop_at, "finish_at_stop": True, "shard_sync_interval_seconds": None}
     return _Origin(
-        source=source if interval is None else interval.of(source),
+        source=interval_of_source,
         streams=streams,
-        bounds=(
-            {}
-            if interval is None
-            else {"stop_at": interval.end, "finish_at_stop": True, "shard_sync_interval_seconds": None}
-        ),
+        bounds=bounds,
         kinesis=aws_settings(
             text_value(task.aws_conn_id),
             text_value(task.region_name),
@@ -173,6 +181,22 @@ def _origin(task: CoordinatedSparkSubmitOperator, connection: ConnectionSettings
             default_region=connection.region,
         ),
     )
+
+
+def _left_of(
+    task: CoordinatedSparkSubmitOperator,
+    connection: ConnectionSettings,
+    interval: Interval,
+    source: str,
+    streams: tuple[str, ...],
+) -> datetime:
+    """Return where what is left of an interval of streams ends, beside another source that reads them."""
+    coordinator = connection.coordinator(source, f"{source}:bounds")
+    with closing(coordinator.store):
+        other = other_source(task.deduplicate_against, interval, coordinator, connection, KINESIS)
+        assert other is not None
+        left = interval.until(began_at(other, streams))
+        return interval.start if left is None else left.end
 
 
 def _check_no_streams(task: Any, kind: str) -> None:

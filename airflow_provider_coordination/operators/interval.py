@@ -46,11 +46,9 @@ class Interval:
         suffix = f"@{_text(self.start)}--{_text(self.end)}"
         return source if source.endswith(suffix) else source + suffix
 
-    def until(self, instant: datetime | None) -> Interval | None:
-        """Return the part of it before an instant (aware), which is all of it for None; None if nothing is left."""
-        if instant is None or instant >= self.end:
-            return self
-        return Interval(self.start, instant) if instant > self.start else None
+    def until(self, instant: datetime) -> Interval | None:
+        """Return the part of it before an instant (aware); None if nothing is left."""
+        return Interval(self.start, min(instant, self.end)) if instant > self.start else None
 
 
 def bounded(reads: Reads, interval: Interval | None) -> Reads:

@@ -14,7 +14,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
-from airflow_provider_coordination.operators.claiming import claim_streams
+from airflow_provider_coordination.operators.claiming import KINESIS, claim_streams
+from airflow_provider_coordination.operators.deduplication import other_source
 from airflow_provider_coordination.operators.interval import Interval, interval_value
 from airflow_provider_coordination.operators.templated import (
     instant_value,
@@ -25,12 +26,13 @@ from airflow_provider_coordination.operators.templated import (
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription, describe_stream
-from airflow_provider_coordination.sources.kinesis.sync import ShardSync, is_synced
+from airflow_provider_coordination.sources.kinesis.sync import ShardSync, began_at, is_synced
 from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncSummary
 
 log = logging.getLogger(__name__)
 
 INTERVAL_IS_SYNCED = "the shards of the interval are known"
+LEFT_TO = "source {!r} delivers all of the interval"
 
 
 class KinesisShardSyncOperator(BaseOperator):
@@ -55,6 +57,8 @@ class KinesisShardSyncOperator(BaseOperator):
         it, `"reset"` records the gap, finishes it and goes on with what follows. (templated)
     :param interval: begin at the start of an interval, under leases of its own: `"data_interval"` for that of the run,
         or its ends; see `interval_value`. None for no bounds. (templated)
+    :param deduplicate_against: the source of live ingestion, by its name: what it delivers, of the interval, is left to
+        it, so that no record is delivered twice. None asks for no such thing. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     :param aws_conn_id: the AWS connection; None for the AWS SDK's default chain. (templated)
     :param region_name: the AWS region; wins over the connections'. (templated)
@@ -66,6 +70,7 @@ class KinesisShardSyncOperator(BaseOperator):
         "initial_position",
         "on_data_loss",
         "interval",
+        "deduplicate_against",
         "coordination_conn_id",
         "aws_conn_id",
         "region_name",
@@ -80,6 +85,7 @@ class KinesisShardSyncOperator(BaseOperator):
         initial_position: str | datetime = TRIM_HORIZON,
         on_data_loss: str = "fail",
         interval: str | Sequence[Any] | None = None,
+        deduplicate_against: str | None = None,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
         aws_conn_id: str | None = "aws_default",
         region_name: str | None = None,
@@ -91,6 +97,7 @@ class KinesisShardSyncOperator(BaseOperator):
         self.initial_position = initial_position
         self.on_data_loss = on_data_loss
         self.interval = interval
+        self.deduplicate_against = deduplicate_against
         self.coordination_conn_id = coordination_conn_id
         self.aws_conn_id = aws_conn_id
         self.region_name = region_name
@@ -113,7 +120,12 @@ class KinesisShardSyncOperator(BaseOperator):
             on_data_loss = text_value(self.on_data_loss) or "fail"
             coordinator = hook.coordinator(source, owner_of_try(context))
             with closing(coordinator.store):
+                other = other_source(self.deduplicate_against, interval, coordinator, hook.settings, KINESIS)
                 claim_streams(coordinator, context, streams, settings)
+                if interval is not None and other is not None:
+                    interval = interval.until(began_at(other, streams))
+                    if interval is None:
+                        return ShardSyncSummary(source, skipped=LEFT_TO.format(other.source)).to_mapping()
                 client = kinesis_client(settings)
                 if interval is not None:
                     if is_synced(coordinator, streams):

@@ -142,6 +142,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         or `"start"` for what is there when the task begins; None reads on. (templated)
     :param interval: deliver exactly what there is of an interval, under leases of its own: `"data_interval"` for that
         of the run, or its ends; see `interval_value`. None for no bounds. (templated)
+    :param deduplicate_against: the source of live ingestion, by its name: what it delivers, of the interval, is left to
+        it, so that no record is delivered twice. None asks for no such thing. (templated)
     :param on_data_loss: what becomes of a shard whose data is gone before it was read: `"fail"` parks that shard,
         `"reset"` reads on behind the gap and records it. (templated)
     :param filter_by_hash_range: drop user records of an aggregate that belong to another shard. (templated)
@@ -195,6 +197,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         "max_batch_bytes",
         "stop_at",
         "interval",
+        "deduplicate_against",
         "on_data_loss",
         "filter_by_hash_range",
         "consumer_name",
@@ -240,6 +243,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         max_batch_bytes: int | str | None = None,
         stop_at: datetime | str | None = None,
         interval: str | Sequence[Any] | None = None,
+        deduplicate_against: str | None = None,
         on_data_loss: str = "fail",
         filter_by_hash_range: bool | str = True,
         consumer_name: str | None = None,
@@ -290,6 +294,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.max_batch_bytes = max_batch_bytes
         self.stop_at = stop_at
         self.interval = interval
+        self.deduplicate_against = deduplicate_against
         self.on_data_loss = on_data_loss
         self.filter_by_hash_range = filter_by_hash_range
         self.consumer_name = consumer_name

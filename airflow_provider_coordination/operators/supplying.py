@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable
-from typing import Any
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 from airflow.sdk.exceptions import AirflowSkipException
 
@@ -16,26 +16,53 @@ log = logging.getLogger(__name__)
 
 SHOWN_AT_MOST = 10
 """So many of the created partitions are named in a summary."""
+FOUND_BEFORE = "had found everything before"
 
 
-def supply(coordinator: SourceCoordinator, supplier: Supplier, *, skip_when_empty: bool) -> dict[str, Any]:
+@runtime_checkable
+class Ending(Protocol):
+    """A supplier that can tell whether it has found everything that there is in its bounds."""
+
+    def is_done(self, state: Mapping[str, Any]) -> bool:
+        """Tell whether there is nothing left to find.
+
+        :param state: what the last run left, empty at first.
+        """
+        ...
+
+
+def supply(
+    coordinator: SourceCoordinator, supplier: Supplier, *, skip_when_empty: bool, is_interval: bool = False
+) -> dict[str, Any]:
     """Run a supplier once, unless another worker is running it; return a small summary.
 
     :param skip_when_empty: skip the task where no partition is available afterwards.
+    :param is_interval: whether it finds what there is of an interval: it is not run again once that is found, since
+        even its lease would be written then.
     :raises AirflowSkipException: if it is to be skipped.
     """
-    created = coordinator.supply(lambda state: _told(supplier(state)))
+    is_done = is_interval and _has_found_all(supplier, coordinator)
+    if is_done:
+        log.info("source=%s: nothing is looked for, everything was found before", coordinator.source)
+    created = [] if is_done else coordinator.supply(lambda state: _told(supplier(state)))
     is_available = coordinator.is_available()
     if skip_when_empty and not is_available:
         raise AirflowSkipException(f"source {coordinator.source!r} has no partition that is available")
     return {
         "source": coordinator.source,
-        "supplier": "ran" if created is not None else "left to another worker",
+        "supplier": FOUND_BEFORE if is_done else "ran" if created is not None else "left to another worker",
         "created": len(created or ()),
         "partition_keys": (created or [])[:SHOWN_AT_MOST],
         "available": is_available,
         "partitions": {str(status): count for status, count in coordinator.count_by_status().items()},
     }
+
+
+def _has_found_all(supplier: object, coordinator: SourceCoordinator) -> bool:
+    """Tell whether a supplier has found everything, and what it found was not deleted to be found again."""
+    if not isinstance(supplier, Ending) or not supplier.is_done(coordinator.supplier_state()):
+        return False
+    return any(coordinator.count_by_status().values())
 
 
 def _told(pages: Iterable[Page]) -> Generator[Page]:

@@ -31,6 +31,7 @@ def coordinated_ingestion(
     partitions: Any = None,
     initial_position: str | datetime | None = None,
     interval: str | Sequence[Any] | None = None,
+    deduplicate_against: str | None = None,
     workers: int | str = 1,
     max_workers: int | str = 4,
     partitions_per_worker: int | str = 16,
@@ -59,6 +60,8 @@ def coordinated_ingestion(
     :param initial_position: where a stream that is new to the source begins; see `KinesisShardSyncOperator`.
     :param interval: ingest exactly what there is of an interval, under leases of its own: `"data_interval"` for that of
         the run, or its ends; see `interval_value`. May be a template.
+    :param deduplicate_against: the source of live ingestion, by its name: what it delivers, of the interval, is left to
+        it, so that no record is delivered twice. May be a template.
     :param workers: how many jobs there are, fewer where there are fewer partitions; `"auto"` for as many as the
         available partitions ask for: for streams the open shards, whoever holds them. May be a template.
     :param max_workers: how many jobs there are at most with `"auto"`. May be a template.
@@ -78,6 +81,8 @@ def coordinated_ingestion(
     _check(stream_name, reads, partitions, initial_position, check, acknowledge)
     if interval is not None and _is_task(partitions):
         raise ValueError("'interval' is what a supplier is told; a task that creates partitions knows its own bounds")
+    if interval is None and deduplicate_against is not None:
+        raise ValueError("'deduplicate_against' goes with 'interval': it says what of an interval is left out")
     job_name = job_arguments.pop("name", group_id)
     waiting: dict[str, Any] = {} if deferrable is None else {"deferrable": deferrable}
     of_all: Any = dict(default_args or {})
@@ -92,6 +97,7 @@ def coordinated_ingestion(
                 stream_name=stream_name or "",
                 source=source,
                 interval=interval,
+                deduplicate_against=deduplicate_against,
                 coordination_conn_id=coordination_conn_id,
                 **of_sync,
             ).output
@@ -104,6 +110,7 @@ def coordinated_ingestion(
                 partitions=partitions,
                 source=source,
                 interval=interval,
+                deduplicate_against=deduplicate_against,
                 coordination_conn_id=coordination_conn_id,
             ).output
         of_run = f"(ti.xcom_pull(task_ids='{supplied.operator.task_id}') or {{}})"
@@ -124,6 +131,7 @@ def coordinated_ingestion(
             reads=reads,
             source=source_of_run,
             interval=interval,
+            deduplicate_against=deduplicate_against,
             output_path=output_path,
             acknowledge=acknowledge or ("downstream" if check else "job"),
             workers=f"{{{{ ti.xcom_pull(task_ids='{planned.operator.task_id}') | length }}}}",

@@ -81,7 +81,6 @@ def test_each_interval_of_a_source_has_leases_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("instant", "left"),
     [
-        (None, DAY),
         (END, DAY),
         (END + timedelta(days=1), DAY),
         (START + timedelta(hours=1), Interval(START, START + timedelta(hours=1))),
@@ -90,5 +89,5 @@ def test_each_interval_of_a_source_has_leases_of_its_own() -> None:
     ],
     ids=str,
 )
-def test_an_interval_is_cut_at_an_instant(instant: datetime | None, left: Interval | None) -> None:
+def test_an_interval_is_cut_at_an_instant(instant: datetime, left: Interval | None) -> None:
     assert DAY.until(instant) == left

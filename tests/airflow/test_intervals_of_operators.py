@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.reads.s3 import S3Objects
@@ -114,6 +117,43 @@ def test_objects_are_taken_by_the_instant_at_which_they_were_modified(tmp_path: 
     bounded = S3Objects(paths=str(tmp_path)).within(START, START + HOUR)
     settings = bounded.settings()
     assert (settings.start_time, settings.end_time) == (START, START + HOUR)
+
+
+def test_an_interval_that_was_looked_through_after_its_end_is_not_looked_at_again(
+    coordination: SourceCoordinator, context: Any, tmp_path: Any
+) -> None:
+    objects = tmp_path / "objects"
+    objects.mkdir()
+    file = objects / "a.json"
+    file.write_text("{}")
+    os.utime(file, (START.timestamp(), START.timestamp()))
+    reads = S3Objects(paths=f"{objects}/", source="clicks")
+    source = source_of(coordination)
+
+    def create(interval: str = INTERVAL) -> dict[str, Any]:
+        return CreatePartitionsOperator(task_id="create", reads=reads, interval=interval).execute(context)
+
+    assert (create()["supplier"], create()["supplier"]) == ("ran", "had found everything before")
+    state = source.store.get(source.family("GLOBAL_STATE"), GLOBAL_STATE_KEY)
+    again = create()
+    assert (again["created"], again["available"], again["partitions"]["UNASSIGNED"]) == (0, True, 1)
+    assert source.store.get(source.family("GLOBAL_STATE"), GLOBAL_STATE_KEY) == state, "not even its lease is written"
+    [partition] = source.partitions()
+    Administration(source.store, source.source_identifier).delete(partition.partition_key)
+    assert create()["created"] == 1, "what was deleted is found again"
+
+
+def test_an_interval_that_is_not_over_yet_is_looked_through_again(
+    coordination: SourceCoordinator, context: Any, tmp_path: Any
+) -> None:
+    today = f"{START.isoformat()}/P1D"
+    for number in range(2):
+        (tmp_path / f"{number}.json").write_text("{}")
+        create = CreatePartitionsOperator(
+            task_id="create", reads=S3Objects(paths=f"{tmp_path}/", include="*.json"), interval=today
+        )
+        summary = create.execute(context)
+        assert (summary["supplier"], summary["created"]) == ("ran", 1)
 
 
 def test_bounds_of_its_own_and_an_interval_are_refused(context: Any, coordination: Any, tmp_path: Any) -> None:

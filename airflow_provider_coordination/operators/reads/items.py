@@ -13,6 +13,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.operators.reads.reads import Connected
+from airflow_provider_coordination.operators.templated import text_value
 from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.sources.supplying import PartitionSupplier, pages_of
 
@@ -52,13 +53,13 @@ class Items:
     @property
     def default_source(self) -> str:
         """See `Reads.default_source`."""
-        return self.source or self.kind
+        return text_value(self.source) or self.kind
 
     @property
     def reads_from(self) -> Mapping[str, Any]:
         """See `Located.reads_from`."""
         chosen = {name: self.reader_settings[name] for name in self.located_by if name in self.reader_settings}
-        return {"reader": self.reader, "conn_id": self.conn_id, **chosen}
+        return {"reader": self.reader, "conn_id": text_value(self.conn_id), **chosen}
 
     def connect(self) -> Connected:
         """See `Reads.connect`."""
@@ -70,8 +71,8 @@ class Items:
                 f"got {self.reader!r}"
             )
         settings = dict(self.reader_settings)
-        if self.conn_id:
-            settings[CONNECTION] = _connection(self.conn_id)
+        if conn_id := text_value(self.conn_id):
+            settings[CONNECTION] = _connection(conn_id)
         return Connected(
             reader=ReaderSettings(kind=self.kind, settings=settings, reader=self.reader), supplier=self._supplier
         )

@@ -123,6 +123,17 @@ class JdbcTable:
             )
         return replace(self, start=start, end=end)
 
+    def beside(
+        self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
+    ) -> JdbcTable | None:
+        """See `Deduplicated.beside`: rows from the other source's first value on are left to it."""
+        from airflow_provider_coordination.sources.jdbc.supplier import taken_from
+
+        began = taken_from(other, text_value(self.table), text_value(self.query), text_value(self.column) or "")
+        if began is None or began <= start:
+            return None
+        return self.within(start, min(end, began))
+
     def connect(self) -> Connected:
         """See `Reads.connect`."""
         ranges = self._ranges()

@@ -9,7 +9,9 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
+from airflow_provider_coordination.operators.templated import text_value
 from airflow_provider_coordination.sources.readers import ReaderSettings
 
 R = TypeVar("R")
@@ -77,6 +79,36 @@ class Bounded(Protocol):
         :raises ConfigurationError: if it has bounds of its own.
         """
         ...
+
+
+@runtime_checkable
+class Deduplicated(Protocol):
+    """A source of which an interval can leave out what another source delivers."""
+
+    def beside(
+        self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
+    ) -> Reads | None:
+        """Return what there is of an interval, as `Bounded.within` does, without what another source delivers.
+
+        :param other: of the other source, for example that of live ingestion.
+        :param coordinator: of the interval.
+        :param start: the interval's first instant (aware, UTC).
+        :param end: the first instant after it.
+        :returns: None if the other source delivers all of it.
+        :raises ConfigurationError: if the two cannot be kept apart, or the other source reads something else.
+        """
+        ...
+
+
+def source_of(source: str | None, reads: Reads | None) -> str:
+    """Return the name of a task's source: the one that it is given, or else what `reads` calls it.
+
+    :raises ConfigurationError: if nothing names it.
+    """
+    name = text_value(source) or (reads.default_source if reads is not None else None)
+    if name is None:
+        raise ConfigurationError("field 'source' is missing; name the source")
+    return name
 
 
 def own_copy(reads: R) -> R:

@@ -149,6 +149,13 @@ class S3Objects:
                 )
         return replace(self, start_time=start, end_time=end)
 
+    def beside(
+        self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
+    ) -> S3Objects:
+        """See `Deduplicated.beside`: the two share their claims, so each object is delivered by one of them."""
+        coordinator.share_claims(other.source)
+        return self.within(start, end)
+
     def settings(self) -> S3Settings:
         """Return the settings of the source, checked, its connection resolved.
 

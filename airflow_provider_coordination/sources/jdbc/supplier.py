@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.coordination.supplier import Page
@@ -46,6 +47,7 @@ class RangeState:
     :param reads: what is read, so that others who read something else by the same source are refused.
     :param planned: the ranges that are partitions next, if they are not already.
     :param left: what is cut after them; None for nothing.
+    :param began: the bound that the first one began at, where all that is new is read; None for no bound.
     :param mark: the largest value that was taken; None before the first.
     :param is_done: whether there is nothing left to take, ever.
     """
@@ -53,6 +55,7 @@ class RangeState:
     reads: dict[str, Any] = field(default_factory=dict)
     planned: tuple[Range, ...] = ()
     left: Range | None = None
+    began: str | None = None
     mark: str | None = None
     is_done: bool = False
 
@@ -90,7 +93,7 @@ class RangeSupplier:
         """
         state = self._state(stored)
         is_under_way = state.left is not None or bool(state.planned)
-        if state.is_done and not is_under_way:
+        if self.is_done(stored):
             log.info("%s: everything is partitions already", self._what)
             return
         column = find_column(self._settings, self._ranges.column, self._query)
@@ -107,14 +110,21 @@ class RangeSupplier:
             yield Page(_partitions(planned), state=write_settings(replace(state, planned=page, left=left)))
             planned = page
 
+    def is_done(self, stored: Mapping[str, Any]) -> bool:
+        """Tell whether everything is partitions already.
+
+        :param stored: what the last run left.
+        :raises ConfigurationError: if the source was made for another table, column or interval.
+        """
+        state = self._state(stored)
+        return state.is_done and state.left is None and not state.planned
+
     def _state(self, stored: Mapping[str, Any]) -> RangeState:
         """Return what the last run left, if it read what this one does."""
         state = read_settings(RangeState, "state of the supplier", stored)
         settings, ranges = self._settings, self._ranges
         reads = {
-            "table": settings.table,
-            "query": None if settings.query is None else hashlib.sha256(settings.query.encode()).hexdigest()[:16],
-            "column": ranges.column,
+            **_identity(settings.table, settings.query, ranges.column),
             "start": None if ranges.incremental else ranges.start,
             "end": ranges.end,
             "incremental": ranges.incremental,
@@ -154,7 +164,8 @@ class RangeSupplier:
             return None
         text = text_of(column.kind, mark)
         log.info("%s: taken up to %s, after %s", self._what, text, state.mark)
-        return replace(state, left=replace(whole, upper=text, upper_closed=True), mark=text)
+        began = self._ranges.start if state.mark is None else state.began
+        return replace(state, left=replace(whole, upper=text, upper_closed=True), began=began, mark=text)
 
     def _cut(self, column: Column, whole: Range) -> tuple[Range, ...]:
         """Return the ranges that a range is cut into."""
@@ -228,6 +239,45 @@ class RangeSupplier:
     @property
     def _what(self) -> str:
         return f"{self._settings.name} by column {self._ranges.column!r}"
+
+
+def taken_from(other: SourceCoordinator, table: str | None, query: str | None, column: str) -> datetime | None:
+    """Return from which value of a column on a source reads all that is new in a table; None for all there is.
+
+    :param other: of that source.
+    :param table: the table; None where there is a query.
+    :param query: the query.
+    :param column: what holds times or dates.
+    :raises ConfigurationError: if it has taken nothing yet, reads something else, or not what is new.
+    """
+    state = read_settings(RangeState, "state of the supplier", other.supplier_state())
+    wanted = _identity(table, query, column)
+    what = f"field 'deduplicate_against': source {other.source!r}"
+    if state.mark is None and not state.is_done:
+        raise ConfigurationError(f"{what} has taken no row yet, so where it begins is not known: let it run first")
+    if differing := [name for name, value in wanted.items() if state.reads.get(name) != value]:
+        told = ", ".join(f"{name!r} {state.reads.get(name)!r} there and {wanted[name]!r} here" for name in differing)
+        raise ConfigurationError(f"{what} reads something else: {told}; name the source that reads the same")
+    if not state.reads.get("incremental"):
+        raise ConfigurationError(
+            f"{what} does not read what is new, but its bounds once: name one with incremental=True, or choose "
+            "intervals outside of its bounds"
+        )
+    if state.began is None:
+        return None
+    try:
+        began = datetime.fromisoformat(state.began)
+    except ValueError:
+        raise ConfigurationError(
+            f"{what} begins at {state.began!r}, which is no time: it cannot bound an interval"
+        ) from None
+    return began.replace(tzinfo=UTC) if began.tzinfo is None else began.astimezone(UTC)
+
+
+def _identity(table: str | None, query: str | None, column: str) -> dict[str, Any]:
+    """Return what tells one table from another, short enough for a state."""
+    digest = None if query is None else hashlib.sha256(query.encode()).hexdigest()[:16]
+    return {"table": table, "query": digest, "column": column}
 
 
 def _partitions(ranges: Sequence[Range]) -> dict[str, dict[str, Any]]:

@@ -17,9 +17,10 @@ from typing import Any
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.partition import UNFINISHED, PartitionStatus
-from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page
+from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.sources.kinesis.audit import CONFIDENCE, HoleTracker, hole_between
 from airflow_provider_coordination.sources.kinesis.beginnings import (
+    EARLIEST,
     Beginning,
     check_initial_position,
     first_shards,
@@ -154,8 +155,7 @@ class ShardSync:
 
     def _may_have_changed(self, streams: Sequence[str]) -> bool:
         """Tell whether a sync could find anything new; it costs no call to Kinesis."""
-        item = self.coordinator.store.get(self.coordinator.family("GLOBAL_STATE"), GLOBAL_STATE_KEY)
-        state = SyncState.from_mapping(item.progress if item is not None else {})
+        state = SyncState.from_mapping(self.coordinator.supplier_state())
         # Where a stream that is new to the source begins, a forced run says.
         known = [each for stream in streams if (each := state.latest(stream)) is not None]
         now = self.coordinator.clock.now()
@@ -202,10 +202,37 @@ class ShardSync:
 
 def is_synced(coordinator: SourceCoordinator, streams: Sequence[str]) -> bool:
     """Tell whether a sync has begun each of these streams, and come to its end, once at the least."""
-    item = coordinator.store.get(coordinator.family("GLOBAL_STATE"), GLOBAL_STATE_KEY)
-    state = SyncState.from_mapping(item.progress if item is not None else {})
+    state = SyncState.from_mapping(coordinator.supplier_state())
     known = [state.latest(stream) for stream in streams]
     return all(each is not None and each.listed_at is not None for each in known)
+
+
+def began_at(other: SourceCoordinator, streams: Sequence[str]) -> datetime:
+    """Return from which instant on a source reads all of these streams, which is `EARLIEST` for all that they keep.
+
+    :param other: of that source.
+    :raises ConfigurationError: if it has not begun one of them, or not all at the same instant.
+    """
+    state = SyncState.from_mapping(other.supplier_state())
+    what = f"field 'deduplicate_against': source {other.source!r}"
+    began: dict[str, datetime] = {}
+    for stream in streams:
+        known = state.latest(stream)
+        if known is None:
+            raise ConfigurationError(
+                f"{what} has not begun stream {stream!r}, so where it begins is not known: run its shard sync first, "
+                "or name the source that reads the stream"
+            )
+        began[stream] = parse_position(known.began).timestamp or EARLIEST
+    instants = set(began.values())
+    if len(instants) > 1:
+        told = ", ".join(
+            f"{name!r} at {at.isoformat() if at > EARLIEST else TRIM_HORIZON}" for name, at in began.items()
+        )
+        raise ConfigurationError(
+            f"{what} did not begin the streams at one instant, but {told}: give each stream an interval of its own"
+        )
+    return instants.pop()
 
 
 def sync_shards(client: KinesisClient, coordinator: SourceCoordinator, stream_name: str, **options: Any) -> StreamSync:

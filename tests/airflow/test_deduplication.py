@@ -1,0 +1,247 @@
+"""Intervals beside live ingestion: what the live source delivers is left to it, and the rest is not."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
+from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
+from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
+from airflow_provider_coordination.operators.reads.s3 import S3Objects
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.sources.progress import PartitionProgress
+from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
+from tests.airflow.weather import weather
+
+HOUR = timedelta(hours=1)
+START = datetime.now(UTC).replace(microsecond=0) - 3 * HOUR
+INTERVAL = f"{START.isoformat()}/PT1H"
+HALF_PAST = START + HOUR / 2
+SHARED = {"interval": INTERVAL, "deduplicate_against": "clicks"}
+
+
+@pytest.fixture(autouse=True)
+def services(connect: Any, kinesis: FakeKinesis, coordination: SourceCoordinator) -> None:
+    extra = {"region_name": "eu-west-1", "endpoint_url": kinesis.url}
+    connect("aws_default", "aws", login="AKIA", password=SECRET, extra=extra)
+    kinesis.streams["clicks"] = ["s0", "s1"]
+    kinesis.streams["views"] = ["s0"]
+
+
+def source_of(coordination: SourceCoordinator, name: str) -> SourceCoordinator:
+    source = SourceCoordinator(coordination.store, name, "test")
+    source.initialize()
+    return source
+
+
+# Streams
+
+
+def sync(**arguments: Any) -> KinesisShardSyncOperator:
+    return KinesisShardSyncOperator(**{"task_id": "sync", "stream_name": "clicks"} | arguments)
+
+
+def ingest(spark: StubSpark, folder: Any, **arguments: Any) -> CoordinatedSparkSubmitOperator:
+    given = {"task_id": "ingest", "output_path": str(folder), "env_vars": {"PATH": spark.path}}
+    return CoordinatedSparkSubmitOperator(**given | {"stream_name": "clicks"} | SHARED | arguments)
+
+
+@pytest.mark.parametrize(
+    ("live_begins", "stops"),
+    [(HALF_PAST, HALF_PAST), (START + 2 * HOUR, START + HOUR)],
+    ids=["within", "after it"],
+)
+def test_an_interval_of_a_stream_stops_where_live_ingestion_begins(
+    spark: StubSpark, context: Any, tmp_path: Any, live_begins: datetime, stops: datetime
+) -> None:
+    sync(initial_position=live_begins).execute(context)
+    sync(**SHARED).execute(context)
+    ingest(spark, tmp_path).execute(context)
+    [call] = spark.calls
+    assert datetime.fromisoformat(call["settings"]["stop_at"]) == stops
+
+
+@pytest.mark.parametrize(
+    "live_begins", ["TRIM_HORIZON", START, START - HOUR], ids=["with all there is", "with it", "before it"]
+)
+def test_no_job_is_started_for_an_interval_that_live_ingestion_delivers(
+    spark: StubSpark, context: Any, tmp_path: Any, coordination: SourceCoordinator, live_begins: Any
+) -> None:
+    sync(initial_position=live_begins).execute(context)
+    summary = sync(**SHARED).execute(context)
+    assert summary["skipped"] == "source 'clicks' delivers all of the interval"
+    assert list(source_of(coordination, summary["source"]).partitions()) == []
+    result = ingest(spark, tmp_path).execute(context)
+    assert (spark.calls, result["stopped_because"]) == ([], "nothing is left to do")
+
+
+def test_a_stream_that_live_ingestion_has_not_begun_is_refused(context: Any) -> None:
+    sync().execute(context)
+    both = {"stream_name": ["clicks", "views"], "source": "both"}
+    with pytest.raises(AirflowFailException, match="source 'clicks' has not begun stream 'views'"):
+        sync(**both, **SHARED).execute(context)
+
+
+def test_streams_that_live_ingestion_began_at_different_instants_are_refused(context: Any) -> None:
+    """One end for both would leave out records of the one, or repeat records of the other."""
+    both = {"stream_name": ["clicks", "views"], "source": "both"}
+    sync(source="both", initial_position=HALF_PAST).execute(context)
+    sync(**both, initial_position=HALF_PAST + HOUR).execute(context)
+    with pytest.raises(
+        AirflowFailException, match=r"did not begin the streams at one instant, but 'clicks' at .*'views'"
+    ):
+        sync(**both, interval=INTERVAL, deduplicate_against="both").execute(context)
+
+
+# Objects
+
+
+def files(folder: Path, *names: str) -> S3Objects:
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        (folder / name).write_text(name)
+        os.utime(folder / name, times=(HALF_PAST.timestamp(),) * 2)
+    return S3Objects(paths=str(folder), source="clicks", format="text", aws_conn_id=None)
+
+
+def create(reads: Any, context: Any, **arguments: Any) -> dict[str, Any]:
+    return CreatePartitionsOperator(task_id="create", reads=reads, **arguments).execute(context)
+
+
+def objects_of(source: SourceCoordinator) -> set[str]:
+    items = (item for p in source.partitions() for item in PartitionProgress.from_mapping(p.progress).items)
+    return {str(item["uri"]).rpartition("/")[2] for item in items}
+
+
+def test_each_object_is_delivered_by_an_interval_or_by_live_ingestion(
+    context: Any, tmp_path: Path, coordination: SourceCoordinator
+) -> None:
+    create(files(tmp_path / "in", "a", "b"), context)
+    summary = create(files(tmp_path / "in", "c"), context, **SHARED)
+    create(files(tmp_path / "in", "d"), context)
+    create(files(tmp_path / "in"), context, interval=f"{(START - HOUR).isoformat()}/PT9H", deduplicate_against="clicks")
+    assert objects_of(source_of(coordination, summary["source"])) == {"c"}
+    assert objects_of(coordination) == {"a", "b", "d"}
+
+
+def test_an_interval_that_was_scanned_without_live_ingestion_cannot_share_with_it(context: Any, tmp_path: Path) -> None:
+    reads = files(tmp_path / "in", "a")
+    create(reads, context, interval=INTERVAL)
+    create(reads, context)
+    with pytest.raises(AirflowFailException, match=r"has claims of its own .* 'clicks'"):
+        create(reads, context, **SHARED)
+
+
+# Rows
+
+
+def orders(connect: Any, **changes: Any) -> JdbcTable:
+    connect("orders", "sqlite", host="/nowhere/orders.db")
+    return JdbcTable(**{"table": "orders", "column": "placed_at", "jdbc_conn_id": "orders"} | changes)
+
+
+def live_rows(coordination: SourceCoordinator, **state: Any) -> None:
+    """Leave the state that the supplier of live ingestion leaves."""
+    reads = {"table": "orders", "query": None, "column": "placed_at", "incremental": True} | state.pop("reads", {})
+    coordination.supply(lambda _: [Page({}, {"reads": reads, "mark": "2026-06-01 00:00:00"} | state)])
+
+
+@pytest.mark.parametrize(
+    ("began", "end"),
+    [
+        (HALF_PAST.isoformat(), HALF_PAST),
+        (HALF_PAST.replace(tzinfo=None).isoformat(), HALF_PAST),
+        ((START + 5 * HOUR).isoformat(), START + HOUR),
+    ],
+    ids=["within", "without a zone", "after it"],
+)
+def test_an_interval_of_rows_ends_where_live_ingestion_begins(
+    connect: Any, coordination: SourceCoordinator, began: str, end: datetime
+) -> None:
+    live_rows(coordination, began=began)
+    left = orders(connect).beside(coordination, coordination, START, START + HOUR)
+    assert left is not None and (left.start, left.end) == (START, end)
+
+
+@pytest.mark.parametrize(
+    "began", [None, START.isoformat(), "2020-01-01"], ids=["with all there is", "with it", "before it"]
+)
+def test_rows_that_live_ingestion_delivers_are_left_to_it(
+    connect: Any, context: Any, coordination: SourceCoordinator, began: str | None
+) -> None:
+    live_rows(coordination, began=began)
+    claim(coordination, SourceClaim(dag_id="live", task_id="t", claimed_at=START, kind="jdbc"))
+    summary = create(orders(connect), context, source="orders", **SHARED)
+    assert (summary["created"], summary["available"]) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("state", "error"),
+    [
+        ({"mark": None}, "has taken no row yet"),
+        ({"reads": {"column": "id"}}, "reads something else: 'column' 'id' there and 'placed_at' here"),
+        ({"reads": {"incremental": False}}, "does not read what is new, but its bounds once"),
+        ({"began": "17"}, "begins at '17', which is no time"),
+    ],
+    ids=["nothing yet", "another column", "once", "a number"],
+)
+def test_rows_cannot_be_left_to_a_source_of_which_it_is_not_known_where_it_begins(
+    connect: Any, coordination: SourceCoordinator, state: dict[str, Any], error: str
+) -> None:
+    live_rows(coordination, **state)
+    with pytest.raises(Exception, match=error):
+        orders(connect).beside(coordination, coordination, START, START + HOUR)
+
+
+# Bad input
+
+
+def test_a_source_that_nobody_reads_is_refused(context: Any, tmp_path: Path) -> None:
+    """It may be a slip of the pen, and everything would be delivered twice."""
+    with pytest.raises(AirflowFailException, match="'clicks', and no DAG has read a source of that name"):
+        create(files(tmp_path / "in", "a"), context, **SHARED)
+
+
+def test_a_source_of_another_kind_is_refused(context: Any, tmp_path: Path) -> None:
+    sync().execute(context)
+    with pytest.raises(AirflowFailException, match="of kind 'kinesis', and this task reads 's3'"):
+        create(files(tmp_path / "in", "a"), context, **SHARED)
+
+
+def test_without_an_interval_it_is_refused(context: Any, tmp_path: Path, spark: StubSpark) -> None:
+    sync().execute(context)
+    for task in (sync(deduplicate_against="clicks"), ingest(spark, tmp_path, interval=None)):
+        with pytest.raises(
+            AirflowFailException, match="'deduplicate_against' is 'clicks', and field 'interval' is miss"
+        ):
+            task.execute(context)
+
+
+def test_a_kind_of_source_that_cannot_tell_is_refused(context: Any, coordination: SourceCoordinator) -> None:
+    class Dated:
+        """A source of one's own that can be cut by time."""
+
+        def __init__(self) -> None:
+            self.of = weather()
+            self.template_fields, self.kind, self.default_source = (), self.of.kind, "weather"
+
+        def connect(self) -> Any:
+            return self.of.connect()
+
+        def within(self, start: datetime, end: datetime) -> Any:
+            return self
+
+    claim(coordination, SourceClaim(dag_id="live", task_id="t", claimed_at=START, kind="weather"))
+    with pytest.raises(AirflowFailException, match="give 'reads' a method 'beside'"):
+        create(Dated(), context, **SHARED)
+    assert coordination.count_by_status()[PartitionStatus.UNASSIGNED] == 0
