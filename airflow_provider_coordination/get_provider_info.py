@@ -30,6 +30,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_provider_coordination.operators.acknowledge",
                     "airflow_provider_coordination.operators.create_partitions",
                     "airflow_provider_coordination.operators.kinesis",
+                    "airflow_provider_coordination.operators.release_partitions",
                     "airflow_provider_coordination.operators.reopen_partitions",
                     "airflow_provider_coordination.operators.reset_partitions",
                     "airflow_provider_coordination.operators.spark_submit",

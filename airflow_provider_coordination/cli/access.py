@@ -7,8 +7,10 @@ import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 
+from airflow_provider_coordination.coordination.coordinator import DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
 from airflow_provider_coordination.stores import StoreSettings
@@ -41,11 +43,13 @@ class StoreAccess:
     :param settings: which store.
     :param prefix: of the sources; None for none.
     :param retry_policy: what becomes of partitions that fail; the connection's, if there is one.
+    :param safety_margin: by how much the clocks of the machines may differ; the connection's, if there is one.
     """
 
     settings: StoreSettings
     prefix: str | None = None
     retry_policy: RetryPolicy = DEFAULT_RETRY_POLICY
+    safety_margin: timedelta = DEFAULT_SAFETY_MARGIN
 
 
 def store_access(options: StoreOptions, environment: Mapping[str, str]) -> StoreAccess:
@@ -84,7 +88,12 @@ def _from_connection(conn_id: str) -> StoreAccess:
         del os.environ[PROCESS_CONTEXT]
         if before is not None:
             os.environ[PROCESS_CONTEXT] = before
-    return StoreAccess(settings=settings.store, prefix=settings.prefix, retry_policy=settings.retry_policy)
+    return StoreAccess(
+        settings=settings.store,
+        prefix=settings.prefix,
+        retry_policy=settings.retry_policy,
+        safety_margin=settings.safety_margin,
+    )
 
 
 def require_file(settings: StoreSettings) -> None:

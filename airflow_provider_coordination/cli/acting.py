@@ -36,6 +36,7 @@ from airflow_provider_coordination.coordination.errors import (
     ProgressError,
 )
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.releasing import LeaseChoice, chosen_leases
 from airflow_provider_coordination.coordination.store import all_partitions
 
 
@@ -77,18 +78,41 @@ def release(
     owner: Annotated[
         str | None, typer.Option("--owner", help="All that this owner holds, instead of keys.", show_default=False)
     ] = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option("--run-id", help="All that the jobs of this run hold; with --dag-id.", show_default=False),
+    ] = None,
+    dag_id: Annotated[str | None, typer.Option("--dag-id", help="The DAG of that run.", show_default=False)] = None,
+    task_id: Annotated[
+        str | None, typer.Option("--task-id", help="With --run-id: only those of this task.", show_default=False)
+    ] = None,
+    expired: Annotated[
+        bool, typer.Option("--expired", help="All whose time is up, alone or with the options above.")
+    ] = False,
     yes: YES = False,
 ) -> None:
     """End leases now, whoever holds them. Progress is kept."""
-    _require_one_of(keys, owner, "--owner")
+    _require_one_of(keys, owner or run_id or expired, "--owner, --run-id or --expired")
+    if (run_id is None) != (dag_id is None) or (task_id is not None and run_id is None):
+        raise typer.BadParameter("--dag-id and --run-id belong together, and --task-id to both", param_hint="--run-id")
+    choice = LeaseChoice(
+        owner=owner,
+        dag_id=dag_id,
+        run_id=run_id,
+        task_id=task_id,
+        expired_by=session.surroundings.clock.now() - session.access.safety_margin if expired else None,
+    )
     order = Order(
         verb="release",
         done="released",
         consequence="The owner's writes are refused from then on, and another may take the partition at once.",
         check=check_releasable,
-        carry_out=lambda administration, seen: administration.release(seen.partition_key, seen=seen),
+        carry_out=lambda administration, seen: administration.release(
+            seen.partition_key, seen=seen, expired_by=choice.expired_by
+        ),
     )
-    held = _chosen(session, source, keys, lambda p: p.owner == owner, PartitionStatus.ASSIGNED)
+    identifier = session.source_identifier(source)
+    held = _chosen(session, source, keys) if keys else list(chosen_leases(session.store, identifier, choice))
     _carry_out(session, source, order, held, yes=yes)
 
 

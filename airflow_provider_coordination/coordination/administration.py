@@ -25,6 +25,7 @@ from airflow_provider_coordination.coordination.partition import (
     PartitionStatus,
     parse_source_identifier,
 )
+from airflow_provider_coordination.coordination.releasing import has_run_out
 from airflow_provider_coordination.coordination.store import CoordinationStore
 
 log = logging.getLogger(__name__)
@@ -59,18 +60,26 @@ class Administration:
             raise PartitionNotFoundError(f"partition {partition_key!r} of {self._source_identifier!r} does not exist")
         return partition
 
-    def release(self, partition_key: str, *, seen: Partition | None = None) -> Partition:
+    def release(
+        self, partition_key: str, *, seen: Partition | None = None, expired_by: datetime | None = None
+    ) -> Partition:
         """End anybody's lease now; progress and failures are kept. The former owner's writes are refused from then on.
 
+        :param expired_by: only if the lease had ended by this instant (aware), and was not renewed since it was seen.
         :returns: the partition as written.
         :raises PartitionStatusError: if nobody holds it.
         :raises PartitionNotFoundError: if there is none.
-        :raises PartitionUpdateError: if its owner or status is not as seen.
+        :raises PartitionUpdateError: if its owner or status is not as seen, or the lease runs on.
         """
         now = self._clock.now()
 
         def released(partition: Partition) -> Partition:
             check_releasable(partition)
+            if expired_by is not None and not has_run_out(partition, expired_by):
+                raise PartitionUpdateError(
+                    f"partition {partition_key!r}: its lease runs until {partition.priority.isoformat()}: "
+                    f"{partition.owner} has renewed it; look at it again"
+                )
             return partition.given_up(now)
 
         before, written = self._change(partition_key, released, seen)

@@ -8,6 +8,20 @@ from __future__ import annotations
 
 import secrets
 import socket
+from typing import NamedTuple
+
+PARTS = 7
+"""An owner has at least so many parts; a run's id may hold the separator."""
+
+
+class TaskTry(NamedTuple):
+    """The try of a task that an owner stands for."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    try_number: int
 
 
 def new_owner(dag_id: str, run_id: str, task_id: str, map_index: int, try_number: int) -> str:
@@ -18,3 +32,15 @@ def new_owner(dag_id: str, run_id: str, task_id: str, map_index: int, try_number
     return ":".join(
         (socket.gethostname(), dag_id, run_id, task_id, str(map_index), str(try_number), secrets.token_hex(4))
     )
+
+
+def task_of(owner: str) -> TaskTry | None:
+    """Return the task try that an owner, as `new_owner` made it, stands for; None if it is of another form."""
+    parts = owner.split(":")
+    if len(parts) < PARTS:
+        return None
+    _, dag_id, *run, task_id, map_index, try_number, _ = parts
+    try:
+        return TaskTry(dag_id, ":".join(run), task_id, int(map_index), int(try_number))
+    except ValueError:
+        return None

@@ -46,8 +46,9 @@ def aws_settings(
         )
     region = connection.region_name or default_region
     if not region:
+        known = "" if aws_conn_id is None or isinstance(connection.conn_id, str) else "it is not defined, and "
         raise ConfigurationError(
-            f"{name}: no region is known; give the task region_name, 'region_name' in the extra of the "
+            f"{name}: {known}no region is known; give the task region_name, 'region_name' in the extra of the "
             "AWS connection, or 'region' in the coordination connection"
         )
     external_id = connection.assume_role_kwargs.get("ExternalId") if connection.role_arn else None

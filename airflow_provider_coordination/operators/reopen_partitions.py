@@ -26,7 +26,8 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
-from airflow_provider_coordination.operators.templated import NOTHING, names_value, yes_or_no_value
+from airflow_provider_coordination.operators.naming import named_partition, some_names
+from airflow_provider_coordination.operators.templated import yes_or_no_value
 from airflow_provider_coordination.sensors.waiting import DeferrableSensor
 from airflow_provider_coordination.triggers.partitions import PartitionsReopenedTrigger
 
@@ -99,11 +100,11 @@ class ReopenPartitionsOperator(DeferrableSensor):
         :raises StoreUnavailableError: if the store does not answer.
         """
         with failing_when_misconfigured():
-            keys = _keys(self.partition_keys)
+            keys = some_names("partition_keys", self.partition_keys)
             wait, force = yes_or_no_value("wait", self.wait), yes_or_no_value("force", self.force)
             coordinator = CoordinationHook(self.coordination_conn_id).coordinator(self.source, owner_of_try(context))
             with closing(coordinator.store):
-                chosen = None if keys is None else [_partition(coordinator, key) for key in keys]
+                chosen = None if keys is None else [named_partition(coordinator, key) for key in keys]
                 if force:
                     reopened = reopen_now(coordinator, chosen)
                     return self._done(coordinator, len(reopened), reopened)
@@ -197,20 +198,3 @@ def closed_partitions(coordinator: SourceCoordinator, keys: Sequence[str] | None
 def together(closed: Sequence[Partition]) -> list[Partition]:
     """Return those of the CLOSED partitions, in the order of their reopening, that reopen with the first one."""
     return [p for p in closed if not p.is_parked and p.priority <= closed[0].priority + TOGETHER]
-
-
-def _partition(coordinator: SourceCoordinator, key: str) -> Partition:
-    partition = coordinator.get(key)
-    if partition is None:
-        raise ConfigurationError(
-            f"source {coordinator.source!r} has no partition {key!r}; check the key, or leave 'partition_keys' out"
-        )
-    return partition
-
-
-def _keys(value: Any) -> tuple[str, ...] | None:
-    if value in NOTHING:
-        return None
-    if isinstance(value, str):
-        return (value,)
-    return names_value("partition_keys", value, instead="the key of a partition")

@@ -20,8 +20,9 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
+from airflow_provider_coordination.operators.naming import named_partition, some_names
 from airflow_provider_coordination.operators.releasing import sets_of
-from airflow_provider_coordination.operators.templated import NOTHING, names_value, text_value
+from airflow_provider_coordination.operators.templated import text_value
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
 from airflow_provider_coordination.sources.resetting import (
     Clients,
@@ -131,13 +132,16 @@ class ResetPartitionsOperator(BaseOperator):
 
     def _plan(self, coordinator: SourceCoordinator, resets: Resets, target: Target, client: Clients) -> ResetPlan:
         stream = text_value(self.stream_name)
-        shards, keys = _names("shard_id", self.shard_id), _names("partition_keys", self.partition_keys)
+        shards, keys = (
+            some_names("shard_id", self.shard_id, instead="the name of a shard"),
+            some_names("partition_keys", self.partition_keys),
+        )
         if keys is not None and (stream is not None or shards is not None):
             raise ConfigurationError("field 'partition_keys' names partitions; give it or 'stream_name' and 'shard_id'")
         if shards is not None and stream is None:
             raise ConfigurationError(f"field 'stream_name' must be given with 'shard_id'; got {self.shard_id!r} alone")
         if keys is not None:
-            return resets.of_partitions([_partition(coordinator, key) for key in keys], target, client)
+            return resets.of_partitions([named_partition(coordinator, key) for key in keys], target, client)
         if stream is None:
             return resets.of_source(target, client)
         if shards is None:
@@ -166,13 +170,6 @@ class ResetPartitionsOperator(BaseOperator):
         }
 
 
-def _partition(coordinator: SourceCoordinator, key: str) -> Partition:
-    partition = coordinator.get(key)
-    if partition is None:
-        raise ConfigurationError(f"source {coordinator.source!r} has no partition {key!r}; check the key")
-    return partition
-
-
 def _of_shards(coordinator: SourceCoordinator, stream: str, shard_ids: Sequence[str]) -> list[Partition]:
     """Return the partitions of these shards; of the latest stream, where several had its name."""
     found = {}
@@ -193,11 +190,3 @@ def _of_shards(coordinator: SourceCoordinator, stream: str, shard_ids: Sequence[
 def _creation_epoch(partition: Partition) -> int:
     shard = shard_of(partition)
     return 0 if shard is None else shard.creation_epoch
-
-
-def _names(field: str, value: Any) -> tuple[str, ...] | None:
-    if value in NOTHING:
-        return None
-    if isinstance(value, str):
-        return (value,)
-    return tuple(dict.fromkeys(names_value(field, value, instead="a name")))

@@ -67,6 +67,11 @@ def test_the_region_is_the_arguments_then_the_connections_then_the_default(
     assert aws_settings("a", argument, service="kinesis", default_region=default).region == expected
 
 
+def test_a_connection_whose_name_is_misspelled_is_told_as_such_where_a_region_is_missed() -> None:
+    with pytest.raises(ConfigurationError, match="AWS connection 'typo': it is not defined, and no region is known"):
+        aws_settings("typo", service="kinesis")
+
+
 @pytest.mark.parametrize(
     ("extra", "message"),
     [

@@ -58,6 +58,12 @@ def test_the_source_is_named_as_the_kind_unless_it_says_otherwise() -> None:
     assert (weather().default_source, weather(source="met").default_source) == ("weather", "met")
 
 
+def test_what_a_template_makes_of_nothing_is_not_given() -> None:
+    reads = weather(source="None", conn_id="None")
+    assert (reads.default_source, reads.reads_from["conn_id"]) == ("weather", None)
+    assert "connection" not in reads.connect().reader.settings
+
+
 def test_only_the_settings_that_say_where_it_reads_from_locate_it() -> None:
     reads = weather(reader_settings={"url": "a", "retries": 3}, located_by=["url", "absent"])
     assert isinstance(reads, Located)

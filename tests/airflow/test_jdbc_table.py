@@ -216,8 +216,8 @@ def test_the_example_has_a_run_a_day_with_exact_ends() -> None:
     assert bag.import_errors == {}
     dag = bag.dags["jdbc_ingestion"]
     assert dag.timetable.expression == "0 0 * * *"
-    reads = dag.get_task("ingestion.create_partitions").reads
-    assert "data_interval_start" in str(reads.start) and "data_interval_end" in str(reads.end)
+    create, ingest = dag.get_task("ingestion.create_partitions"), dag.get_task("ingestion.ingest")
+    assert create.interval == ingest.partial_kwargs["interval"] == "data_interval"
 
 
 def test_the_manual_has_each_parameter_with_its_default() -> None:

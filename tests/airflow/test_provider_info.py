@@ -27,6 +27,7 @@ from airflow_provider_coordination.get_provider_info import get_provider_info
 from airflow_provider_coordination.hooks.configuration import SECTION, Configuration
 from airflow_provider_coordination.hooks.coordination import FIELDS, CoordinationHook
 from airflow_provider_coordination.operators import reads
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from tests.airflow.conftest import REPOSITORY
 
 
@@ -41,6 +42,13 @@ def test_every_module_it_names_exists() -> None:
         for group in info[kind]:
             for module in group["python-modules"]:
                 importlib.import_module(module)
+
+
+def test_every_link_of_a_task_is_named_and_the_operator_has_it() -> None:
+    links = {
+        f"{type(link).__module__}.{type(link).__name__}" for link in CoordinatedSparkSubmitOperator.operator_extra_links
+    }
+    assert links == set(get_provider_info()["extra-links"])
 
 
 @pytest.mark.parametrize(
@@ -78,7 +86,7 @@ def classes(kind: str, base: type[Any]) -> list[type[Any]]:
 
 
 @pytest.mark.integration  # needs no server, but a whole process, and so seconds
-def test_nothing_that_a_dag_file_imports_warns_or_is_heavy() -> None:
+def test_no_module_warns_and_nothing_that_a_dag_file_imports_is_heavy() -> None:
     info = get_provider_info()
     names = [
         *(
@@ -100,7 +108,10 @@ def test_nothing_that_a_dag_file_imports_warns_or_is_heavy() -> None:
         warnings.simplefilter("error")
         for name in sys.argv[1:]:
             importlib.import_module(name)
-        print("heavy:", sorted(heavy & set(sys.modules)))"""
+        print("heavy:", sorted(heavy & set(sys.modules)))
+        import pkgutil, airflow_provider_coordination as whole
+        for found in pkgutil.walk_packages(whole.__path__, f"{whole.__name__}."):
+            importlib.import_module(found.name)"""
     done = subprocess.run(
         [sys.executable, "-c", look, *names], capture_output=True, text=True, check=False, timeout=120, cwd=REPOSITORY
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,19 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.serialization.helpers import serialize_template_field
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.settings import write_settings
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.claiming import claim_reads
 from airflow_provider_coordination.operators.ingest_settings import ingest_settings
+from airflow_provider_coordination.operators.reads.dynamodb import DynamoDBTable
+from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
+from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
+from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from tests.airflow.conftest import SECRET, StubSpark, run_dag
 from tests.airflow.weather import weather
@@ -66,6 +74,35 @@ def test_what_reads_the_source_travels_in_the_private_file_alone(
 
 def told(operator: CoordinatedSparkSubmitOperator, context: Any) -> IngestSettings:
     return ingest_settings(operator, CoordinationHook().settings, context)
+
+
+@pytest.mark.parametrize(
+    ("conn_type", "reads"),
+    [
+        ("aws", S3Objects(paths="s3://events/in/", aws_conn_id="of_source", source="s")),
+        ("aws", DynamoDBTable(table="orders", aws_conn_id="of_source", source="s")),
+        ("opensearch", OpenSearchIndices(indices="logs-*", opensearch_conn_id="of_source", source="s")),
+        ("postgres", JdbcTable(table="orders", column="id", jdbc_conn_id="of_source", source="s")),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_secrets_of_a_source_are_told_to_the_job_and_shown_to_nobody(
+    operator: Any, context: Any, connect: Any, conn_type: str, reads: Any
+) -> None:
+    schema = {} if conn_type == "aws" else {"schema": "http" if conn_type == "opensearch" else "shop"}
+    extra = {"region_name": "eu-west-1"} if conn_type == "aws" else {}
+    connect("of_source", conn_type, host="db", login="me", password=SECRET, extra=extra, **schema)
+    task = operator(reads=reads)
+    settings = told(task, context)
+    assert SECRET in json.dumps(write_settings(settings)), "the job can log in"
+    shown = {
+        "settings": repr(settings),
+        "reads": repr(reads.connect()),
+        "rendered template": serialize_template_field(task.reads, "reads"),
+        "claim": reads.reads_from,
+        "log": Redaction(settings).text(f"login failed: me/{SECRET}"),
+    }
+    assert [place for place, text in shown.items() if SECRET in str(text)] == []
 
 
 def test_the_source_may_have_another_name(operator: Any, context: Any) -> None:

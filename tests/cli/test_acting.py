@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
+from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.cli.conftest import Clicks, Shell
@@ -77,9 +80,47 @@ def test_everything_that_an_owner_holds_is_released(shell: Shell, clicks: Clicks
     assert clicks["other"].owner == "host:b"
 
 
+def test_everything_that_the_jobs_of_a_run_hold_is_released(shell: Shell, clicks: Clicks) -> None:
+    run = "scheduled__2026-01-31T00:00:00+00:00"
+    for number, task in enumerate(("ingest", "ingest", "other")):
+        clicks.waiting(str(number))
+        clicks.owner(new_owner("dag", run, task, 0, 1)).acquire(1)
+    asked = ("release", "clicks", "--dag-id", "dag", "--run-id", run, "--json", "--yes")
+    assert [record["partition_key"] for record in shell(*asked, "--task-id", "ingest").records] == ["0", "1"]
+    assert [record["partition_key"] for record in shell(*asked).records] == ["2"]
+    assert shell(*asked).err == "There is nothing to release.\n"
+
+
+def test_what_is_expired_is_released_and_not_what_was_renewed_meanwhile(shell: Shell, clicks: Clicks) -> None:
+    clicks.leased("p", "q")
+    clicks.clock.advance(2)
+    clicks.leased("s")  # it ran out a second ago, by a clock that may be wrong by two
+    clicks.clock.advance(61)
+    clicks.leased("r")
+
+    def q_is_renewed() -> None:
+        clicks.store.transact(update=[clicks["q"].renewed(clicks.clock.now() + timedelta(seconds=60))])
+
+    ended = shell("release", "clicks", "--expired", answer="y\n", before_the_answer=q_is_renewed)
+
+    assert (ended.exit_code, ended.out) == (1, "released p, was leased to host:a\n")
+    assert "partition 'q': its lease runs until" in ended.err and "host:a has renewed it" in ended.err
+    assert [clicks[key].owner for key in "pqrs"] == [None, "host:a", "host:a", "host:a"]
+
+
 @pytest.mark.parametrize(
     "args",
-    [["release"], ["release", "p", "--owner", "x"], ["reopen"], ["reopen", "p", "--parked"], ["reset"], ["delete"]],
+    [
+        ["release"],
+        ["release", "p", "--owner", "x"],
+        ["release", "p", "--expired"],
+        ["release", "--run-id", "x"],
+        ["release", "--owner", "x", "--task-id", "x"],
+        ["reopen"],
+        ["reopen", "p", "--parked"],
+        ["reset"],
+        ["delete"],
+    ],
 )
 def test_what_is_meant_must_be_said_once(shell: Shell, clicks: Clicks, args: list[str]) -> None:
     ended = shell(args[0], "clicks", *args[1:], "--yes")

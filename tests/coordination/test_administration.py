@@ -275,10 +275,11 @@ class LosesAnswers(InMemoryStore):
         *,
         update: Sequence[Partition] = (),
         create: Sequence[Partition] = (),
+        new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> list[Partition]:
-        super().transact(update=update, create=create, unchanged=unchanged)
-        return super().transact(update=update, create=create, unchanged=unchanged)
+        super().transact(update=update, create=create, new=new, unchanged=unchanged)
+        return super().transact(update=update, create=create, new=new, unchanged=unchanged)
 
     def delete(self, partition: Partition) -> None:
         super().delete(partition)
@@ -314,10 +315,11 @@ class RenewedBeforeEachWrite(InMemoryStore):
         *,
         update: Sequence[Partition] = (),
         create: Sequence[Partition] = (),
+        new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> list[Partition]:
         self.renew()
-        return super().transact(update=update, create=create, unchanged=unchanged)
+        return super().transact(update=update, create=create, new=new, unchanged=unchanged)
 
     def delete(self, partition: Partition) -> None:
         self.renew()

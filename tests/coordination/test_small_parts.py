@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.clock import SystemClock
-from airflow_provider_coordination.coordination.owner import new_owner
+from airflow_provider_coordination.coordination.owner import TaskTry, new_owner, task_of
 from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
 
 instants = st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(9999, 1, 1), timezones=st.just(UTC))
@@ -38,3 +38,13 @@ def test_two_owners_of_the_same_task_try_differ() -> None:
     one, other = (new_owner("dag", "run", "task", 3, 1) for _ in range(2))
     assert one != other
     assert ":dag:run:task:3:1:" in one
+
+
+def test_an_owner_tells_its_task_try_also_where_the_run_has_colons_in_its_name() -> None:
+    run = "manual__2026-01-31T00:00:00+00:00"
+    assert task_of(new_owner("dag", run, "task", -1, 2)) == TaskTry("dag", run, "task", -1, 2)
+
+
+@pytest.mark.parametrize("owner", ["", "host:a", "host:dag:run:task:x:1:abcd"])
+def test_an_owner_of_another_form_stands_for_no_task(owner: str) -> None:
+    assert task_of(owner) is None

@@ -1,0 +1,87 @@
+"""What holds of every operator and sensor alike, and of every example DAG."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG, BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
+from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
+from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator
+from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
+from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
+from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
+from tests.airflow.conftest import REPOSITORY
+from tests.airflow.test_provider_info import classes
+
+GIVEN: dict[type[Any], Mapping[str, Any]] = {
+    AcknowledgeOperator: {},
+    AcknowledgmentSensor: {},
+    CoordinatedSparkSubmitOperator: {"stream_name": "clicks", "output_path": "/lake"},
+    CreatePartitionsOperator: {"partitions": ["p"]},
+    KinesisShardSyncOperator: {"stream_name": "clicks"},
+    PartitionsAvailableSensor: {},
+    PartitionsCompletedSensor: {},
+    ReleasePartitionsOperator: {"expired": True},
+    ReopenPartitionsOperator: {},
+    ResetPartitionsOperator: {"to": "earliest"},
+}
+"""Every operator and sensor, and what it needs beside `source`."""
+
+every_class = pytest.mark.parametrize("cls", GIVEN, ids=lambda cls: cls.__name__)
+
+
+def test_no_operator_and_no_sensor_is_forgotten_here() -> None:
+    assert set(GIVEN) == {*classes("operators", BaseOperator), *classes("sensors", BaseOperator)}
+
+
+@every_class
+def test_it_can_be_mapped_and_its_mapped_form_is_what_airflow_stores(cls: type[Any]) -> None:
+    with DAG("d", schedule=None) as dag:
+        mapped: Any = cls.partial(task_id="t", **GIVEN[cls]).expand(source=["clicks", "views"])
+
+    stored = json.loads(json.dumps(DagSerialization.to_dict(dag)))
+    assert DagSerialization.from_dict(stored).get_task("t").is_mapped
+    assert mapped.unmap({"source": "views"}).source == "views"
+
+
+@every_class
+def test_its_templated_fields_are_arguments_and_are_kept_as_they_were_given(cls: type[Any]) -> None:
+    # Airflow renders what the field holds when the task runs, so that a constructor must not have looked into it.
+    given = {"source": "{{ params.a }}", "coordination_conn_id": "{{ params.b }}"}
+    operator = cls(task_id="t", **GIVEN[cls], **given)
+    assert set(given) <= set(operator.template_fields)
+    assert {name: getattr(operator, name) for name in given} == given
+
+
+@every_class
+def test_a_connection_that_is_not_defined_fails_the_task_without_a_retry(cls: type[Any], context: Any) -> None:
+    operator = cls(task_id="t", source="clicks", coordination_conn_id="absent", **GIVEN[cls])
+    with pytest.raises(AirflowFailException, match="connection 'absent' is not defined; create it, of type 'coord"):
+        operator.execute(context)
+
+
+@pytest.fixture(scope="module")
+def examples() -> DagBag:
+    return DagBag(str(REPOSITORY / "dags"))
+
+
+def test_every_example_dag_is_stored_whole_and_always_in_the_same_way(examples: DagBag) -> None:
+    assert examples.import_errors == {}
+    for name, dag in examples.dags.items():
+        text = json.dumps(DagSerialization.to_dict(dag))
+        back = DagSerialization.from_dict(json.loads(text))
+        assert set(back.task_ids) == set(dag.task_ids), name
+        # An object without a text of its own shows its address, and each parsing would make a new version of the DAG.
+        assert not re.search(r" at 0x[0-9a-f]+", text), name

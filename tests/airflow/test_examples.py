@@ -1,0 +1,21 @@
+"""Every example of `dags/` is run by a system test."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+READ_BY_OTHERS = ("own_source_reader",)
+EXAMPLES = sorted(file for file in (REPOSITORY / "dags").glob("*.py") if file.stem not in READ_BY_OTHERS)
+TESTS = "".join(file.read_text() for file in (REPOSITORY / "tests" / "system").glob("test_*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: file.stem)
+def test_each_dag_of_an_example_is_named_by_a_system_test(example: Path) -> None:
+    dag_ids = re.findall(r"""dag_id=["'](\w+)["']""", example.read_text())
+    assert dag_ids
+    assert [dag_id for dag_id in dag_ids if f'"{dag_id}"' not in TESTS] == []

@@ -1,0 +1,164 @@
+"""The operator ends leases by hand: which ones, whose, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.owner import new_owner
+from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX, Partition, PartitionStatus
+from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator, release_seen
+
+MINUTE = timedelta(minutes=1)
+RUN = "manual__2026-01-31T00:00:00+00:00"
+
+
+def release(**arguments: Any) -> ReleasePartitionsOperator:
+    return ReleasePartitionsOperator(task_id="release", source="clicks", **arguments)
+
+
+def held(coordination: SourceCoordinator, key: str, owner: str, *, ends: timedelta = MINUTE) -> Partition:
+    coordination.create_partitions({key: {"checkpoint": "7"}})
+    coordination.store.transact(update=[seen(coordination, key).acquired(owner, datetime.now(UTC) + ends)])
+    return seen(coordination, key)
+
+
+def seen(coordination: SourceCoordinator, key: str) -> Partition:
+    partition = coordination.get(key)
+    assert partition is not None
+    return partition
+
+
+def owners(coordination: SourceCoordinator) -> dict[str, str | None]:
+    return {partition.partition_key: partition.owner for partition in coordination.partitions()}
+
+
+def test_a_lease_that_ran_out_is_released_and_its_progress_kept(coordination: SourceCoordinator, context: Any) -> None:
+    before = held(coordination, "p", "dead", ends=-MINUTE)
+
+    summary = release(partition_keys="p").execute(context)
+
+    assert json.loads(json.dumps(summary)) == summary
+    assert summary == {
+        "source": "clicks",
+        "released": 1,
+        "partitions": [{"partition_key": "p", "owner": "dead", "leased_until": before.priority.isoformat()}],
+        "left": 0,
+        "left_because": {},
+    }
+    after = seen(coordination, "p")
+    assert (after.status, after.owner, after.progress) == (PartitionStatus.UNASSIGNED, None, {"checkpoint": "7"})
+
+
+@pytest.mark.parametrize("choice", [{"partition_keys": ["p", "q"]}, {"lease_owner": "alive"}])
+def test_an_owner_that_counts_as_alive_keeps_its_leases_and_so_does_everybody_else(
+    coordination: SourceCoordinator, context: Any, choice: dict[str, Any]
+) -> None:
+    held(coordination, "p", "alive", ends=-MINUTE)
+    held(coordination, "q", "alive")
+
+    with pytest.raises(AirflowFailException, match=r"1 of 2 leases still run.*'q' is held by alive until.*force=True"):
+        release(**choice).execute(context)
+
+    assert owners(coordination) == {"p": "alive", "q": "alive"}
+
+
+def test_with_force_a_lease_that_still_runs_is_taken_and_the_owners_next_write_refused(
+    coordination: SourceCoordinator, context: Any
+) -> None:
+    coordination.create_partitions({"p": {}})
+    coordination.acquire(1)
+
+    assert release(partition_keys="p", force="True").execute(context)["released"] == 1
+
+    assert owners(coordination) == {"p": None}
+    with pytest.raises(Exception, match="p"):
+        coordination.checkpoint("p", {"checkpoint": "8"})
+
+
+def test_what_is_held_for_a_run_of_a_dag_is_released_in_whatever_try_and_nothing_else(
+    coordination: SourceCoordinator, context: Any
+) -> None:
+    for number, (dag, run, task) in enumerate(
+        [("dag", RUN, "ingest"), ("dag", RUN, "ingest"), ("dag", RUN, "other"), ("dag2", RUN, "ingest")]
+    ):
+        held(coordination, f"p{number}", new_owner(dag, run, task, -1, number))
+    held(coordination, "p4", "no-task")
+    held(coordination, "p5", f"{new_owner('dag', RUN, 'ingest', -1, 1)}{AWAITING_SUFFIX}")
+
+    assert release(run_id=RUN, run_task_id="ingest", force=True).execute(context)["released"] == 2
+    assert release(run_id=RUN, force=True).execute(context)["partitions"][0]["partition_key"] == "p2"
+    assert release(run_id=RUN, run_dag_id="dag2", force=True).execute(context)["released"] == 1
+
+    assert {key for key, owner in owners(coordination).items() if owner} == {"p4", "p5"}
+
+
+def test_all_whose_time_is_up_are_released_and_a_lease_that_runs_is_left_also_with_force(
+    coordination: SourceCoordinator, context: Any
+) -> None:
+    for key, ends in (("p", -MINUTE), ("q", -MINUTE), ("r", MINUTE), ("s", timedelta(0))):
+        held(coordination, key, "host", ends=ends)
+
+    assert release(expired=True, force=True).execute(context)["released"] == 2
+
+    assert owners(coordination) == {"p": None, "q": None, "r": "host", "s": "host"}, "clocks may differ by the margin"
+
+
+def test_a_retry_leaves_what_nobody_holds_and_what_another_owner_took(
+    coordination: SourceCoordinator, context: Any
+) -> None:
+    held(coordination, "p", "dead")
+    held(coordination, "q", "dead")
+    again = release(partition_keys="['p', 'q']", lease_owner="dead", force=True)
+    assert again.execute(context)["released"] == 2
+    coordination.store.transact(update=[seen(coordination, "q").acquired("next", datetime.now(UTC) + MINUTE)])
+
+    summary = again.execute(context)
+
+    assert (summary["released"], summary["left"]) == (0, 2)
+    assert summary["left_because"] == {"p": "it is UNASSIGNED: nobody holds it", "q": "next holds it"}
+    assert owners(coordination)["q"] == "next"
+
+
+def test_what_changed_since_the_task_looked_is_left_to_whoever_has_it_now(coordination: SourceCoordinator) -> None:
+    before = [held(coordination, key, "dead", ends=-MINUTE) for key in "pqr"]
+    coordination.store.transact(update=[before[0].acquired("next", datetime.now(UTC) + MINUTE)])
+    coordination.store.transact(update=[before[1].renewed(datetime.now(UTC) + MINUTE)])
+
+    left: dict[str, str] = {}
+    released = release_seen(coordination, before, left, datetime.now(UTC))
+
+    assert [partition.partition_key for partition in released] == ["r"]
+    assert "ASSIGNED to next now" in left["p"] and "dead has renewed it" in left["q"]
+    assert owners(coordination) == {"p": "next", "q": "dead", "r": None}
+
+
+def test_what_waits_for_an_acknowledgment_is_refused_as_such(coordination: SourceCoordinator, context: Any) -> None:
+    held(coordination, "p", f"job{AWAITING_SUFFIX}")
+    with pytest.raises(AirflowFailException, match="'p' waits for an acknowledgment until"):
+        release(partition_keys="p").execute(context)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({}, "nothing says which leases to release; give 'partition_keys', 'lease_owner', 'run_id' or expired=True"),
+        ({"lease_owner": "None", "partition_keys": ""}, "nothing says which leases to release"),
+        ({"run_task_id": "ingest"}, "'run_id' must be given with 'run_task_id'; got 'ingest' alone"),
+        ({"run_dag_id": "dag", "lease_owner": "x"}, "'run_id' must be given with 'run_dag_id'"),
+        ({"partition_keys": ["x"]}, "source 'clicks' has no partition 'x'; check the key"),
+        ({"partition_keys": "[]"}, "must be the key of a partition, or a list of names; got \\[\\]"),
+        ({"partition_keys": 7}, "field 'partition_keys' must be the key of a partition, or a list of names; got 7"),
+        ({"lease_owner": "x", "force": "perhaps"}, "field 'force' must be true or false; got 'perhaps'"),
+    ],
+)
+def test_what_only_a_person_can_put_right_fails_without_a_retry(
+    coordination: SourceCoordinator, context: Any, wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(AirflowFailException, match=message):
+        release(**wrong).execute(context)

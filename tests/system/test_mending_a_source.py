@@ -1,0 +1,68 @@
+"""The example that mends a source by hand, as it stands, on PostgreSQL: leases, parked partitions, positions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, Partition
+from airflow_provider_coordination.stores import StoreSettings, open_store
+from tests.airflow.conftest import REPOSITORY, run_dag
+
+MINUTE = timedelta(minutes=1)
+Mend = Callable[..., dict[str, str]]
+
+
+@pytest.fixture
+def source(connect: Callable[..., None], postgres_url: str) -> SourceCoordinator:
+    connect("coordination_default", "coordination", extra={"store": "sql", "url": postgres_url})
+    coordinator = SourceCoordinator(open_store(StoreSettings(url=postgres_url)), "clicks", "test")
+    coordinator.initialize()
+    now = datetime.now(UTC)
+    coordinator.create_partitions({key: {"rows": 7} for key in ("alive", "dead", "parked")})
+    changes: dict[str, Callable[[Partition], Partition]] = {
+        "alive": lambda partition: partition.acquired("host", now + 10 * MINUTE),
+        "dead": lambda partition: partition.acquired("gone", now - MINUTE),
+        "parked": lambda partition: partition.failed("no luck").resting(PARKED_UNTIL),
+    }
+    for key, change in changes.items():
+        coordinator.store.transact(update=[change(found(coordinator, key))])
+    return coordinator
+
+
+@pytest.fixture
+def mend() -> Mend:
+    dag = DagBag(os.fspath(REPOSITORY / "dags" / "mending_a_source.py")).dags["mending_a_source"]
+    return lambda **params: {ti.task_id: str(ti.state) for ti in run_dag(dag, **params).get_task_instances()}
+
+
+def found(source: SourceCoordinator, key: str) -> Partition:
+    partition = source.get(key)
+    assert partition is not None
+    return partition
+
+
+def standing(source: SourceCoordinator) -> dict[str, tuple[str, str | None]]:
+    return {p.partition_key: (str(p.status), p.owner) for p in source.partitions()}
+
+
+def test_nothing_is_taken_from_anybody_unless_it_is_asked_for(source: SourceCoordinator, mend: Mend) -> None:
+    careful = mend()
+
+    done, skipped = "success", "skipped"
+    expected = {"release": done, "reopen": done, "shall_reset": done, "reset": skipped, "there_is_work": done}
+    assert careful == expected
+    assert standing(source) == {
+        "alive": ("ASSIGNED", "host"), "dead": ("UNASSIGNED", None), "parked": ("CLOSED", None)
+    }  # fmt: skip
+
+    assert mend(take_away=True, partition_keys=["alive", "parked"], reopen_parked=True, reset_to="earliest") == {
+        **expected, "reset": done
+    }  # fmt: skip
+    assert standing(source) == dict.fromkeys(("alive", "dead", "parked"), ("UNASSIGNED", None))
+    assert [found(source, key).progress for key in ("alive", "dead", "parked")] == [{}, {"rows": 7}, {}]
