@@ -26,6 +26,7 @@ USER = "demo"
 STOP_SECONDS = 5.0
 NEEDED = ("metadatabase", "scheduler", "dag_processor")
 FINISHED = ("success", "failed")
+AIRFLOW = str(Path(sys.executable).parent / "airflow")
 
 _LOOPBACK = "127.0.0.1"
 
@@ -113,17 +114,22 @@ class Airflow:
 
     def _run(self, command: str, log: Path) -> subprocess.Popen[bytes]:
         """Start a command of Airflow in a session of its own."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "AWS_"))}
         with log.open("wb") as output:
             return subprocess.Popen(
-                [str(Path(sys.executable).parent / "airflow"), command],
-                env=kept | self._environment,
+                [AIRFLOW, command],
+                env=self._surroundings,
                 cwd=self.home,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    @property
+    def _surroundings(self) -> dict[str, str]:
+        """The environment of its commands."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "AWS_"))}
+        return kept | self._environment
 
     def _get(self, path: str) -> Any:
         pauses = [0.2, 0.4, 0.8, 1.6]
@@ -187,6 +193,7 @@ def task_log(home: Path, task_instance: Mapping[str, Any], lines: int) -> str:
 def _readable(line: str) -> str:
     try:
         entry = json.loads(line)
-        return f"{entry.get('timestamp', '')} {entry.get('level', '')} {entry.get('event', '')}"
-    except (ValueError, AttributeError):
+        told = f"{entry.get('timestamp', '')} {entry.get('level', '')} {entry.get('event', '')}"
+        return " ".join([told, *(error["exc_value"] for error in entry.get("error_detail") or ())])
+    except (ValueError, AttributeError, KeyError, TypeError):
         return line

@@ -13,13 +13,12 @@ import subprocess
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import boto3
 from botocore.config import Config
 
-from demo.server_process import answers_http, free_ports, start_server, stop_server
+from demo.server_process import Server, answers_http, free_ports, start_server, stop_server
 
 REGION = "us-east-1"
 SERVERS_VARIABLE = "COORDINATION_SERVERS"
@@ -44,7 +43,7 @@ class LocalKinesisError(Exception):
     """The local Kinesis server is not installed or does not start; the message says what to do."""
 
 
-class LocalKinesis:
+class LocalKinesis(Server):
     """A running Kinesis server, as a context manager.
 
     It takes any credentials; every 12-digit access key id is an AWS account of its own. It differs from AWS:
@@ -60,14 +59,6 @@ class LocalKinesis:
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
         self._log: Path | None = None
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def endpoint_url(self) -> str:

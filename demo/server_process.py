@@ -10,13 +10,38 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 START_TIMEOUT_SECONDS = 60.0
 STOP_TIMEOUT_SECONDS = 30.0
 
 _LAUNCH = 'exec 3<&0; "$@" 3<&- & child=$!; { cat <&3 >/dev/null; kill $child; } & wait $child'
+
+
+class Server(ABC):
+    """A server that runs while its context lasts, or from `start` to `stop`."""
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop it."""
+        self.stop()
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Start it, and wait until it answers."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop it. Harmless if it does not run."""
 
 
 def start_server(

@@ -37,23 +37,22 @@ from airflow_provider_coordination.spark.delivery import (
 )
 from airflow_provider_coordination.spark.ingestion import Ingestion, Observer
 from airflow_provider_coordination.spark.item_reading import ItemReading
-from airflow_provider_coordination.spark.landing import JOB_GROUP
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECORDS
 from airflow_provider_coordination.spark.metrics import JobMetrics
-from airflow_provider_coordination.spark.outcome import Followed, Outcome, following
+from airflow_provider_coordination.spark.outcome import Followed, Outcome, coordinator_of, following
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.reading import MakeReading
 from airflow_provider_coordination.spark.redaction import LOG_FORMAT, Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.shard_reading import ShardReading
 from airflow_provider_coordination.spark.sinks import ParquetSink
+from airflow_provider_coordination.spark.slots import JOB_GROUP
 from airflow_provider_coordination.spark.spans import JobSpans
 from airflow_provider_coordination.spark.stopping import TOLD_TO_STOP
 from airflow_provider_coordination.spark.storage import delete_file, join, read_text, write_text
 from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.transforming import SparkDelivery
-from airflow_provider_coordination.stores import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -176,22 +175,23 @@ def _ingest(
 ) -> Summary:
     outputs = [settings.output, *(sink.output for sink in settings.all_sinks if sink.output != settings.output)]
     check_folders(settings.landing_root, outputs, renaming=settings.publishes_landed)
-    coordinator = SourceCoordinator(
-        open_store(settings.store),
-        settings.source,
-        settings.owner,
-        prefix=settings.prefix,
-        ownership_timeout=timedelta(seconds=settings.ownership_timeout_seconds),
-        safety_margin=timedelta(seconds=settings.safety_margin_seconds),
-        retry_policy=settings.retry_policy,
-        metrics=metrics,
-    )
-    coordinator.initialize()
+    coordinator = coordinator_of(settings, settings.owner, metrics)
+    with closing(coordinator.store):
+        return _run(settings, coordinator, observer, metrics, spans, followed)
+
+
+def _run(
+    settings: IngestSettings,
+    coordinator: SourceCoordinator,
+    observer: Observer,
+    metrics: JobMetrics,
+    spans: JobSpans,
+    followed: Followed,
+) -> Summary:
     if not any(coordinator.count_by_status().values()):
         log.warning("source %s has no partitions yet: run a shard sync first", settings.source)
     make_reading = _reading_of(settings, coordinator)
     if followed.is_stopped:  # before it cost anything
-        coordinator.store.close()
         return Summary(stopped_because=TOLD_TO_STOP)
     spark = _session(settings)
     stop = threading.Event()
@@ -217,7 +217,6 @@ def _ingest(
         )
         return job.run()
     finally:
-        coordinator.store.close()
         _stop_session(spark)
 
 

@@ -6,7 +6,6 @@ reads: as much as a row group is held in memory, however large the item is.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import threading
@@ -19,8 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from airflow_provider_coordination.coordination.errors import CoordinationError, SourceError
-from airflow_provider_coordination.coordination.settings import write_settings
-from airflow_provider_coordination.sources.items import FrameReader, ItemUnreadableError, SourceUnavailableError
+from airflow_provider_coordination.sources.items import FrameReader, SourceUnavailableError
 from airflow_provider_coordination.sources.progress import ItemPosition, item_batch_id
 from airflow_provider_coordination.spark.bad_records import error_text
 from airflow_provider_coordination.spark.item_landing import (
@@ -28,11 +26,10 @@ from airflow_provider_coordination.spark.item_landing import (
     ItemPlan,
     LandedItems,
     landed_file,
-    row_of,
-    with_origin,
 )
-from airflow_provider_coordination.spark.landing import JOB_GROUP
-from airflow_provider_coordination.spark.layout import BATCH_ID, ORIGIN, ROW
+from airflow_provider_coordination.spark.layout import BATCH_ID
+from airflow_provider_coordination.spark.records import check_names, with_origin
+from airflow_provider_coordination.spark.slots import MANIFEST, collected, manifest, name_job
 from airflow_provider_coordination.spark.storage import TableWriter
 
 if TYPE_CHECKING:
@@ -106,7 +103,7 @@ def _land_some(
 def _land(
     spark: SparkSession, plans: Sequence[ItemPlan], reader: FrameReader, options: ItemLandingOptions
 ) -> list[LandedItems]:
-    spark.sparkContext.setJobGroup(JOB_GROUP, f"land {len(plans)} partitions")  # of this thread
+    name_job(spark, len(plans))
     items = [plan.left[0] for plan in plans]
     frame = reader.frame(spark, items)
     if (partitions := frame.rdd.getNumPartitions()) != len(items):
@@ -114,11 +111,10 @@ def _land(
             f"the reader returned a DataFrame of {partitions} partitions for {len(items)} items; it has to have one "
             "for each, in their order"
         )
-    if taken := [name for name in (ORIGIN, ROW, BATCH_ID) if name in frame.columns]:
-        raise ItemUnreadableError(f"it has a column {taken[0]!r}, which is the provider's; rename it")
+    check_names(frame.columns)
     origins = [reader.origin(item) for item in items]
-    rows = frame.mapInArrow(partial(_write, plans, origins, options), "manifest string").collect()
-    landed = {row.partition_key: row for row in (row_of(row.manifest) for row in rows)}
+    rows = collected(frame.mapInArrow(partial(_write, plans, origins, options), MANIFEST), LandedItems)
+    landed = {row.partition_key: row for row in rows}
     return [landed.get(plan.partition_key) or _row(plan, records=0, size=0, file="") for plan in plans]
 
 
@@ -137,8 +133,7 @@ def _write(
             table = with_origin(portion, origin, records)
             writer.write(table.append_column(BATCH_ID, pa.repeat(batch_id, table.num_rows)))
             records, size = records + table.num_rows, size + table.nbytes
-    row = _row(plan, records=records, size=size, file=file if records else "")
-    yield pa.RecordBatch.from_pydict({"manifest": pa.array([json.dumps(write_settings(row))], pa.string())})
+    yield manifest([_row(plan, records=records, size=size, file=file if records else "")])
 
 
 def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -10,7 +10,7 @@ import gzip
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -18,11 +18,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.items import (
     Item,
     ItemGoneError,
@@ -32,8 +30,10 @@ from airflow_provider_coordination.sources.items import (
     SourceUnavailableError,
 )
 from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, FailedItem, ItemPosition, item_batch_id
-from airflow_provider_coordination.spark.landing import JOB_GROUP, file_name, partition_folder
-from airflow_provider_coordination.spark.layout import BATCH_ID, ORIGIN, ROW
+from airflow_provider_coordination.spark.landing import file_name, partition_folder
+from airflow_provider_coordination.spark.layout import BATCH_ID
+from airflow_provider_coordination.spark.records import Records, with_origin
+from airflow_provider_coordination.spark.slots import land_in_slots
 from airflow_provider_coordination.spark.storage import join, write_table
 
 if TYPE_CHECKING:
@@ -149,12 +149,8 @@ def land_items(
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
-    spark.sparkContext.setJobGroup(JOB_GROUP, f"land {len(plans)} partitions")
     slots = deal(plans, spark.sparkContext.defaultParallelism)
-    rows = spark.range(0, len(slots), 1, len(slots)).mapInArrow(
-        partial(_land_slot, slots, reader, options), "manifest string"
-    )
-    return [row_of(row.manifest) for row in rows.collect()]
+    return land_in_slots(spark, slots, partial(_land_slot, reader, options), LandedItems)
 
 
 def deal(plans: Sequence[ItemPlan], slots: int) -> list[list[ItemPlan]]:
@@ -169,24 +165,10 @@ def deal(plans: Sequence[ItemPlan], slots: int) -> list[list[ItemPlan]]:
     return dealt
 
 
-def row_of(manifest: str) -> LandedItems:
-    """Read what a slot says of a partition."""
-    return read_settings(LandedItems, "manifest row", json.loads(manifest))
-
-
-def _land_slot(
-    slots: Sequence[Sequence[ItemPlan]],
-    reader: ItemReader,
-    options: ItemLandingOptions,
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for slot in batch.column(0).to_pylist():
-            until = time.monotonic() + options.seconds
-            with ThreadPoolExecutor(options.partitions_per_slot) as pool:
-                rows = list(pool.map(partial(land_partition, reader, options, until=until), slots[slot]))
-            manifest = [json.dumps(write_settings(row)) for row in rows]
-            yield pa.RecordBatch.from_pydict({"manifest": pa.array(manifest, pa.string())})
+def _land_slot(reader: ItemReader, options: ItemLandingOptions, plans: Sequence[ItemPlan]) -> list[LandedItems]:
+    until = time.monotonic() + options.seconds
+    with ThreadPoolExecutor(options.partitions_per_slot) as pool:
+        return list(pool.map(partial(land_partition, reader, options, until=until), plans))
 
 
 def land_partition(
@@ -230,53 +212,6 @@ class _CutError(Exception):
     """The batch ends here."""
 
 
-class _Columns:
-    """Records in the order in which they were read, for a file: all with the columns of all of them."""
-
-    def __init__(self) -> None:
-        self.tables: list[pa.Table] = []
-        self.schema = pa.schema([])
-
-    def add(self, records: pa.Table) -> None:
-        """Add records.
-
-        :raises pa.ArrowException: if their columns do not go together with those that are there without a loss.
-        """
-        unified = self.schema
-        if not records.schema.equals(unified):
-            unified = pa.unify_schemas([unified, records.schema], promote_options="permissive")
-            for schema in (self.schema, records.schema):
-                if lossy := [field.name for field in schema if _loses(field.type, unified.field(field.name).type)]:
-                    raise pa.ArrowInvalid(f"column {lossy[0]!r} has decimals and floating-point numbers")
-            records = _widened([records], unified)
-        if self.tables and not unified.equals(self.schema):
-            self.tables = [_widened(self.tables, unified)]
-        self.schema = unified
-        self.tables.append(records)
-
-    def copy(self) -> _Columns:
-        """Return the same, to be gone on with apart."""
-        other = _Columns()
-        other.tables, other.schema = list(self.tables), self.schema
-        return other
-
-
-def _widened(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Return tables as one with the columns of a schema that each of them goes with."""
-    return pa.concat_tables([schema.empty_table(), *tables], promote_options="permissive")
-
-
-def _loses(before: pa.DataType, after: pa.DataType) -> bool:
-    """Tell whether a wider type holds less of the values than the narrower one: the only one that Arrow lets pass."""
-    if pa.types.is_decimal(before):
-        return bool(pa.types.is_floating(after))
-    if pa.types.is_struct(before):
-        return any(_loses(field.type, after.field(field.name).type) for field in before)
-    if pa.types.is_list(before) or pa.types.is_large_list(before):
-        return _loses(before.value_type, after.value_type)
-    return False
-
-
 class _Landing:
     """One partition on its way into a file.
 
@@ -292,11 +227,12 @@ class _Landing:
         self._plan = plan
         self._is_over = is_over
         self._position = ItemPosition.parse(plan.start)
-        self._kept = _Columns()  # before the position
-        self._read = _Columns()  # these, and what is after it
+        self._kept = Records()  # before the position
+        self._read = Records()  # these, and what is after it
         self._bytes = 0
         self._rows: dict[str, int] = {}
         self._failed: list[FailedItem] = []
+        self._first_reason = ""  # why the first of them failed, whole
         self._gone: list[str] = []
 
     def land(self) -> LandedItems:
@@ -318,7 +254,7 @@ class _Landing:
                 self._plan.partition_key, type(error).__name__,
             )  # fmt: skip
         if self._failed and len(self._failed) == len(items):
-            return self._refused(f"none of its {len(items)} items can be read; the first: {self._failed[0].reason}")
+            return self._refused(f"none of its {len(items)} items can be read; the first: {self._first_reason}")
         return self._landed()
 
     @property
@@ -387,19 +323,21 @@ class _Landing:
         self._read = self._kept.copy()
 
     def _set_aside(self, item: Item, error: str) -> None:
-        reason = f"{self._reader.origin(item)}: {error}"
+        origin = self._reader.origin(item)
+        reason = error if error.startswith(origin) else f"{origin}: {error}"
+        self._first_reason = self._first_reason or reason
         if len(self._plan.items) == 1:
             if self._has_moved:  # what was read is landed; the next round meets the error again
-                log.warning("what was read is landed, the rest cannot be read: %s", self._reader.origin(item))
+                log.warning("what was read is landed, the rest cannot be read: %s", origin)
                 raise _CutError
             raise _UnreadableError(reason)
-        log.error("partition %s: an item cannot be read: %s", self._plan.partition_key, self._reader.origin(item))
+        log.error("partition %s: an item cannot be read: %s", self._plan.partition_key, origin)
         self._failed.append(
             FailedItem(item=self._position.item, within=self._position.within, reason=_shortened(reason))
         )
         if len(self._failed) > MAX_FAILED_ITEMS:
             raise _UnreadableError(
-                f"more than {MAX_FAILED_ITEMS} of its items cannot be read; the first: {self._failed[0].reason}"
+                f"more than {MAX_FAILED_ITEMS} of its items cannot be read; the first: {self._first_reason}"
             )
 
     def _landed(self) -> LandedItems:
@@ -466,16 +404,6 @@ def _shortened(reason: str) -> str:
     while len(json.dumps(reason)) > REASON_BYTES:
         reason = reason[: min(len(reason) - 1, REASON_BYTES)]
     return reason
-
-
-def with_origin(records: pa.Table, origin: str, first_row: int) -> pa.Table:
-    """Return records with the columns that say where each comes from."""
-    if taken := [name for name in (ORIGIN, ROW, BATCH_ID) if name in records.column_names]:
-        raise ItemUnreadableError(f"it has a column {taken[0]!r}, which is the provider's; rename it")
-    counted = pc.indices_nonzero(pa.repeat(True, records.num_rows))  # a range of Python's takes a hundred times as long
-    rows = pc.add(counted.cast(pa.int64()), first_row)
-    origins = pa.repeat(pa.scalar(origin, pa.string()), records.num_rows)
-    return records.append_column(ORIGIN, origins).append_column(ROW, rows)
 
 
 def landed_file(root: str, plan: ItemPlan) -> str:

@@ -22,16 +22,13 @@ from airflow_provider_coordination.spark.item_landing import (
     LandedItems,
     land_items,
 )
-from airflow_provider_coordination.spark.reading import RoundRead
+from airflow_provider_coordination.spark.reading import UNREADABLE_ROUNDS, RoundRead
 from airflow_provider_coordination.spark.work import Work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
-
-UNREADABLE_ROUNDS = 5
-"""How many rounds in a row a source that does not answer is asked for a partition, before that counts as a failure."""
 
 
 class ItemReading:

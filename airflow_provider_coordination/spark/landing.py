@@ -7,12 +7,11 @@ times as fast as handing batches to the JVM.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ import pyarrow.compute as pc
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
 from airflow_provider_coordination.sources.kinesis.batch_reading import BatchReading, BatchStart, DataLostError
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
@@ -41,6 +39,7 @@ from airflow_provider_coordination.sources.kinesis.pages import ShardPage
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap, batch_id
 from airflow_provider_coordination.sources.kinesis.reader import read_shard, reading_client
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA, user_records
+from airflow_provider_coordination.spark.slots import land_in_slots
 from airflow_provider_coordination.spark.storage import join, safe_name, write_table
 
 if TYPE_CHECKING:
@@ -63,9 +62,6 @@ RECORD_SCHEMA = pa.schema(
 """The columns of a landed file; `docs/columns.md` describes them."""
 
 HIGHEST_HASH_KEY = str(2**128 - 1)
-
-JOB_GROUP = "landing"
-"""The Spark job group of landing, so that it alone can be cancelled."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,9 +175,7 @@ def land(spark: SparkSession, plans: Sequence[ReadPlan], options: LandingOptions
         lost.
     """
     slots = deal(plans, spark.sparkContext.defaultParallelism)
-    spark.sparkContext.setJobGroup(JOB_GROUP, f"land {len(plans)} shards")
-    rows = spark.range(0, len(slots), 1, len(slots)).mapInArrow(partial(_land_slot, slots, options), "manifest string")
-    landed = [read_settings(Landed, "manifest row", json.loads(row.manifest)) for row in rows.collect()]
+    landed = land_in_slots(spark, slots, partial(_land_slot, options), Landed)
     warn_of(landed)
     return landed
 
@@ -208,16 +202,10 @@ def deal(plans: Sequence[ReadPlan], slots: int) -> list[list[ReadPlan]]:
     return [list(plans[n :: min(slots, len(plans))]) for n in range(min(slots, len(plans)))]
 
 
-def _land_slot(
-    slots: Sequence[Sequence[ReadPlan]], options: LandingOptions, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _land_slot(options: LandingOptions, plans: Sequence[ReadPlan]) -> list[Landed]:
     client = reading_client(options.kinesis)
-    for batch in batches:
-        for slot in batch.column(0).to_pylist():
-            with ThreadPoolExecutor(options.shards_per_slot) as pool:
-                rows = list(pool.map(partial(land_shard, client, options), slots[slot]))
-            manifest = [json.dumps(write_settings(row)) for row in rows]
-            yield pa.RecordBatch.from_pydict({"manifest": pa.array(manifest, pa.string())})
+    with ThreadPoolExecutor(options.shards_per_slot) as pool:
+        return list(pool.map(partial(land_shard, client, options), plans))
 
 
 def land_shard(

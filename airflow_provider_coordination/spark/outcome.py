@@ -16,6 +16,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.jobs import JobRecord
+from airflow_provider_coordination.coordination.metrics import Metrics
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import open_store
@@ -122,10 +123,11 @@ def following(settings: IngestSettings, settings_file: Path) -> Iterator[Followe
             yield followed
 
 
-def coordinator_of(settings: IngestSettings, owner: str) -> SourceCoordinator:
+def coordinator_of(settings: IngestSettings, owner: str, metrics: Metrics | None = None) -> SourceCoordinator:
     """Open a job's store; return an initialized coordinator of its source.
 
     :param owner: who acts.
+    :param metrics: where counts go.
     :raises CoordinationError: if the store does not answer.
     """
     coordinator = SourceCoordinator(
@@ -135,6 +137,8 @@ def coordinator_of(settings: IngestSettings, owner: str) -> SourceCoordinator:
         prefix=settings.prefix,
         ownership_timeout=timedelta(seconds=settings.ownership_timeout_seconds),
         safety_margin=timedelta(seconds=settings.safety_margin_seconds),
+        retry_policy=settings.retry_policy,
+        metrics=metrics,
     )
     coordinator.initialize()
     return coordinator

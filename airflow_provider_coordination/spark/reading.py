@@ -9,6 +9,9 @@ from typing import Any, Protocol
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.spark.work import Work
 
+UNREADABLE_ROUNDS = 5
+"""How many rounds in a row a source that does not answer is asked for a partition, before that counts as a failure."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRead:

@@ -19,7 +19,7 @@ from airflow_provider_coordination.sources.kinesis.positions import is_sequence_
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land
-from airflow_provider_coordination.spark.reading import RoundRead
+from airflow_provider_coordination.spark.reading import UNREADABLE_ROUNDS, RoundRead
 from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.work import Work
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-UNREADABLE_ROUNDS = 5
 PARENT_POLL = timedelta(seconds=10)
 """How often a child whose parent is not finished is looked at, as in the Kinesis Client Library."""
 

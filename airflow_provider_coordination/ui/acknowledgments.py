@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from itertools import islice
-from secrets import token_hex
 from typing import Annotated, Any
 
-from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from pydantic import BaseModel, ConfigDict, StrictBool
 
 from airflow_provider_coordination.coordination.acknowledgment import record_of
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.hooks.coordination import connection_settings
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.ui.access import may_change_connection, may_read_connection, user_name
+from airflow_provider_coordination.ui.sources import opened_source
 
 log = logging.getLogger(__name__)
 
@@ -90,12 +86,7 @@ def release(
 
 @contextmanager
 def _sets(connection_id: str, source: str) -> Iterator[AcknowledgmentSets]:
-    try:
-        settings = connection_settings(BaseHook.get_connection(connection_id))
-    except AirflowNotFoundException:
-        raise HTTPException(404, f"connection {connection_id!r} is not defined") from None
-    coordinator = settings.coordinator(source, f"{socket.gethostname()}:http:{token_hex(4)}")
-    with closing(coordinator.store):
+    with opened_source(connection_id, source) as coordinator:
         yield AcknowledgmentSets(coordinator, SourceBatches())
 
 

@@ -18,7 +18,13 @@ from airflow_provider_coordination.sources.dynamodb.export_supplier import Expor
 from airflow_provider_coordination.sources.dynamodb.reader import FIRST_PAGE_ITEMS, RECORD_SCHEMA, SegmentReader
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings, DynamoDBSettings
 from airflow_provider_coordination.sources.dynamodb.supplier import SegmentSupplier
-from airflow_provider_coordination.sources.items import Item, ItemGoneError, ReadPage, SourceUnavailableError
+from airflow_provider_coordination.sources.items import (
+    Item,
+    ItemGoneError,
+    ItemUnreadableError,
+    ReadPage,
+    SourceUnavailableError,
+)
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.aws_wire import AwsWire
@@ -259,8 +265,17 @@ def test_a_file_that_was_replaced_since_the_export_is_not_read(s3: S3Server, s3_
     chosen = export_settings(s3, upload_export(s3, s3_bucket, [range(3)]))
     [item] = export_items(chosen)
     s3.client().put_object(Bucket=s3_bucket, Key=item["uri"].partition(f"{s3_bucket}/")[2], Body=b"other")
-    with pytest.raises(ItemGoneError, match="is not the file that the export wrote"):
+    with pytest.raises(ItemUnreadableError, match="is not the file that the export wrote"):
         list(ExportReader(chosen).read(item, ""))
+
+
+def test_a_copy_of_an_export_is_read_though_its_files_have_other_etags(s3: S3Server, s3_bucket: str) -> None:
+    client = s3.client()
+    for key, content in export_objects([range(3), range(3, 5)], bucket="written-elsewhere").items():
+        client.put_object(Bucket=s3_bucket, Key=f"copies/{key}", Body=content)
+    chosen = export_settings(s3, f"s3://{s3_bucket}/copies/{FOLDER}")
+    reader = ExportReader(chosen)
+    assert [each["n"] for item in export_items(chosen) for each in data(reader.read(item, ""))] == list(range(5))
 
 
 def upload_export(server: S3Server, bucket: str, files: list[range]) -> str:

@@ -56,6 +56,15 @@ def documents(count: int) -> dict[str, Any]:
     return {str(n): {"n": n} for n in range(count)}
 
 
+def one_slice(server: OpenSearchServer, index: str, count: int = 60, **changes: Any) -> tuple[OpenSearchSettings, Item]:
+    """Create an index of some documents that is one slice; return how it is read, and the slice."""
+    server.create_index(index)
+    server.index(index, documents(count))
+    chosen = settings(server, index, **changes)
+    [item] = items(chosen)
+    return chosen, item
+
+
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize(("shards", "slices", "cut"), [(1, None, 1), (3, None, 3), (2, 5, 6), (3, 2, 3)])
 def test_the_slices_of_an_index_are_all_of_it_and_none_holds_what_another_holds(
@@ -84,10 +93,7 @@ def test_a_document_is_read_as_it_was_indexed_byte_by_byte(opensearch: OpenSearc
 def test_reading_goes_on_exactly_at_the_position_of_any_page(
     opensearch: OpenSearchServer, opensearch_index: str, context: str
 ) -> None:
-    opensearch.create_index(opensearch_index)
-    opensearch.index(opensearch_index, documents(60))
-    chosen = settings(opensearch, opensearch_index, context=context)
-    [item] = items(chosen)
+    chosen, item = one_slice(opensearch, opensearch_index, context=context)
     pages = list(SliceReader(chosen).read(item, ""))
     whole = ids(pages)
     assert len(pages) > 3
@@ -99,10 +105,7 @@ def test_reading_goes_on_exactly_at_the_position_of_any_page(
 def test_what_is_written_between_two_views_is_read_as_it_became_and_nothing_is_lost(
     opensearch: OpenSearchServer, opensearch_index: str
 ) -> None:
-    opensearch.create_index(opensearch_index)
-    opensearch.index(opensearch_index, documents(20))
-    chosen = settings(opensearch, opensearch_index)
-    [item] = items(chosen)
+    chosen, item = one_slice(opensearch, opensearch_index, 20)
     [first] = islice(SliceReader(chosen).read(item, ""), 1)
     opensearch.index(opensearch_index, {"0": {"n": 1000}, "19": {"n": 1019}, "new": {"n": 1}})
     rest = list(SliceReader(chosen).read(item, first.position))
@@ -116,10 +119,7 @@ def test_what_is_written_between_two_views_is_read_as_it_became_and_nothing_is_l
 def test_a_view_that_expires_is_replaced_without_loss_or_doubles(
     opensearch: OpenSearchServer, opensearch_index: str, context: str
 ) -> None:
-    opensearch.create_index(opensearch_index)
-    opensearch.index(opensearch_index, documents(60))
-    chosen = settings(opensearch, opensearch_index, context=context)
-    [item] = items(chosen)
+    chosen, item = one_slice(opensearch, opensearch_index, context=context)
     read = []
     for page in SliceReader(chosen).read(item, ""):
         read += ids([page])
@@ -131,10 +131,7 @@ def test_a_view_that_expires_is_replaced_without_loss_or_doubles(
 def test_no_view_stays_open_after_a_slice_was_read_or_left(
     opensearch: OpenSearchServer, opensearch_index: str, context: str
 ) -> None:
-    opensearch.create_index(opensearch_index)
-    opensearch.index(opensearch_index, documents(60))
-    chosen = settings(opensearch, opensearch_index, context=context)
-    [item] = items(chosen)
+    chosen, item = one_slice(opensearch, opensearch_index, context=context)
     list(SliceReader(chosen).read(item, ""))
     left = SliceReader(chosen).read(item, "")
     next(left)
@@ -147,10 +144,7 @@ def test_no_view_stays_open_after_a_slice_was_read_or_left(
 def test_an_index_that_is_closed_while_it_is_read_cannot_be_read_and_goes_on_once_it_is_open(
     opensearch: OpenSearchServer, opensearch_index: str, context: str
 ) -> None:
-    opensearch.create_index(opensearch_index)
-    opensearch.index(opensearch_index, documents(60))
-    chosen = settings(opensearch, opensearch_index, context=context)
-    [item] = items(chosen)
+    chosen, item = one_slice(opensearch, opensearch_index, context=context)
     reading = SliceReader(chosen).read(item, "")
     first = next(reading)
     opensearch.ask("POST", f"/{opensearch_index}/_close")
@@ -164,10 +158,7 @@ def test_an_index_that_is_closed_while_it_is_read_cannot_be_read_and_goes_on_onc
 def test_an_index_that_is_deleted_while_it_is_read_is_gone(
     opensearch: OpenSearchServer, opensearch_index: str, context: str
 ) -> None:
-    opensearch.create_index(opensearch_index)
-    opensearch.index(opensearch_index, documents(60))
-    chosen = settings(opensearch, opensearch_index, context=context)
-    [item] = items(chosen)
+    chosen, item = one_slice(opensearch, opensearch_index, context=context)
     reading = SliceReader(chosen).read(item, "")
     next(reading)
     opensearch.ask("DELETE", f"/{opensearch_index}")
@@ -205,10 +196,7 @@ def test_a_query_that_the_server_refuses_is_a_matter_of_the_settings(
 def test_a_server_that_keeps_no_more_views_asks_for_patience(
     opensearch: OpenSearchServer, opensearch_index: str
 ) -> None:
-    opensearch.create_index(opensearch_index)
-    opensearch.index(opensearch_index, documents(1))
-    chosen = settings(opensearch, opensearch_index)
-    [item] = items(chosen)
+    chosen, item = one_slice(opensearch, opensearch_index, 1)
     reader = SliceReader(chosen, sleep=lambda seconds: None)
     with cluster_setting(opensearch, "search.max_open_pit_context", 0), pytest.raises(SourceUnavailableError):
         list(reader.read(item, ""))

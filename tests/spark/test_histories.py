@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.fleet import PHASES
-from tests.support.history import History, Worker
+from tests.support.fleet import PHASES, MortalWorker
+from tests.support.history import History
 
 EXAMPLES = int(os.environ.get("HISTORIES", "60"))
 NUMBERS = st.integers(0, 7)
@@ -58,7 +58,7 @@ def act(history: History, action: str, value: Any) -> None:
         case "round" | "stop":
             getattr(history, action)(workers[value % len(workers)])
         case "lose":
-            lost: Worker = workers[value % len(workers)]
+            lost: MortalWorker = workers[value % len(workers)]
             history.lose(lost)
             if value % 2:
                 history.notice(lost)

@@ -225,6 +225,7 @@ def test_columns_that_go_together_share_a_file(place: Place) -> None:
         (rows_of(1.5), rows_of(2**60 + 1)),
         (rows_of(Decimal("1.1")), rows_of(1.5)),
         (rows_of([{"x": 1.5}]), rows_of([{"x": Decimal("1.1")}])),
+        (rows_of(1), rows_of(2, name="N")),
     ],
 )
 def test_a_batch_is_cut_where_columns_would_not_go_together_without_a_loss(
@@ -234,7 +235,7 @@ def test_a_batch_is_cut_where_columns_would_not_go_together_without_a_loss(
     place.add("b", second)
     rows = place.land_all()
     assert [row.end for row in rows] == ["1", "2"]
-    assert [table(row).column("n").to_pylist() for row in rows] == [t.column("n").to_pylist() for t in (first, second)]
+    assert [table(row).column(0).to_pylist() for row in rows] == [t.column(0).to_pylist() for t in (first, second)]
 
 
 def test_columns_may_change_within_an_item_at_a_position(place: Place) -> None:
@@ -261,7 +262,13 @@ def test_the_columns_of_an_item_that_is_set_aside_do_not_stand_in_the_way_of_oth
     assert table(row).column("n").to_pylist() == [1]
 
 
-@pytest.mark.parametrize("name", ["_origin", "_row", "_batch_id"])
+def test_columns_of_an_item_that_differ_by_case_alone_make_it_unreadable(place: Place) -> None:
+    place.add("a", pa.table({"n": [1], "N": [2]}))
+    place.add("b", rows_of(1))
+    assert "columns 'n' and 'N' differ by case alone" in place.land().failed[0].reason
+
+
+@pytest.mark.parametrize("name", ["_origin", "_row", "_batch_id", "_ROW"])
 def test_an_item_with_a_column_of_ours_is_unreadable_and_says_so(place: Place, name: str) -> None:
     place.add("a", rows_of(1, name=name))
     place.add("b", rows_of(1))
@@ -320,6 +327,13 @@ def test_a_partition_none_of_whose_items_can_be_read_fails_as_a_whole(place: Pla
     row = place.land()
     assert (row.error, row.passing) == ("none of its 2 items can be read; the first: memory:a: it is damaged", False)
     assert list(place.folder.rglob("*.parquet")) == []
+
+
+def test_an_error_that_names_its_item_is_told_once_and_whole(place: Place) -> None:
+    told = f"memory:a: access denied, {'as it says at length, ' * 20}; check the credentials"
+    place.add("a", error=ItemUnreadableError(told))
+    place.add("b", error=DAMAGED)
+    assert place.land().error == f"none of its 2 items can be read; the first: {told}"
 
 
 def test_a_partition_of_one_item_that_cannot_be_read_fails(place: Place) -> None:

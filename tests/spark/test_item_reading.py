@@ -14,11 +14,11 @@ from airflow_provider_coordination.coordination.metrics import CoordinationMetri
 from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BYTES, PartitionStatus
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, SourceUnavailableError
 from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.spark import item_landing
-from airflow_provider_coordination.spark.item_reading import UNREADABLE_ROUNDS
-from airflow_provider_coordination.spark.reading import RoundRead
+from airflow_provider_coordination.spark.reading import UNREADABLE_ROUNDS, RoundRead
 from airflow_provider_coordination.spark.summary import Summary
-from tests.support.item_history import ItemHistory, SlowSource, Worker
+from tests.support.item_history import KIND, ItemHistory, SlowSource, Worker
 from tests.support.items import FakeItem, named
 
 DAMAGED = ItemUnreadableError("it is damaged")
@@ -93,6 +93,29 @@ def test_a_source_that_is_away_is_asked_a_few_rounds_before_that_is_a_failure(hi
     assert (history.partition("p0").attempts, history.partition("p0").last_error) == (1, "it does not answer")
 
 
+def test_a_source_that_answers_in_between_is_asked_as_often_again(history: ItemHistory) -> None:
+    history.create({"a": FakeItem([["1" * 200], ["2"]], positions=True)})
+    for _ in range(2):
+        history.source.down = SourceUnavailableError("it does not answer")
+        worker = rounds(history, UNREADABLE_ROUNDS - 1)
+        assert history.partition("p0").attempts == 0
+        history.source.down = None
+        rounds(history, 1, worker)
+    assert visible(history) == ["1" * 200, "2"]
+
+
+def test_no_secret_that_a_reader_tells_in_an_error_is_kept(tmp_path: Path) -> None:
+    secret = "a-very-secret-word"
+    history = ItemHistory(tmp_path, reader=ReaderSettings(kind=KIND, settings={"password": secret}))
+    told = ItemUnreadableError(f"the login with {secret} failed")
+    history.create({"a": FakeItem([["1"]]), "b": FakeItem([["2"]], error=told)})
+    history.create({"c": FakeItem([["3"]], error=told)})
+    worker = rounds(history)
+    kept = repr([(partition.progress, partition.last_error) for partition in history.look.partitions()])
+    assert kept.count("the login with") == 2 and secret not in kept
+    assert secret not in repr(summary_of(worker))
+
+
 def test_items_that_are_gone_are_counted_and_the_partition_ends(history: ItemHistory) -> None:
     history.create({"a": FakeItem([], error=ItemGoneError("it is gone")), "b": FakeItem([["1"]])})
     worker = rounds(history)
@@ -161,6 +184,14 @@ def test_a_partition_waits_for_its_condition_so_often_and_is_then_read_as_it_is(
     assert visible(history) == []
     rounds(history, 1, worker)
     assert visible(history) == ["1"] and summary_of(worker).closed == ["p0"] * 3
+
+
+def test_a_partition_of_which_something_is_read_waits_no_more(history: ItemHistory) -> None:
+    history.create({"a": FakeItem([["1" * 200], ["2"]], positions=True)})
+    history.stop(rounds(history))
+    history.source.held_back.add("p0.a")
+    assert summary_of(rounds(history)).closed == []
+    assert visible(history) == ["1" * 200, "2"]
 
 
 def test_readings_of_a_partition_that_is_read_again_do_not_count_as_waiting(history: ItemHistory) -> None:

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import boto3
@@ -20,7 +19,7 @@ from botocore.config import Config
 
 from airflow_provider_coordination.aws import AwsSettings
 from demo.local_kinesis import SERVERS_VARIABLE
-from demo.server_process import answers_http, ending_with_its_input, free_ports, start_server, stop_server
+from demo.server_process import Server, answers_http, ending_with_its_input, free_ports, start_server, stop_server
 
 REGION = "us-east-1"
 
@@ -31,7 +30,7 @@ class DynamoDbLocalError(Exception):
     """DynamoDB Local is not installed or does not start; the message says what to do."""
 
 
-class DynamoDbLocal:
+class DynamoDbLocal(Server):
     """A running DynamoDB Local, as a context manager.
 
     It differs from AWS: nothing is throttled, expired items stay, nobody is denied anything, and an index is
@@ -48,14 +47,6 @@ class DynamoDbLocal:
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
         self._log: Path | None = None
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def endpoint_url(self) -> str:

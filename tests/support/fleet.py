@@ -137,6 +137,29 @@ class MortalStore(InMemoryStore):
         super().delete(partition)
 
 
+@dataclass
+class MortalWorker:
+    """One job, a round at a time, which may die in the middle of one.
+
+    :param store: as its process sees it.
+    :param dies_at: the phase, and at which time of passing it.
+    """
+
+    name: str
+    job: Ingestion
+    store: MortalStore
+    dies_at: tuple[str, int] | None = None
+
+    def passes(self, phase: str) -> None:
+        if self.dies_at is None or self.dies_at[0] != phase:
+            return
+        left = self.dies_at[1] - 1
+        self.dies_at = (phase, left)
+        if left == 0:
+            self.store.dead = True
+            raise Crash
+
+
 class LaterClock(SystemClock):
     """The machine's clock, which a test can put forward."""
 

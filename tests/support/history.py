@@ -38,7 +38,7 @@ from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
-from tests.support.fleet import Crash, MortalStore
+from tests.support.fleet import Crash, MortalStore, MortalWorker
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
@@ -87,25 +87,6 @@ class Waiting(threading.Event):
         return self.is_set()
 
 
-@dataclass
-class Worker:
-    """One job, a round at a time."""
-
-    name: str
-    job: Ingestion
-    store: MortalStore
-    dies_at: tuple[str, int] | None = None
-
-    def passes(self, phase: str) -> None:
-        if self.dies_at is None or self.dies_at[0] != phase:
-            return
-        left = self.dies_at[1] - 1
-        self.dies_at = (phase, left)
-        if left == 0:
-            self.store.dead = True
-            raise Crash
-
-
 class History:
     """A stream and a fleet that reads it.
 
@@ -133,7 +114,7 @@ class History:
         self.sink = Sink()
         self.metrics = MetricTotals()
         self.sent: list[str] = []
-        self.workers: dict[str, Worker] = {}
+        self.workers: dict[str, MortalWorker] = {}
         self.started = 0
         self.look = self.coordinator("look", self.store)
         self.client.create_stream(StreamName=STREAM, ShardCount=shards)
@@ -210,7 +191,7 @@ class History:
         del self.workers[worker.name]
         return summary
 
-    def start(self, **changes: Any) -> Worker:
+    def start(self, **changes: Any) -> MortalWorker:
         self.started += 1
         name = f"worker-{self.started}"
         store = MortalStore(self.store)
@@ -239,7 +220,7 @@ class History:
             sync=lambda: sync.run(settings.streams, forced=False),
             clock=self.clock,
         )
-        worker: Worker
+        worker: MortalWorker
         job = Ingestion(
             settings,
             coordinator,
@@ -249,10 +230,10 @@ class History:
             observer=lambda phase: worker.passes(phase),
             clock=self.clock,
         )
-        worker = self.workers[name] = Worker(name, job, store)
+        worker = self.workers[name] = MortalWorker(name, job, store)
         return worker
 
-    def round(self, worker: Worker) -> None:
+    def round(self, worker: MortalWorker) -> None:
         """Let a worker make a round; it is gone if it dies on the way."""
         with self.without_spark():
             try:
@@ -262,17 +243,17 @@ class History:
             except Crash:
                 self.lose(worker)
 
-    def lose(self, worker: Worker) -> None:
+    def lose(self, worker: MortalWorker) -> None:
         """A worker is killed: nothing of it gets through any more."""
         worker.store.dead = True
         del self.workers[worker.name]
 
-    def stop(self, worker: Worker) -> None:
+    def stop(self, worker: MortalWorker) -> None:
         with self.without_spark():
             worker.job.give_back()
         del self.workers[worker.name]
 
-    def notice(self, worker: Worker) -> None:
+    def notice(self, worker: MortalWorker) -> None:
         """Airflow has seen that a worker died."""
         self.look.give_up_owner(worker.name)
 

@@ -43,7 +43,7 @@ from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.coordination.unreliable_store import Fault, UnreliableStore
-from tests.support.fleet import Crash, MortalStore
+from tests.support.fleet import Crash, MortalStore, MortalWorker
 from tests.support.history import Waiting
 from tests.support.items import FakeSource, named
 from tests.support.kinesis_server.clock import VirtualClock
@@ -97,24 +97,11 @@ class PublishNoted(PublishLanded):
         self._history.note(folder, batch, pq.read_table(published, columns=["data"])["data"].to_pylist())
 
 
-@dataclass
-class Worker:
-    """One job, a round at a time."""
+@dataclass(kw_only=True)
+class Worker(MortalWorker):
+    """One job; its answers from the store may get lost."""
 
-    name: str
-    job: Ingestion
-    mortal: MortalStore
     network: UnreliableStore
-    dies_at: tuple[str, int] | None = None
-
-    def passes(self, phase: str) -> None:
-        if self.dies_at is None or self.dies_at[0] != phase:
-            return
-        left = self.dies_at[1] - 1
-        self.dies_at = (phase, left)
-        if left == 0:
-            self.mortal.dead = True
-            raise Crash
 
 
 class ItemHistory:
@@ -208,7 +195,7 @@ class ItemHistory:
             observer=lambda phase: worker.passes(phase),
             clock=self.clock,
         )
-        worker = self.workers[name] = Worker(name, job, mortal, network)
+        worker = self.workers[name] = Worker(name, job, mortal, network=network)
         return worker
 
     def round(self, worker: Worker, fault: Fault | None = None, after: int = 0) -> None:
@@ -231,7 +218,7 @@ class ItemHistory:
                 worker.network.fault = None
 
     def lose(self, worker: Worker) -> None:
-        worker.mortal.dead = True
+        worker.store.dead = True
         self.workers.pop(worker.name, None)
 
     def stop(self, worker: Worker) -> None:

@@ -14,13 +14,12 @@ import socket
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import urllib3
 
 from demo.local_kinesis import SERVERS_VARIABLE
-from demo.server_process import answers_http, ending_with_its_input, start_server, stop_server
+from demo.server_process import Server, answers_http, ending_with_its_input, start_server, stop_server
 from tests.support.dynamodb_local import find_java
 
 PORTS = range(9201, 9300)
@@ -39,7 +38,7 @@ class OpenSearchServerError(Exception):
     """OpenSearch is not installed or does not start; the message says what to do."""
 
 
-class OpenSearchServer:
+class OpenSearchServer(Server):
     """A running OpenSearch node, as a context manager.
 
     :param servers: the directory that holds `opensearch-<version>`; default `$COORDINATION_SERVERS`, else
@@ -52,14 +51,6 @@ class OpenSearchServer:
         self._folder: Path | None = None
         self._port = 0
         self._http = urllib3.PoolManager(retries=False)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def url(self) -> str:

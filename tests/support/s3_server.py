@@ -15,11 +15,10 @@ import subprocess
 import sysconfig
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from airflow_provider_coordination.aws import AwsSettings, aws_client
-from demo.server_process import answers_http, ending_with_its_input, free_ports, start_server, stop_server
+from demo.server_process import Server, answers_http, ending_with_its_input, free_ports, start_server, stop_server
 
 REGION = "us-east-1"
 ALLOWED = ("test", "test-secret")
@@ -35,7 +34,7 @@ class S3ServerError(Exception):
     """SeaweedFS is not installed or does not start; the message says what to do."""
 
 
-class S3Server:
+class S3Server(Server):
     """A running S3 server, as a context manager.
 
     It differs from AWS: it has one region, nothing is throttled, and it lists folder by folder, `a/b` before `a-b`.
@@ -45,14 +44,6 @@ class S3Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
         self._folder: Path | None = None
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def endpoint_url(self) -> str:

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from demo.events import FLIGHTS
+from demo.story import DAG
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -29,6 +30,7 @@ def test_the_demo_ingests_every_event_exactly_once_across_a_split_and_a_crash(tm
     )
 
     assert demo.returncode == 0, demo.stdout + demo.stderr
+    assert DAG == "kinesis_ingestion"
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["faults"] == []
     assert report["events_sent"] == report["dataset"]["events"] == report["dataset"]["distinct"] == FLIGHTS // 10

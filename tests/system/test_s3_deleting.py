@@ -16,7 +16,7 @@ from tests.support.s3_server import S3Server
 @pytest.fixture
 def pipeline(s3: S3Server, s3_bucket: str, java: str, tmp_path: Path) -> Iterator[ObjectPipeline]:
     condition = ProcessingCondition(object_name="_SUCCESS", retry_seconds=3600.0)
-    pipeline = ObjectPipeline(s3, s3_bucket, tmp_path, {"delete_on_success": True, "condition": condition})
+    pipeline = ObjectPipeline(s3, s3_bucket, tmp_path, delete_on_success=True, condition=condition)
     yield pipeline
     for job in pipeline.jobs:
         job.kill()
@@ -33,18 +33,18 @@ def test_what_is_delivered_is_deleted_and_what_waits_or_is_damaged_stays(pipelin
     pipeline.put("whole/_SUCCESS", ())
     pipeline.client.put_object(Bucket=pipeline.bucket, Key="whole/damaged.json.gz", Body=b"\x1f\x8b this is no gzip")
     pipeline.put("growing/c.json", range(20, 30))
-    [growing, whole] = sorted(pipeline.scan())
+    [growing, whole] = sorted(pipeline.find())
 
     job = pipeline.run()
 
-    assert pipeline.delivered() == dict.fromkeys(range(20), 1), job.output
+    assert pipeline.ids() == dict.fromkeys(range(20), 1), job.output
     assert there(pipeline) == ["growing/c.json", "whole/_SUCCESS", "whole/damaged.json.gz"]
     waiting = pipeline.coordinator().get(growing)
     assert waiting is not None and waiting.status is PartitionStatus.CLOSED
     assert f"partition {growing} waits, for the time 1 of at most 10" in job.output
 
     pipeline.put("whole/a.json", range(10))  # the very same content
-    [again] = pipeline.scan()
+    [again] = pipeline.find()
     coordinator = pipeline.coordinator()
     assert coordinator.get(whole) is None, "finished partitions go with their objects"
     assert coordinator.claims.partition_of(f"s3://{pipeline.bucket}/growing/c.json@{etag(pipeline)}") == growing

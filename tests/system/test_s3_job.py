@@ -17,7 +17,7 @@ OBJECTS = 300
 
 @pytest.fixture
 def pipeline(s3: S3Server, s3_bucket: str, java: str, tmp_path: Path) -> Iterator[ObjectPipeline]:
-    pipeline = ObjectPipeline(s3, s3_bucket, tmp_path, {"max_objects": 60})
+    pipeline = ObjectPipeline(s3, s3_bucket, tmp_path, max_objects=60)
     yield pipeline
     for job in pipeline.jobs:
         job.kill()
@@ -41,14 +41,14 @@ def test_each_record_is_delivered_once_although_objects_are_damaged_deleted_and_
     records = put_objects(pipeline)
     damaged, deleted, replaced = "0/280.json.gz", "1/001.json.gz", "2/002.json.gz"
     pipeline.client.put_object(Bucket=pipeline.bucket, Key=damaged, Body=b"\x1f\x8b this is no gzip")
-    created = pipeline.scan()
+    created = pipeline.find()
     assert len(created) >= OBJECTS / 60
     pipeline.client.delete_object(Bucket=pipeline.bucket, Key=deleted)
     pipeline.put(replaced, range(-10, 0))
     job = pipeline.run(max_batch_bytes=2**18)
 
     expected = [n for key, of_key in records.items() if key not in (damaged, deleted, replaced) for n in of_key]
-    assert pipeline.delivered() == dict.fromkeys(expected, 1)
+    assert pipeline.ids() == dict.fromkeys(expected, 1)
     assert job.process.returncode == 1, job.output
     [(partition, reason)] = job.summary["failed"].items()
     assert partition.rpartition("#")[0] in created
@@ -57,21 +57,21 @@ def test_each_record_is_delivered_once_although_objects_are_damaged_deleted_and_
     assert (job.summary["gone"], job.summary["set_aside"]) == (2, 1)
     assert job.summary["batches_delivered"] > len(created), "partitions are cut into several batches"
 
-    assert len(pipeline.scan()) == 1, "what replaced an object is new"
+    assert len(pipeline.find()) == 1, "what replaced an object is new"
     again = pipeline.run()
     assert set(again.summary["failed"]) <= {partition}, "unless it rests still, the damaged one failed again"
-    assert pipeline.delivered() == dict.fromkeys([*expected, *range(-10, 0)], 1)
+    assert pipeline.ids() == dict.fromkeys([*expected, *range(-10, 0)], 1)
 
 
 def test_each_record_is_delivered_once_although_the_driver_died(pipeline: ObjectPipeline) -> None:
     records = put_objects(pipeline)
-    created = pipeline.scan()
+    created = pipeline.find()
     crashed = pipeline.crash("delivered:3", max_batch_bytes=2**18)
     assert crashed.process.returncode != 0 and "coordination-summary" not in crashed.output
-    assert 0 < len(pipeline.delivered()) < sum(map(len, records.values()))
+    assert 0 < len(pipeline.ids()) < sum(map(len, records.values()))
     pipeline.coordinator().give_up_owner(crashed.settings.owner)  # what the operator does at once
     good = pipeline.run(schema="id BIGINT NOT NULL")
     assert good.process.returncode == 0, good.output
     assert good.summary["parse_exceptions"] == 0
-    assert pipeline.delivered() == {n: 1 for of_key in records.values() for n in of_key}
+    assert pipeline.ids() == {n: 1 for of_key in records.values() for n in of_key}
     assert pipeline.coordinator().count_by_status()[PartitionStatus.COMPLETED] == len(created)

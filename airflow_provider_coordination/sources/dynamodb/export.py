@@ -60,8 +60,8 @@ class ExportReader:
     def read(self, item: Item, position: str) -> Iterator[ReadPage]:
         """See `ItemReader.read`.
 
-        :raises ItemGoneError: if the file is not there, or another one is.
-        :raises ItemUnreadableError: if it is damaged, or no export in DynamoDB's JSON.
+        :raises ItemGoneError: if the file is not there.
+        :raises ItemUnreadableError: if another one is there, or it is damaged, or no export in DynamoDB's JSON.
         """
         source = self._place.open(item["uri"], item["version"])
         for page in self._lines.pages(source, position):

@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.items import ItemGoneError
+from airflow_provider_coordination.sources.items import ItemGoneError, ItemUnreadableError
 from airflow_provider_coordination.sources.s3.errors import object_errors
 from airflow_provider_coordination.sources.s3.listing import file_version
 from airflow_provider_coordination.sources.s3.opening import FileObject, ReadableObject, S3Object
@@ -33,7 +33,8 @@ class DataFile:
     """A file of an export.
 
     :param uri: where it is.
-    :param version: the ETag that the manifest gives, without quotes; empty where there is none.
+    :param version: the ETag that the manifest gives, without quotes; empty where it gives none, or the export was
+        copied: a copy has an ETag of its own.
     :param records: how many items it holds.
     """
 
@@ -59,7 +60,8 @@ class ExportPlace:
         """Return a file, as it is now.
 
         :param version: the ETag that it must have; empty for any.
-        :raises ItemGoneError: if it is not there, or another one is.
+        :raises ItemGoneError: if it is not there.
+        :raises ItemUnreadableError: if another one is there.
         :raises SourceUnavailableError: if trying again may help.
         :raises ConfigurationError: if a person has to put something right, such as who may read it.
         """
@@ -74,8 +76,9 @@ class ExportPlace:
         with object_errors(uri, "read", "s3:GetObject"):
             head = self._client.head_object(Bucket=bucket, Key=key)
         if version and head["ETag"].strip('"') != version:
-            raise ItemGoneError(
-                f"{uri} is not the file that the export wrote: its ETag is {head['ETag']}, not {version}"
+            raise ItemUnreadableError(
+                f"{uri} is not the file that the export wrote: its ETag is {head['ETag']}, not {version}; restore it, "
+                "or export anew"
             )
         return S3Object(self._client, uri, head["ContentLength"], head["ETag"])
 
@@ -83,22 +86,25 @@ class ExportPlace:
         """Yield the data files of a finished export.
 
         :param location: its folder.
-        :raises ConfigurationError: if there is no finished export there, or it is of a kind that is not read.
+        :raises ConfigurationError: if there is no finished export there, its manifests are damaged, or it is of a kind
+            that is not read.
         :raises SourceUnavailableError: if trying again may help.
         """
         folder = location.rstrip("/")
-        summary = self._summary(folder)
+        bucket = self._summary(folder).get("s3Bucket")
         for line in self._text(f"{folder}/{FILES}").splitlines():
             if line.strip():
-                entry = json.loads(line)
-                yield DataFile(
-                    uri=_place_of(folder, summary, entry["dataFileS3Key"]),
-                    version=str(entry.get("etag") or "").strip('"') if is_s3(folder) else "",
-                    records=int(entry.get("itemCount", 0)),
-                )
+                try:
+                    file = _data_file(folder, bucket, json.loads(line))
+                except (AttributeError, KeyError, TypeError, ValueError) as error:
+                    raise _damaged(f"{folder}/{FILES}", error) from error
+                yield file
 
     def _summary(self, folder: str) -> Mapping[str, Any]:
-        summary: Mapping[str, Any] = json.loads(self._text(f"{folder}/{SUMMARY}"))
+        try:
+            summary: Mapping[str, Any] = dict(json.loads(self._text(f"{folder}/{SUMMARY}")))
+        except (TypeError, ValueError) as error:
+            raise _damaged(f"{folder}/{SUMMARY}", error) from error
         for name, wanted in (("outputFormat", FORMAT), ("exportType", FULL)):
             if summary.get(name, wanted) != wanted:
                 raise ConfigurationError(
@@ -118,10 +124,18 @@ class ExportPlace:
         return bytes(content).decode()
 
 
-def _place_of(folder: str, summary: Mapping[str, Any], key: str) -> str:
-    """Return where a data file is: where the manifest says, unless the export was copied."""
-    copied = f"{folder}/data/{key.rpartition('/')[2]}"
-    if not is_s3(folder):
-        return copied
-    written = object_uri(summary["s3Bucket"], key)
-    return written if written.startswith(f"{object_uri(*bucket_and_key(folder))}/") else copied
+def _data_file(folder: str, bucket: object, entry: Mapping[str, Any]) -> DataFile:
+    """Return a data file of a manifest: where that says, unless the export was copied.
+
+    :param folder: where the manifest is.
+    :param bucket: the one to which the export was written.
+    """
+    key, records = str(entry["dataFileS3Key"]), int(entry.get("itemCount", 0))
+    written = object_uri(str(bucket), key)
+    if is_s3(folder) and written.startswith(f"{object_uri(*bucket_and_key(folder))}/"):
+        return DataFile(uri=written, version=str(entry.get("etag") or "").strip('"'), records=records)
+    return DataFile(uri=f"{folder}/data/{key.rpartition('/')[2]}", version="", records=records)
+
+
+def _damaged(uri: str, error: Exception) -> ConfigurationError:
+    return ConfigurationError(f"{uri} is no manifest of an export: {type(error).__name__}: {error}; restore it")

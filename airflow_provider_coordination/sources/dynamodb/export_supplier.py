@@ -32,7 +32,8 @@ class ExportSupplier:
     """Makes partitions of the files of an export; a `Supplier`.
 
     An export takes minutes to hours. While it goes on there are no partitions: run the supplier again. One that is
-    started is remembered in the source's state, and started again by nobody.
+    started is remembered in the source's state, and started again by nobody. Its partitions keep the number of files
+    that they began with, whatever `files_per_partition` says now, or files would be in two of them, or in none.
 
     :param settings: what is read.
     :param coordinator: of the source.
@@ -40,7 +41,7 @@ class ExportSupplier:
 
     def __init__(self, settings: DynamoDBExportSettings, coordinator: SourceCoordinator) -> None:
         self._settings = settings
-        self._source = coordinator.source_identifier
+        self._coordinator = coordinator
         self.calls = DynamoDBCalls(settings.aws, f"export {settings.export_arn or settings.table_arn!r}")
 
     def __call__(self, state: Mapping[str, Any]) -> Iterator[Page]:
@@ -61,9 +62,9 @@ class ExportSupplier:
             location = self._finished(arn)
         if location is None:
             return
-        page: dict[str, dict[str, Any]] = {}
-        for number, files in enumerate(self._packed(location)):
-            page[f"{location.rstrip('/').rpartition('/')[2]}/{number}"] = _progress(files)
+        export, page = location.rstrip("/").rpartition("/")[2], dict[str, dict[str, Any]]()
+        for number, files in enumerate(self._packed(location, self._files_each(export))):
+            page[_key(export, number)] = _progress(files)
             if len(page) == PAGE_PARTITIONS:
                 yield Page(page)
                 page = {}
@@ -77,7 +78,7 @@ class ExportSupplier:
     def _start(self) -> str:
         """Start the export; sent twice within eight hours, DynamoDB starts one."""
         settings = self._settings
-        token = hashlib.sha256(f"{self._source}\n{self._name}".encode()).hexdigest()[:36]
+        token = hashlib.sha256(f"{self._coordinator.source_identifier}\n{self._name}".encode()).hexdigest()[:36]
         request = {
             "TableArn": settings.table_arn,
             "S3Bucket": settings.bucket,
@@ -109,12 +110,23 @@ class ExportSupplier:
         key = "/".join(filter(None, (export.get("S3Prefix"), "AWSDynamoDB", arn.rpartition("/")[2])))
         return object_uri(export["S3Bucket"], key)
 
-    def _packed(self, location: str) -> Iterator[list[DataFile]]:
-        """Yield the files that hold items, some at a time."""
+    def _files_each(self, export: str) -> int:
+        """Return how many files a partition holds: as its first one began, or as is set."""
+        first = self._coordinator.get(_key(export, 0))
+        if first is None:
+            return self._settings.files_per_partition
+        return len(PartitionProgress.from_mapping(first.progress).items)
+
+    def _packed(self, location: str, files_each: int) -> Iterator[list[DataFile]]:
+        """Yield the files that hold items, so many at a time."""
         files = [file for file in ExportPlace(self._settings.s3).files(location) if file.records]
         log.info("export %s: %d files hold %d items", location, len(files), sum(file.records for file in files))
-        for start in range(0, len(files), self._settings.files_per_partition):
-            yield files[start : start + self._settings.files_per_partition]
+        for start in range(0, len(files), files_each):
+            yield files[start : start + files_each]
+
+
+def _key(export: str, number: int) -> str:
+    return f"{export}/{number}"
 
 
 def _progress(files: list[DataFile]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.rereading import check_rereading
 
 MAX_SEGMENTS = 1_000_000
 """How many segments DynamoDB allows a parallel scan."""
@@ -116,20 +117,6 @@ class DynamoDBExportSettings:
             raise _invalid_export("bucket", self.bucket, "must be given together with 'table_arn'")
         if self.files_per_partition < 1:
             raise _invalid_export("files_per_partition", self.files_per_partition, "must be at least 1")
-
-
-def check_rereading(what: str, interval_seconds: float | None, count: int | None) -> None:
-    """Check how often something is read again.
-
-    :param what: what the settings are of, for the error.
-    :raises ConfigurationError: naming the field, the value and the remedy.
-    """
-    if interval_seconds is not None and interval_seconds <= 0:
-        raise ConfigurationError(f"{what}: field 'interval' must be positive; got {interval_seconds!r} seconds")
-    if count is not None and count < 1:
-        raise ConfigurationError(f"{what}: field 'count' must be at least 1; got {count!r}")
-    if count is not None and count > 1 and interval_seconds is None:
-        raise ConfigurationError(f"{what}: field 'count' needs 'interval', after which it is read again; got {count!r}")
 
 
 def _invalid(name: str, value: object, remedy: str) -> ConfigurationError:

@@ -137,9 +137,10 @@ def _check_names(relation: str, columns: Sequence[str], name: str) -> None:
             f"{relation}: there is no column {name!r}; "
             + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(columns)}")
         )
-    if doubled := sorted({column for column in columns if columns.count(column) > 1}):
+    lowered = [column.lower() for column in columns]  # Spark does not tell case apart
+    if doubled := sorted(column for column in columns if lowered.count(column.lower()) > 1):
         raise ConfigurationError(f"{relation}: column {doubled[0]!r} is there twice; name each differently")
-    if taken := [column for column in columns if column in RESERVED]:
+    if taken := [column for column in columns if column.lower() in RESERVED]:
         raise ConfigurationError(f"{relation}: the name of column {taken[0]!r} is the provider's; rename it by a query")
 
 

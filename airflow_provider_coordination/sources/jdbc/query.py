@@ -78,7 +78,11 @@ def _explained(error: Exception) -> SourceError | ConfigurationError:
     kinds = {kind.__name__ for kind in type(cause).__mro__}
     text = " ".join(str(cause).split()) or type(cause).__name__
     if kinds.intersection(_PASSING) and not _LASTING.search(text):
-        return SourceUnavailableError(f"the database does not answer: {text}")
+        return SourceUnavailableError(
+            f"the database does not answer: {text}; check host and port of the connection, and the network"
+        )
     if kinds.intersection(("ProgrammingError", "NotSupportedError", *_PASSING)):
-        return ConfigurationError(f"the database refuses: {text}")
+        return ConfigurationError(
+            f"the database refuses: {text}; check the connection, what its login may read, and the names that are given"
+        )
     return SourceError(f"the database's answer cannot be read: {type(cause).__name__}: {text}")

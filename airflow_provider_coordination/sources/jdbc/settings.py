@@ -44,7 +44,8 @@ OF_SPARK = (
 
 _URL = re.compile(r"jdbc:([a-z0-9]+):(\S+)")
 _SECRET = re.compile(r"://[^/?#@]*:[^/?#@]*@|[?&;](?:password|pwd)=|^jdbc:oracle:\w+:[^/@]+/[^@]*@", re.IGNORECASE)
-_TABLE = re.compile(r'(?:\w+|"[^"]+"|`[^`]+`)(?:\.(?:[\w$]+|"[^"]+"|`[^`]+`)){0,3}')
+_NAME = r'(?:[\w$]+|"[^"]+"|`[^`]+`|\[[^\[\]]+\])'
+_TABLE = re.compile(rf"{_NAME}(?:\.{_NAME}){{0,3}}")
 _QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
 
 

@@ -37,6 +37,8 @@ class Kind(StrEnum):
 POSTGRESQL = "postgresql"
 MYSQL = "mysql"
 """MariaDB too."""
+ORACLE = "oracle"
+SQL_SERVER = "sqlserver"
 
 _BY_TYPE_CODE = {
     # The object identifiers of the types.
@@ -183,10 +185,15 @@ def literal(dialect: str, kind: Kind, text: str) -> str:
     if not kind.is_time:
         return text_of(kind, value)
     if not isinstance(value, datetime):
-        return f"DATE '{value.isoformat()}'"  # type: ignore[union-attr]
-    if kind is Kind.TIMESTAMP:
-        return f"TIMESTAMP '{value.isoformat(' ')}'"
-    return f"TIMESTAMP WITH TIME ZONE '{value.astimezone(UTC).isoformat(' ')}'"
+        text, standard, of_sql_server = value.isoformat(), "DATE", "DATE"  # type: ignore[union-attr]
+    elif kind is Kind.TIMESTAMP:
+        text, standard, of_sql_server = value.isoformat(" "), "TIMESTAMP", "DATETIME2"
+    else:
+        text = value.astimezone(UTC).isoformat(" ")
+        # Oracle tells by the text whether there is a zone.
+        standard = "TIMESTAMP" if dialect == ORACLE else "TIMESTAMP WITH TIME ZONE"
+        of_sql_server = "DATETIMEOFFSET"
+    return f"CAST('{text}' AS {of_sql_server})" if dialect == SQL_SERVER else f"{standard} '{text}'"
 
 
 def quoted(dialect: str, name: str) -> str:

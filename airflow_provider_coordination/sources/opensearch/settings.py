@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.rereading import check_rereading
 
 POINT_IN_TIME = "point_in_time"
 SCROLL = "scroll"
@@ -76,20 +77,12 @@ class OpenSearchSettings:
             raise _invalid("page_documents", self.page_documents, f"must be from 1 to {MAX_PAGE_DOCUMENTS}")
         if self.context is not None and self.context not in CONTEXTS:
             raise _invalid("context", self.context, f"must be {' or '.join(map(repr, CONTEXTS))}")
-        self._check_rereading()
+        check_rereading("OpenSearch settings", self.interval_seconds, self.count)
 
     @property
     def reads_left(self) -> int | None:
         """How often each slice is read after the first time; None for no end."""
         return None if self.count is None else self.count - 1
-
-    def _check_rereading(self) -> None:
-        if self.interval_seconds is not None and self.interval_seconds <= 0:
-            raise _invalid("interval", self.interval_seconds, "must be positive seconds")
-        if self.count is not None and self.count < 1:
-            raise _invalid("count", self.count, "must be at least 1")
-        if self.count is not None and self.count > 1 and self.interval_seconds is None:
-            raise _invalid("count", self.count, "needs 'interval', after which it is read again")
 
 
 def _check_host(host: str) -> None:

@@ -33,8 +33,8 @@ SIMPLE: Mapping[str, pa.DataType] = {
 }
 """Spark's names of types, and what they are."""
 EXAMPLE = "'id BIGINT, name STRING, price DECIMAL(10,2)'"
-ZONED = r"(Z|[+-]\d\d(:?\d\d)?)$"
-"""An instant that says its zone."""
+ZONED = r"[T ]\d.*(Z|[+-]\d\d(:?\d\d)?)$"
+"""An instant that says its zone; the end of a date alone looks like one."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,15 @@ class Columns:
 
     @property
     def as_parsed(self) -> pa.Schema:
-        """The types with which Arrow's parsers are called: instants are text until `typed`."""
-        return pa.schema([(f.name, pa.string() if pa.types.is_timestamp(f.type) else f.type) for f in self.schema])
+        """The types with which Arrow's parsers are called: instants and dates are text until `typed`."""
+        return pa.schema([(f.name, _as_parsed(f.type)) for f in self.schema])
 
     def typed(self, parsed: pa.Table) -> pa.Table:
         """Return what was parsed with the columns in order and as their types.
 
         An instant without a zone is in UTC, as in Spark under the session's time zone of our jobs.
 
-        :raises pyarrow.ArrowInvalid: if a text is no instant.
+        :raises pyarrow.ArrowInvalid: if a text is no instant, or no date.
         """
         columns = [_typed(parsed.column(field.name), field.type) for field in self.schema]
         return pa.Table.from_arrays(columns, schema=self.schema)
@@ -86,13 +86,23 @@ def columns_of(ddl: str) -> Columns:
     return Columns(pa.schema(fields))
 
 
+def _as_parsed(wanted: pa.DataType, *, is_within: bool = False) -> pa.DataType:
+    """Return the type as which a parser takes a column: JSON's knows instants, but no dates."""
+    if pa.types.is_date(wanted) or (pa.types.is_timestamp(wanted) and not is_within):
+        return pa.string()
+    if pa.types.is_list(wanted):
+        return pa.list_(_as_parsed(wanted.value_type, is_within=True))
+    if pa.types.is_struct(wanted):
+        return pa.struct([field.with_type(_as_parsed(field.type, is_within=True)) for field in wanted])
+    return wanted
+
+
 def _typed(values: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
-    if not pa.types.is_timestamp(wanted) or not pa.types.is_string(values.type):
-        return values
-    if wanted.tz is not None:
-        zoned = pc.match_substring_regex(values, ZONED)
-        values = pc.if_else(zoned, values, pc.binary_join_element_wise(values, "Z", ""))
-    return values.cast(wanted)
+    if not pa.types.is_timestamp(wanted) or wanted.tz is None:
+        return values.cast(wanted)
+    zoned = pc.match_substring_regex(values, ZONED)
+    in_utc = pc.if_else(zoned, None, values).cast(pa.timestamp(wanted.unit)).cast(wanted)
+    return pc.coalesce(pc.if_else(zoned, values, None).cast(wanted), in_utc)
 
 
 class _Parser:

@@ -48,6 +48,8 @@ class CsvFormat:
             if block.is_rest and not self._rows.ends(block.data):
                 raise ItemUnreadableError(f"its last row, at byte {block.start}, has a quote without end")
             data = block.data
+            if not data.strip(b"\r\n"):
+                continue
             if names is None:
                 header = self._rows.first_row(data) or len(data)
                 names, data = self._names(data[:header]), data[header:]
@@ -87,7 +89,7 @@ class CsvFormat:
             raise ItemUnreadableError(
                 f"its header has changed: expected the columns {_named(self.columns.names)}, found {_named(names)}"
             )
-        if not all(names) or len(set(names)) < len(names):
+        if not all(names) or len({name.lower() for name in names}) < len(names):  # Spark does not tell case apart
             raise ItemUnreadableError(f"its header does not name each column once: {_named(names)}")
         return names
 
@@ -95,30 +97,34 @@ class CsvFormat:
 
     def _records(self, data: bytes, block: Block, names: Sequence[str]) -> pa.Table:
         try:
-            if self.columns is None:
-                return self._parsed(data, names, pa.schema([(name, pa.string()) for name in names]))
-            return self.columns.typed(self._typed(data, names, self.columns.as_parsed))
+            return self._as_text(data, names) if self.columns is None else self._typed(data, names, self.columns)
         except pa.ArrowException as error:
             raise ItemUnreadableError(
                 f"its CSV between bytes {block.start} and {block.end}, rows counted from 1, cannot be read: {error}"
             ) from error
 
-    def _typed(self, data: bytes, names: Sequence[str], schema: pa.Schema) -> pa.Table:
+    def _typed(self, data: bytes, names: Sequence[str], columns: Columns) -> pa.Table:
         try:
-            return self._parsed(data, names, schema)
+            return columns.typed(self._parsed(data, names, columns.as_parsed))
         except pa.ArrowInvalid:
             if not self.settings.quote or self.settings.quote.encode() not in data:
                 raise
         # Arrow takes nothing that is quoted for null, while '""' in a column of numbers can be nothing else.
-        text = self._parsed(data, names, pa.schema([(name, pa.string()) for name in names]))
-        return pa.table({field.name: self._out_of_text(text.column(field.name), field.type) for field in schema})
+        text = self._as_text(data, names)
+        return columns.typed(
+            pa.table({field.name: self._out_of_text(text.column(field.name), field.type) for field in columns.schema})
+        )
+
+    def _as_text(self, data: bytes, names: Sequence[str]) -> pa.Table:
+        return self._parsed(data, names, pa.schema([(name, pa.string()) for name in names]))
 
     def _out_of_text(self, values: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
         if pa.types.is_string(wanted):
             return values
         trimmed = pc.ascii_trim_whitespace(values)
         nulls = pc.is_in(trimmed, pa.array(["", *self.settings.null_values], pa.string()))
-        return pc.if_else(nulls, None, trimmed).cast(wanted)
+        bare = pc.if_else(nulls, None, trimmed)
+        return bare if pa.types.is_timestamp(wanted) else bare.cast(wanted)
 
     def _parsed(self, data: bytes, names: Sequence[str], schema: pa.Schema) -> pa.Table:
         from pyarrow.csv import ReadOptions, read_csv

@@ -6,6 +6,7 @@ up to there again. So the positions in a compressed object are the further apart
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ BOM = b"\xef\xbb\xbf"
 SKIP_BYTES = 2**20
 MAX_APART_BYTES = 32 * 2**20
 MAX_RECORD_BYTES = 64 * 2**20
+NULL_LINE = re.compile(rb"\n[ \t\r]*null")
 
 Cut = Callable[[bytes], int]
 """Tells where the last whole record of some bytes ends, which begin with a record; 0 if there is none."""
@@ -149,13 +151,20 @@ class JsonFormat:
             yield ReadPage(parsed, block.position)
 
     def _parsed(self, data: bytes) -> pa.Table:
+        """Parse some lines.
+
+        :raises pyarrow.ArrowInvalid: if one does not fit.
+        """
         from pyarrow import json
 
+        if data.lstrip().startswith(b"null") or NULL_LINE.search(data):  # Arrow crashes the process (26.0) or takes it
+            raise pa.ArrowInvalid("a line is null, and no object")
         parsed = json.read_json(
             pa.BufferReader(data),
             read_options=json.ReadOptions(use_threads=False, block_size=len(data) + 1),
             parse_options=json.ParseOptions(explicit_schema=self.columns.as_parsed, unexpected_field_behavior="ignore"),
         )
+        parsed.validate(full=True)  # the parser lets text pass that is no UTF-8
         return self.columns.typed(parsed)
 
 

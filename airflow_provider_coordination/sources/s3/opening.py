@@ -196,6 +196,7 @@ class FileObject:
             opened = self.filesystem.open_input_file(self.path)
             info = self.filesystem.get_file_info(self.path)
         if file_version(info) != self.version:
+            opened.close()
             raise ItemGoneError(
                 f"{self.uri} was replaced since it was listed; what replaced it is an object of its own"
             )

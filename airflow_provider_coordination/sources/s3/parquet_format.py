@@ -64,7 +64,10 @@ class ParquetFormat:
     def _records(self, batch: pa.RecordBatch) -> pa.Table:
         table = pa.Table.from_batches([batch])
         if self.columns is not None:
-            return table.select(self.columns.names).cast(self.columns.schema)
+            try:
+                return table.select(self.columns.names).cast(self.columns.schema)
+            except pa.ArrowException as error:
+                raise ItemUnreadableError(f"its values do not fit the columns: {error}") from error
         return table.cast(
             pa.schema([field.with_type(_known_to_spark(field.type)) for field in table.schema]), safe=False
         )
@@ -74,4 +77,16 @@ def _known_to_spark(kind: pa.DataType) -> pa.DataType:
     """Return the type as which Spark can read a column: it counts microseconds, and knows no dictionaries."""
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return pa.timestamp("us", kind.tz)
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_dictionary(kind):
+        return _known_to_spark(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_field_known_to_spark(kind.value_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([_field_known_to_spark(field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_field_known_to_spark(kind.key_field), _field_known_to_spark(kind.item_field))
+    return kind
+
+
+def _field_known_to_spark(field: pa.Field) -> pa.Field:
+    return field.with_type(_known_to_spark(field.type))

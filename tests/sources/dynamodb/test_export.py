@@ -88,6 +88,26 @@ def test_a_damaged_file_cannot_be_read(tmp_path: Path, content: bytes, says: str
         list(ExportReader(chosen).read(item, ""))
 
 
+def test_files_stay_in_the_partitions_that_they_were_put_into_whatever_the_settings_say_later(tmp_path: Path) -> None:
+    location, source = str(write_export(tmp_path, [range(1)] * 7)), coordinator()
+    source.supply(ExportSupplier(settings(location=location, files_per_partition=3), source))
+    for others in (1, 2, 7):
+        assert source.supply(ExportSupplier(settings(location=location, files_per_partition=others), source)) == []
+    found = [source.get(f"{EXPORT_ID}/{number}") for number in range(3)]
+    assert [len(each.progress["items"]) for each in found if each is not None] == [3, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "content"),
+    [("manifest-summary.json", "{"), ("manifest-summary.json", "1"), ("manifest-files.json", '{"etag": "x"}\n')],
+)
+def test_a_damaged_manifest_is_named(tmp_path: Path, manifest: str, content: str) -> None:
+    location = write_export(tmp_path, [range(3)])
+    (location / manifest).write_text(content)
+    with pytest.raises(ConfigurationError, match=f"{manifest} is no manifest of an export: .*; restore it"):
+        partitions(settings(location=str(location)))
+
+
 def test_a_folder_without_a_finished_export_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"manifest-summary.json does not exist: the export is not finished"):
         partitions(settings(location=str(tmp_path)))

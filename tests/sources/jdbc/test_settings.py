@@ -75,7 +75,9 @@ def test_a_wrong_setting_is_refused_by_its_name(changes: dict[str, Any], said: s
         replace(SETTINGS, **changes).check()
 
 
-@pytest.mark.parametrize("table", ["orders", "shop.orders", '"Shop"."My Orders"', "`a`.`b`", "a.b.c$d"])
+@pytest.mark.parametrize(
+    "table", ["orders", "shop.orders", '"Shop"."My Orders"', "`a`.`b`", "a.b.c$d", "c$d", "[dbo].[My Orders]"]
+)
 def test_tables_may_have_schemas_and_quotes(table: str) -> None:
     replace(SETTINGS, table=table).check()
 

@@ -6,7 +6,7 @@ import logging
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +144,23 @@ def test_a_second_run_has_nothing_to_add(database: Database) -> None:
     assert database.supply() == []
 
 
+def test_it_is_done_once_everything_is_partitions_and_never_with_what_is_new(database: Database) -> None:
+    database.insert(1, 2)
+    state = database.coordinator.supplier_state
+    assert not database.supplier().is_done(state())
+    pages = database.supplier()({})
+    planned = next(pages).state
+    assert planned is not None and not database.supplier().is_done(planned), "its ranges are no partitions yet"
+    database.supply()
+    assert database.supplier().is_done(state())
+    with pytest.raises(ConfigurationError, match="the source was made with 'column' 'id'"):
+        database.supplier(column="amount").is_done(state())
+    database.coordinator = SourceCoordinator(InMemoryStore(), "new", "owner")
+    database.coordinator.initialize()
+    database.supply(incremental=True)
+    assert not database.supplier(incremental=True).is_done(database.coordinator.supplier_state())
+
+
 # Intervals
 
 
@@ -208,6 +225,43 @@ def test_rows_that_may_still_become_visible_are_left_to_a_later_run(database: Da
     database.insert(5, 20)
     assert database.supply(incremental=True, lag_keys=5) == ["id (2, 10]"]
     assert database.supplied() == [1, 2, 5, 9, 10]
+
+
+CALENDAR = JdbcSettings(url="jdbc:postgresql://host/shop", table="orders")
+
+
+class Calendar:
+    """A PostgreSQL that says of what type a column is, and that no row is in any range."""
+
+    def __init__(self, **columns: int) -> None:
+        self.columns = list(columns.items())
+        self.asked: list[str] = []
+
+    def ask(self, sql: str, *, at_most: int | None = None) -> Answer:
+        self.asked.append(sql)
+        return Answer(self.columns, [(None if "MAX" in sql else 0,)])
+
+
+@pytest.mark.parametrize(
+    ("type_code", "bound"),
+    [
+        (1082, "< DATE '2026-01-30'"),
+        (1114, "<= TIMESTAMP '2026-01-30 22:00:00'"),
+        (1184, "<= TIMESTAMP WITH TIME ZONE '2026-01-30 22:00:00+00:00'"),
+    ],
+    ids=["days", "times", "instants"],
+)
+def test_a_day_is_taken_once_it_is_over_and_a_time_once_it_is_there_in_utc(type_code: int, bound: str) -> None:
+    calendar = Calendar(day=type_code)
+    there = datetime(2026, 1, 31, 1, tzinfo=timezone(timedelta(hours=2)))
+    ranges = RangeSettings(column="day", incremental=True, lag_seconds=3600.0)
+    assert list(RangeSupplier(calendar, CALENDAR, ranges, lambda: there)({})) == []
+    assert calendar.asked[-1] == f'SELECT MAX("day") FROM orders WHERE "day" IS NOT NULL AND "day" {bound}'
+
+
+def test_columns_that_spark_would_not_tell_apart_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="orders: column 'Day' is there twice; name each differently"):
+        list(RangeSupplier(Calendar(day=1082, Day=1082), CALENDAR, RangeSettings(column="day"))({}))
 
 
 def test_an_empty_table_has_nothing_new_and_loses_nothing_later(database: Database) -> None:

@@ -59,6 +59,18 @@ def test_each_kind_has_its_own_literals(kind: Kind, text: str, sql: str) -> None
     assert literal("postgresql", kind, text) == sql
 
 
+def test_times_are_written_as_each_database_reads_them() -> None:
+    noon = "2026-01-31T12:00:00"
+    for dialect, kind, text, sql in (
+        ("oracle", Kind.TIMESTAMP, noon, "TIMESTAMP '2026-01-31 12:00:00'"),
+        ("oracle", Kind.TIMESTAMP_TZ, f"{noon}+02:00", "TIMESTAMP '2026-01-31 10:00:00+00:00'"),
+        ("sqlserver", Kind.DATE, "2026-01-31", "CAST('2026-01-31' AS DATE)"),
+        ("sqlserver", Kind.TIMESTAMP, noon, "CAST('2026-01-31 12:00:00' AS DATETIME2)"),
+        ("sqlserver", Kind.TIMESTAMP_TZ, f"{noon}Z", "CAST('2026-01-31 12:00:00+00:00' AS DATETIMEOFFSET)"),
+    ):
+        assert literal(dialect, kind, text) == sql
+
+
 @settings(max_examples=60)
 @given(text=st.text("0123456789-+.:eTZ '\";OR", max_size=30), kind=st.sampled_from(list(Kind)))
 def test_a_literal_holds_nothing_but_a_value(text: str, kind: Kind) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +17,7 @@ from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.s3.conditions import Conditions
 from airflow_provider_coordination.sources.s3.deleting import Deletion
 from airflow_provider_coordination.sources.s3.errors import BucketNotFoundError
-from airflow_provider_coordination.sources.s3.listing import FilesystemListing, ListedPage, ahead
+from airflow_provider_coordination.sources.s3.listing import PAGES_AHEAD, FilesystemListing, ListedPage, ahead
 from airflow_provider_coordination.sources.s3.objects import Found
 from airflow_provider_coordination.sources.s3.scan import S3Scan
 from airflow_provider_coordination.sources.s3.settings import ProcessingCondition, S3Settings
@@ -98,19 +99,23 @@ def test_a_folder_of_many_files_gives_many_pages(tmp_path: Path) -> None:
     assert [len(page.found) for page in FilesystemListing(str(tmp_path)).pages()] == [1000, 1]
 
 
-def test_one_page_is_fetched_while_another_is_worked_on_and_no_more() -> None:
+def test_two_pages_are_fetched_while_another_is_worked_on_and_no_more() -> None:
     asked: list[int] = []
+    fetched = threading.Event()
 
     def pages() -> Iterator[ListedPage]:
-        for number in range(4):
+        for number in range(9):
             asked.append(number)
+            if number == PAGES_AHEAD + 1:
+                fetched.set()
             yield ListedPage([], str(number))
 
     reading = ahead(pages())
     next(reading)
     next(reading)
-    reading.close()  # type: ignore[attr-defined]  # waits for what was asked for
-    assert asked == [0, 1, 2]
+    assert fetched.wait(60)
+    reading.close()  # type: ignore[attr-defined]  # waits for what is being fetched
+    assert asked == [0, 1, 2, 3]
 
 
 def test_an_error_of_a_listing_comes_where_its_page_would() -> None:

@@ -11,7 +11,7 @@ import json
 import re
 import struct
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -231,6 +231,14 @@ def test_damaged_compression_is_told_from_a_source_that_does_not_answer(codec: s
             whole(each, name="text", compression=codec)
 
 
+@pytest.mark.parametrize("told", [3, 5, 7, 2**31])
+def test_snappy_whose_lengths_contradict_each_other_is_refused(told: int) -> None:
+    chunk = pa.compress(b"a\nbcde", codec="snappy", asbytes=True)
+    data = struct.pack(">II", told, len(chunk)) + chunk
+    with pytest.raises(ItemUnreadableError, match="snappy"):
+        whole(data, name="text", compression="snappy")
+
+
 def test_a_record_without_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines_module, "MAX_RECORD_BYTES", 100)
     with pytest.raises(ItemUnreadableError, match="the record at byte 3 has more than 100 bytes and no end"):
@@ -277,6 +285,30 @@ def test_columns_of_csv_have_the_types_that_are_given() -> None:
     ]
 
 
+def test_what_is_quoted_and_empty_is_null_in_each_column_that_is_not_text() -> None:
+    columns = "id BIGINT, at TIMESTAMP, local TIMESTAMP_NTZ, day DATE, name STRING"
+    [row] = whole(b'id,at,local,day,name\n"","","","",""\n', name="csv", columns=columns)
+    assert row == {"id": None, "at": None, "local": None, "day": None, "name": ""}
+
+
+def test_what_stands_for_null_is_null_where_it_is_not_quoted_or_can_be_nothing_else() -> None:
+    given: dict[str, Any] = {"name": "csv", "null_values": ("NA", "-")}
+    assert whole(b'a,b,c\nNA,"NA",\n', **given) == [{"a": None, "b": "NA", "c": ""}]
+    assert whole(b'a,b,c\nNA,"NA","-"\n', columns="a INT, b INT, c DATE", **given) == [
+        {"a": None, "b": None, "c": None}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "day"),
+    [("2026-01-31", 31), ("2026-01-31 00:00", 31), ("2026-01-31T00Z", 31), ("2026-01-31T23:00:00-0100", 32)],
+)
+def test_an_instant_without_a_zone_or_a_time_is_in_utc(given: str, day: int) -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day - 1)
+    assert whole(f"at\n{given}\n".encode(), name="csv", columns="at TIMESTAMP") == [{"at": at}]
+    assert whole(json.dumps({"at": given}).encode(), name="json", columns="at TIMESTAMP") == [{"at": at}]
+
+
 def test_a_header_may_name_the_columns_in_another_order() -> None:
     assert whole(b"name,id\nx,1\n", name="csv", columns="id INT, name STRING") == [{"id": 1, "name": "x"}]
 
@@ -293,6 +325,7 @@ def test_a_changed_header_is_refused_with_what_was_expected_and_found(header: st
     ("data", "message"),
     [
         (b"a,a\n1,2\n", "its header does not name each column once: 'a', 'a'"),
+        (b"a,A\n1,2\n", "its header does not name each column once: 'a', 'A'"),
         (b"a,\n1,2\n", "its header does not name each column once: 'a', ''"),
         (b"\xff,b\n1,2\n", "its header is not UTF-8"),
         (b"a,b\n1,2\n3\n", "its CSV between bytes 0 and 10, rows counted from 1, cannot be read"),
@@ -311,12 +344,18 @@ def test_a_value_of_another_type_is_refused() -> None:
 
 
 def test_a_csv_of_a_header_alone_or_of_nothing_has_no_records() -> None:
-    assert whole(b"id,name\n", name="csv") == whole(b"id,name", name="csv") == whole(b"", name="csv") == []
+    for data in (b"id,name\n", b"id,name", b"", b"\n", b"\r\n\r\n"):
+        assert whole(data, name="csv") == whole(data, name="csv", columns="id INT, name STRING") == []
+    assert piecewise(b"\n\n\nid\n\n1\n", 1, name="csv") == [{"id": "1"}]
 
 
 def test_a_byte_order_mark_belongs_to_no_record() -> None:
     assert whole(b"\xef\xbb\xbfid\n1\n", name="csv") == [{"id": "1"}]
     assert piecewise(b"\xef\xbb\xbfid\n1\n", 1, name="text") == [{"data": b"id"}, {"data": b"1"}]
+    second = {"data": b"\xef\xbb\xbfc"}  # not at the beginning it is none
+    assert [row for page in pages(b"ab\n\xef\xbb\xbfc\n", 3, "", name="text") for row in page.records.to_pylist()][
+        1:
+    ] == [second]
 
 
 # JSON and Parquet
@@ -331,15 +370,39 @@ def test_fields_of_json_become_the_columns_that_are_given() -> None:
     ]
 
 
-@pytest.mark.parametrize("line", [b"no JSON", b"[1]", b'{"id": "x"}', b'{"id": 1'])
+def test_blank_lines_of_json_are_no_records() -> None:
+    assert whole(b'\n  \n{"n": 1}\n\t\r\n', name="json") == [{"data": b'{"n": 1}'}]
+
+
+def test_dates_of_json_are_text() -> None:
+    columns = "day DATE, days ARRAY<DATE>, of STRUCT<day: DATE, at: TIMESTAMP>"
+    data = b'{"day": "2026-01-31", "days": ["2026-01-31", null], "of": {"day": "2026-01-31", "at": "2026-01-31"}}\n{}'
+    day, at = date(2026, 1, 31), datetime(2026, 1, 31, tzinfo=UTC)
+    assert whole(data, name="json", columns=columns) == [
+        {"day": day, "days": [day, None], "of": {"day": day, "at": at}},
+        {"day": None, "days": None, "of": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    "line", [b"no JSON", b"[1]", b'{"id": "x"}', b'{"id": 1', b"null", b' null\n{"id": 2}', b'{"name": "\xff"}']
+)
 def test_json_that_does_not_fit_the_columns_is_refused_with_its_place(line: bytes) -> None:
     with pytest.raises(ItemUnreadableError, match=r"its JSON between bytes 10 and .* does not fit the columns"):
-        piecewise(b'{"id": 1}\n' + line, 10, name="json", columns="id BIGINT")
+        piecewise(b'{"id": 1}\n' + line, 10, name="json", columns="id BIGINT, name STRING")
+
+
+def test_a_line_that_is_null_is_refused_and_crashes_nothing() -> None:
+    for data in (b"null\n", b"\n null", b'{"id": 1}\n\tnull\n'):
+        with pytest.raises(ItemUnreadableError, match="a line is null, and no object"):
+            whole(data, name="json", columns="id BIGINT")
 
 
 def test_columns_of_parquet_may_be_chosen_and_widened() -> None:
     data = as_parquet(pa.table({"a": pa.array([1], pa.int32()), "b": ["x"], "c": [True]}))
     assert whole(data, name="parquet", columns="c BOOLEAN, a BIGINT") == [{"c": True, "a": 1}]
+    with pytest.raises(ItemUnreadableError, match="its values do not fit the columns: Float value"):
+        whole(as_parquet(pa.table({"a": [1.5]})), name="parquet", columns="a INT")
     with pytest.raises(ItemUnreadableError, match="expected 'a', 'd', found 'a', 'b', 'c': there is no 'd'"):
         whole(data, name="parquet", columns="a INT, d INT")
 
@@ -349,6 +412,18 @@ def test_parquet_has_only_types_that_spark_can_read() -> None:
     data = as_parquet(pa.table({"at": at, "kind": pa.array(["x"]).dictionary_encode()}))
     [page] = pages(data, PAGE, "", name="parquet")
     assert page.records.schema.types == [pa.timestamp("us", "UTC"), pa.string()]
+
+
+def test_nanoseconds_become_microseconds_however_deep_they_are() -> None:
+    of = pa.struct([pa.field("at", pa.timestamp("ns")), pa.field("n", pa.int64())])
+    within = {"list": pa.list_(of), "map": pa.map_(pa.string(), pa.timestamp("ns"))}
+    rows = [{"list": [{"at": 1_700_000_000_000_000_001, "n": 1}], "map": [("k", 1001)]}, {"list": None, "map": None}]
+    [row, nulls] = whole(as_parquet(pa.Table.from_pylist(rows, pa.schema(within))), name="parquet")
+    assert row == {
+        "list": [{"at": datetime(2023, 11, 14, 22, 13, 20), "n": 1}],
+        "map": [("k", datetime(1970, 1, 1, 0, 0, 0, 1))],
+    }
+    assert nulls == {"list": None, "map": None}
 
 
 def test_what_is_no_parquet_is_refused() -> None:

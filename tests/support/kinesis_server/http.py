@@ -16,7 +16,6 @@ import uuid
 from dataclasses import dataclass
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, Self
 
 import boto3
@@ -24,6 +23,7 @@ from botocore.config import Config
 from botocore.model import OperationNotFoundError
 
 from airflow_provider_coordination.aws import AwsSettings
+from demo.server_process import Server
 from tests.support.kinesis_server import control, event_stream, json_wire
 from tests.support.kinesis_server.clock import RealClock, ServerClock, VirtualClock
 from tests.support.kinesis_server.consumers import Nothing, Subscription
@@ -37,7 +37,7 @@ _ACCESS_KEY = re.compile(r"Credential=([^/,\s]+)/")
 _LOOK_SECONDS = 0.02
 
 
-class KinesisServer:
+class KinesisServer(Server):
     """A running server, as a context manager.
 
     :param port: where it listens; 0 is any free port.
@@ -53,14 +53,6 @@ class KinesisServer:
             target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, name="kinesis-server", daemon=True
         )
         self.stopping = threading.Event()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def endpoint_url(self) -> str:
