@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from airflow.sdk import BaseHook, BaseOperator, BaseOperatorLink
+from airflow.triggers.base import BaseTrigger
 
 import airflow_provider_coordination
 from airflow_provider_coordination.cli import app
@@ -29,9 +33,15 @@ from airflow_provider_coordination.coordination.acknowledgment import (
     record_of,
 )
 from airflow_provider_coordination.coordination.acknowledgment_sets import MAX_TIMEOUT
-from airflow_provider_coordination.coordination.coordinator import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
+from airflow_provider_coordination.coordination.coordinator import (
+    DEFAULT_OWNERSHIP_TIMEOUT,
+    DEFAULT_SAFETY_MARGIN,
+    SourceCoordinator,
+)
 from airflow_provider_coordination.coordination.metrics import PARTITIONS, WORKERS, CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.decorators.acknowledges import AcknowledgesDecoratedOperator
 from airflow_provider_coordination.decorators.partitions import PartitionsDecoratedOperator
 from airflow_provider_coordination.get_provider_info import get_provider_info
@@ -44,12 +54,16 @@ from airflow_provider_coordination.operators.reads.dynamodb import DynamoDBExpor
 from airflow_provider_coordination.operators.reads.items import Items
 from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
 from airflow_provider_coordination.operators.reads.s3 import S3Objects
+from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
+from airflow_provider_coordination.sources.items import ItemReader
 from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncMetric, ShardSyncSummary, StreamSync
+from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.sources.supplying import PartitionSupplier
 from airflow_provider_coordination.spark import application
 from airflow_provider_coordination.spark.bad_records import (
     ERROR_CHARACTERS,
@@ -63,13 +77,13 @@ from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, METRICS, PRO
 from airflow_provider_coordination.spark.settings import MAX_SAVED_PARSE_EXCEPTIONS, IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.work import SETS_NAMED
-from airflow_provider_coordination.stores import StoreSettings
+from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = Path(airflow_provider_coordination.__file__).parent
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
-MADE_BY_RUNS = (".venv", ".tools", ".demo")
+MADE_BY_RUNS = (".venv", ".tools", ".demo", ".site")
 GIVEN_BY_TASKFLOW = ("python_callable", "op_args", "op_kwargs")
 HEADINGS: dict[type[Any], str] = {
     AcknowledgesDecoratedOperator: "Task decorator acknowledges",
@@ -168,6 +182,7 @@ def test_every_example_of_ours_runs_as_a_dag_file_does(block: str) -> None:
         PartitionsAvailableSensor,
         AcknowledgmentSensor,
         ReopenPartitionsOperator,
+        ReleasePartitionsOperator,
         ResetPartitionsOperator,
     ],
 )
@@ -302,9 +317,12 @@ def test_every_metric_is_documented(heading: str, metrics: list[str]) -> None:
     assert all(all(row) for row in table)
 
 
-def test_every_metric_that_the_manual_names_exists() -> None:
+@pytest.mark.parametrize("name", ["metrics.md", "operations.md", "recipes.md"])
+def test_every_metric_that_the_manual_names_exists(name: str) -> None:
     known = {*CoordinationMetric, PARTITIONS, WORKERS, *ShardSyncMetric, *IngestionMetric}
-    assert set(re.findall(r"\bcoordination\.[a-z_]+", page("metrics.md"))) <= known
+    named = set(re.findall(r"\bcoordination\.[a-z_]+", re.sub(r"\(\S*\)", "", page(name))))
+    assert named
+    assert named <= known
 
 
 @pytest.mark.parametrize(("signal", "name"), [(METRICS, "metrics.md"), (TRACES, "observability.md")])
@@ -322,7 +340,7 @@ def test_every_span_is_documented_with_its_attributes() -> None:
             if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") != "span":
                 continue
             if isinstance(node.args[0], ast.Constant):
-                calls[f"coordination.{node.args[0].value}"] = {each.arg for each in node.keywords}
+                calls[f"coordination.{node.args[0].value!s}"] = {each.arg for each in node.keywords}
     table = {code(name): set(re.findall(r"`(\w+)`", told)) for name, _, told in rows(page("observability.md"), "span")}
     assert set(calls) <= set(table)
     for name, attributes in calls.items():
@@ -358,6 +376,44 @@ def test_every_command_is_documented_with_its_options() -> None:
         assert own == ([option for option, *_ in rows(section, "option")] if own else [])
         assert [option for option in options(command).values() if option not in own] == everywhere[:-1]
     assert everywhere[-1] == "`--help`, `-h`"
+
+
+def test_every_command_that_is_named_exists() -> None:
+    text = "\n".join([*(path.read_text() for path in PAGES), *texts_of_the_code()])
+    assert set(re.findall(r"airflow-coordination ([a-z][a-z-]*)", text)) == {*commands(), "import"}
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if path.parent.name == "docs"], ids=lambda path: path.name)
+def test_every_page_is_in_the_sites_navigation(path: Path) -> None:
+    navigation = (REPOSITORY / "mkdocs.yml").read_text().partition("\nnav:\n")[2].partition("\nhooks:")[0]
+    assert re.search(rf"^ +- {re.escape(path.name)}$", navigation, re.MULTILINE)
+
+
+def classes_that_a_dag_names() -> Iterator[type[Any]]:
+    """Yield the operators, sensors, triggers and hooks of the provider, its links, and what `reads` takes."""
+    info = get_provider_info()
+    modules = {
+        m for kind in ("operators", "sensors", "triggers", "hooks") for e in info[kind] for m in e["python-modules"]
+    }
+    modules |= {name.rpartition(".")[0] for name in info["extra-links"]}
+    reads = (path.stem for path in (PACKAGE / "operators" / "reads").glob("[!_]*.py"))
+    modules |= {f"{PACKAGE.name}.operators.reads.{name}" for name in reads}
+    for module in map(importlib.import_module, modules):
+        for found in vars(module).values():
+            if inspect.isclass(found) and found.__module__ == module.__name__ and not found.__name__.startswith("_"):
+                yield found
+
+
+def test_everything_that_a_dag_or_a_source_is_made_of_is_in_the_reference() -> None:
+    bases = (BaseOperator, BaseTrigger, BaseHook, BaseOperatorLink)
+    made_of = [each for each in classes_that_a_dag_names() if issubclass(each, bases) or ".reads." in each.__module__]
+    decorators = [decorator["class-name"] for decorator in get_provider_info()["task-decorators"]]
+    # The seams that code of one's own is written against.
+    seams: tuple[Any, ...] = (PartitionSupplier, Page, ReaderSettings, SourceCoordinator, CoordinationStore, open_store)
+    named = {f"{each.__module__}.{each.__name__}" for each in (*made_of, *seams, coordinated_ingestion)}
+    text = "".join(path.read_text() for path in PAGES if path.name.startswith("reference"))
+    listed = set(re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE))
+    assert {*named, *decorators, ItemReader.__module__} - listed == set()
 
 
 def test_the_json_of_the_commands_is_documented() -> None:
@@ -407,6 +463,7 @@ def test_the_exit_codes_of_the_commands_are_documented() -> None:
     assert documented == [0, EXIT_REFUSED, EXIT_USAGE, 130]
 
 
+@cache
 def texts_of_the_code() -> list[str]:
     """Return every text of the package, with `…` where values go."""
     found = []
@@ -423,5 +480,10 @@ def test_every_message_of_the_manual_is_one_of_the_code() -> None:
     lines = prose(page("troubleshooting.md")).splitlines()
     messages = [code(cells(line)[0]) for line in lines if line.startswith("| `")]
     texts = texts_of_the_code()
-    patterns = {message: ".*".join(map(re.escape, message.split("…"))) for message in messages}
-    assert [m for m, p in patterns.items() if not any(re.search(p, text, re.DOTALL) for text in texts)] == []
+    unknown = []
+    for message in messages:
+        parts = message.split("…")
+        pattern = re.compile(".*".join(map(re.escape, parts)), re.DOTALL)
+        if not any(parts[0] in text and pattern.search(text) for text in texts):
+            unknown.append(message)
+    assert unknown == []
