@@ -4,6 +4,8 @@ TZ=UTC
 export SPARK_LOCAL_IP TZ
 # A virtual environment or a Spark of the user's own would be mixed with ours.
 unset VIRTUAL_ENV PYTHONHOME PYTHONPATH SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
+# Many processes import the same packages: let the first one leave them compiled for the others.
+unset PYTHONDONTWRITEBYTECODE
 
 # Spark needs Java 17 or newer: the user's, the one on PATH, one that the system has installed, or the one in .venv.
 java_is_new_enough() {

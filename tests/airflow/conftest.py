@@ -117,7 +117,7 @@ def kinesis() -> Iterator[FakeKinesis]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         fake.url = f"http://127.0.0.1:{server.server_port}"
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield fake
         server.shutdown()
 

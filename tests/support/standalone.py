@@ -2,18 +2,115 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
+import httpx
 import psutil
 
-from demo.airflow_home import Airflow
+from demo.airflow_home import AIRFLOW, FINISHED, Airflow
+
+LOCAL_SETTINGS = """
+import sys
+
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+if sys.argv[1:3] == ["backfill", "create"]:
+
+    @event.listens_for(Engine, "connect")
+    def begin_by_hand(connection, _):
+        connection.isolation_level = None
+
+    @event.listens_for(Engine, "begin")
+    def wait_for_the_others(connection):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+"""
+"""Airflow's `airflow_local_settings`: SQLite refuses a write if others wrote since the command's first read, and half a
+backfill would be left. So this command takes its turn before it reads."""
 
 
 class Standalone(Airflow):
     """An Airflow that a test looks into; see `Airflow`."""
+
+    def start(self) -> None:
+        """See `Airflow.start`."""
+        config = self.home / "config"
+        super().start()
+        config.mkdir(exist_ok=True)
+        (config / "airflow_local_settings.py").write_text(LOCAL_SETTINGS)
+
+    def trigger(self, dag_id: str, conf: Mapping[str, Any]) -> str:
+        """Start a run of a DAG, which is not paused any more; return its id."""
+        self.unpause(dag_id)
+        return super().trigger(dag_id, conf)
+
+    def unpause(self, dag_id: str) -> None:
+        """Let a DAG run: paused, as most are here to begin with, it does nothing."""
+        self._client.patch(f"/api/v2/dags/{dag_id}", json={"is_paused": False}).raise_for_status()
+
+    def watch_for(self, dag_id: str) -> None:
+        """Let a DAG run whenever its watchers see something: these are started once its file is parsed again."""
+        self.unpause(dag_id)
+        token = self._get(f"/api/v2/dags/{dag_id}")["file_token"]
+        self._client.put(f"/api/v2/parseDagFile/{token}").raise_for_status()
+
+    def backfill(self, dag_id: str, first: datetime, last: datetime, conf: Mapping[str, Any], *more: str) -> None:
+        """Create a backfill as a person does, of the runs from one date to another, both included, and let it run.
+
+        :param conf: of its runs.
+        :param more: further options of the command.
+        """
+        self.until("an earlier backfill is over", lambda: not self._open_backfills(dag_id), 90)
+        told = ["--dag-id", dag_id, "--from-date", first.isoformat(), "--to-date", last.isoformat()]
+        database = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+        done = subprocess.run(
+            [AIRFLOW, "backfill", "create", *told, "--dag-run-conf", json.dumps(conf), *more],
+            env=self._surroundings | {database: f"{self._surroundings[database]}?timeout=60"},
+            cwd=self.home,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        self.unpause(dag_id)  # after, so that the last interval has its run already
+
+    def backfilled(self, dag_id: str) -> list[dict[str, Any]]:
+        """Return the runs of the backfills of a DAG as the API shows them, the earliest first."""
+        runs = self._get(f"/api/v2/dags/{dag_id}/dagRuns?run_type=backfill")["dag_runs"]
+        return sorted(runs, key=lambda run: str(run["logical_date"] or run["partition_key"]))
+
+    def run(self, dag_id: str, run_id: str) -> Any:
+        """Return a run as the API shows it."""
+        return self._get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")
+
+    def wait_for_run(self, dag_id: str, run_id: str) -> str:
+        """Wait for the end of a run; return its state."""
+        self.until(f"{run_id} of {dag_id} has ended", lambda: self.state(dag_id, run_id) in FINISHED, 400)
+        return self.state(dag_id, run_id)
+
+    def clear_run(self, dag_id: str, run_id: str) -> None:
+        """Clear all of a run, as a person does."""
+        told = {"dry_run": False, "only_failed": False}
+        self._client.post(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/clear", json=told).raise_for_status()
+
+    def connect(self, conn_id: str, conn_type: str, **fields: Any) -> None:
+        """Define a connection, or define it anew, for the tasks that start from now on."""
+        extra = json.dumps(fields.pop("extra", {}))
+        told = {"connection_id": conn_id, "conn_type": conn_type, "extra": extra, **fields}
+        answer = self._client.post("/api/v2/connections", json=told)
+        if answer.status_code == httpx.codes.CONFLICT:
+            answer = self._client.patch(f"/api/v2/connections/{conn_id}", json=told)
+        answer.raise_for_status()
+
+    def _open_backfills(self, dag_id: str) -> list[dict[str, Any]]:
+        backfills = self._get(f"/api/v2/backfills?dag_id={dag_id}")["backfills"]
+        return [backfill for backfill in backfills if backfill["completed_at"] is None]
 
     def kill_triggerer(self) -> None:
         """Kill the triggerer and what it started, as if its machine had died."""

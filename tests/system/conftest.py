@@ -9,16 +9,31 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
-from tests.support.spark_job import REPOSITORY, MakePipeline, Pipeline
+from tests.support.spark_job import CRASHING, REPOSITORY, MakePipeline, Pipeline
 from tests.support.standalone import Standalone
+
+EXAMPLES = (
+    "acknowledged_delivery",
+    "hourly_ingestion",
+    "interval_ingestion",
+    "jdbc_ingestion",
+    "reopening_source",
+    "s3_ingestion",
+)
+"""The DAGs of `dags/` that the shared Airflow runs."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest test, so that the others run beside it in the other process."""
-    items.sort(key=lambda item: item.path.name != "test_soak.py")
+    """Let the longest test run in one process, and those that share the Airflow one after the other in the other one.
+
+    Each process is given two files to begin with, and the next one when it is nearly done with them.
+    """
+    first = {"test_soak.py": 0, "test_acknowledgments.py": 1, "test_demo.py": 2}
+    items.sort(key=lambda item: (first.get(item.path.name, 3), "airflow" not in getattr(item, "fixturenames", ())))
 
 
 @pytest.fixture
@@ -66,23 +81,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def airflow(kinesis: LocalKinesis, java: str, folder: Path) -> Iterator[Standalone]:
-    """An Airflow with the DAGs of this folder and an example; it takes half a minute to start, so all share it."""
+    """An Airflow with the DAGs of this folder and examples; it takes half a minute to start, so all share it.
+
+    Its DAGs are paused, as those with a schedule would begin to run at once.
+    """
     dags = shutil.copytree(Path(__file__).parent / "dags", folder / "dags")
-    shutil.copy(REPOSITORY / "dags" / "acknowledged_delivery.py", dags)
+    for example in EXAMPLES:
+        shutil.copy(REPOSITORY / "dags" / f"{example}.py", dags)
     connections = {
         "coordination_default": {"conn_type": "coordination", "extra": {"store": "sql", "url": url_of(folder)}},
-        "aws_default": {
-            "conn_type": "aws",
-            "login": "test",
-            "password": "test",
-            "extra": {"region_name": "us-east-1", "endpoint_url": kinesis.endpoint_url},
-        },
         "spark_default": {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}},
     }
     environment = {
         "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "120",  # the machine may have much else to do
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",  # they do not change
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
+        "CRASHING_APPLICATION": str(CRASHING),
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",  # jobs run for seconds
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     standalone = Standalone(folder / "airflow", dags, connections, environment)
@@ -90,9 +107,30 @@ def airflow(kinesis: LocalKinesis, java: str, folder: Path) -> Iterator[Standalo
     try:
         known = [dag.stem for dag in dags.glob("*.py")]
         standalone.until("Airflow knows the DAGs", lambda: all(map(standalone.is_ready, known)), 400)
+        connect_aws(standalone, kinesis)
         yield standalone
     finally:
         standalone.stop()
+
+
+def connect_aws(airflow: Standalone, kinesis: LocalKinesis) -> None:
+    """Let `aws_default` of an Airflow lead to the Kinesis server that all tests share."""
+    extra = {"region_name": "us-east-1", "endpoint_url": kinesis.endpoint_url}
+    airflow.connect("aws_default", "aws", login="test", password="test", extra=extra)
+
+
+@pytest.fixture
+def other_aws(airflow: Standalone, kinesis: LocalKinesis) -> Iterator[Callable[..., None]]:
+    """Lets `aws_default` of the shared Airflow lead elsewhere for this test; several services may be elsewhere."""
+
+    def connect(**services: AwsSettings) -> None:
+        given = next(iter(services.values()))
+        endpoints = {name: {"endpoint_url": settings.endpoint_url} for name, settings in services.items()}
+        extra = {"region_name": given.region, "service_config": endpoints}
+        airflow.connect("aws_default", "aws", login=given.access_key_id, password=given.secret_access_key, extra=extra)
+
+    yield connect
+    connect_aws(airflow, kinesis)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -25,8 +24,7 @@ from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
 from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
-from tests.airflow.conftest import run_dag
-from tests.support.spark_job import CRASHING, REPOSITORY, Job, Pipeline
+from tests.support.spark_job import CRASHING, Job, Pipeline
 
 PASSWORD = "never-to-be-seen-4711"
 
@@ -128,44 +126,3 @@ def test_a_killed_job_is_gone_on_with_and_a_later_run_takes_what_is_new_alone(ta
     written = [path.read_text() for path in table.events.rglob("*") if path.is_file()]
     assert any("JDBCRelation(orders)" in text for text in written)
     assert not [text for text in (*written, *(job.output for job in table.jobs)) if PASSWORD in text]
-
-
-def test_the_example_delivers_the_rows_of_its_day_and_nothing_a_second_time(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from airflow.dag_processing.dagbag import DagBag
-    from airflow.utils.db import initdb
-
-    initdb()
-    url = sa.make_url(table.database)
-    shop = {"host": "127.0.0.1", "port": table.port, "schema": url.database, "login": "postgres", "password": PASSWORD}
-    for name, connection in {
-        "shop_database": {"conn_type": "postgres", **shop},
-        "coordination_default": {"conn_type": "coordination", "extra": {"store": "sql", "url": table.url}},
-        "spark_default": {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}},
-    }.items():
-        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
-    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    table.execute(
-        "INSERT INTO orders SELECT n, 1, m + n * interval '1 hour' FROM generate_series(-72, 24) AS n, "
-        f"(SELECT timestamptz '{midnight.isoformat()}' AS m) AS midnight"
-    )
-    params = {
-        "column": "at",
-        "output_path": str(table.output),
-        "driver_package": "",
-        "driver_jars": ",".join(map(str, table.jars)),
-    }
-    dag = DagBag(str(REPOSITORY / "dags" / "jdbc_ingestion.py")).dags["jdbc_ingestion"]
-
-    first = run_dag(dag, **params)
-    assert first.state == "success"
-    hours = (first.data_interval_start - midnight) / timedelta(hours=1)
-    assert table.ids() == Counter(range(int(hours), int(hours) + 24))
-
-    files = sorted(table.output.iterdir())
-    again = run_dag(dag, **params)
-    assert (again.state, again.data_interval_start) == ("success", first.data_interval_start)
-    assert {ti.task_id: ti.state for ti in again.get_task_instances()}["ingestion.ingest"] == "skipped"
-    assert sorted(table.output.iterdir()) == files

@@ -18,7 +18,13 @@ WORK = Asset(
     watchers=[AssetWatcher(name="doorbell_work", trigger=PartitionsAvailableTrigger(source=SOURCE, interval=5))],
 )
 
-with DAG(dag_id="doorbell", schedule=[WORK], start_date=datetime(2026, 1, 1, tzinfo=UTC), max_active_runs=1):
+with DAG(
+    dag_id="doorbell",
+    schedule=[WORK],
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    max_active_runs=1,
+    is_paused_upon_creation=False,
+):
 
     @task
     def work() -> None:

@@ -1,0 +1,74 @@
+"""Files of a folder, a day at a time by when they were modified: by intervals, by partitions, and all of them.
+
+The job of one day can be told to kill itself in its first try.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG, CronDataIntervalTimetable, CronPartitionTimetable, Param, task
+
+from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
+from airflow_provider_coordination.operators.reads.s3 import S3Objects
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
+
+FILES = S3Objects(paths="{{ params.folder }}", source="{{ params.source }}", max_objects=1)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+OF_ALL = {"retries": 2, "retry_delay": timedelta(seconds=1)}
+DAY_OF_RUN = "{{ data_interval_start | ds if data_interval_start is defined else 'by_hand' }}"
+PARAMS = {
+    "folder": Param("/nowhere", type="string"),
+    "source": Param("nothing", type="string"),
+    "output_path": Param("/nowhere", type="string"),
+}
+
+with DAG(
+    dag_id="files_by_day",
+    schedule=CronDataIntervalTimetable("@daily", timezone="UTC"),
+    start_date=START,
+    catchup=False,
+    max_active_runs=4,
+    default_args=OF_ALL,
+    params=PARAMS
+    | {
+        "interval": Param("data_interval", type="string"),
+        "killed_day": Param("", type="string"),
+    },
+):
+
+    @task
+    def nothing() -> None:
+        """Do nothing: as long as this takes any task."""
+
+    nothing()
+    coordinated_ingestion(
+        reads=FILES,
+        interval="{{ params.interval }}",
+        output_path="{{ params.output_path }}/" + DAY_OF_RUN,
+        application=os.environ["CRASHING_APPLICATION"],
+        env_vars={
+            "CRASH_AT": "{{ 'delivered:2' if ti.try_number == 1 and data_interval_start is defined "
+            "and data_interval_start | ds == params.killed_day else 'never:1' }}"
+        },
+    )
+
+with DAG(
+    dag_id="files_by_partition",
+    schedule=CronPartitionTimetable("@daily", timezone="UTC", run_offset=-1),
+    start_date=START,
+    catchup=False,
+    default_args=OF_ALL,
+    params=PARAMS,
+):
+    coordinated_ingestion(
+        reads=FILES,
+        interval="{{ dag_run.partition_date.isoformat() }}/P1D",
+        output_path="{{ params.output_path }}/{{ dag_run.partition_date | ds }}",
+    )
+
+with DAG(dag_id="files_live", schedule=None, start_date=START, default_args=OF_ALL, params=PARAMS):
+    find = CreatePartitionsOperator(task_id="find", reads=FILES)
+    find >> CoordinatedSparkSubmitOperator(task_id="ingest", reads=FILES, output_path="{{ params.output_path }}")

@@ -1,0 +1,305 @@
+"""Intervals under a whole Airflow, with real Spark jobs: backfills, runs by hand, runs that are repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow.dataset as ds
+import pytest
+import sqlalchemy as sa
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.sources.kinesis.sync import sync_shards
+from demo.airflow_home import task_log
+from tests.support.kinesis_server.clock import RealClock
+from tests.support.kinesis_server.http import KinesisServer
+from tests.support.s3_server import S3Server
+from tests.support.standalone import Standalone
+
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
+MICROSECOND, MILLISECOND = timedelta(microseconds=1), timedelta(milliseconds=1)
+MIDNIGHT = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+LOOKED_FOR = "ingestion.create_partitions"
+
+
+def text(instant: datetime) -> str:
+    return instant.strftime("%Y-%m-%d")
+
+
+@dataclass
+class Watched:
+    """A source that runs of a DAG ingest, the store that holds its leases, and what was delivered."""
+
+    airflow: Standalone
+    dag_id: str
+    folder: Path
+    source: str
+    output: Path
+
+    def items(self) -> list[Any]:
+        """Return everything that the store holds of the source, whole."""
+        with closing(sqlite3.connect(self.folder / "coordination.db")) as store:
+            tables = [name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            rows = [(table, *row) for table in tables for row in store.execute(f'SELECT * FROM "{table}"')]
+        return sorted((row for row in rows if any(self.source in str(value) for value in row)), key=repr)
+
+    def files(self) -> list[tuple[str, int]]:
+        """Return the files of the datasets, and when each was written."""
+        return sorted((str(file), file.stat().st_mtime_ns) for file in self.output.rglob("*") if file.is_file())
+
+    def ids(self, *below: str) -> Counter[int]:
+        """Return how often each record is in a dataset."""
+        payloads = ds.dataset(self.output.joinpath(*below), format="parquet").to_table(columns=["data"])["data"]
+        return Counter(json.loads(payload)["id"] for payload in payloads.to_pylist())
+
+    def states(self, run_id: str) -> dict[str, str]:
+        return {task["task_id"]: task["state"] for task in self.airflow.task_instances(self.dag_id, run_id)}
+
+    def repeat(self, *run_ids: str, how: Callable[[], None]) -> None:
+        """Let runs be done again, and check that they start no job, deliver nothing and leave the store as it is."""
+        items, files = self.items(), self.files()
+        assert items and files
+        how()
+        for run_id in run_ids:
+            assert self.airflow.wait_for_run(self.dag_id, run_id) == "success"
+            assert {task["try_number"] > 1 for task in self.ran(run_id)} == {True}, "it was done again"
+            assert self.states(run_id)["ingestion.ingest"] in ("skipped", "removed"), "removed is what ran before"
+            assert self.airflow.xcom(self.dag_id, run_id, "ingestion.summarize")["jobs"] == {"planned": 0}
+        assert self.files() == files
+        assert self.items() == items
+
+    def ran(self, run_id: str) -> list[dict[str, Any]]:
+        tasks = self.airflow.task_instances(self.dag_id, run_id)
+        return [task for task in tasks if task["task_id"] in ("ingestion.plan_jobs", "ingestion.summarize")]
+
+
+@pytest.fixture
+def watch(airflow: Standalone, folder: Path, tmp_path: Path) -> Callable[..., Watched]:
+    """Names a source of this test alone, or takes its name."""
+
+    def watched(dag_id: str, source: str | None = None) -> Watched:
+        return Watched(airflow, dag_id, folder, source or f"source-{uuid.uuid4().hex[:8]}", tmp_path / "out")
+
+    return watched
+
+
+def are_beside_each_other(runs: Iterable[dict[str, Any]]) -> bool:
+    times = [(run["start_date"], run["end_date"]) for run in runs]
+    return max(start for start, _ in times) < min(end for _, end in times)
+
+
+# Files, by when they were modified
+
+
+def write(folder: Path, modified: datetime, number: int) -> int:
+    """Write a file of one record that was modified at an instant, exactly."""
+    file = folder / f"{number}.json"
+    file.write_text(json.dumps({"id": number}) + "\n")
+    nanoseconds = (modified - datetime(1970, 1, 1, tzinfo=UTC)) // MICROSECOND * 1000
+    os.utime(file, ns=(nanoseconds, nanoseconds))
+    return number
+
+
+def test_days_are_backfilled_beside_each_other_each_exactly_and_done_again_without_a_trace(
+    watch: Callable[..., Watched], tmp_path: Path
+) -> None:
+    days = [MIDNIGHT - number * DAY for number in (2, 1)]
+    watched = watch("files_by_day")
+    airflow, files = watched.airflow, tmp_path / "files"
+    files.mkdir()
+    expected = {
+        day: [
+            write(files, day + after, 10 * n + m)
+            for m, after in enumerate((DAY / 2, DAY / 3, 0 * DAY, DAY - MICROSECOND))
+        ]
+        for n, day in enumerate(days, 1)
+    }
+    outside = [write(files, days[0] - MICROSECOND, 1), write(files, MIDNIGHT, 2)]
+    conf = {"folder": f"{files}/", "source": watched.source, "output_path": str(watched.output)}
+    killed = days[0]
+
+    airflow.backfill(watched.dag_id, days[0], days[-1], conf | {"killed_day": text(killed)}, "--max-active-runs", "2")
+    live = watch("files_live", f"live-{watched.source}")
+    live_run = airflow.trigger(live.dag_id, conf | {"source": live.source, "output_path": str(live.output / "live")})
+    by_day = dict(zip(days, airflow.backfilled(watched.dag_id), strict=True))
+    for run in by_day.values():
+        assert airflow.wait_for_run(watched.dag_id, run["dag_run_id"]) == "success"
+    assert airflow.wait_for_run(live.dag_id, live_run) == "success"
+
+    for day in days:
+        assert watched.ids(text(day)) == Counter(expected[day]), text(day)
+    assert live.ids("live") == Counter([*outside, *(each for ids in expected.values() for each in ids)])
+    assert are_beside_each_other([*airflow.backfilled(watched.dag_id), airflow.run(live.dag_id, live_run)])
+    tries = {
+        day: task["try_number"]
+        for day, run in by_day.items()
+        for task in airflow.task_instances(watched.dag_id, run["dag_run_id"])
+        if task["task_id"] == "ingestion.ingest"
+    }
+    assert tries == {day: 2 if day == killed else 1 for day in days}
+    summary = airflow.xcom(watched.dag_id, by_day[killed]["dag_run_id"], "ingestion.summarize")
+    assert summary["records_landed"] == 0, "the first try had landed them before it was killed"
+
+    run_ids = [run["dag_run_id"] for run in by_day.values()]
+    watched.repeat(run_ids[0], how=lambda: airflow.clear_run(watched.dag_id, run_ids[0]))
+    completed = ("--reprocess-behavior", "completed")
+    watched.repeat(*run_ids, how=lambda: airflow.backfill(watched.dag_id, days[0], days[-1], conf, *completed))
+
+
+def test_a_partitioned_run_ingests_its_partition_and_an_interval_the_wrong_way_round_fails_at_once(
+    watch: Callable[..., Watched], tmp_path: Path
+) -> None:
+    day = MIDNIGHT - 2 * DAY
+    watched, files = watch("files_by_partition"), tmp_path / "files"
+    airflow = watched.airflow
+    files.mkdir()
+    write(files, day - MICROSECOND, 1)
+    inside = [write(files, day, 2), write(files, day + DAY - MICROSECOND, 3)]
+    write(files, day + DAY, 4)
+    conf = {"folder": f"{files}/", "source": watched.source, "output_path": str(watched.output)}
+
+    airflow.backfill(watched.dag_id, day, day, conf)
+    wrong = airflow.trigger("files_by_day", conf | {"interval": f"{day.isoformat()}/{(day - DAY).isoformat()}"})
+    [run] = airflow.backfilled(watched.dag_id)
+    assert run["partition_key"] == day.strftime("%Y-%m-%dT%H:%M:%S")
+    assert airflow.wait_for_run(watched.dag_id, run["dag_run_id"]) == "success"
+    assert watched.ids(text(day)) == Counter(inside)
+
+    assert airflow.wait_for_run("files_by_day", wrong) == "failed"
+    [failed] = [task for task in airflow.task_instances("files_by_day", wrong) if task["task_id"] == LOOKED_FOR]
+    assert (failed["state"], failed["try_number"], failed["max_tries"]) == ("failed", 1, 2)
+    assert "field 'interval' must start before it ends; got" in task_log(airflow.home, failed, 200)
+
+
+# Objects of a real bucket
+
+
+def test_a_run_by_hand_takes_its_bounds_beside_live_ingestion_of_the_same_bucket(
+    watch: Callable[..., Watched], other_aws: Callable[..., None], s3: S3Server, s3_bucket: str
+) -> None:
+    live, by_hand = watch("s3_ingestion"), watch("files_by_day")
+    airflow, client = live.airflow, s3.client()
+    other_aws(s3=s3.settings)
+    modified: list[datetime] = []
+    while len(modified) < 4:  # an object for each of four seconds, as S3 tells times in whole ones
+        key = f"events/{len(modified)}.json"
+        client.put_object(Bucket=s3_bucket, Key=key, Body=json.dumps({"id": len(modified)}).encode())
+        instant = client.head_object(Bucket=s3_bucket, Key=key)["LastModified"]
+        if not modified or instant > modified[-1]:
+            modified.append(instant)
+    of_both = {"output_path": str(live.output / "live")}
+    live_run = airflow.trigger(live.dag_id, of_both | {"path": f"s3://{s3_bucket}/events/", "source": live.source})
+    conf = {"folder": f"s3://{s3_bucket}/events/", "source": by_hand.source, "output_path": str(by_hand.output)}
+    interval = f"{modified[1].isoformat()}/{modified[3].isoformat()}"
+    run = airflow.trigger(by_hand.dag_id, conf | {"interval": interval})
+
+    assert airflow.wait_for_run(by_hand.dag_id, run) == "success"
+    assert airflow.wait_for_run(live.dag_id, live_run) == "success"
+    assert by_hand.ids("by_hand") == Counter([1, 2])
+    assert live.ids("live") == Counter(range(4))
+    by_hand.repeat(run, how=lambda: airflow.clear_run(by_hand.dag_id, run))
+
+
+# A stream, by when records arrived
+
+
+class ArrivalClock(RealClock):
+    """The machine's clock, which can be told another time."""
+
+    told: datetime | None = None
+
+    def now(self) -> datetime:
+        return self.told or super().now()
+
+
+def test_hours_of_a_stream_are_backfilled_each_exactly_beside_what_reads_it_on(
+    watch: Callable[..., Watched],
+    look: Callable[[str], SourceCoordinator],
+    other_aws: Callable[..., None],
+    kinesis_server: KinesisServer,
+) -> None:
+    last = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    clock = ArrivalClock()
+    account = kinesis_server.account(clock)
+    stream = f"stream-{uuid.uuid4().hex[:8]}"
+    watched, hourly = watch("interval_ingestion", stream), watch("hourly_ingestion", stream)
+    airflow, client = watched.airflow, account.client()
+    other_aws(kinesis=account.settings())
+    clock.told = last - 4 * HOUR
+    client.create_stream(StreamName=stream, ShardCount=2)
+    arrivals = (  # two hours, and what is around them
+        last - 2 * HOUR - MILLISECOND,
+        last - 2 * HOUR,
+        last - 2 * HOUR + HOUR / 2,
+        last - HOUR - MILLISECOND,
+        last - HOUR,
+        last - MILLISECOND,
+        last,
+    )
+    for number, clock.told in enumerate(arrivals):
+        for each in range(10):
+            data = json.dumps({"id": 10 * number + each}).encode()
+            client.put_record(StreamName=stream, PartitionKey=uuid.uuid4().hex, Data=data)
+    clock.told = None
+    sync_shards(client, look(stream), stream)  # as the first hourly run did, hours ago
+    conf = {"stream": stream, "output_path": str(watched.output / "intervals")}
+
+    airflow.backfill(watched.dag_id, last - 2 * HOUR, last - HOUR, conf)
+    live = conf | {"output_path": str(watched.output / "live")}
+    airflow.backfill(hourly.dag_id, last - HOUR, last - HOUR, live)
+    runs, [live_run] = airflow.backfilled(watched.dag_id), airflow.backfilled(hourly.dag_id)
+    run_ids = [run["dag_run_id"] for run in runs]
+    for run_id in run_ids:
+        assert airflow.wait_for_run(watched.dag_id, run_id) == "success"
+    assert airflow.wait_for_run(hourly.dag_id, live_run["dag_run_id"]) == "success"
+
+    delivered = [airflow.xcom(watched.dag_id, run_id, "ingestion.summarize")["records_delivered"] for run_id in run_ids]
+    assert delivered == [30, 20]
+    assert watched.ids("intervals") == Counter(range(10, 60))
+    assert watched.ids("live") == Counter(range(60))
+    watched.repeat(*run_ids[:1], how=lambda: airflow.clear_run(watched.dag_id, run_ids[0]))
+
+
+# A table, by a column of times
+
+
+def test_days_of_a_table_are_backfilled_each_exactly(
+    watch: Callable[..., Watched], postgres_url: str, postgres_port: int, jdbc_drivers: list[Path]
+) -> None:
+    days = [MIDNIGHT - number * DAY for number in (2, 1)]
+    watched = watch("jdbc_ingestion", "shop_database.orders")
+    airflow = watched.airflow
+    with psycopg.connect(postgres_url.replace("+psycopg", "")) as connection:
+        connection.execute("CREATE TABLE orders (id BIGINT PRIMARY KEY, at TIMESTAMPTZ)")
+        connection.execute(
+            "INSERT INTO orders SELECT n, %s + n * interval '1 hour' FROM generate_series(-1, 48) AS n", [days[0]]
+        )
+        connection.execute("INSERT INTO orders VALUES (100, %s)", [days[1] - MICROSECOND])
+    url = sa.make_url(postgres_url)
+    airflow.connect(
+        "shop_database", "postgres", host="127.0.0.1", port=postgres_port, schema=url.database, login="postgres"
+    )
+    drivers = {"driver_package": "", "driver_jars": ",".join(map(str, jdbc_drivers))}
+    conf = drivers | {"column": "at", "output_path": str(watched.output)}
+
+    airflow.backfill(watched.dag_id, days[0], days[1], conf)
+    run_ids = [run["dag_run_id"] for run in airflow.backfilled(watched.dag_id)]
+    for run_id in run_ids:
+        assert airflow.wait_for_run(watched.dag_id, run_id) == "success"
+
+    rows = ds.dataset(watched.output, format="parquet").to_table(columns=["id"])["id"].to_pylist()
+    assert Counter(rows) == Counter([*range(48), 100])
+    delivered = [airflow.xcom(watched.dag_id, run_id, "ingestion.summarize")["records_delivered"] for run_id in run_ids]
+    assert delivered == [25, 24]
+    watched.repeat(*run_ids[:1], how=lambda: airflow.clear_run(watched.dag_id, run_ids[0]))
