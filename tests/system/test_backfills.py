@@ -185,29 +185,45 @@ def test_a_partitioned_run_ingests_its_partition_and_an_interval_the_wrong_way_r
 # Objects of a real bucket
 
 
-def test_a_run_by_hand_takes_its_bounds_beside_live_ingestion_of_the_same_bucket(
+def test_a_run_by_hand_and_live_ingestion_deliver_each_object_of_a_bucket_once(
     watch: Callable[..., Watched], other_aws: Callable[..., None], s3: S3Server, s3_bucket: str
 ) -> None:
     live, by_hand = watch("s3_ingestion"), watch("files_by_day")
     airflow, client = live.airflow, s3.client()
     other_aws(s3=s3.settings)
     modified: list[datetime] = []
-    while len(modified) < 4:  # an object for each of four seconds, as S3 tells times in whole ones
-        key = f"events/{len(modified)}.json"
-        client.put_object(Bucket=s3_bucket, Key=key, Body=json.dumps({"id": len(modified)}).encode())
-        instant = client.head_object(Bucket=s3_bucket, Key=key)["LastModified"]
-        if not modified or instant > modified[-1]:
-            modified.append(instant)
-    of_both = {"output_path": str(live.output / "live")}
-    live_run = airflow.trigger(live.dag_id, of_both | {"path": f"s3://{s3_bucket}/events/", "source": live.source})
-    conf = {"folder": f"s3://{s3_bucket}/events/", "source": by_hand.source, "output_path": str(by_hand.output)}
-    interval = f"{modified[1].isoformat()}/{modified[3].isoformat()}"
-    run = airflow.trigger(by_hand.dag_id, conf | {"interval": interval})
 
+    def put() -> None:  # in a second of its own, as S3 tells times in whole ones
+        number = len(modified)
+        while len(modified) == number:
+            client.put_object(Bucket=s3_bucket, Key=f"events/{number}.json", Body=json.dumps({"id": number}).encode())
+            instant = client.head_object(Bucket=s3_bucket, Key=f"events/{number}.json")["LastModified"]
+            if not modified or instant > modified[-1]:
+                modified.append(instant)
+
+    put()
+    put()
+    to_one_dataset = {"output_path": str(live.output / "by_hand")}
+    of_live = to_one_dataset | {"path": f"s3://{s3_bucket}/events/", "source": live.source}
+    assert airflow.wait_for_run(live.dag_id, airflow.trigger(live.dag_id, of_live)) == "success"
+    assert live.ids("by_hand") == Counter([0, 1])
+    put()
+    put()
+    put()
+    run = airflow.trigger(
+        by_hand.dag_id,
+        {
+            "folder": f"s3://{s3_bucket}/events/",
+            "source": by_hand.source,
+            "output_path": str(by_hand.output),
+            "interval": f"{modified[1].isoformat()}/{modified[3].isoformat()}",
+            "deduplicate_against": live.source,
+        },
+    )
     assert airflow.wait_for_run(by_hand.dag_id, run) == "success"
-    assert airflow.wait_for_run(live.dag_id, live_run) == "success"
-    assert by_hand.ids("by_hand") == Counter([1, 2])
-    assert live.ids("live") == Counter(range(4))
+    assert live.ids("by_hand") == Counter([0, 1, 2]), "1 was delivered, and 3 is outside"
+    assert airflow.wait_for_run(live.dag_id, airflow.trigger(live.dag_id, of_live)) == "success"
+    assert live.ids("by_hand") == Counter(range(5))
     by_hand.repeat(run, how=lambda: airflow.clear_run(by_hand.dag_id, run))
 
 

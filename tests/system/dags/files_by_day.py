@@ -36,6 +36,7 @@ with DAG(
     | {
         "interval": Param("data_interval", type="string"),
         "killed_day": Param("", type="string"),
+        "deduplicate_against": Param("", type="string"),
     },
 ):
 
@@ -47,6 +48,7 @@ with DAG(
     coordinated_ingestion(
         reads=FILES,
         interval="{{ params.interval }}",
+        deduplicate_against="{{ params.deduplicate_against }}",
         output_path="{{ params.output_path }}/" + DAY_OF_RUN,
         application=os.environ["CRASHING_APPLICATION"],
         env_vars={
