@@ -41,6 +41,8 @@ fi
 echo "bootstrap: installing the packages pinned in requirements/dev.txt"
 # Links into uv's cache are not always possible (another file system), and never wanted: .venv stands alone.
 export UV_LINK_MODE="${UV_LINK_MODE:-copy}"
+# Compiled once, here, instead of by the first of the many processes that import it.
+export UV_COMPILE_BYTECODE=1
 "$uv" pip sync --quiet --python .venv/bin/python requirements/dev.txt
 "$uv" pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .
 echo "bootstrap: .venv is ready"

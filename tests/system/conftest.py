@@ -28,12 +28,15 @@ EXAMPLES = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the longest test run in one process, and those that share the Airflow one after the other in the other one.
+    """Let the tests that share the Airflow run in one process, beside the longest one and then all others in the other.
 
-    Each process is given two files to begin with, and the next one when it is nearly done with them.
+    With `--dist loadgroup`, groups are handed out in the order in which they are collected.
     """
-    first = {"test_soak.py": 0, "test_acknowledgments.py": 1, "test_demo.py": 2}
-    items.sort(key=lambda item: (first.get(item.path.name, 3), "airflow" not in getattr(item, "fixturenames", ())))
+    for item in items:
+        shares = "airflow" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("airflow" if shares else item.path.stem))
+    first = {"test_soak": 0, "airflow": 1}
+    items.sort(key=lambda item: first.get(item.get_closest_marker("xdist_group").args[0], 2))  # type: ignore[union-attr]
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def write(folder: Path, modified: datetime, number: int) -> int:
     return number
 
 
-def test_days_are_backfilled_beside_each_other_each_exactly_and_done_again_without_a_trace(
+def test_days_are_backfilled_beside_each_other_each_exactly_and_again_without_a_trace(
     watch: Callable[..., Watched], tmp_path: Path
 ) -> None:
     days = [MIDNIGHT - number * DAY for number in (2, 1)]
@@ -125,22 +125,19 @@ def test_days_are_backfilled_beside_each_other_each_exactly_and_done_again_witho
         ]
         for n, day in enumerate(days, 1)
     }
-    outside = [write(files, days[0] - MICROSECOND, 1), write(files, MIDNIGHT, 2)]
+    for number, outside in enumerate((days[0] - MICROSECOND, MIDNIGHT), 1):
+        write(files, outside, number)
     conf = {"folder": f"{files}/", "source": watched.source, "output_path": str(watched.output)}
     killed = days[0]
 
     airflow.backfill(watched.dag_id, days[0], days[-1], conf | {"killed_day": text(killed)}, "--max-active-runs", "2")
-    live = watch("files_live", f"live-{watched.source}")
-    live_run = airflow.trigger(live.dag_id, conf | {"source": live.source, "output_path": str(live.output / "live")})
     by_day = dict(zip(days, airflow.backfilled(watched.dag_id), strict=True))
     for run in by_day.values():
         assert airflow.wait_for_run(watched.dag_id, run["dag_run_id"]) == "success"
-    assert airflow.wait_for_run(live.dag_id, live_run) == "success"
 
     for day in days:
         assert watched.ids(text(day)) == Counter(expected[day]), text(day)
-    assert live.ids("live") == Counter([*outside, *(each for ids in expected.values() for each in ids)])
-    assert are_beside_each_other([*airflow.backfilled(watched.dag_id), airflow.run(live.dag_id, live_run)])
+    assert are_beside_each_other(airflow.backfilled(watched.dag_id))
     tries = {
         day: task["try_number"]
         for day, run in by_day.items()
@@ -152,7 +149,6 @@ def test_days_are_backfilled_beside_each_other_each_exactly_and_done_again_witho
     assert summary["records_landed"] == 0, "the first try had landed them before it was killed"
 
     run_ids = [run["dag_run_id"] for run in by_day.values()]
-    watched.repeat(run_ids[0], how=lambda: airflow.clear_run(watched.dag_id, run_ids[0]))
     completed = ("--reprocess-behavior", "completed")
     watched.repeat(*run_ids, how=lambda: airflow.backfill(watched.dag_id, days[0], days[-1], conf, *completed))
 
@@ -224,7 +220,6 @@ def test_a_run_by_hand_and_live_ingestion_deliver_each_object_of_a_bucket_once(
     assert live.ids("by_hand") == Counter([0, 1, 2]), "1 was delivered, and 3 is outside"
     assert airflow.wait_for_run(live.dag_id, airflow.trigger(live.dag_id, of_live)) == "success"
     assert live.ids("by_hand") == Counter(range(5))
-    by_hand.repeat(run, how=lambda: airflow.clear_run(by_hand.dag_id, run))
 
 
 # A stream, by when records arrived
@@ -318,4 +313,3 @@ def test_days_of_a_table_are_backfilled_each_exactly(
     assert Counter(rows) == Counter([*range(48), 100])
     delivered = [airflow.xcom(watched.dag_id, run_id, "ingestion.summarize")["records_delivered"] for run_id in run_ids]
     assert delivered == [25, 24]
-    watched.repeat(*run_ids[:1], how=lambda: airflow.clear_run(watched.dag_id, run_ids[0]))

@@ -1,4 +1,4 @@
-"""Files of a folder, a day at a time by when they were modified: by intervals, by partitions, and all of them.
+"""Files of a folder, a day at a time by when they were modified: by intervals, and by partitions.
 
 The job of one day can be told to kill itself in its first try.
 """
@@ -10,9 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, CronPartitionTimetable, Param, task
 
-from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.reads.s3 import S3Objects
-from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
 FILES = S3Objects(paths="{{ params.folder }}", source="{{ params.source }}", max_objects=1)
@@ -70,7 +68,3 @@ with DAG(
         interval="{{ dag_run.partition_date.isoformat() }}/P1D",
         output_path="{{ params.output_path }}/{{ dag_run.partition_date | ds }}",
     )
-
-with DAG(dag_id="files_live", schedule=None, start_date=START, default_args=OF_ALL, params=PARAMS):
-    find = CreatePartitionsOperator(task_id="find", reads=FILES)
-    find >> CoordinatedSparkSubmitOperator(task_id="ingest", reads=FILES, output_path="{{ params.output_path }}")
