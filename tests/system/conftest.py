@@ -28,7 +28,7 @@ EXAMPLES = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the tests that share the Airflow run in one process, beside the longest one and then all others in the other.
+    """Let the tests that share the Airflow run in one process, beside the longest one and all others in the other two.
 
     With `--dist loadgroup`, groups are handed out in the order in which they are collected.
     """
