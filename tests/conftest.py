@@ -56,7 +56,7 @@ _isolate_aws()
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("TZ", "UTC")
 
-pytest_plugins = ["tests.support.servers", "tests.support.kinesis_server.fixtures"]
+pytest_plugins = ["tests.support.scheduling", "tests.support.servers", "tests.support.kinesis_server.fixtures"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

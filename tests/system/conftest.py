@@ -13,6 +13,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
+from tests.support.scheduling import by_duration
 from tests.support.spark_job import CRASHING, REPOSITORY, MakePipeline, Pipeline
 from tests.support.standalone import Standalone
 
@@ -28,15 +29,8 @@ EXAMPLES = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the tests that share the Airflow run in one process, beside the longest one and all others in the other two.
-
-    With `--dist loadgroup`, groups are handed out in the order in which they are collected.
-    """
-    for item in items:
-        shares = "airflow" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("airflow" if shares else item.path.stem))
-    first = {"test_soak": 0, "airflow": 1}
-    items.sort(key=lambda item: first.get(item.get_closest_marker("xdist_group").args[0], 2))  # type: ignore[union-attr]
+    """Begin the longest tests first."""
+    by_duration(items)
 
 
 @pytest.fixture

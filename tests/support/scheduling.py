@@ -1,0 +1,49 @@
+"""Which tests one process runs after each other, where several processes run them (`--dist loadgroup`).
+
+pytest-xdist takes the groups from node ids that it changes, which the present pytest does not let it do; so they are
+made from the files' names here.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadScopeScheduling
+
+SHARING_AIRFLOW = frozenset({"test_acknowledgments", "test_airflow_jobs", "test_backfills", "test_reopening_source"})
+"""The files of system tests that share an Airflow: it takes half a minute to start, and two gigabytes."""
+FIRST = ("test_soak", *sorted(SHARING_AIRFLOW))
+"""What takes longest is begun first."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    """Let each process take a file at a time, and one of them all files that share the Airflow."""
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = PurePosixPath(nodeid.split("::", 1)[0])
+            return "airflow" if file.stem in SHARING_AIRFLOW else str(file)
+
+    return ByGroup(config, log)
+
+
+def by_duration(items: list[pytest.Item]) -> None:
+    """Put system tests in the order in which they are begun.
+
+    :raises pytest.UsageError: if a file shares the Airflow and does not say so: it would start one of its own.
+    """
+    for item in items:
+        names: Any = getattr(item, "fixturenames", ())
+        if "airflow" in names and item.path.stem not in SHARING_AIRFLOW:
+            raise pytest.UsageError(f"{item.path} shares the Airflow: add it to SHARING_AIRFLOW in {__file__}")
+    order = {stem: place for place, stem in enumerate(FIRST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
