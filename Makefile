@@ -37,7 +37,7 @@ docs: venv ## build the manual into .site; a warning is an error
 	@$(WITH) mkdocs build --quiet --strict
 
 test-unit: venv ## the tests that need no server, in under two minutes
-	@$(WITH) python -m pytest -n 2 --dist worksteal -m "not integration and not system"
+	@$(WITH) python -m pytest -n 3 --dist worksteal -m "not integration and not system"
 
 test-integration: try-servers ## the tests that talk to real services
 	@$(WITH) python -m pytest -n 3 --dist loadfile -m "integration and not system"
