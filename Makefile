@@ -40,7 +40,7 @@ test-unit: venv ## the tests that need no server, in under two minutes
 	@$(WITH) python -m pytest -n 3 --dist worksteal -m "not integration and not system"
 
 test-integration: try-servers ## the tests that talk to real services
-	@$(WITH) python -m pytest -n 3 --dist loadfile -m "integration and not system"
+	@$(WITH) python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "integration and not system"
 
 test-system: try-servers ## the tests that run Airflow and Spark whole
 	@$(WITH) python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations=40 -m system

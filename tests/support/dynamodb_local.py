@@ -93,7 +93,7 @@ class DynamoDbLocal(Server):
         command = [
             java,
             f"-Xmx{self._heap_megabytes}m",
-            "-XX:+UseSerialGC",
+            *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=4"),  # it runs for long, whatever the surroundings say
             f"-Djava.library.path={jars[-1].parent / 'DynamoDBLocal_lib'}",
             "-jar",
             str(jars[-1]),

@@ -1,7 +1,7 @@
-"""Which tests one process runs after each other, where several processes run them (`--dist loadgroup`).
+"""Which tests one process runs after each other, and which are begun first, where several processes run them.
 
-pytest-xdist takes the groups from node ids that it changes, which the present pytest does not let it do; so they are
-made from the files' names here.
+For `--dist loadgroup`. pytest-xdist takes the groups from node ids that it changes, which the present pytest does not
+let it do; so they are made from the files' names here.
 """
 
 from __future__ import annotations
@@ -17,8 +17,23 @@ if TYPE_CHECKING:
 
 SHARING_AIRFLOW = frozenset({"test_acknowledgments", "test_airflow_jobs", "test_backfills", "test_reopening_source"})
 """The files of system tests that share an Airflow: it takes half a minute to start, and two gigabytes."""
-FIRST = ("test_soak", *sorted(SHARING_AIRFLOW))
-"""What takes longest is begun first."""
+FIRST = (
+    "test_soak",
+    *sorted(SHARING_AIRFLOW),
+    "test_store_outage",
+    "test_competing_processes",
+    "test_store_contract",
+    "test_store_cost",
+    "test_spark_delivery",
+    "test_frame_landing",
+    "test_acknowledgment_safety",
+    "test_lease_safety",
+    "test_trigger_load",
+    "test_failover",
+    "test_policy",
+    "test_acquire_scale",
+)
+"""The files that take longest: begun first, so that no process is left with one at the end."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -31,19 +46,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     class ByGroup(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = PurePosixPath(nodeid.split("::", 1)[0])
-            return "airflow" if file.stem in SHARING_AIRFLOW else str(file)
+            return "airflow" if file.stem in SHARING_AIRFLOW and "system" in file.parts else str(file)
 
     return ByGroup(config, log)
 
 
-def by_duration(items: list[pytest.Item]) -> None:
-    """Put system tests in the order in which they are begun.
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests into the order in which they are begun.
 
     :raises pytest.UsageError: if a file shares the Airflow and does not say so: it would start one of its own.
     """
     for item in items:
         names: Any = getattr(item, "fixturenames", ())
-        if "airflow" in names and item.path.stem not in SHARING_AIRFLOW:
+        if "airflow" in names and "system" in item.path.parts and item.path.stem not in SHARING_AIRFLOW:
             raise pytest.UsageError(f"{item.path} shares the Airflow: add it to SHARING_AIRFLOW in {__file__}")
     order = {stem: place for place, stem in enumerate(FIRST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))

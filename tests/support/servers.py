@@ -224,7 +224,6 @@ def spark(java: str) -> Iterator[SparkSession]:
     with patch.dict(os.environ, python):
         # Each task is tried twice, as on a cluster.
         builder = SparkSession.builder.master("local[2,2]").config("spark.ui.enabled", "false")
-        builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
         builder = builder.config("spark.jars", ",".join(map(str, folder.glob("*.jar"))))
         for name, value in SPARK_CONF.items():
             builder = builder.config(name, value)

@@ -106,7 +106,6 @@ def submit(
         str(Path(sys.executable).parent / "spark-submit"),
         *("--master", "local[2]", "--driver-memory", "512m"),
         *("--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=WARN"),
-        *("--driver-java-options", "-XX:TieredStopAtLevel=1"),
         *(part for name, value in (conf or {}).items() for part in ("--conf", f"{name}={value}")),
         str(application),
         str(path),

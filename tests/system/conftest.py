@@ -13,7 +13,6 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
-from tests.support.scheduling import by_duration
 from tests.support.spark_job import CRASHING, REPOSITORY, MakePipeline, Pipeline
 from tests.support.standalone import Standalone
 
@@ -26,11 +25,6 @@ EXAMPLES = (
     "s3_ingestion",
 )
 """The DAGs of `dags/` that the shared Airflow runs."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin the longest tests first."""
-    by_duration(items)
 
 
 @pytest.fixture
@@ -96,7 +90,6 @@ def airflow(kinesis: LocalKinesis, java: str, folder: Path) -> Iterator[Standalo
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
         "CRASHING_APPLICATION": str(CRASHING),
-        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",  # jobs run for seconds
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     standalone = Standalone(folder / "airflow", dags, connections, environment)

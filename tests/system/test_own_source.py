@@ -30,7 +30,6 @@ def test_the_example_delivers_each_event_once_by_as_many_jobs_as_there_is_work_f
     connection(monkeypatch, "coordination_default", "coordination", extra=extra)
     connection(monkeypatch, "spark_default", "spark", host="local[2]", extra={"deploy-mode": "client"})
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")  # it runs for seconds
     folder, output = tmp_path / "events", tmp_path / "out"
     folder.mkdir()
     for user in range(USERS):
