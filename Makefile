@@ -45,7 +45,11 @@ test-integration: try-servers ## the tests that talk to real services
 test-system: try-servers ## the tests that run Airflow and Spark whole
 	@$(WITH) python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations=40 -m system
 
-test: lint docs test-unit test-integration test-system ## everything
+test: venv ## everything
+	@$(MAKE) --no-print-directory --jobs=2 lint docs
+	@$(MAKE) --no-print-directory test-unit
+	@$(MAKE) --no-print-directory test-integration
+	@$(MAKE) --no-print-directory test-system
 
 demo: venv ## a stream to Parquet, with a split and a crash on the way (FAST=1: a tenth of the data)
 	@tools/servers.sh

@@ -108,7 +108,7 @@ spark_archive() {
         echo "servers: Spark's classes could not be archived (see $archive.log): tests that run Spark take longer" >&2
     fi
 }
-spark_archive
+spark_archive &
 
 # Most tests do without it, so nothing fails here. The package has no service of Debian's: the tests start their own.
 PATH="$PATH:/usr/sbin:/usr/local/sbin"
