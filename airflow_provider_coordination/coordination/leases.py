@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 LOST = (PartitionNotOwnedError, PartitionNotFoundError, ProgressChangedError)
 """What a write raises when the work in hand must be dropped: an expected event, and no reason to end a job."""
 
+MAX_TRIES = 10
+"""So often a change is made anew: whoever acknowledges batches of a held partition writes to it as well."""
+
 Change = Callable[[Partition], Partition]
 
 
@@ -225,7 +228,7 @@ class Leases:
                 self._require_trust(lease)
             asked = self._ask()
             current = lease.partition
-            for _ in range(2):
+            for _ in range(MAX_TRIES):
                 intended = change(current)
                 try:
                     with self._doubting(lease, unless=intended.owner == self._owner):
@@ -246,8 +249,8 @@ class Leases:
                         raise self._lost(partition_key, stored) from None
                     if stored.version == current.version:  # not this partition was refused, but another one
                         raise
-                    # An earlier write of this owner happened, and its answer was lost. It may have been an
-                    # acquisition after somebody else's, so the fencing token grows.
+                    # Somebody ended an acknowledgment set, or an earlier write of this owner happened, and its answer
+                    # was lost. It may have been an acquisition after somebody else's, so the fencing token grows.
                     lease = replace(lease, partition=stored, fencing_token=stored.version, in_doubt=False)
                     self._leases[partition_key] = lease
                     if intended.progress != current.progress and stored.progress != current.progress:

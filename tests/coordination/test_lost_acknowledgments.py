@@ -196,3 +196,20 @@ def test_what_an_end_rests_on_may_change_for_ever_and_the_owner_hears_of_it(offi
         end_shard(office.a, X, a_child("merged", "x", "other"))
     store.fault = None
     assert list(office.mine.pending()) == [] and office.progress.landed == ()
+
+
+def test_a_lease_is_renewed_although_somebody_else_settles_batch_after_batch_meanwhile(office: Office) -> None:
+    ends = ["1", "2", "3", "4"]
+    batches = [a_batch(after, end) for after, end in zip([TRIM_HORIZON, *ends], ends, strict=False)]
+    sets = [begin_delivery(office.a, X, batch, ["sink"]).set_id for batch in batches]
+
+    def settle() -> None:
+        office.theirs.release(sets.pop(0), "sink", positive=True)
+        office.fleet.store.fault = Fault(before=settle) if sets else None
+
+    office.fleet.clock.advance(30)
+    office.fleet.store.fault = Fault(before=settle)
+    office.a.renew_due()
+    assert sets == [] and office.progress.checkpoint == "4"
+    assert office.a.held[X] == office.fleet.stored(X)
+    assert office.fleet.stored(X).ownership_timeout == office.fleet.clock.now() + office.a.ownership_timeout
