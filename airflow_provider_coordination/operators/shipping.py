@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import struct
 import sys
 import time
 import zipfile
@@ -16,7 +17,9 @@ import airflow_provider_coordination
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 
 PACKAGE = Path(airflow_provider_coordination.__file__).parent
+JOB_FOLDERS = ("coordination", "sources", "spark", "stores")
 EARLIEST_ZIP_DATE = (1980, 1, 1, 0, 0, 0)
+UNCHECKED_HASH = (1).to_bytes(4, "little")
 END_TIMEOUT_SECONDS = 2.0
 
 
@@ -35,20 +38,60 @@ def packaged_application(name: str) -> str:
     )
 
 
-def write_package_archive(folder: Path) -> Path:
-    """Zip this package's Python modules for `--py-files`; the same sources give the same bytes.
+def write_package_archive(folder: Path, package: Path = PACKAGE) -> Path:
+    """Zip this package's Python modules for `--py-files`; the same sources, as compiled here, give the same bytes.
+
+    Every Python process of a job imports from the archive, and none leaves there what it compiled. So the modules that
+    jobs import travel compiled as well, where this machine has them compiled. Another version of Python, which cannot
+    use those, finds the sources beside them.
+
+    All sources travel: a transform may be in the module of its DAG, which a driver on Airflow's machine then imports
+    from here, operators, provider info and plugin included.
 
     :param folder: where to put it.
+    :param package: the folder of the package.
     :returns: the archive.
     """
-    archive = folder / f"{PACKAGE.name}.zip"
+    archive = folder / f"{package.name}.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-        for module in sorted(PACKAGE.rglob("*.py")):
-            entry = zipfile.ZipInfo(str(module.relative_to(PACKAGE.parent)), EARLIEST_ZIP_DATE)
-            entry.external_attr = 0o644 << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            file.writestr(entry, module.read_bytes())
+        for module in sorted(package.rglob("*.py")):
+            source = module.read_bytes()
+            name = module.relative_to(package.parent)
+            _add(file, name, source)
+            compiled = _compiled(module, source) if _is_of_jobs(module.relative_to(package)) else None
+            if compiled is not None:
+                _add(file, name.with_suffix(".pyc"), compiled)
     return archive
+
+
+def _add(file: zipfile.ZipFile, name: Path, content: bytes) -> None:
+    entry = zipfile.ZipInfo(str(name), EARLIEST_ZIP_DATE)
+    entry.external_attr = 0o644 << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    file.writestr(entry, content)
+
+
+def _is_of_jobs(module: Path) -> bool:
+    return len(module.parts) == 1 or module.parts[0] in JOB_FOLDERS
+
+
+def _compiled(module: Path, source: bytes) -> bytes | None:
+    """Return a module as Python compiled and kept it, made for an archive, which has no times to compare.
+
+    :returns: None if it was not compiled yet, or not from this source.
+    """
+    try:
+        kept = Path(importlib.util.cache_from_source(module, optimization="")).read_bytes()
+        changed_at = int(module.stat().st_mtime)
+    except (OSError, NotImplementedError):
+        return None
+    # PEP 552: what it was compiled by, flags, and then the source's time and size, or its hash.
+    version, flags, origin = kept[:4], kept[4:8], kept[8:16]
+    source_hash = importlib.util.source_hash(source)
+    size_and_time = struct.pack("<II", changed_at & 0xFFFFFFFF, len(source) & 0xFFFFFFFF)
+    if version != importlib.util.MAGIC_NUMBER or origin != (source_hash if any(flags) else size_and_time):
+        return None
+    return version + UNCHECKED_HASH + source_hash + kept[16:]
 
 
 def local_environment(given: Mapping[str, str]) -> dict[str, str]:
