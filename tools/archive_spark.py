@@ -31,10 +31,10 @@ def main(archive: Path) -> None:
         read = spark.read.parquet(written).selectExpr("id % 7 AS key", "cast(id AS string) AS text")
         read.groupBy("key").count().orderBy("key").collect()
         read.selectExpr("from_json(concat('{\"a\":', text, '}'), 'a long') AS row").where("row.a > 3").count()
-    gateway: Any = spark.sparkContext._gateway  # Spark has no other way to its JVM's process
+    process: Any = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
     spark.stop()
-    gateway.proc.stdin.close()  # it ends with its input
-    gateway.proc.wait()
+    process.stdin.close()  # it ends with its input
+    process.wait()
     partial.replace(archive)
 
 

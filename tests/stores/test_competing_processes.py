@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,6 +22,31 @@ from tests.support.batches import a_batch, a_shard, begin_delivery, shard_key
 SOURCE = "clicks|PARTITION"
 PROCESSES = 16
 PARTITIONS = 1000
+
+FORKING = """
+import contextlib, io, json, os, sys, traceback
+from airflow_provider_coordination.stores import StoreSettings, open_store
+
+program, url, *arguments = sys.argv[1:]
+open_store(StoreSettings.from_url(url)).close()  # everything is imported now, and nothing connected
+code, children = compile(program, "program", "exec"), []
+for each in arguments:
+    if child := os.fork():
+        children.append(child)
+        continue
+    sys.argv[1:] = [url, *json.loads(each)]
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(code, {"__name__": "__main__"})
+        for line in printed.getvalue().splitlines():
+            os.write(1, f"{line}\\n".encode())  # so short that it is not torn by others
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+"""
+"""Runs a program in as many processes as there are arguments, all at once: what takes longest, the imports, is done."""
 
 WORKER = """
 import sys
@@ -62,6 +89,17 @@ def any_url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     return sql_url(request, tmp_path)
 
 
+def compete(program: str, url: str, arguments: Iterable[list[str]], *, logs: bool = False) -> list[str]:
+    """Run a program in processes that begin at once, with these arguments; return what they printed, line by line.
+
+    :param logs: whether it may log something.
+    """
+    command = [sys.executable, "-c", FORKING, program, url, *map(json.dumps, arguments)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0 and (run.stderr == "" or (logs and "Traceback" not in run.stderr)), run.stderr
+    return run.stdout.splitlines()
+
+
 @pytest.mark.integration
 def test_sixteen_processes_own_each_of_a_thousand_partitions_once(any_url: str) -> None:
     store = open_store(StoreSettings.from_url(any_url))
@@ -75,18 +113,7 @@ def test_sixteen_processes_own_each_of_a_thousand_partitions_once(any_url: str) 
             for n in range(PARTITIONS)
         ]
     )
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, any_url, f"worker-{n}"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for n in range(PROCESSES)
-    ]
-    outputs = [worker.communicate(timeout=120) for worker in workers]
-    assert [errors for _, errors in outputs if errors] == []
-    taken = [key for output, _ in outputs for key in output.split()]
+    taken = compete(WORKER, any_url, ([f"worker-{n}"] for n in range(PROCESSES)))
     assert len(taken) == len(set(taken)) == PARTITIONS
     assert all(p.version == 1 for p in store.query(SOURCE, PartitionStatus.ASSIGNED, limit=PARTITIONS))
 
@@ -97,10 +124,7 @@ def test_processes_may_all_initialize_an_empty_store_at_once(any_url: str) -> No
         "import sys; from airflow_provider_coordination.stores import *; "
         "open_store(StoreSettings.from_url(sys.argv[1])).initialize()"
     )
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code, any_url], stderr=subprocess.PIPE, text=True) for _ in range(8)
-    ]
-    assert [process.communicate(timeout=60)[1] for process in processes] == [""] * 8
+    assert compete(code, any_url, [[]] * 8) == []
 
 
 CREATOR = """
@@ -125,15 +149,7 @@ for key in store.create([
 def test_processes_that_create_the_same_partitions_create_each_once(url: str) -> None:
     store = open_store(StoreSettings(url=url))
     store.initialize()
-    creators = [
-        subprocess.Popen(
-            [sys.executable, "-c", CREATOR, url, str(n)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        for n in range(6)
-    ]
-    outputs = [creator.communicate(timeout=120) for creator in creators]
-    assert [errors for _, errors in outputs if errors] == []
-    created = [key for output, _ in outputs for key in output.split()]
+    created = compete(CREATOR, url, ([str(n)] for n in range(6)))
     assert sorted(created) == [f"p{n:04}" for n in range(3000)]
     assert store.count_by_status(SOURCE)[PartitionStatus.UNASSIGNED] == 3000
     store.close()
@@ -152,7 +168,6 @@ totals = MetricTotals()
 coordinator = SourceCoordinator(open_store(StoreSettings.from_url(url)), "clicks", name, metrics=totals)
 coordinator.initialize()
 sets = AcknowledgmentSets(coordinator, SourceBatches())
-input()
 for n, set_id in enumerate(set_ids):
     rejects = n % 2 and name == "sink-3"
     sets.release(set_id, name, positive=not rejects, reason="no" if rejects else None)
@@ -176,20 +191,8 @@ def test_processes_that_release_the_same_sets_at_once_end_each_once(any_url: str
         for start, end in ((TRIM_HORIZON, "5"), ("5", "9"))
     ]
     before = {key: coordinator.leased(key).version for key in shards}
-    releasers = [
-        subprocess.Popen(
-            [sys.executable, "-c", RELEASER, any_url, sink, *made],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for sink in sinks
-    ]
-    outputs = [releaser.communicate("go\n", timeout=120) for releaser in releasers]
-    assert [errors for _, errors in outputs if "Traceback" in errors] == []
     counted: Counter[str] = Counter()
-    for line in "".join(output for output, _ in outputs).splitlines():
+    for line in compete(RELEASER, any_url, ([sink, *made] for sink in sinks), logs=True):
         metric, count = line.split()
         counted[metric.removeprefix("coordination.")] += int(count)
     # The first batch of each shard is acknowledged by all four, the second rejected by one of them.
