@@ -103,7 +103,7 @@ def require_file(settings: StoreSettings) -> None:
     """
     import sqlalchemy as sa
 
-    with suppress(sa.exc.ArgumentError):
+    with suppress(sa.exc.ArgumentError, ValueError):
         url = sa.make_url(settings.url or "")
         if url.get_backend_name() == "sqlite" and url.database and not url.database.startswith((":", "file:")):
             path = Path(url.database)

@@ -15,9 +15,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from airflow_provider_coordination.cli.asking import SOURCE
 from airflow_provider_coordination.cli.commands import CommandError, Session, add_command
 from airflow_provider_coordination.cli.output import ALARM, Column, duration, printable, table
-from airflow_provider_coordination.cli.reading import SOURCE
 from airflow_provider_coordination.coordination.acknowledgment import (
     AcknowledgmentSet,
     AcknowledgmentState,
@@ -123,7 +123,12 @@ def acknowledge(
         raise typer.BadParameter("it belongs to --negative", param_hint="--reason")
     sets = _sets_to_change(session, source, set_id)
     written, effect = sets.acknowledge(
-        set_id, positive=not negative, handle=handle, release_id=release_id, reason=reason
+        set_id,
+        positive=not negative,
+        handle=handle,
+        release_id=release_id,
+        reason=reason,
+        by=session.surroundings.user(),
     )
     if session.output.as_json:
         session.output.record({"effect": str(effect), **record_of(written)})
@@ -169,7 +174,7 @@ def cancel(
         raise CommandError(f"{seen} has ended, {seen.state}: there is nothing to cancel")
     if not yes:
         _ask(session, source, seen)
-    written = sets.cancel(set_id, reason)
+    written = sets.cancel(set_id, reason, by=session.surroundings.user())
     if session.output.as_json:
         session.output.record(record_of(written))
     else:

@@ -1,6 +1,6 @@
-"""The commands that change something: `release`, `reopen`, `delete`, `init-store`.
+"""The commands that change something: `release`, `reopen`, `park`, `delete`, `init-store`.
 
-`reset` and `unclaim` have modules of their own.
+`reset`, `suspend`, `resume` and `unclaim` have modules of their own.
 
 All partitions are looked at before anything is done: a key that is wrong, or an order that makes no sense, changes
 nothing. The person is then told what will happen and asked. What is done is done to what the person was shown.
@@ -15,17 +15,18 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from airflow_provider_coordination.cli.asking import KEYS, SOME_KEYS, YES, ask, with_progress
+from airflow_provider_coordination.cli.asking import KEYS, REASON, SOME_KEYS, SOURCE, YES, ask, with_progress
 from airflow_provider_coordination.cli.claiming import unclaim
 from airflow_provider_coordination.cli.commands import EXIT_REFUSED, CommandError, Session, add_command
 from airflow_provider_coordination.cli.output import (
     partition_record,
     printable,
 )
-from airflow_provider_coordination.cli.reading import SOURCE
 from airflow_provider_coordination.cli.resetting import reset
+from airflow_provider_coordination.cli.suspending import resume, suspend
 from airflow_provider_coordination.coordination.administration import (
     Administration,
+    check_parkable,
     check_releasable,
     check_reopenable,
 )
@@ -64,8 +65,11 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     add_command(app, "release", release)
     add_command(app, "reopen", reopen)
+    add_command(app, "park", park)
     add_command(app, "reset", reset)
     add_command(app, "delete", delete)
+    add_command(app, "suspend", suspend)
+    add_command(app, "resume", resume)
     add_command(app, "unclaim", unclaim)
     add_command(app, "init-store", init_store, creates_store=True)
 
@@ -89,6 +93,7 @@ def release(
     expired: Annotated[
         bool, typer.Option("--expired", help="All whose time is up, alone or with the options above.")
     ] = False,
+    reason: REASON = None,
     yes: YES = False,
 ) -> None:
     """End leases now, whoever holds them. Progress is kept."""
@@ -113,7 +118,7 @@ def release(
     )
     identifier = session.source_identifier(source)
     held = _chosen(session, source, keys) if keys else list(chosen_leases(session.store, identifier, choice))
-    _carry_out(session, source, order, held, yes=yes)
+    _carry_out(session, source, order, held, reason=reason, yes=yes)
 
 
 def reopen(
@@ -122,6 +127,7 @@ def reopen(
     keys: SOME_KEYS = None,
     *,
     parked: Annotated[bool, typer.Option("--parked", help="All that are parked, instead of keys.")] = False,
+    reason: REASON = None,
     yes: YES = False,
 ) -> None:
     """Make partitions that rest or are parked available now. Their failures are forgotten, their progress is kept."""
@@ -136,10 +142,33 @@ def reopen(
         asks_from=2,
     )
     resting = _chosen(session, source, keys, lambda p: p.is_parked, PartitionStatus.CLOSED)
-    _carry_out(session, source, order, resting, yes=yes)
+    _carry_out(session, source, order, resting, reason=reason, yes=yes)
 
 
-def delete(session: Session, source: SOURCE, keys: KEYS, *, yes: YES = False) -> None:
+def park(
+    session: Session,
+    source: SOURCE,
+    keys: KEYS,
+    *,
+    reason: Annotated[
+        str, typer.Option("--reason", help="Why; kept with the partition as its last error.", show_default=False)
+    ],
+    yes: YES = False,
+) -> None:
+    """Put partitions aside until a person reopens them, whoever holds them. Their progress is kept."""
+    if not reason.strip():
+        raise typer.BadParameter("say why", param_hint="--reason")
+    order = Order(
+        verb="park",
+        done="parked",
+        consequence="An owner's writes are refused from then on, and nobody takes the partition until reopen.",
+        check=check_parkable,
+        carry_out=lambda administration, seen: administration.park(seen.partition_key, seen=seen),
+    )
+    _carry_out(session, source, order, _chosen(session, source, keys), reason=reason, yes=yes)
+
+
+def delete(session: Session, source: SOURCE, keys: KEYS, *, reason: REASON = None, yes: YES = False) -> None:
     """Delete partitions, wherever they stand. Their progress is lost."""
     order = Order(
         verb="delete",
@@ -149,7 +178,7 @@ def delete(session: Session, source: SOURCE, keys: KEYS, *, yes: YES = False) ->
         check=lambda partition: None,
         carry_out=lambda administration, seen: administration.delete(seen.partition_key, seen=seen),
     )
-    _carry_out(session, source, order, _chosen(session, source, keys), yes=yes)
+    _carry_out(session, source, order, _chosen(session, source, keys), reason=reason, yes=yes)
 
 
 def init_store(session: Session) -> None:
@@ -182,7 +211,9 @@ def _chosen(
     return [administration.get(key) for key in dict.fromkeys(keys)]
 
 
-def _carry_out(session: Session, source: str, order: Order, partitions: Sequence[Partition], *, yes: bool) -> None:
+def _carry_out(
+    session: Session, source: str, order: Order, partitions: Sequence[Partition], *, reason: str | None, yes: bool
+) -> None:
     output = session.output
     if not partitions:
         output.say(f"There is nothing to {order.verb}.")
@@ -191,7 +222,7 @@ def _carry_out(session: Session, source: str, order: Order, partitions: Sequence
         order.check(partition)
     if not yes and len(partitions) >= order.asks_from:
         ask(session, source, order.verb, order.consequence, partitions)
-    administration = Administration(session.store, session.source_identifier(source), session.surroundings.clock)
+    administration = session.administration(source, reason)
     failures = 0
     for seen in with_progress(output, order.done, partitions):
         try:

@@ -17,9 +17,13 @@ SHOWN_AT_MOST = 20
 PROGRESS_FROM = 20
 """From so many partitions on a bar shows how far the work is."""
 
+SOURCE = Annotated[str, typer.Argument(metavar="SOURCE", help="The source's name.", show_default=False)]
 KEYS = Annotated[list[str], typer.Argument(metavar="KEY...", help="The keys of the partitions.", show_default=False)]
 SOME_KEYS = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY...]", help="The keys of the partitions.", show_default=False)
+]
+REASON = Annotated[
+    str | None, typer.Option("--reason", help="Why; kept in the history of each partition.", show_default=False)
 ]
 YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 

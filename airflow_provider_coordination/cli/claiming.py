@@ -5,10 +5,9 @@ from __future__ import annotations
 import typer
 from rich.text import Text
 
-from airflow_provider_coordination.cli.asking import YES
+from airflow_provider_coordination.cli.asking import SOURCE, YES
 from airflow_provider_coordination.cli.commands import CommandError, Session
 from airflow_provider_coordination.cli.output import printable
-from airflow_provider_coordination.cli.reading import SOURCE
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition, source_identifier
@@ -35,7 +34,8 @@ def unclaim(session: Session, source: SOURCE, *, yes: YES = False) -> None:
         output.say(CONSEQUENCE)
         if not session.agrees(f"Unclaim {source}?"):
             raise CommandError("not confirmed, nothing was changed")
-    Administration(session.store, family, session.surroundings.clock).delete(KEY, seen=item)
+    by = session.surroundings.user()
+    Administration(session.store, family, session.surroundings.clock, by=by).delete(KEY, seen=item)
     if output.as_json:
         output.record({"source": source, "claim": dict(item.progress)})
     else:

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the store or a partition refused, 2 wrong usage. An error 
 
 from __future__ import annotations
 
+import getpass
 import inspect
 import logging
 import os
@@ -28,6 +29,7 @@ from airflow_provider_coordination.cli.access import (
     store_access,
 )
 from airflow_provider_coordination.cli.output import Output
+from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import AcknowledgmentError, ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.partition import source_identifier
@@ -61,6 +63,13 @@ def _stdin_is_a_terminal() -> bool:
     return sys.stdin.isatty()
 
 
+def _shell_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"uid {os.getuid()}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
     """What a command finds around it; given as the context's `obj` by whoever calls it otherwise than from a shell.
@@ -69,12 +78,14 @@ class Surroundings:
     :param sleep: waits so many seconds.
     :param is_interactive: whether there is a person to ask.
     :param environment: the environment's variables.
+    :param user: names who calls.
     """
 
     clock: Clock = field(default_factory=SystemClock)
     sleep: Callable[[float], None] = time.sleep
     is_interactive: Callable[[], bool] = _stdin_is_a_terminal
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    user: Callable[[], str] = _shell_user
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +109,19 @@ class Session:
         :raises ConfigurationError: if the name is not usable.
         """
         return source_identifier(source, prefix=self.access.prefix)
+
+    def administration(self, source: str, reason: str | None = None) -> Administration:
+        """Return what changes a source's partitions in the name of whoever calls.
+
+        :param reason: why, in the person's words; None if nothing was said.
+        """
+        return Administration(
+            self.store,
+            self.source_identifier(source),
+            self.surroundings.clock,
+            by=self.surroundings.user(),
+            reason=reason or "",
+        )
 
     def agrees(self, question: str) -> bool:
         """Ask the person, and tell whether the answer is yes; nothing of it goes to standard output."""

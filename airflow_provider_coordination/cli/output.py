@@ -104,7 +104,8 @@ def table(console: Console, columns: Sequence[Column], rows: Iterable[Sequence[T
 
 def partition_record(partition: Partition) -> dict[str, Any]:
     """Return a partition as a JSON object: its fields, instants as text, and whether it is parked."""
-    fields = {field.name: getattr(partition, field.name) for field in dataclasses.fields(partition)}
+    stored = (field.name for field in dataclasses.fields(partition) if field.name != "change")
+    fields = {name: getattr(partition, name) for name in stored}
     shown = {name: format_instant(value) if isinstance(value, datetime) else value for name, value in fields.items()}
     return {**shown, "is_parked": partition.is_parked}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import islice
@@ -15,6 +16,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from airflow_provider_coordination.cli.asking import SOURCE
 from airflow_provider_coordination.cli.commands import Session, add_command
 from airflow_provider_coordination.cli.output import (
     ALARM,
@@ -29,6 +31,7 @@ from airflow_provider_coordination.cli.output import (
     table,
     time_text,
 )
+from airflow_provider_coordination.cli.suspending import suspension_record, suspension_text, suspensions_of
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.figures import SourceFigures, source_figures
@@ -40,17 +43,15 @@ from airflow_provider_coordination.coordination.partition import (
     parse_source_identifier,
 )
 from airflow_provider_coordination.coordination.store import all_partitions
+from airflow_provider_coordination.sources.inspection import KINESIS, inspected, lost, unreadable_items
 from airflow_provider_coordination.sources.kinesis.progress import ProgressFormatError, ShardProgress
 from airflow_provider_coordination.sources.progress import PartitionFormatError, items_of
-from airflow_provider_coordination.sources.resetting import shard_of
 from airflow_provider_coordination.stores.hiding import without_secrets
 
 PARTITION_FAMILY = "PARTITION"
 
 LISTED = (PartitionStatus.ASSIGNED, PartitionStatus.CLOSED, PartitionStatus.UNASSIGNED, PartitionStatus.COMPLETED)
 """The order of listing: what somebody works on first, what is done last."""
-
-SOURCE = Annotated[str, typer.Argument(metavar="SOURCE", help="The source's name.", show_default=False)]
 
 
 class SortKey(StrEnum):
@@ -80,6 +81,10 @@ def sources(session: Session) -> None:
     output = session.output
     families, others = _families(session)
     counts = {identifier: session.store.count_by_status(identifier) for identifier in families}
+    suspended = {
+        identifier: suspensions_of(session, family.source, family.prefix).get()
+        for identifier, family in families.items()
+    }
     if output.as_json:
         for identifier, family in families.items():
             output.record(
@@ -88,6 +93,7 @@ def sources(session: Session) -> None:
                     "prefix": family.prefix,
                     "source_identifier": identifier,
                     "partitions": {str(status): count for status, count in counts[identifier].items()},
+                    "suspended": suspension_record(suspended[identifier]),
                     "other_families": [other.family for other in others if other[:2] == family[:2]],
                 }
             )
@@ -98,11 +104,14 @@ def sources(session: Session) -> None:
         with_prefix = any(family.prefix for family in families.values())
         columns = [Column("source"), *([Column("prefix")] if with_prefix else [])]
         columns += [Column(str(status), numbers=True) for status in PartitionStatus]
+        with_suspension = any(suspended.values())
+        columns += [Column("suspended")] if with_suspension else []
         rows = [
             [
                 printable(family.source),
                 *([printable(family.prefix or "")] if with_prefix else []),
                 *(_count(counts[identifier][status], STYLES[status]) for status in PartitionStatus),
+                *([suspension_text(session, suspended[identifier])] if with_suspension else []),
             ]
             for identifier, family in families.items()
         ]
@@ -144,9 +153,13 @@ def partitions(
         every = all_partitions(session.store, identifier, *(each for each in LISTED if each in (status or LISTED)))
         return _sorted((p for p in every if p.is_parked or not parked), sort, reverse=reverse, limit=at_most)
 
+    suspensions = suspensions_of(session, source, session.access.prefix)
+
     def shown() -> RenderableType:
         room = max(output.results.height - 4, 1) if watch and output.results.is_terminal else None
-        return _partitions_table(session, identifier, found, limit, room)
+        listed = _partitions_table(session, identifier, found, limit, room)
+        suspension = suspensions.get() if watch else None
+        return listed if suspension is None else Group(printable(f"{source} is {suspension}"), listed)
 
     if output.as_json:
         for partition in found(limit):
@@ -155,6 +168,8 @@ def partitions(
         _watch(session, f"{source}, every {interval:g} s; Ctrl-C ends", shown, interval)
     else:
         output.results.print(shown())
+    if not watch and (suspension := suspensions.get()) is not None:
+        output.warn(str(printable(f"source {source!r} is {suspension}")))
     if not watch and not any(session.store.count_by_status(identifier).values()):
         output.warn(f"source {source!r} has no partitions here; `airflow-coordination sources` lists what there is")
 
@@ -183,7 +198,7 @@ def show(
         "last_error": printable(partition.last_error or "-"),
         "version": Text(str(partition.version)),
     }
-    told = [*facts.items(), *_shard_facts(partition, now), *_item_facts(partition)]
+    told = [*facts.items(), *_progress_facts(partition, now)]
     width = max(len(name) for name, _ in told)
     for name, fact in told:
         session.output.line(Text(f"{name:<{width}}  ", style="bold") + fact)
@@ -195,45 +210,44 @@ def show(
         session.output.line(json.dumps(partition.progress, indent=2))
 
 
-def _shard_facts(partition: Partition, now: datetime) -> Iterator[tuple[str, Text]]:
-    """Yield what a person wants to know first of a shard's progress: where it stands, and what is lost."""
-    if shard_of(partition) is None:
-        return
-    try:
-        progress = ShardProgress.from_mapping(partition.progress)
-    except ProgressFormatError:
+def _progress_facts(partition: Partition, now: datetime) -> Iterator[tuple[str, Text]]:
+    """Yield what a person wants to know first of a progress: how far it is, and what is lost or cannot be read."""
+    told = inspected(partition, now)
+    if told.kind is None or not told.is_readable:
         return  # the progress is shown as it is anyway
-    yield "position", printable(progress.checkpoint)
-    set_at = datetime.fromtimestamp(progress.epoch, UTC)
-    yield "epoch", Text(f"{progress.epoch} (set by hand at {set_at:%Y-%m-%dT%H:%M:%SZ})" if progress.epoch else "0")
-    yield "delivered_until", _instant(progress.delivered_until, now)
-    landed = f"{len(progress.landed)} batches, {sum(batch.records for batch in progress.landed)} records"
-    yield "to deliver", Text(landed if progress.landed else "-")
-    for gap in progress.gaps:
-        yield "lost", Text(printable(str(gap)).plain, style=ALARM)
+    if told.items is not None:
+        yield "kind", printable(told.kind)
+        yield "items", Text(f"{told.items_done} of {told.items} done")
+    yield "position", printable(told.position or "-")
+    yield from _shard_facts(partition, now) if told.kind == KINESIS else _item_facts(partition)
+    landed = f"{told.landed_batches} batches, {told.landed_records} records"
+    yield "to deliver", Text(landed if told.landed_batches else "-")
+    for gap in lost(partition):
+        yield "lost", Text(printable(gap).plain, style=ALARM)
+    for item, reason in unreadable_items(partition):
+        yield "unreadable", Text(printable(f"item {item}: {reason}").plain, style=ALARM)
+
+
+def _shard_facts(partition: Partition, now: datetime) -> Iterator[tuple[str, Text]]:
+    """Yield what shards alone have."""
+    with suppress(ProgressFormatError):
+        progress = ShardProgress.from_mapping(partition.progress)
+        set_at = datetime.fromtimestamp(progress.epoch, UTC)
+        yield "epoch", Text(f"{progress.epoch} (set by hand at {set_at:%Y-%m-%dT%H:%M:%SZ})" if progress.epoch else "0")
+        yield "delivered_until", _instant(progress.delivered_until, now)
 
 
 def _item_facts(partition: Partition) -> Iterator[tuple[str, Text]]:
-    """Yield what a person wants to know first of a partition of items: how far it is, and what could not be read."""
-    try:
-        progress = items_of(partition)
-    except PartitionFormatError:
-        return  # the progress is shown as it is anyway
-    if progress is None:
-        return
-    yield "kind", printable(progress.kind)
-    yield "items", Text(f"{progress.items_done} of {len(progress.items)} done")
-    yield "position", printable(progress.checkpoint or "-")
-    yield "epoch", Text(str(progress.epoch))
-    if progress.reread_seconds is not None:
-        left = "" if progress.reads_left is None else f", {progress.reads_left} more times"
-        yield "read again", Text(f"{progress.reread_seconds:g} s after it is delivered{left}")
-    if progress.split_of is not None:
-        yield "split off", printable(progress.split_of)
-    landed = f"{len(progress.landed)} batches, {sum(batch.records for batch in progress.landed)} records"
-    yield "to deliver", Text(landed if progress.landed else "-")
-    for failed in progress.failed:
-        yield "unreadable", Text(printable(f"item {failed.item}: {failed.reason}").plain, style=ALARM)
+    """Yield what partitions of items alone have."""
+    with suppress(PartitionFormatError):
+        if (progress := items_of(partition)) is None:
+            return
+        yield "epoch", Text(str(progress.epoch))
+        if progress.reread_seconds is not None:
+            left = "" if progress.reads_left is None else f", {progress.reads_left} more times"
+            yield "read again", Text(f"{progress.reread_seconds:g} s after it is delivered{left}")
+        if progress.split_of is not None:
+            yield "split off", printable(progress.split_of)
 
 
 def metrics(
@@ -250,20 +264,29 @@ def metrics(
         families = {session.source_identifier(source): ItemFamily(session.access.prefix, source, PARTITION_FAMILY)}
     now = session.surroundings.clock.now()
     found = [
-        (family, identifier, source_figures(session.store, identifier, now)) for identifier, family in families.items()
+        (
+            family,
+            identifier,
+            source_figures(session.store, identifier, now),
+            suspensions_of(session, family.source, family.prefix).get(),
+        )
+        for identifier, family in families.items()
     ]
     if output.as_json:
-        for family, identifier, figures in found:
-            output.record(_figures_record(family, identifier, figures))
+        for family, identifier, figures, suspension in found:
+            suspended = {"suspended": suspension_record(suspension)}
+            output.record(_figures_record(family, identifier, figures) | suspended)
         return
     if not found:
         output.say("The store holds no source.")
-    for number, (family, _, figures) in enumerate(found):
+    for number, (family, _, figures, suspension) in enumerate(found):
         if number:
             output.line("")
         name = f"{family.source} (prefix {family.prefix})" if family.prefix else family.source
         output.line(printable(name).copy() if not output.results.is_terminal else Text(printable(name).plain, "bold"))
         rows = [[Text(f"  {label}"), value] for label, value in _figures_rows(figures)]
+        if suspension is not None:
+            rows.append([Text("  suspended"), suspension_text(session, suspension)])
         output.results.print(table(output.results, [Column("  figure"), Column("value", numbers=True)], rows))
 
 

@@ -12,10 +12,9 @@ from rich.text import Text
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.cli.acknowledging import acknowledgment_sets
-from airflow_provider_coordination.cli.asking import SOME_KEYS, YES, ask, with_progress
+from airflow_provider_coordination.cli.asking import REASON, SOME_KEYS, SOURCE, YES, ask, with_progress
 from airflow_provider_coordination.cli.commands import EXIT_REFUSED, CommandError, Session
 from airflow_provider_coordination.cli.output import partition_record, printable
-from airflow_provider_coordination.cli.reading import SOURCE
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.partition import Partition
@@ -71,6 +70,7 @@ def reset(
     external_id: Annotated[
         str | None, typer.Option("--external-id", help="What the role's trust policy asks for.", show_default=False)
     ] = None,
+    reason: REASON = None,
     yes: YES = False,
 ) -> None:
     """Read partitions anew from a position, wherever they stand. Their progress is overwritten."""
@@ -85,7 +85,7 @@ def reset(
         )
 
     target = target_of(EARLIEST if to is None else to, session.surroundings.clock.now())
-    resets = Resets(acknowledgment_sets(session, source))
+    resets = Resets(acknowledgment_sets(session, source), by=session.surroundings.user(), reason=reason or "")
     if stream is not None:
         plan = resets.of_stream(stream, target, client)
     elif everything:

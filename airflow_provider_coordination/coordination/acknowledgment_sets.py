@@ -231,14 +231,25 @@ class AcknowledgmentSets:
         _expiry(self._clock.now(), timeout, set_id)
         return self._change_pending(set_id, lambda s, now: s.extended(now + timeout))
 
-    def cancel(self, set_id: str, reason: str) -> AcknowledgmentSet:
+    def cancel(
+        self, set_id: str, reason: str, *, version: int | None = None, by: str | None = None
+    ) -> AcknowledgmentSet:
         """Take a pending set back: its batch is delivered again, and no failure is counted. Again changes nothing.
 
         :param reason: why; kept with the set.
+        :param version: of the set as the person saw it; None for whatever it is.
+        :param by: the person who orders it; logged and kept in the partition's history.
+        :raises AcknowledgmentError: if it is another version by now; nothing was written.
         """
-        return self._change(
-            set_id, lambda s, now: s.ended(AcknowledgmentState.CANCELLED, now, reason) if s.is_pending else s
-        )
+
+        def cancelled(found: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
+            _check_version(found, version)
+            return found.ended(AcknowledgmentState.CANCELLED, now, reason) if found.is_pending else found
+
+        with self._counting_invalid():
+            written = self._change(set_id, cancelled, version=version, by=by)
+        self._log_order("cancel", written, by, reason)
+        return written
 
     def release(
         self,
@@ -249,6 +260,8 @@ class AcknowledgmentSets:
         release_id: str | None = None,
         reason: str | None = None,
         owned: bool = False,
+        version: int | None = None,
+        by: str | None = None,
     ) -> tuple[AcknowledgmentSet, ReleaseEffect]:
         """Release a reference; the last one, or a negative one, ends the set.
 
@@ -262,9 +275,12 @@ class AcknowledgmentSets:
         :param reason: why it is negative.
         :param owned: refuse if the batch's partition is not leased to this coordinator's owner: for a verdict that
             only the owner may give.
+        :param version: of the set as the person saw it; None for whatever it is. Does not matter to a repetition.
+        :param by: the person who orders it; logged and kept in the partition's history.
         :returns: the set as it is now, and what the release did.
         :raises AcknowledgmentSetNotFoundError: if the source has no such set.
-        :raises AcknowledgmentError: if the release makes no sense for the set; see `AcknowledgmentSet.release`.
+        :raises AcknowledgmentError: if the release makes no sense for the set, see `AcknowledgmentSet.release`; or if
+            it is another version by now, and nothing was written.
         :raises PartitionNotOwnedError: with `owned`, if the lease is lost.
         """
         effect = ReleaseEffect.RELEASED
@@ -273,15 +289,22 @@ class AcknowledgmentSets:
             nonlocal effect
             if owned:
                 self.coordinator.leased(found.partition_key)
-            changed, effect = found.release(
-                handle, positive=positive, release_id=release_id or handle, reason=reason, at=now
-            )
+            try:
+                changed, effect = found.release(
+                    handle, positive=positive, release_id=release_id or handle, reason=reason, at=now
+                )
+            except AcknowledgmentError:
+                _check_version(found, version)  # what makes no sense now may have done so for what the person saw
+                raise
+            if effect is not ReleaseEffect.DUPLICATE:
+                _check_version(found, version)
             if found.is_pending and found.expires_at <= now and effect is ReleaseEffect.RELEASED:
                 effect = ReleaseEffect.LATE
             return changed
 
         with self._counting_invalid():
-            written = self._change(set_id, released, owned=owned)
+            written = self._change(set_id, released, owned=owned, version=version, by=by)
+        self._log_order(f"{'positive' if positive else 'negative'} release of {handle!r}", written, by, reason)
         if effect is ReleaseEffect.LATE:
             self.coordinator.count(CoordinationMetric.LATE_ACKNOWLEDGMENTS)
             log.warning(
@@ -298,6 +321,8 @@ class AcknowledgmentSets:
         handle: str | None = None,
         release_id: str | None = None,
         reason: str | None = None,
+        version: int | None = None,
+        by: str | None = None,
     ) -> tuple[AcknowledgmentSet, ReleaseEffect]:
         """Release a reference from outside the job that delivers the batch, as `release` does.
 
@@ -307,7 +332,9 @@ class AcknowledgmentSets:
         """
         with self._counting_invalid():
             handle = self.get(set_id).outside_handle(handle)
-        return self.release(set_id, handle, positive=positive, release_id=release_id, reason=reason)
+        return self.release(
+            set_id, handle, positive=positive, release_id=release_id, reason=reason, version=version, by=by
+        )
 
     def give_back(self, set_ids: Sequence[str] | None, *, run: str | None = None) -> list[str]:
         """Give back the leases of partitions that wait for pending sets, because whoever saw to these gave up.
@@ -403,15 +430,28 @@ class AcknowledgmentSets:
         with self._counting_invalid():
             return _require_pending(self._change(set_id, lambda s, now: change(_require_pending(s), now)))
 
-    def _change(self, set_id: str, change: SetChange, *, owned: bool = False) -> AcknowledgmentSet:
+    def _change(
+        self,
+        set_id: str,
+        change: SetChange,
+        *,
+        owned: bool = False,
+        version: int | None = None,
+        by: str | None = None,
+    ) -> AcknowledgmentSet:
         """Write a change of a set, with what its end means; return the set as written, or as it is if unchanged.
 
         A pending set whose time is up ends as expired instead.
 
         :param owned: whether only the partition's owner may do this.
+        :param version: the one that `change` asks for: what is refused now may have been written a moment ago.
+        :param by: the person who orders it.
         """
+        intended: AcknowledgmentSet | None = None
         for _ in range(MAX_TRIES):
             found, now = self.get(set_id), self._clock.now()
+            if version is not None and found == intended:  # the write happened, its answer was lost
+                return found
             changed = change(found, now)
             if found.is_pending and found.expires_at <= now:
                 changed = found.ended(
@@ -419,14 +459,17 @@ class AcknowledgmentSets:
                 )
             if changed == found:
                 return found
+            intended = replace(changed, version=found.version + 1)
             try:
-                self._write(found, changed, now, owned=owned)
-                return replace(changed, version=found.version + 1)
+                self._write(found, changed, now, owned=owned, by=by)
+                return intended
             except (PartitionUpdateError, *LOST) as error:
                 log.debug("set %s: decided anew: %s", set_id, error)
         raise PartitionUpdateError(f"acknowledgment set {set_id!r}: it, or its partition, keeps changing")
 
-    def _write(self, found: AcknowledgmentSet, changed: AcknowledgmentSet, now: datetime, *, owned: bool) -> None:
+    def _write(
+        self, found: AcknowledgmentSet, changed: AcknowledgmentSet, now: datetime, *, owned: bool, by: str | None
+    ) -> None:
         partition = self._waiting(found, owned=owned)
         if partition is None:
             self._store.transact(update=[self._item(changed)])
@@ -434,14 +477,15 @@ class AcknowledgmentSets:
         elif changed.is_pending:
             self._write_pending(found, changed, partition, owned=owned)
         else:
-            self._write_end(changed, partition, now)
+            self._write_end(changed, partition, now, by)
 
-    def _write_end(self, ended: AcknowledgmentSet, partition: Partition, now: datetime) -> None:
+    def _write_end(self, ended: AcknowledgmentSet, partition: Partition, now: datetime, by: str | None) -> None:
         settlement = self._settlement(ended, partition)
         delivered = ended.state is AcknowledgmentState.ACKNOWLEDGED
 
         def settled(p: Partition) -> Partition:
-            return self._delivered(p, settlement, now) if delivered else self._undelivered(p, settlement, ended, now)
+            after = self._delivered(p, settlement, now) if delivered else self._undelivered(p, settlement, ended, now)
+            return after if by is None or after.change is None else after.because(after.change.reason, by)
 
         written = self.coordinator.settle(
             partition,
@@ -528,6 +572,14 @@ class AcknowledgmentSets:
         what = "was rejected" if ended.state is AcknowledgmentState.REJECTED else "expired"
         return self.coordinator.failed(after, f"batch {ended.batch_id} {what}: {ended.reason}")
 
+    def _log_order(self, what: str, written: AcknowledgmentSet, by: str | None, reason: str | None) -> None:
+        """Log what a person ordered, whatever it did."""
+        if by is not None:
+            log.info(
+                "acknowledgment set, %s by hand: source=%s partition=%s set=%s state=%s by=%s reason=%r",
+                what, self.coordinator.source, written.partition_key, written.set_id, written.state, by, reason,
+            )  # fmt: skip
+
     def _successors(self, settlement: Settlement | None) -> list[Partition]:
         return [] if settlement is None else [self.coordinator.new(k, p) for k, p in settlement.create.items()]
 
@@ -563,6 +615,14 @@ def _expiry(now: datetime, timeout: timedelta, of: str) -> datetime:
             f"of at most {MAX_TIMEOUT.days} days"
         )
     return now + timeout
+
+
+def _check_version(found: AcknowledgmentSet, version: int | None) -> None:
+    if version is not None and found.version != version:
+        raise AcknowledgmentError(
+            f"{found} has changed since it was looked at: that was version {version}, and it is {found.state}, version "
+            f"{found.version} now; look at it again"
+        )
 
 
 def _require_pending(found: AcknowledgmentSet) -> AcknowledgmentSet:

@@ -2,13 +2,15 @@
 
 No lease is needed: a write here is conditional on the version alone, so an owner whose partition was changed finds
 its next write refused and drops the work in hand. What is done is done to the partition that the person saw: where
-its owner or its status has changed since, nothing is written.
+its owner or its status has changed since, nothing is written; nor, where the person names the version that was seen,
+if anything was written since.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -21,11 +23,13 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
 )
 from airflow_provider_coordination.coordination.partition import (
+    PARKED_UNTIL,
     Partition,
     PartitionStatus,
     parse_source_identifier,
 )
 from airflow_provider_coordination.coordination.releasing import has_run_out
+from airflow_provider_coordination.coordination.storable import storable
 from airflow_provider_coordination.coordination.store import CoordinationStore
 
 log = logging.getLogger(__name__)
@@ -38,17 +42,30 @@ class Administration:
     """Changes the partitions of one item family at a person's order.
 
     Every method takes `seen`, the partition as the person saw it, by default as it is now. Renewals and progress
-    since then do not matter; another owner or another status does.
+    since then do not matter; another owner or another status does. Given a `version`, that of the partition as the
+    person saw it, whatever was written since matters, and the error says how the partition stands now.
 
     :param store: where the partitions are; initialized.
     :param source_identifier: the item family, as `source_identifier` names it.
     :param clock: where the time comes from.
+    :param by: the person, or the task; logged and kept in the history. None if unknown.
+    :param reason: why; logged and kept in the history.
     """
 
-    def __init__(self, store: CoordinationStore, source_identifier: str, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        store: CoordinationStore,
+        source_identifier: str,
+        clock: Clock | None = None,
+        *,
+        by: str | None = None,
+        reason: str = "",
+    ) -> None:
         self._store = store
         self._source_identifier = source_identifier
         self._clock = clock or SystemClock()
+        self._by = None if by is None else storable(by)
+        self._reason = storable(reason)
 
     def get(self, partition_key: str) -> Partition:
         """Return the partition as it is now.
@@ -61,7 +78,12 @@ class Administration:
         return partition
 
     def release(
-        self, partition_key: str, *, seen: Partition | None = None, expired_by: datetime | None = None
+        self,
+        partition_key: str,
+        *,
+        seen: Partition | None = None,
+        version: int | None = None,
+        expired_by: datetime | None = None,
     ) -> Partition:
         """End anybody's lease now; progress and failures are kept. The former owner's writes are refused from then on.
 
@@ -69,7 +91,7 @@ class Administration:
         :returns: the partition as written.
         :raises PartitionStatusError: if nobody holds it.
         :raises PartitionNotFoundError: if there is none.
-        :raises PartitionUpdateError: if its owner or status is not as seen, or the lease runs on.
+        :raises PartitionUpdateError: if it is not as seen, or the lease runs on.
         """
         now = self._clock.now()
 
@@ -82,11 +104,9 @@ class Administration:
                 )
             return partition.given_up(now)
 
-        before, written = self._change(partition_key, released, seen)
-        self._log("released", before)
-        return written
+        return self._change("released", partition_key, released, seen, version)
 
-    def reopen(self, partition_key: str, *, seen: Partition | None = None) -> Partition:
+    def reopen(self, partition_key: str, *, seen: Partition | None = None, version: int | None = None) -> Partition:
         """Make a partition that rests or is parked available now, with its failures forgotten; progress is kept.
 
         One that waits already only has its failures forgotten, so that it is not put aside by the next one.
@@ -94,7 +114,7 @@ class Administration:
         :returns: the partition as written.
         :raises PartitionStatusError: if it is leased, COMPLETED, or waiting without a failure.
         :raises PartitionNotFoundError: if there is none.
-        :raises PartitionUpdateError: if its owner or status is not as seen.
+        :raises PartitionUpdateError: if it is not as seen.
         """
         now = self._clock.now()
 
@@ -104,9 +124,24 @@ class Administration:
             waiting = partition.status is PartitionStatus.UNASSIGNED
             return partition.reopened(min(partition.priority, now) if waiting else now)
 
-        before, written = self._change(partition_key, reopened, seen)
-        self._log("reopened", before)
-        return written
+        return self._change("reopened", partition_key, reopened, seen, version)
+
+    def park(self, partition_key: str, *, seen: Partition | None = None, version: int | None = None) -> Partition:
+        """Put a partition aside until a person reopens it, whoever holds it; progress and failures are kept.
+
+        Its last error says who did so, and why, and what the last error was before.
+
+        :returns: the partition as written.
+        :raises PartitionStatusError: if it is COMPLETED, or parked already.
+        :raises PartitionNotFoundError: if there is none.
+        :raises PartitionUpdateError: if it is not as seen.
+        """
+
+        def parked(partition: Partition) -> Partition:
+            check_parkable(partition)
+            return replace(partition, last_error=self._parked_because(partition)).resting(PARKED_UNTIL)
+
+        return self._change("parked", partition_key, parked, seen, version)
 
     def reset(
         self,
@@ -114,6 +149,7 @@ class Administration:
         progress: Mapping[str, Any] | Callable[[Partition], Mapping[str, Any]],
         *,
         seen: Partition | None = None,
+        version: int | None = None,
     ) -> Partition:
         """Make the partition as new, with this progress, wherever it stands.
 
@@ -124,31 +160,31 @@ class Administration:
         :returns: the partition as written.
         :raises ProgressError: if the progress cannot be stored.
         :raises PartitionNotFoundError: if there is none.
-        :raises PartitionUpdateError: if its owner or status is not as seen.
+        :raises PartitionUpdateError: if it is not as seen.
         """
         now = self._clock.now()
 
         def reset(partition: Partition) -> Partition:
             return partition.reset(progress(partition) if callable(progress) else progress, now)
 
-        before, written = self._change(partition_key, reset, seen)
-        self._log("reset", before)
-        return written
+        return self._change("reset", partition_key, reset, seen, version)
 
-    def delete(self, partition_key: str, *, seen: Partition | None = None) -> Partition:
+    def delete(self, partition_key: str, *, seen: Partition | None = None, version: int | None = None) -> Partition:
         """Delete the partition, wherever it stands, and release the names that it claims: a supplier finds them anew.
 
         :returns: the partition as it was.
         :raises PartitionNotFoundError: if there is none.
-        :raises PartitionUpdateError: if its owner or status is not as seen.
+        :raises PartitionUpdateError: if it is not as seen.
         """
         current = first = seen or self.get(partition_key)
         for _ in range(MAX_TRIES):
+            _check_version(current, version)
             try:
-                self._store.delete(current)
+                self._store.delete(self._because("deleted", current))
             except PartitionUpdateError:
                 stored = self._store.get(self._source_identifier, partition_key)
                 if stored is not None:
+                    _check_version(stored, version)
                     _check_unchanged(first, stored)
                     current = stored
                     continue
@@ -164,23 +200,39 @@ class Administration:
             Claims(self._store, family, self._clock).release_of(deleted)
 
     def _change(
-        self, partition_key: str, change: Callable[[Partition], Partition], seen: Partition | None
-    ) -> tuple[Partition, Partition]:
-        """Write a change; return the partition as it was and as written."""
+        self,
+        what: str,
+        partition_key: str,
+        change: Callable[[Partition], Partition],
+        seen: Partition | None,
+        version: int | None,
+    ) -> Partition:
+        """Write a change; return the partition as written."""
         current = first = seen or self.get(partition_key)
         for _ in range(MAX_TRIES):
-            intended = change(current)
+            _check_version(current, version)
+            intended = self._because(what, change(current))
             try:
                 [written] = self._store.transact(update=[intended])
             except PartitionUpdateError:
                 stored = self.get(partition_key)
-                if stored == intended.written():  # the write happened, its answer was lost
-                    return current, stored
-                _check_unchanged(first, stored)
-                current = stored
-            else:
-                return current, written
+                if stored != intended.written():
+                    _check_version(stored, version)
+                    _check_unchanged(first, stored)
+                    current = stored
+                    continue
+                written = stored  # the write happened, its answer was lost
+            self._log(what, current)
+            return written
         raise _changes_too_fast(partition_key)
+
+    def _because(self, what: str, partition: Partition) -> Partition:
+        return partition.because(f"{what} by hand: {self._reason}" if self._reason else f"{what} by hand", self._by)
+
+    def _parked_because(self, partition: Partition) -> str:
+        reason = f": {self._reason}" if self._reason else ""
+        before = f"; before that: {partition.last_error}" if partition.last_error else ""
+        return storable(f"parked by {self._by or 'hand'}{reason}{before}")
 
     def _log(self, what: str, before: Partition) -> None:
         try:
@@ -188,8 +240,8 @@ class Administration:
         except ValueError:  # another system named it
             source = self._source_identifier
         log.info(
-            "partition %s by hand: source=%s partition=%s former_status=%s former_owner=%s",
-            what, source, before.partition_key, before.status, before.owner,
+            "partition %s by hand: source=%s partition=%s former_status=%s former_owner=%s by=%s reason=%r",
+            what, source, before.partition_key, before.status, before.owner, self._by, self._reason,
         )  # fmt: skip
 
 
@@ -223,6 +275,27 @@ def check_reopenable(partition: Partition, now: datetime) -> None:
             raise PartitionStatusError(f"partition {key!r} is UNASSIGNED: it waits for an owner already")
 
 
+def check_parkable(partition: Partition) -> None:
+    """Check that there is something to put aside.
+
+    :raises PartitionStatusError: if there is nothing.
+    """
+    if partition.status is PartitionStatus.COMPLETED:
+        raise PartitionStatusError(
+            f"partition {partition.partition_key!r} is COMPLETED: all its data is delivered, there is nothing to park"
+        )
+    if partition.is_parked:
+        raise PartitionStatusError(f"partition {partition.partition_key!r} is parked already")
+
+
+def _check_version(partition: Partition, version: int | None) -> None:
+    if version is not None and partition.version != version:
+        raise PartitionUpdateError(
+            f"partition {partition.partition_key!r} has changed since it was looked at: that was version {version}, "
+            f"and it is {_standing(partition)}, version {partition.version} now; look at it again"
+        )
+
+
 def _check_unchanged(first: Partition, stored: Partition) -> None:
     if (stored.status, stored.owner) != (first.status, first.owner):
         raise PartitionUpdateError(
@@ -232,7 +305,9 @@ def _check_unchanged(first: Partition, stored: Partition) -> None:
 
 
 def _standing(partition: Partition) -> str:
-    return f"{partition.status} to {partition.owner}" if partition.owner else str(partition.status)
+    if partition.owner:
+        return f"{partition.status} to {partition.owner}"
+    return f"{partition.status} (parked)" if partition.is_parked else str(partition.status)
 
 
 def _changes_too_fast(partition_key: str) -> PartitionUpdateError:

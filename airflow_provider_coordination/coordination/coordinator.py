@@ -41,8 +41,11 @@ from airflow_provider_coordination.coordination.partition import (
     source_identifier,
 )
 from airflow_provider_coordination.coordination.retries import RetryPolicy
+from airflow_provider_coordination.coordination.storable import storable
 from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions, is_available
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, GlobalState, Page, Supplier
+from airflow_provider_coordination.coordination.suspension import FAMILY as SUPERVISOR_FAMILY
+from airflow_provider_coordination.coordination.suspension import Suspension, Suspensions
 from airflow_provider_coordination.coordination.workers import FAMILY as WORKER_FAMILY
 from airflow_provider_coordination.coordination.workers import Workers
 
@@ -50,7 +53,6 @@ log = logging.getLogger(__name__)
 
 DEFAULT_OWNERSHIP_TIMEOUT = timedelta(seconds=60)
 DEFAULT_SAFETY_MARGIN = timedelta(seconds=2)
-MAX_ERROR_CHARACTERS = 1000
 MAX_LOOKS = 10
 """So often a supplier is run again, because another source that shares its claims was faster."""
 
@@ -110,6 +112,8 @@ class SourceCoordinator:
             clock=self.clock,
         )
         self.claims = Claims(store, self.family(CLAIM_FAMILY), self.clock)
+        self.suspensions = Suspensions(store, self.family(SUPERVISOR_FAMILY), self.clock)
+        self._told_suspension: Suspension | None = None
         self._supplied_at = self.clock.monotonic()
         self._supplying = threading.Lock()
         self._initialized = False
@@ -128,6 +132,21 @@ class SourceCoordinator:
         self._require_initialized()
         item = self.store.get(self._global_state, GLOBAL_STATE_KEY)
         return {} if item is None else item.progress
+
+    def suspension(self) -> Suspension | None:
+        """Return how the source is suspended, as of some seconds ago at most; None if it is not.
+
+        While it is, nothing is acquired and no supplier runs; leases that are held can be finished as ever.
+        """
+        self._require_initialized()
+        found = self.suspensions.recent()
+        if found != self._told_suspension:
+            self._told_suspension = found
+            if found is None:
+                log.warning("source goes on: source=%s owner=%s", self.source, self.owner)
+            else:
+                log.warning("source is %s: nothing is begun: source=%s owner=%s", found, self.source, self.owner)
+        return found
 
     def share_claims(self, source: str) -> None:
         """Share the claims of another source, for good: no name that it has claimed belongs to a partition of this one.
@@ -201,7 +220,7 @@ class SourceCoordinator:
     def acquire(self, limit: int) -> list[Partition]:
         """Lease up to `limit` available partitions: expired ones first, then CLOSED that are due, then UNASSIGNED.
 
-        :returns: what was acquired, perhaps nothing.
+        :returns: what was acquired, perhaps nothing; nothing of a suspended source.
         """
         acquired = self._acquire(limit)
         if limit > 0 and not acquired:
@@ -245,7 +264,10 @@ class SourceCoordinator:
         until = self.clock.now() + self.ownership_timeout
         with self._counting_errors():
             written = self._leases.change(
-                partition_key, lambda p: p.acquired(to, until), needs_trust=False, unchanged=unchanged
+                partition_key,
+                lambda p: p.acquired(to, until).because("handed over"),
+                needs_trust=False,
+                unchanged=unchanged,
             )
         self.count(CoordinationMetric.HANDOVERS_GIVEN)
         log.info(
@@ -409,7 +431,7 @@ class SourceCoordinator:
         def closed(partition: Partition) -> Partition:
             known = partition if progress is None else partition.with_progress(progress)
             put_aside = known.closed(now + reopen_after)
-            return put_aside.completed(now) if finishes(partition) else put_aside
+            return put_aside.completed(now).because("completed") if finishes(partition) else put_aside
 
         held = self.held.get(partition_key)
         completes = held is not None and finishes(held)
@@ -463,7 +485,7 @@ class SourceCoordinator:
         """
 
         def parked(partition: Partition) -> Partition:
-            return partition.with_progress(progress).failed(_storable(error)).resting(PARKED_UNTIL)
+            return partition.with_progress(progress).failed(storable(error)).resting(PARKED_UNTIL)
 
         with self._counting_errors():
             written = self._leases.change(partition_key, parked, needs_trust=False)
@@ -503,7 +525,7 @@ class SourceCoordinator:
             current: Partition | None = partition
             while current is not None and current.owner == owner:
                 try:
-                    self.store.transact(update=[current.given_up(self.clock.now())])
+                    self.store.transact(update=[current.given_up(self.clock.now()).because("given up: its task ended")])
                     given_up.append(current.partition_key)
                     log.info(
                         "partition given up for its owner: source=%s partition=%s owner=%s",
@@ -530,7 +552,7 @@ class SourceCoordinator:
             if partition.priority > now:
                 break
             try:
-                self.store.transact(update=[partition.given_up(partition.priority)])
+                self.store.transact(update=[partition.given_up(partition.priority).because("reopened: due")])
             except PartitionUpdateError:  # it was acquired, or reopened, by somebody else
                 continue
             reopened.append(partition.partition_key)
@@ -544,9 +566,10 @@ class SourceCoordinator:
         return first.priority if first is not None and not first.is_parked else None
 
     def is_available(self) -> bool:
-        """Tell whether there is a partition that a worker could acquire now."""
+        """Tell whether there is a partition that a worker could acquire now; none of a suspended source."""
         firsts = map(self.first, UNFINISHED)
-        return any(first is not None and self.may_acquire(first) for first in firsts)
+        # Only where there is something is it worth a read whether it may be had.
+        return any(first is not None and self.may_acquire(first) for first in firsts) and self.suspension() is None
 
     def first(self, status: PartitionStatus) -> Partition | None:
         """Return the partition that is first in the queue of a status; None if the queue is empty."""
@@ -609,7 +632,7 @@ class SourceCoordinator:
         :param error: why it failed; kept with the partition.
         """
         now = self.clock.now()
-        counted = partition.failed(_storable(error))
+        counted = partition.failed(storable(error))
         delay = self._retry_policy.delay_after(counted.attempts)
         if delay == timedelta(0):
             return counted.given_up(now)
@@ -620,7 +643,7 @@ class SourceCoordinator:
 
         :param reason: why; kept with the partition as its last error.
         """
-        return partition.failed(_storable(reason)).resting(PARKED_UNTIL)
+        return partition.failed(storable(reason)).resting(PARKED_UNTIL)
 
     def remove(self, seen: Partition) -> bool:
         """Delete a partition that is finished for good, as it was read; tell whether that was done.
@@ -699,15 +722,18 @@ class SourceCoordinator:
         """Run a supplier unless another worker is running it, and create what it finds, page by page.
 
         The lease on the global state is renewed while the supplier runs, whatever it does, and given back in all
-        cases. If the lease is lost the run ends before its next page; what was created remains.
+        cases. If the lease is lost, or the source is suspended meanwhile, the run ends before its next page; what was
+        created remains.
 
         :param supplier: finds new partitions.
-        :returns: the keys that were created; None if another worker is running a supplier.
+        :returns: the keys that were created; None if another worker is running a supplier, or the source is suspended.
         :raises ProgressError: if the stored global state is unreadable: the supplier does not run.
         :raises ConfigurationError: if the supplier yields names, again and again, that are claimed.
         :raises Exception: whatever the supplier raises.
         """
         self._require_initialized()
+        if self.suspension() is not None:
+            return None
         if not self._supplying.acquire(blocking=False):
             log.info("supplier left to another thread: source=%s owner=%s", self.source, self.owner)
             return None
@@ -747,6 +773,9 @@ class SourceCoordinator:
             try:
                 with closing(state.pages(supplier)) as pages:
                     for page in pages:
+                        if self.suspension() is not None:
+                            log.warning("supplier ends early: source=%s owner=%s", self.source, self.owner)
+                            return
                         created.extend(self._create(page, state))  # what comes before an error remains, and counts
                 return
             except NamesClaimedError as error:
@@ -767,7 +796,7 @@ class SourceCoordinator:
 
     def _acquire(self, limit: int) -> list[Partition]:
         self._require_initialized()
-        if limit <= 0:
+        if limit <= 0 or self.suspension() is not None:
             return []
         acquired = self._leases.acquire(limit)
         self._note_acquired(acquired)
@@ -822,12 +851,6 @@ class SourceCoordinator:
     def _require_initialized(self) -> None:
         if not self._initialized:
             raise UninitializedCoordinatorError(f"source {self.source!r}: call initialize() first")
-
-
-def _storable(error: str) -> str:
-    """Return an error's text as every store takes it: of bounded length, valid Unicode, and without NUL."""
-    text = error[:MAX_ERROR_CHARACTERS].replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return text.encode(errors="replace").decode()
 
 
 def check_lease_times(ownership_timeout: timedelta, safety_margin: timedelta) -> None:

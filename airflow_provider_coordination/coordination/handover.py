@@ -113,10 +113,16 @@ class Balancer:
     def rebalance(self) -> list[Partition]:
         """Register, see who is there, and acquire, adopt and ask for what this worker should have.
 
+        While the source is suspended it asks for nothing, and gains no more than what was handed over already.
+
         :returns: what it has gained.
         """
         self._say()
         self._look()
+        if self._listed_for - self._live.keys():  # where others go, that may be why: nobody takes what they leave
+            self._coordinator.suspensions.doubt()
+        if self._coordinator.suspension() is not None:
+            return self._withdraw()
         gained = self._answered()
         fresh = self._list_if_due(anew=bool(gained))
         todo = self._plan()
@@ -161,9 +167,7 @@ class Balancer:
         From now on nobody hands anything over to it; what was handed over already is held, to be given back.
         """
         self._workers.deregister()
-        for key in list(self._wishes):
-            self._coordinator.adopt(key)
-            del self._wishes[key]
+        self._adopt_all(self._forget_wishes())
 
     # For the renewal thread
 
@@ -358,6 +362,20 @@ class Balancer:
         Later than its owner hands it over at the latest: that one may look only after a while, and clocks differ.
         """
         return self._handover_seconds + self._look_seconds + self._coordinator.safety_margin.total_seconds()
+
+    def _withdraw(self) -> list[Partition]:
+        """Ask for nothing any more; return what was handed over before that was known."""
+        asked_for = self._forget_wishes()
+        self._say()
+        return self._adopt_all(asked_for)
+
+    def _forget_wishes(self) -> list[str]:
+        keys = list(self._wishes)
+        self._wishes.clear()
+        return keys
+
+    def _adopt_all(self, keys: Iterable[str]) -> list[Partition]:
+        return [adopted for key in keys if (adopted := self._coordinator.adopt(key)) is not None]
 
     def _wish(self, todo: Plan) -> None:
         for move in todo.ask:

@@ -44,6 +44,24 @@ UNFINISHED = (PartitionStatus.UNASSIGNED, PartitionStatus.ASSIGNED, PartitionSta
 
 
 @dataclass(frozen=True, kw_only=True)
+class Change:
+    """What made a partition's status or owner another one, until it is written: for whoever keeps the history.
+
+    :param reason: what happened, in a few words.
+    :param former_status: what its status was.
+    :param former_owner: who held it; None if nobody did.
+    :param former_until: when that lease was to end, or when it was to reopen (aware); None if neither.
+    :param by: the person who ordered it; None if nobody did.
+    """
+
+    reason: str
+    former_status: PartitionStatus
+    former_owner: str | None = None
+    former_until: datetime | None = None
+    by: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Partition:
     """One unit of work of a source.
 
@@ -63,6 +81,7 @@ class Partition:
     :param last_error: why it failed the last time; None if it did not since it last got further.
     :param version: grows by one with every write; `first_version` on creation, 0 for what others created. The version
         that an acquisition wrote is the owner's fencing token.
+    :param change: what is about to be written made of it; not stored, and none of what makes two partitions equal.
     """
 
     source_identifier: str
@@ -78,6 +97,7 @@ class Partition:
     attempts: int = 0
     last_error: str | None = None
     version: int = 0
+    change: Change | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_parked(self) -> bool:
@@ -98,7 +118,13 @@ class Partition:
             ownership_timeout=ownership_timeout,
             priority=ownership_timeout,
             reopen_at=None,
+            change=self._change("taken over" if self.status is PartitionStatus.ASSIGNED else "acquired"),
         )
+
+    def taken(self, owner: str, ownership_timeout: datetime) -> Partition:
+        """Return it as a store's acquisition writes and returns it: it still tells what it was before."""
+        acquired = self.acquired(owner, ownership_timeout)
+        return replace(acquired.written(), change=acquired.change)
 
     def renewed(self, ownership_timeout: datetime) -> Partition:
         """Return it with its lease running until `ownership_timeout`, or longer where it already did."""
@@ -108,7 +134,7 @@ class Partition:
     def awaiting(self, until: datetime) -> Partition:
         """Return it leased until `until`, or longer where it was, without a process that works on it."""
         owner = f"{(self.owner or '').removesuffix(AWAITING_SUFFIX)}{AWAITING_SUFFIX}"
-        return replace(self.renewed(until), owner=owner)
+        return replace(self.renewed(until), owner=owner, change=self._change("waits for acknowledgments"))
 
     def with_progress(self, progress: Mapping[str, Any]) -> Partition:
         """Return it with this state.
@@ -135,15 +161,16 @@ class Partition:
 
         A person orders this: whatever was stored is overwritten.
         """
-        return replace(self.reopened(available_at), progress=progress, unreadable_progress=None, closed_count=0)
+        again = replace(self.reopened(available_at), progress=progress, unreadable_progress=None, closed_count=0)
+        return again.because("reset")
 
     def reopened(self, available_at: datetime) -> Partition:
         """Return it without an owner and with its failures forgotten, queueing as of `available_at`."""
-        return self.given_up(available_at).recovered()
+        return self.given_up(available_at).recovered().because("reopened")
 
     def failed(self, error: str) -> Partition:
         """Return it with one more failure in a row."""
-        return replace(self, attempts=self.attempts + 1, last_error=error)
+        return replace(self, attempts=self.attempts + 1, last_error=error, change=self._change(f"failed: {error}"))
 
     def recovered(self) -> Partition:
         """Return it with its failures forgotten: it got further."""
@@ -151,26 +178,48 @@ class Partition:
 
     def given_up(self, available_at: datetime) -> Partition:
         """Return it without an owner, queueing as of `available_at`."""
-        return replace(self._disowned(PartitionStatus.UNASSIGNED), priority=available_at)
+        return replace(self._disowned(PartitionStatus.UNASSIGNED, "given up"), priority=available_at)
 
     def closed(self, reopen_at: datetime) -> Partition:
         """Return it put aside until `reopen_at`, and the closing counted."""
-        return replace(self.resting(reopen_at), closed_count=self.closed_count + 1)
+        put_aside = replace(self._disowned(PartitionStatus.CLOSED, "closed"), reopen_at=reopen_at, priority=reopen_at)
+        return replace(put_aside, closed_count=self.closed_count + 1)
 
     def resting(self, reopen_at: datetime) -> Partition:
         """Return it put aside until `reopen_at` because it failed: `attempts` counts that, `closed_count` does not."""
-        return replace(self._disowned(PartitionStatus.CLOSED), reopen_at=reopen_at, priority=reopen_at)
+        return replace(self._disowned(PartitionStatus.CLOSED, "put aside"), reopen_at=reopen_at, priority=reopen_at)
 
     def completed(self, at: datetime) -> Partition:
         """Return it finished at this instant."""
-        return replace(self._disowned(PartitionStatus.COMPLETED), priority=at)
+        return replace(self._disowned(PartitionStatus.COMPLETED, "completed"), priority=at)
+
+    def because(self, reason: str, by: str | None = None) -> Partition:
+        """Return it with another word for what is about to be written.
+
+        :param reason: what happened, in a few words.
+        :param by: the person who ordered it.
+        """
+        return replace(self, change=replace(self._change(reason), reason=reason, by=by))
 
     def written(self) -> Partition:
         """Return it as the store holds it after this write: one version on."""
-        return replace(self, version=self.version + 1)
+        return replace(self, version=self.version + 1, change=None)
 
-    def _disowned(self, status: PartitionStatus) -> Partition:
-        return replace(self, status=status, owner=None, ownership_timeout=None, reopen_at=None)
+    def _disowned(self, status: PartitionStatus, reason: str) -> Partition:
+        return replace(
+            self, status=status, owner=None, ownership_timeout=None, reopen_at=None, change=self._change(reason)
+        )
+
+    def _change(self, reason: str) -> Change:
+        """Return what is about to be written: the first word for it stays, and so does what was before."""
+        if self.change is not None:
+            return self.change
+        return Change(
+            reason=reason,
+            former_status=self.status,
+            former_owner=self.owner,
+            former_until=self.reopen_at if self.status is PartitionStatus.CLOSED else self.ownership_timeout,
+        )
 
 
 def new_partition(source_identifier: str, partition_key: str, created_at: datetime) -> Partition:

@@ -29,8 +29,7 @@ def read_settings(cls: type[T], what: str, values: object) -> T:
     """
     if not isinstance(values, Mapping):
         raise ConfigurationError(f"{what}: expected a JSON object; got {type(values).__name__}")
-    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    hints = _hints(cls)  # type: ignore[arg-type]
+    fields, hints = _fields(cls), _hints(cls)  # type: ignore[arg-type]
     for name in values:
         if name not in fields:
             raise ConfigurationError(f"{what}: unknown field {name!r}; known are {', '.join(fields)}")
@@ -40,7 +39,9 @@ def read_settings(cls: type[T], what: str, values: object) -> T:
             raise ConfigurationError(f"{what}: field {name!r} is missing")
     return cls(
         **{
-            name: _read(hints[name], f"{what}: field {name!r}", value, shown=fields[name].repr)
+            name: value
+            if type(value) in _taken_as_they_are(hints[name])  # most are, and progress is read often
+            else _read(hints[name], f"{what}: field {name!r}", value, shown=fields[name].repr)
             for name, value in values.items()
         }
     )
@@ -52,13 +53,30 @@ def write_settings(settings: Any) -> dict[str, Any]:
 
 
 @functools.cache
+def _fields(cls: type) -> Mapping[str, dataclasses.Field[Any]]:
+    return {field.name: field for field in dataclasses.fields(cls)}
+
+
+@functools.cache
 def _hints(cls: type) -> Mapping[str, Any]:
     """Return the types of a class's fields; working them out takes longer than all the rest."""
     return typing.get_type_hints(cls)
 
 
+@functools.cache
+def _choices(wanted: Any) -> tuple[Any, ...]:
+    return typing.get_args(wanted) if typing.get_origin(wanted) in (typing.Union, types.UnionType) else (wanted,)
+
+
+@functools.cache
+def _taken_as_they_are(wanted: Any) -> frozenset[type]:
+    """Return the types of values for which there is nothing to make or to check; text may have to be an instant."""
+    plain = {bool, int, float, type(None)} | (set() if datetime in _choices(wanted) else {str})
+    return frozenset(plain.intersection(c for c in _choices(wanted) if isinstance(c, type)))
+
+
 def _read(wanted: Any, where: str, value: Any, *, shown: bool) -> Any:
-    choices = typing.get_args(wanted) if typing.get_origin(wanted) in (typing.Union, types.UnionType) else (wanted,)
+    choices = _choices(wanted)
     if value is None and type(None) in choices:
         return None
     for choice in choices:
@@ -69,7 +87,9 @@ def _read(wanted: Any, where: str, value: Any, *, shown: bool) -> Any:
         if typing.get_origin(choice) is tuple and isinstance(value, list):
             if typing.get_origin(typing.get_args(choice)[0]) is dict and all(type(item) is dict for item in value):
                 return tuple(value)  # a partition may have hundreds of them, and is read often
-            return tuple(_read(typing.get_args(choice)[0], where, item, shown=shown) for item in value)
+            of = typing.get_args(choice)[0]
+            taken = _taken_as_they_are(of)
+            return tuple(item if type(item) in taken else _read(of, where, item, shown=shown) for item in value)
         if choice is datetime and isinstance(value, str):
             try:
                 return parse_instant(value)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from airflow_provider_coordination.coordination.browsing import EXAMINED_AT_ONCE, Browsed, Filter, Order, Place
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 
@@ -73,7 +74,8 @@ class CoordinationStore(Protocol):
         """Lease up to `limit` partitions to the owner, each atomically, and return them as written.
 
         In order: ASSIGNED whose lease expired, then CLOSED that are due, then UNASSIGNED; oldest first in each, save
-        that a worker which meets others in the queue may pass over what they are taking.
+        that a worker which meets others in the queue may pass over what they are taking. Each still tells, by its
+        `change`, what it was before.
         """
         ...
 
@@ -119,6 +121,30 @@ class CoordinationStore(Protocol):
         """
         ...
 
+    def browse(
+        self,
+        source_identifier: str,
+        wanted: Filter,
+        *,
+        order: Order = Order.KEY,
+        descending: bool = False,
+        after: Place | None = None,
+        limit: int = 100,
+        examine: int = EXAMINED_AT_ONCE,
+    ) -> Browsed:
+        """Return a page of the partitions that are wanted, for a person to look at.
+
+        It may be a little behind what was written last.
+
+        :param order: what they are put in order by.
+        :param descending: the last first.
+        :param after: the `next` of the page before; None for the first page.
+        :param limit: at most so many partitions.
+        :param examine: so many partitions are looked at, about: then the page is what was found so far.
+        :raises ConfigurationError: if the filter or the place does not fit the order.
+        """
+        ...
+
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
     ) -> dict[PartitionStatus, int]:
@@ -142,6 +168,28 @@ def all_partitions(
         while page := store.query(source_identifier, status, since=since, after=last):
             yield from page
             last = page[-1]
+
+
+def completed_last(store: CoordinationStore, source_identifier: str, at_a_time: int) -> Iterator[Browsed]:
+    """Yield the COMPLETED partitions, those that were completed last first, page by page.
+
+    :param at_a_time: so many a page, at most.
+    """
+    place: Place | None = None
+    while True:
+        browsed = store.browse(
+            source_identifier,
+            Filter(statuses=(PartitionStatus.COMPLETED,)),
+            order=Order.PRIORITY,
+            descending=True,
+            after=place,
+            limit=at_a_time,
+            examine=at_a_time,
+        )
+        yield browsed
+        if browsed.next is None:
+            return
+        place = browsed.next
 
 
 def acquisition_order(request: Acquisition) -> list[tuple[PartitionStatus, datetime]]:

@@ -31,6 +31,7 @@ class Configuration:
         say.
     :param watch_interval: how often the triggerer looks at a source that somebody waits for, in seconds at most.
     :param http_api: whether the API server has the routes below `/coordination`.
+    :param ui: whether Airflow's UI has the pages that show leases; they need the routes.
     """
 
     ownership_timeout: timedelta = DEFAULT_OWNERSHIP_TIMEOUT
@@ -39,6 +40,7 @@ class Configuration:
     max_closed_count: int = RetryPolicy.max_closed_count
     watch_interval: float = DEFAULT_WATCH_INTERVAL_SECONDS
     http_api: bool = True
+    ui: bool = True
 
     @classmethod
     def read(cls) -> Configuration:
@@ -53,6 +55,7 @@ class Configuration:
             max_closed_count=_option("max_closed_count", int, cls.max_closed_count),
             watch_interval=_option("watch_interval", _positive, cls.watch_interval),
             http_api=_option("http_api", _yes_or_no, cls.http_api),
+            ui=_option("ui", _yes_or_no, cls.ui),
         )
 
 

@@ -28,7 +28,7 @@ from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.configuration import Configuration
 from airflow_provider_coordination.hooks.metrics import AirflowMetrics
-from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, StoreSettings, open_store
 from airflow_provider_coordination.stores.hiding import without_secrets
 
 TEST_SECONDS = 3.0
@@ -43,6 +43,7 @@ FIELDS = (
     "safety_margin",
     "max_attempts",
     "max_closed_count",
+    "history_days",
     "aws_conn_id",
     "endpoint_url",
     "sts_role_arn",
@@ -108,8 +109,8 @@ class CoordinationHook(BaseHook):
 
     Its fields are those of the form, kept in the connection's extra as a JSON object: `store`, `url`,
     `table`, `region`, `prefix`, `ownership_timeout` and `safety_margin` (seconds), `max_attempts` and
-    `max_closed_count`, and those of the store `dynamodb`. Login and password, where given, go into the URL. What it
-    leaves out is what the section `[coordination]` of Airflow's configuration says.
+    `max_closed_count`, `history_days`, and those of the store `dynamodb`. Login and password, where given, go into the
+    URL. What it leaves out is what the section `[coordination]` of Airflow's configuration says.
 
     :param coordination_conn_id: the connection.
     """
@@ -219,7 +220,7 @@ def _store_settings(name: str, given: Mapping[str, Any], connection: Connection)
                 f"{name}: field {field!r} is of the store 'dynamodb'; remove it, or set 'store' to that"
             )
     url = _with_login(name, _text(name, given, "url"), connection.login, connection.password)
-    return StoreSettings(store=store, url=url, table=table)
+    return StoreSettings(store=store, url=url, table=table, history_days=_history_days(name, given))
 
 
 def _dynamodb_settings(name: str, given: Mapping[str, Any], connection: Connection, table: str) -> StoreSettings:
@@ -255,6 +256,7 @@ def _dynamodb_settings(name: str, given: Mapping[str, Any], connection: Connecti
         ttl_seconds=_whole(name, given, "ttl"),
         read_capacity_units=read,
         write_capacity_units=write,
+        history_days=_history_days(name, given),
     )
 
 
@@ -297,17 +299,28 @@ def _yes_or_no(name: str, given: Mapping[str, Any], field: str) -> bool:
     return value
 
 
+def _history_days(name: str, given: Mapping[str, Any]) -> float:
+    return _number(name, given, "history_days", "days, such as 7, or 0 for no history", DEFAULT_HISTORY_DAYS)
+
+
 def _seconds(name: str, given: Mapping[str, Any], field: str, default: timedelta) -> timedelta:
+    try:
+        return timedelta(seconds=_number(name, given, field, "seconds, such as 60", default.total_seconds()))
+    except OverflowError:
+        raise ConfigurationError(f"{name}: field {field!r} is too many seconds; got {given[field]!r}") from None
+
+
+def _number(name: str, given: Mapping[str, Any], field: str, of: str, default: float) -> float:
     if field not in given:
         return default
     value = given[field]
     try:
-        seconds = math.nan if isinstance(value, bool) else float(value)
-        if math.isfinite(seconds) and seconds >= 0:
-            return timedelta(seconds=seconds)
+        number = math.nan if isinstance(value, bool) else float(value)
+        if math.isfinite(number) and number >= 0:
+            return number
     except (TypeError, ValueError, OverflowError):
         pass
-    raise ConfigurationError(f"{name}: field {field!r} must be a number of seconds, such as 60; got {value!r}")
+    raise ConfigurationError(f"{name}: field {field!r} must be a number of {of}; got {value!r}")
 
 
 def _with_login(name: str, url: str | None, login: str | None, password: str | None) -> str | None:
@@ -318,7 +331,7 @@ def _with_login(name: str, url: str | None, login: str | None, password: str | N
         return None
     try:
         parsed = sa.make_url(url)
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):  # the latter of a port that is no number
         raise ConfigurationError(
             f"{name}: field 'url' is not an SQLAlchemy URL; "
             "give for example sqlite:////var/lib/coordination.db or postgresql://host/database"

@@ -170,14 +170,22 @@ class Resets:
     """Sets the positions of one source's partitions.
 
     :param sets: the acknowledgment sets of the source; those of dropped batches are cancelled.
+    :param by: the person, or the task; logged and kept in the history. None if unknown.
+    :param reason: why; logged and kept in the history.
     """
 
-    def __init__(self, sets: AcknowledgmentSets) -> None:
+    def __init__(self, sets: AcknowledgmentSets, *, by: str | None = None, reason: str = "") -> None:
         self._sets = sets
         self._coordinator = sets.coordinator
         self._administration = Administration(
-            sets.coordinator.store, sets.coordinator.source_identifier, sets.coordinator.clock
+            sets.coordinator.store,
+            sets.coordinator.source_identifier,
+            sets.coordinator.clock,
+            by=by,
+            reason=reason,
         )
+        self._by = by
+        self._reason = reason
         self._batches = SourceBatches()
 
     # Planning
@@ -316,7 +324,7 @@ class Resets:
     # Doing
 
     def carry_out(
-        self, plan: ResetPlan, *, as_seen: bool = True
+        self, plan: ResetPlan, *, as_seen: bool = True, versions: Mapping[str, int] | None = None
     ) -> Iterator[tuple[ResetStep, Partition | CoordinationError]]:
         """Do what is planned, step by step; yield each partition as written, as it was before it was removed, or why
         nothing was done to it.
@@ -324,6 +332,7 @@ class Resets:
         Where a shard could not be reset, no shard of its stream is removed: they would not come back in the same epoch.
 
         :param as_seen: do it only to partitions whose owner and status are as they were seen; else as they are now.
+        :param versions: the versions that the person saw, by partition key: what was written to since is left alone.
         """
         failed = set()
         for step in plan.steps:
@@ -335,25 +344,29 @@ class Resets:
                         f"partition {step.partition.partition_key!r} stays: not all that it comes after could be "
                         "reset; reset the stream, or the source, again"
                     )
-                yield step, self._do(step, as_seen=as_seen)
+                version = None if versions is None else versions.get(step.partition.partition_key)
+                yield step, self._do(step, as_seen=as_seen, version=version)
             except REFUSALS as error:
                 failed.add(stream)
                 yield step, error
 
-    def _do(self, step: ResetStep, *, as_seen: bool) -> Partition:
+    def _do(self, step: ResetStep, *, as_seen: bool, version: int | None) -> Partition:
         key = step.partition.partition_key
         seen = step.partition if as_seen else None
         if step.action is ResetAction.CREATE:
             partition = step.partition.with_progress(step.progress(step.partition))
             if not self._coordinator.store.create([partition]):
                 raise PartitionUpdateError(f"partition {key!r} was created meanwhile; look at it again")
-            log.info("partition created by hand: source=%s partition=%s", self._coordinator.source, key)
+            log.info(
+                "partition created by hand: source=%s partition=%s by=%s reason=%r",
+                self._coordinator.source, key, self._by, self._reason,
+            )  # fmt: skip
             return partition
         before = step.partition
         if step.action is ResetAction.REMOVE:
             # What somebody has removed meanwhile is removed.
             seen = seen or self._coordinator.store.get(before.source_identifier, key) or before
-            written = before = self._administration.delete(key, seen=seen)
+            written = before = self._administration.delete(key, seen=seen, version=version)
         else:
 
             def progress(partition: Partition) -> Mapping[str, Any]:
@@ -361,7 +374,7 @@ class Resets:
                 before = partition
                 return step.progress(partition)
 
-            written = self._administration.reset(key, progress, seen=seen)
+            written = self._administration.reset(key, progress, seen=seen, version=version)
         self._cancel_sets(before)
         return written
 
@@ -379,7 +392,7 @@ class Resets:
         for set_id in waiting:
             self._coordinator.initialize()
             try:
-                self._sets.cancel(set_id, "its partition was reset by hand")
+                self._sets.cancel(set_id, "its partition was reset by hand", by=self._by)
             except AcknowledgmentSetNotFoundError:
                 continue  # ended and purged
             except (ProgressError, PartitionUpdateError) as error:

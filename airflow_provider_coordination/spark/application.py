@@ -48,7 +48,7 @@ from airflow_provider_coordination.spark.shard_reading import ShardReading
 from airflow_provider_coordination.spark.sinks import ParquetSink
 from airflow_provider_coordination.spark.slots import JOB_GROUP
 from airflow_provider_coordination.spark.spans import JobSpans
-from airflow_provider_coordination.spark.stopping import TOLD_TO_STOP
+from airflow_provider_coordination.spark.stopping import TOLD_TO_STOP, because_of
 from airflow_provider_coordination.spark.storage import delete_file, join, read_text, write_text
 from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary
@@ -188,6 +188,8 @@ def _run(
     spans: JobSpans,
     followed: Followed,
 ) -> Summary:
+    if (suspension := coordinator.suspension()) is not None:  # before anything is asked, or costs anything
+        return Summary(stopped_because=because_of(suspension))
     if not any(coordinator.count_by_status().values()):
         log.warning("source %s has no partitions yet: run a shard sync first", settings.source)
     make_reading = _reading_of(settings, coordinator)

@@ -39,7 +39,7 @@ from airflow_provider_coordination.spark.metrics import note_round
 from airflow_provider_coordination.spark.reading import MakeReading
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
 from airflow_provider_coordination.spark.spans import NoSpans, Span, Spans
-from airflow_provider_coordination.spark.stopping import TOLD_TO_STOP, StopConditions
+from airflow_provider_coordination.spark.stopping import TOLD_TO_STOP, StopConditions, because_of
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.work import Work
 
@@ -49,6 +49,8 @@ DELIVERY_THREADS = 8
 STORE_PATIENCE_SECONDS = 300.0
 """How long a job waits for a store that does not answer; its leases run out long before."""
 STORE_POLL_SECONDS = 5.0
+SUSPENSION_POLL_SECONDS = 5.0
+"""How often a job that pauses looks whether its source is suspended."""
 
 Observer = Callable[[str], None]
 """Told when a phase is passed: `landed`, `recorded`, `delivering`, `delivered`. For fault injection."""
@@ -117,7 +119,7 @@ class Ingestion:
         """Make rounds until a stop condition holds; then give every lease back.
 
         A store that goes away is waited for: what was recorded is delivered, and what others took meanwhile is left to
-        them.
+        them. Where the source is suspended, it ends after the round in hand, or the pause.
 
         :raises StoreUnavailableError: if the store stays away for `STORE_PATIENCE_SECONDS`, or the job is told to stop
             meanwhile; the leases run out by themselves then.
@@ -130,16 +132,18 @@ class Ingestion:
                 while not summary.stopped_because:
                     before, completed = summary.records_landed, len(summary.completed)
                     try:
+                        if suspended := self._suspended():
+                            self._deliver()  # what an outage of the store left undone
+                            summary.stopped_because = suspended
+                            break
                         acquired = self.round()
                     except StoreUnavailableError as error:
                         self._outlast(error)
                         continue
                     idle_rounds = idle_rounds + 1 if summary.records_landed == before else 0
                     summary.seconds = self._clock.monotonic() - started
-                    summary.stopped_because = (
-                        TOLD_TO_STOP
-                        if self._stop.is_set()
-                        else self._conditions.reason(
+                    summary.stopped_because = self._ordered_to_end() or (
+                        self._conditions.reason(
                             started_at=started_at,
                             running_seconds=summary.seconds,
                             idle_rounds=idle_rounds,
@@ -149,7 +153,7 @@ class Ingestion:
                         or ""
                     )
                     if idle_rounds and not summary.stopped_because:
-                        self._stop.wait(self._settings.idle_seconds)
+                        self._pause()
         finally:
             self.give_back()
         log.info("job ends: %s", summary.stopped_because)
@@ -230,6 +234,34 @@ class Ingestion:
         )
         return acquired
 
+    # Orders to end
+
+    def _suspended(self) -> str:
+        """Return why the job ends if its source is suspended, as of some seconds ago; empty if it is not.
+
+        :raises StoreUnavailableError: if the store does not answer.
+        """
+        suspension = self._coordinator.suspension()
+        return "" if suspension is None else because_of(suspension)
+
+    def _ordered_to_end(self) -> str:
+        """Return why the job begins nothing more, as far as it knows without asking; empty if it was not told to."""
+        if self._stop.is_set():
+            return TOLD_TO_STOP
+        suspension = self._coordinator.suspensions.known
+        return "" if suspension is None else because_of(suspension)
+
+    def _pause(self) -> None:
+        """Wait a little after a round without a record; the job may be ordered to end meanwhile."""
+        left = self._settings.idle_seconds
+        while left > 0 and not self._stop.wait(min(left, SUSPENSION_POLL_SECONDS)):
+            left -= SUSPENSION_POLL_SECONDS
+            if left > 0:
+                with suppress(StoreUnavailableError):  # the next round meets it, and knows what to do
+                    self._coordinator.suspensions.get()
+                if self._ordered_to_end():
+                    return
+
     def _how_far(self) -> dict[str, Any]:
         """Return up to when the partitions at work are read, those left out that wait for others."""
         going = {key: until for key, until in self._work.read_until.items() if not self._work.is_paused(key)}
@@ -254,7 +286,7 @@ class Ingestion:
 
     def _hand_over(self) -> None:
         """Hand over what other jobs ask for, unless everything is given back in a moment."""
-        if not self._stop.is_set():
+        if not self._ordered_to_end():
             self._work.hand_over()
 
     def _take_over(self, partition: Partition) -> bool:
@@ -277,7 +309,7 @@ class Ingestion:
         return True
 
     def _land(self) -> Sequence[Any]:
-        if self._stop.is_set():
+        if self._ordered_to_end():
             return []
         try:
             return self._reading.land()

@@ -6,8 +6,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
+from airflow_provider_coordination.coordination.suspension import Suspension
+
 TOLD_TO_STOP = "it was told to stop"
 """Why a job ended that was stopped from outside."""
+
+
+def because_of(suspension: Suspension) -> str:
+    """Return why a job ends whose source is suspended."""
+    return f"the source is {suspension}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.stores.recording import RecordingStore
 
 RETRY_DEADLINE_SECONDS = 15.0
 """How long a call to a store is tried again that failed for a reason that may pass."""
+DEFAULT_HISTORY_DAYS = 7.0
+MAX_HISTORY_DAYS = 365.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,7 @@ class StoreSettings:
     :param read_capacity_units: for `dynamodb`, with `write_capacity_units`, what a table that is created provides, and
         its index as much; on-demand without.
     :param write_capacity_units: see `read_capacity_units`.
+    :param history_days: how long it is kept who held which partition when; 0 for no history.
     """
 
     store: str = "sql"
@@ -39,10 +44,13 @@ class StoreSettings:
     ttl_seconds: int | None = None
     read_capacity_units: int | None = None
     write_capacity_units: int | None = None
+    history_days: float = DEFAULT_HISTORY_DAYS
 
     @classmethod
     def from_url(cls, url: str, table: str | None = None) -> StoreSettings:
         """Return the settings of the store that a URL names.
+
+        How long others keep the history a URL does not say: nothing of it is deleted that they may want.
 
         :param url: an SQLAlchemy URL, or `dynamodb://<table>` with `region`, `endpoint_url`, `role_arn` and
             `external_id` as its query, each optional.
@@ -50,7 +58,7 @@ class StoreSettings:
         :raises ConfigurationError: if it is neither.
         """
         if not url.startswith("dynamodb:"):
-            return cls(url=url, table=table or cls.table)
+            return cls(url=url, table=table or cls.table, history_days=MAX_HISTORY_DAYS)
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         unknown = [name for name in query if name not in URL_FIELDS]
@@ -62,7 +70,8 @@ class StoreSettings:
         if table and parts.netloc and table != parts.netloc:
             raise ConfigurationError(f"store URL {url!r} names another table than {table!r}; give one of the two")
         aws = AwsSettings(**{field: value or None for field, value in query.items()})  # type: ignore[arg-type]
-        return cls(store="dynamodb", aws=aws, table=parts.netloc or table or cls.table)
+        name = parts.netloc or table or cls.table
+        return cls(store="dynamodb", aws=aws, table=name, history_days=MAX_HISTORY_DAYS)
 
     def check(self) -> None:
         """Check what can be checked without reaching the store.
@@ -87,6 +96,11 @@ class StoreSettings:
                 raise ConfigurationError(
                     f"store {self.store!r}: field {name!r} must be a whole number, at least 1; got {value!r}"
                 )
+        if not 0 <= self.history_days <= MAX_HISTORY_DAYS:
+            raise ConfigurationError(
+                f"store {self.store!r}: field 'history_days' must be a number of days from 0, for no history, to "
+                f"{MAX_HISTORY_DAYS:g}; got {self.history_days!r}"
+            )
         if (self.read_capacity_units is None) != (self.write_capacity_units is None):
             missing = "read_capacity_units" if self.read_capacity_units is None else "write_capacity_units"
             raise ConfigurationError(
@@ -112,7 +126,10 @@ def open_store(settings: StoreSettings, *, retry_deadline_seconds: float = RETRY
     :raises ConfigurationError: if the settings are not usable.
     """
     settings.check()
-    return STORES[settings.store](settings, retry_deadline_seconds)
+    store = STORES[settings.store](settings, retry_deadline_seconds)
+    if not settings.history_days:
+        return store
+    return RecordingStore(store, timedelta(days=settings.history_days))
 
 
 def _sql(settings: StoreSettings, retry_deadline_seconds: float) -> CoordinationStore:

@@ -40,7 +40,7 @@ def secrets_of(settings: StoreSettings) -> list[str]:
         return longest_first(found)
     import sqlalchemy as sa
 
-    with suppress(sa.exc.ArgumentError):
+    with suppress(sa.exc.ArgumentError, ValueError):
         url = sa.make_url(settings.url)
         if url.password:
             spelled = re.search(r"://[^:/@]*:(.*)@", url.render_as_string(hide_password=False))

@@ -6,13 +6,21 @@ and refuses stale writes: it passes the same contract suite as the others.
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
+from airflow_provider_coordination.coordination.browsing import (
+    EXAMINED_AT_ONCE,
+    Browsed,
+    Filter,
+    Order,
+    Place,
+    place_of,
+)
 from airflow_provider_coordination.coordination.partition import (
     Partition,
     PartitionStatus,
@@ -52,7 +60,8 @@ class InMemoryStore:
     def get(self, source_identifier: str, partition_key: str) -> Partition | None:
         """See `CoordinationStore.get`."""
         with self._lock:
-            return copy.deepcopy(self._partitions.get((source_identifier, partition_key)))
+            found = self._partitions.get((source_identifier, partition_key))
+            return None if found is None else _copy(found)
 
     def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
         """See `CoordinationStore.known`."""
@@ -66,10 +75,10 @@ class InMemoryStore:
             for status, latest in acquisition_order(request):
                 queue = (p for p in self._queue(request.source_identifier, status) if p.priority <= latest)
                 chosen += [p for p, _ in zip(queue, range(request.limit - len(chosen)), strict=False)]
-            written = [p.acquired(request.owner, request.ownership_timeout).written() for p in chosen]
+            written = [p.taken(request.owner, request.ownership_timeout) for p in chosen]
             for partition in written:
                 self._put(partition)
-            return copy.deepcopy(written)
+            return [_copy(p) for p in written]
 
     def transact(
         self,
@@ -92,7 +101,7 @@ class InMemoryStore:
                 self._put(partition)
             for partition in (*create, *new):
                 self._create(partition)
-            return copy.deepcopy(written)
+            return [_copy(p) for p in written]
 
     def delete(self, partition: Partition) -> None:
         """See `CoordinationStore.delete`."""
@@ -116,7 +125,40 @@ class InMemoryStore:
                 for p in self._queue(source_identifier, status)
                 if (since is None or p.priority >= since) and (after is None or _order(p) > _order(after))
             ]
-            return copy.deepcopy(queue[:limit])
+            return [_copy(p) for p in queue[:limit]]
+
+    def browse(
+        self,
+        source_identifier: str,
+        wanted: Filter,
+        *,
+        order: Order = Order.KEY,
+        descending: bool = False,
+        after: Place | None = None,
+        limit: int = 100,
+        examine: int = EXAMINED_AT_ONCE,
+    ) -> Browsed:
+        """See `CoordinationStore.browse`."""
+        wanted.check(order, after)
+
+        def is_behind(place: Place) -> bool:
+            return after is None or (place < after if descending else place > after)
+
+        def is_along(partition: Partition) -> bool:  # as in a database whose indexes these are
+            if order is Order.PRIORITY:
+                return partition.status in wanted.statuses
+            return partition.partition_key.startswith(wanted.prefix)
+
+        with self._lock:
+            known = ((place_of(p, order), p) for p in self._of(source_identifier) if is_along(p))
+            places = sorted(((place, p) for place, p in known if is_behind(place)), reverse=descending, key=_first)
+        looked = places[:examine]
+        found = [(place, p) for place, p in looked if wanted.wants(p)]
+        if len(found) > limit:
+            next_place: Place | None = found[limit - 1][0]
+        else:
+            next_place = looked[-1][0] if len(looked) < len(places) else None
+        return Browsed(partitions=[_copy(p) for _, p in found[:limit]], next=next_place)
 
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
@@ -140,7 +182,7 @@ class InMemoryStore:
     def _put(self, partition: Partition) -> None:
         # Kept as other stores keep it, so that what is not JSON is refused here too.
         state = read_progress(progress_text(partition))
-        self._partitions[_key(partition)] = replace(partition, **state)
+        self._partitions[_key(partition)] = replace(partition, change=None, **state)
 
     def _require_version(self, partition: Partition) -> None:
         stored = self._partitions.get(_key(partition))
@@ -162,6 +204,21 @@ def _check(partitions: Sequence[Partition]) -> None:
 
 def _key(partition: Partition) -> tuple[str, str]:
     return (partition.source_identifier, partition.partition_key)
+
+
+def _copy(partition: Partition) -> Partition:
+    return replace(partition, progress=_copied(partition.progress))
+
+
+def _copied(value: Any) -> Any:
+    # JSON alone, and so many times faster than copy.deepcopy.
+    if isinstance(value, dict):
+        return {name: _copied(each) for name, each in value.items()}
+    return [_copied(each) for each in value] if isinstance(value, list) else value
+
+
+def _first(each: tuple[Place, Partition]) -> Place:
+    return each[0]
 
 
 def _order(partition: Partition) -> tuple[datetime, str]:

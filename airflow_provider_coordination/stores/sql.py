@@ -20,6 +20,16 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from airflow_provider_coordination.coordination.browsing import (
+    EXAMINED_AT_ONCE,
+    PARKED_FROM,
+    Browsed,
+    Filter,
+    Order,
+    Place,
+    behind_prefix,
+    place_of,
+)
 from airflow_provider_coordination.coordination.partition import (
     Partition,
     PartitionStatus,
@@ -175,6 +185,39 @@ class SqlStore:
             statement = statement.where(self._is_after(after))
         return self._database.read(lambda connection: [_partition(row) for row in connection.execute(statement)])
 
+    def browse(
+        self,
+        source_identifier: str,
+        wanted: Filter,
+        *,
+        order: Order = Order.KEY,
+        descending: bool = False,
+        after: Place | None = None,
+        limit: int = 100,
+        examine: int = EXAMINED_AT_ONCE,
+    ) -> Browsed:
+        """See `CoordinationStore.browse`; along an index, and what is wanted is picked out of what is there."""
+        wanted.check(order, after)
+        along = self._along(source_identifier, wanted, order)
+        if after is not None:
+            along.append(self._is_beyond(after, order, descending=descending))
+        takes_all = wanted.takes_all(order)
+
+        def look(connection: sa.Connection) -> Browsed:
+            within, end = along, None
+            if not takes_all:
+                end = self._end(connection, along, order, descending=descending, examine=examine)
+                within = [*along, *self._picking(wanted)]
+                if end is not None:
+                    within.append(sa.not_(self._is_beyond(end, order, descending=descending)))
+            most = min(limit, examine)
+            statement = self._select(within, order, descending=descending).limit(most + 1)
+            rows = connection.execute(statement).all()
+            partitions = [_partition(row) for row in rows[:most]]
+            return Browsed(partitions=partitions, next=place_of(partitions[-1], order) if len(rows) > most else end)
+
+        return self._database.read(look)
+
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
     ) -> dict[PartitionStatus, int]:
@@ -194,6 +237,91 @@ class SqlStore:
         statement = sa.select(column).distinct().order_by(column)
         return self._database.read(lambda connection: list(connection.scalars(statement)))
 
+    # Browsing: along an index from a place on, so far as is looked at once.
+
+    def _along(self, source_identifier: str, wanted: Filter, order: Order) -> list[sa.ColumnElement[bool]]:
+        """Return the conditions that the index of an order fulfils."""
+        columns = self._table.c
+        conditions = [columns.source_identifier == source_identifier]
+        if order is Order.KEY:
+            return conditions + self._begins_with(wanted.prefix)
+        [status] = set(wanted.statuses)
+        conditions.append(columns.status == status.value)
+        if status is PartitionStatus.ASSIGNED and wanted.expired_by is not None:
+            conditions.append(columns.priority <= format_instant(wanted.expired_by))
+        return conditions
+
+    def _picking(self, wanted: Filter) -> list[sa.ColumnElement[bool]]:
+        """Return the conditions for what is wanted of that."""
+        columns = self._table.c
+        # Not by itself, or databases would go by the index of statuses, and put in order what they find there.
+        status = columns.status.concat("")
+        conditions = self._begins_with(wanted.prefix)
+        if set(wanted.statuses) != set(PartitionStatus):
+            conditions.append(status.in_([each.value for each in wanted.statuses]))
+        for column, text in ((columns.partition_key, wanted.search), (columns.owner, wanted.owner)):
+            if text:
+                conditions.append(self._has(column, text))
+        if wanted.parked:
+            conditions += [status == PartitionStatus.CLOSED.value, columns.reopen_at >= PARKED_FROM]
+        if wanted.failing:
+            conditions.append(columns.attempts > 0)
+        if wanted.expired_by is not None:
+            conditions += [
+                status == PartitionStatus.ASSIGNED.value,
+                columns.priority <= format_instant(wanted.expired_by),
+            ]
+        return conditions
+
+    def _end(
+        self,
+        connection: sa.Connection,
+        along: Sequence[sa.ColumnElement[bool]],
+        order: Order,
+        *,
+        descending: bool,
+        examine: int,
+    ) -> Place | None:
+        """Return where a look of so many partitions ends; None if there are no more. The index alone tells."""
+        columns = self._table.c
+        named = (columns.partition_key, columns.priority) if order is Order.PRIORITY else (columns.partition_key,)
+        statement = self._select(along, order, descending=descending).with_only_columns(*named)
+        last = connection.execute(statement.offset(examine - 1).limit(2)).all()
+        if len(last) < 2:
+            return None
+        key, *priority = last[0]
+        return Place(priority[0] if priority else "", key)
+
+    def _select(
+        self, conditions: Sequence[sa.ColumnElement[bool]], order: Order, *, descending: bool
+    ) -> sa.Select[Any]:
+        columns = self._table.c
+        chosen = [columns.priority, columns.partition_key] if order is Order.PRIORITY else [columns.partition_key]
+        index = sql_schema.order_index(self._table.name) if order is Order.PRIORITY else "PRIMARY"
+        return (
+            sa.select(self._table)
+            .with_hint(self._table, f"FORCE INDEX ({index})", "mysql")
+            .where(*conditions)
+            .order_by(*(column.desc() if descending else column for column in chosen))
+        )
+
+    def _is_beyond(self, place: Place, order: Order, *, descending: bool) -> sa.ColumnElement[bool]:
+        key = self._table.c.partition_key
+        if order is Order.PRIORITY:
+            return self._is_behind(place.priority, place.partition_key, descending=descending)
+        return key < place.partition_key if descending else key > place.partition_key
+
+    def _begins_with(self, prefix: str) -> list[sa.ColumnElement[bool]]:
+        if not prefix:
+            return []
+        key, behind = self._table.c.partition_key, behind_prefix(prefix)
+        return [key >= prefix, *([] if behind is None else [key < behind])]
+
+    def _has(self, column: sa.ColumnElement[Any], text: str) -> sa.ColumnElement[bool]:
+        """Return the condition that a column has this text in it; unlike LIKE, to the letter everywhere."""
+        place = sa.func.strpos if self._database.dialect_name == "postgresql" else sa.func.instr
+        return place(column, sa.literal(text, column.type), type_=sa.Integer) > 0
+
     # Conditions
 
     def _is(self, source_identifier: str, partition_key: str) -> sa.ColumnElement[bool]:
@@ -207,11 +335,18 @@ class SqlStore:
         )
 
     def _is_after(self, partition: Partition) -> sa.ColumnElement[bool]:
+        return self._is_behind(format_instant(partition.priority), partition.partition_key)
+
+    def _is_behind(self, at: str, partition_key: str, *, descending: bool = False) -> sa.ColumnElement[bool]:
+        """Return the condition for what the order index has behind a place, in either direction."""
         priority, key = self._table.c.priority, self._table.c.partition_key
-        at = format_instant(partition.priority)
         if self._database.dialect_name == "mysql":  # finds its place in the index only if it is spelled out
-            return sa.or_(priority > at, sa.and_(priority == at, key > partition.partition_key))
-        return sa.tuple_(priority, key) > sa.tuple_(at, partition.partition_key, types=[priority.type, key.type])
+            if descending:
+                return sa.or_(priority < at, sa.and_(priority == at, key < partition_key))
+            return sa.or_(priority > at, sa.and_(priority == at, key > partition_key))
+        here = sa.tuple_(priority, key)
+        there = sa.tuple_(at, partition_key, types=[priority.type, key.type])
+        return here < there if descending else here > there
 
     def _in_order(self, source_identifier: str, status: PartitionStatus) -> sa.Select[Any]:
         columns = self._table.c
@@ -284,7 +419,7 @@ class SqlStore:
 
     def _lease(self, connection: sa.Connection, rows: Sequence[sa.Row[Any]], request: Acquisition) -> list[Partition]:
         """Lease rows that this transaction has locked: one statement for all of them."""
-        leased = [_partition(row).acquired(request.owner, request.ownership_timeout).written() for row in rows]
+        leased = [_partition(row).taken(request.owner, request.ownership_timeout) for row in rows]
         for start in range(0, len(rows), CHUNK_ROWS):
             chunk, first = rows[start : start + CHUNK_ROWS], _row(leased[start])
             changes = {name: first[name] for name in LEASE_COLUMNS} | {"version": self._table.c.version + 1}
@@ -425,7 +560,7 @@ def _key(partition: Partition) -> Key:
     return (partition.source_identifier, partition.partition_key)
 
 
-_SHARED = attrgetter(*(field.name for field in fields(Partition) if field.name not in OF_EACH))
+_SHARED = attrgetter(*(field.name for field in fields(Partition) if field.compare and field.name not in OF_EACH))
 
 
 def _rows_of_each(partitions: Sequence[Partition]) -> list[tuple[Any, ...]]:

@@ -226,7 +226,7 @@ def _reason(error: exc.SQLAlchemyError) -> str:
 def _parse(url: str) -> sa.URL:
     try:
         parsed = sa.make_url(url)
-    except exc.ArgumentError:
+    except (exc.ArgumentError, ValueError):  # the latter of a port that is no number
         raise ConfigurationError(
             "store 'sql': 'url' is not an SQLAlchemy URL; "
             "give for example sqlite:////var/lib/coordination.db or postgresql://user@host/database"

@@ -31,6 +31,8 @@ class Wanted(Flag):
     """Whether a worker could acquire a partition."""
     JOBS = auto()
     """Which jobs that are followed have no outcome."""
+    SUSPENSION = auto()
+    """Whether the source is suspended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +43,7 @@ class Sighting:
         listed.
     :param ended: the acknowledgment sets that ended lately.
     :param reopens_at: when the first CLOSED partition reopens (aware); None if none does by itself.
-    :param is_available: whether a worker could acquire a partition.
+    :param is_available: whether a worker could acquire a partition: none of a suspended source.
     :param exists: whether the source has partitions at all.
     :param is_unfinished: whether some are not COMPLETED.
     :param delivered_until: up to when all that are not COMPLETED have delivered, where that is as late as some
@@ -50,6 +52,7 @@ class Sighting:
     :param parked_until: up to when all that are parked have delivered (aware).
     :param jobs: the jobs without an outcome, by owner: whether its time is up in which it had to begin, or to give a
         sign of life; None if they were not listed.
+    :param is_suspended: whether the source is suspended.
     """
 
     pending: Mapping[str, frozenset[str]] | None = None
@@ -62,6 +65,7 @@ class Sighting:
     is_parked: bool = False
     parked_until: datetime = ALWAYS
     jobs: Mapping[str, bool] | None = None
+    is_suspended: bool = False
 
 
 class Condition(Protocol):
@@ -170,15 +174,17 @@ class JobOver:
 
 @dataclass(frozen=True)
 class PartitionsReopened:
-    """No partition is CLOSED any more that reopens by an instant.
+    """No partition is CLOSED any more that reopens by an instant, and the source is not suspended.
 
     :param reopens_at: the instant (aware).
     """
 
     reopens_at: datetime
     instant: None = field(default=None, init=False)
-    wanted: Wanted = field(default=Wanted.NOTHING, init=False)
+    wanted: Wanted = field(default=Wanted.SUSPENSION, init=False)
 
     def met_by(self, seen: Sighting) -> str | None:
-        """See `Condition.met_by`."""
+        """See `Condition.met_by`: what reopens meanwhile is told once there is somebody to take it."""
+        if seen.is_suspended:
+            return None
         return "reopened" if seen.reopens_at is None or seen.reopens_at > self.reopens_at else None

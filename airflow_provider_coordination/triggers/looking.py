@@ -6,7 +6,8 @@ is touched.
 
 What a look costs depends on what is wanted, not on how many want it. A look at which nothing is due makes a query for
 the next expiry and one for the next reopening; who waits for sets adds one, for availability or a job two, for
-completion one to three.
+completion one to three. Whether the source is suspended is read once in five seconds at the most, and only where
+partitions are available, or a reopening is waited for.
 """
 
 from __future__ import annotations
@@ -88,12 +89,13 @@ class SourceWatch:
             pending=pending,
             ended=self._ended() if Wanted.SETS in wanted and pending is None else frozenset(),
             reopens_at=reopens_at,
-            is_available=any(map(self.coordinator.may_acquire, firsts)),
+            is_available=Wanted.AVAILABILITY in wanted and self._is_available(firsts),
             exists=Wanted.COMPLETION in wanted and (bool(firsts) or self._first(PartitionStatus.COMPLETED) is not None),
             is_unfinished=bool(firsts),
             delivered_until=NEVER if first_instant is None else self._delivered_until(first_instant, firsts),
             is_parked=parked_until is not None,
             parked_until=ALWAYS if parked_until is None else parked_until,
+            is_suspended=Wanted.SUSPENSION in wanted and self.coordinator.suspension() is not None,
             jobs=None if jobs is None else {owner: at is not None and at <= began for owner, at in jobs.items()},
         )
         due = [expires_at, reopens_at]
@@ -154,6 +156,9 @@ class SourceWatch:
         return {job.owner: job.given_up_at(self._jobs.safety_margin) for job in self._jobs.unfinished()}
 
     # Partitions
+
+    def _is_available(self, firsts: Iterable[Partition]) -> bool:
+        return any(map(self.coordinator.may_acquire, firsts)) and self.coordinator.suspension() is None
 
     def _first(self, status: PartitionStatus) -> Partition | None:
         return self.coordinator.first(status)

@@ -59,6 +59,8 @@ class PartitionsCompletedTrigger(BaseTrigger):
 class PartitionsReopenedTrigger(BaseTrigger):
     """Fires when no partition is CLOSED any more that reopens by an instant; those whose time has come are reopened.
 
+    While the source is suspended they are reopened all the same, and it waits.
+
     :param source: the source's name.
     :param reopens_at: the instant, as `format_instant` writes it.
     :param partitions: how many partitions the task waits for; passed on to it.
@@ -113,7 +115,7 @@ class PartitionsReopenedTrigger(BaseTrigger):
 
 
 class PartitionsAvailableTrigger(BaseEventTrigger):
-    """Fires when a worker could acquire a partition.
+    """Fires when a worker could acquire a partition: none of a suspended source.
 
     For a deferred task it fires once. In an `AssetWatcher` it is a doorbell: while there is work it fires once an
     interval, and all the time it sees to it that partitions reopen and that overdue acknowledgment sets end. An event

@@ -41,11 +41,15 @@ def test_every_field_is_read(connect: Any, store_url: str) -> None:
         "prefix": "prod",
         "ownership_timeout": 120,
         "safety_margin": "2.5",
+        "history_days": 0.5,
     }
     settings = settings_of(connect, extra=extra)
     assert (settings.store.table, settings.region, settings.prefix) == ("leases", "eu-west-1", "prod")
     assert settings.ownership_timeout == timedelta(seconds=120)
     assert settings.safety_margin == timedelta(seconds=2.5)
+    assert settings.store.history_days == 0.5
+    dynamodb = {"store": "dynamodb", "region": "eu-west-1", "history_days": "0"}
+    assert settings_of(connect, extra=dynamodb).store.history_days == 0
 
 
 def test_what_a_form_leaves_empty_counts_as_not_given(connect: Any, store_url: str) -> None:
@@ -148,6 +152,14 @@ def test_a_connection_to_dynamodb_is_tested(connect: Any, dynamodb: DynamoDbLoca
         (
             {"extra": {"url": "sqlite:////x.db", "safety_margin": -1}},
             "connection 'c': field 'safety_margin' must be a number of seconds, such as 60; got -1",
+        ),
+        (
+            {"extra": {"url": "sqlite:////x.db", "history_days": "a week"}},
+            "connection 'c': field 'history_days' must be a number of days, such as 7",
+        ),
+        (
+            {"extra": {"url": "sqlite:////x.db", "history_days": 1000}},
+            "connection 'c': store 'sql': field 'history_days' must be a number of days from 0, for no history, to 365",
         ),
         (
             {"extra": {"url": "sqlite:////x.db", "ownership_timeout": True}},

@@ -20,6 +20,7 @@ from airflow_provider_coordination.coordination.coordinator import (
     SourceCoordinator,
 )
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS
 from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
 from airflow_provider_coordination.triggers.conditions import (
     ALWAYS,
@@ -233,6 +234,26 @@ def test_a_look_costs_a_few_small_queries(
     assert calls(store, watch, wanted) == {"query": queries}
 
 
+def test_whether_the_source_is_suspended_is_asked_where_it_matters_and_once_in_some_seconds(
+    store: Watched, watch: SourceWatch, clicks: SourceCoordinator, clock: ManualClock
+) -> None:
+    assert calls(store, watch, EVERYTHING)["get"] == 0
+    clicks.create_partitions({"a": {}})
+    assert calls(store, watch, Wanted.COMPLETION)["get"] == 0
+    assert [calls(store, watch, wanted)["get"] for wanted in (Wanted.AVAILABILITY, Wanted.SUSPENSION)] == [1, 0]
+    clock.advance(REMEMBERED_SECONDS)
+    assert calls(store, watch, Wanted.SUSPENSION)["get"] == 1
+
+
+def test_what_is_suspended_has_no_work_and_is_seen_to_be_suspended(
+    watch: SourceWatch, clicks: SourceCoordinator
+) -> None:
+    clicks.create_partitions({"a": {}})
+    clicks.suspensions.suspend("ann")
+    seen = watch.look(EVERYTHING | Wanted.SUSPENSION).sighting
+    assert (seen.is_available, seen.is_suspended, seen.is_unfinished) == (False, True, True)
+
+
 def test_a_partition_that_stays_behind_is_asked_before_all_others(
     store: Watched, watch: SourceWatch, clicks: SourceCoordinator
 ) -> None:
@@ -351,6 +372,7 @@ def test_progress_that_tells_nothing_of_delivery_is_behind(watch: SourceWatch, c
         (PartitionsReopened(NOON), Sighting(reopens_at=NOON), None),
         (PartitionsReopened(NOON), Sighting(reopens_at=NOON + HOUR), "reopened"),
         (PartitionsReopened(NOON), Sighting(), "reopened"),
+        (PartitionsReopened(NOON), Sighting(is_suspended=True), None),
     ],
 )
 def test_a_condition_is_judged_by_what_was_seen(condition: Condition, seen: Sighting, met: str | None) -> None:

@@ -61,6 +61,7 @@ class Shell:
             sleep=self.sleep,
             is_interactive=is_interactive,
             environment=self.environment,
+            user=lambda: "ann",
         )
         given = [*args, "--store", self.url] if store else list(args)
         result = CliRunner().invoke(application(), given, obj=surroundings, input=answer, catch_exceptions=False)

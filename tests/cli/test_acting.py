@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 from datetime import timedelta
 
 import pytest
 
+from airflow_provider_coordination.cli.commands import Surroundings
 from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.stores import StoreSettings, open_store
@@ -119,6 +122,9 @@ def test_what_is_expired_is_released_and_not_what_was_renewed_meanwhile(shell: S
         ["reopen"],
         ["reopen", "p", "--parked"],
         ["reset"],
+        ["park", "--reason", "x"],
+        ["park", "p"],
+        ["park", "p", "--reason", " "],
         ["delete"],
     ],
 )
@@ -166,6 +172,42 @@ def test_a_store_is_made_ready_once_and_again(shell: Shell, store_url: str) -> N
     assert shell("init-store").out == "The store is ready: sqlite, table coordination_partition.\n"
     assert shell("init-store", "--json").records == [{"store": "sqlite", "table": "coordination_partition"}]
     assert open_store(StoreSettings.from_url(store_url)).source_identifiers() == []
+
+
+def test_a_partition_is_parked_with_who_and_why_and_reopened(shell: Shell, clicks: Clicks) -> None:
+    clicks.leased("p")
+    ended = shell("park", "clicks", "p", "--reason", "it is too hot", answer="y\n")
+    assert (ended.exit_code, ended.out) == (0, "parked p, was leased to host:a\n")
+    assert "nobody takes the partition until reopen" in ended.err and "Park this partition of clicks?" in ended.err
+    assert clicks["p"].is_parked and clicks["p"].last_error == "parked by ann: it is too hot"
+    assert "is parked already" in shell("park", "clicks", "p", "--reason", "again", "--yes").err
+    assert shell("reopen", "clicks", "--parked", "--yes").out == "reopened p, was CLOSED\n"
+
+
+@pytest.mark.parametrize(
+    ("verb", "done"), [("release", "released"), ("reopen", "reopened"), ("reset", "reset"), ("delete", "deleted")]
+)
+def test_who_did_it_and_why_is_logged(shell: Shell, clicks: Clicks, verb: str, done: str) -> None:
+    (clicks.parked if verb == "reopen" else clicks.leased)("p")
+    ended = shell(verb, "clicks", "p", "--reason", "it is mended", "--yes", "--verbose")
+    assert ended.exit_code == 0
+    assert re.search(f"partition {done} by hand: .* by=ann reason='it is mended'", ended.err)
+
+
+def test_who_calls_is_the_user_of_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "ann")
+    assert Surroundings().user() == "ann"
+
+
+def test_who_calls_without_a_name_is_known_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def nobody(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    assert Surroundings().user() == f"uid {os.getuid()}"
 
 
 @pytest.mark.parametrize("verb", ["release", "reopen", "reset", "delete"])

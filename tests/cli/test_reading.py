@@ -227,6 +227,7 @@ def test_figures_are_shown_of_every_source_or_of_one(shell: Shell, clicks: Click
         "failing": 1,
         "oldest_waiting_seconds": None,
         "owners": {"host:a": 2},
+        "suspended": None,
     }
     assert shell("metrics", "orders", "--json").records == both[1:]
     assert "  longest wait            30 s" in shell("metrics", "orders").out.splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -729,6 +730,107 @@ def test_cancelling_what_has_ended_changes_nothing(office: Office) -> None:
     made = office.begin("main")
     office.mine.release(made.set_id, "main", positive=True)
     assert office.mine.cancel(made.set_id, "too late").state is ACKNOWLEDGED
+
+
+# What a person saw, and who it is
+
+
+ORDERS: dict[str, Callable[..., Any]] = {
+    "acknowledge": lambda sets, set_id, **who: sets.acknowledge(set_id, positive=True, handle="copy", **who)[0],
+    "reject": lambda sets, set_id, **who: sets.acknowledge(
+        set_id, positive=False, handle="copy", reason="it is not there", **who
+    )[0],
+    "release": lambda sets, set_id, **who: sets.release(set_id, "copy", positive=True, **who)[0],
+    "cancel": lambda sets, set_id, **who: sets.cancel(set_id, "staging was emptied", **who),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_the_version_that_the_person_saw_is_changed(office: Office, order: Callable[..., Any]) -> None:
+    made = office.begin("main", "copy", sinks=["main"])
+    assert order(office.theirs, made.set_id, version=made.version).version == made.version + 1
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_a_set_that_was_written_since_is_left_alone(office: Office, order: Callable[..., Any]) -> None:
+    made = office.begin("main", "copy", sinks=["main"])
+    office.mine.release(made.set_id, "main", positive=True)
+    before = office.theirs.get(made.set_id)
+    with pytest.raises(
+        AcknowledgmentError,
+        match=rf"{made.set_id}' has changed since it was looked at: that was version {made.version}, "
+        rf"and it is PENDING, version {before.version} now; look at it again",
+    ):
+        order(office.theirs, made.set_id, version=made.version)
+    assert office.theirs.get(made.set_id) == before
+    assert office.count("invalid_acknowledgments") == 1
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_a_set_that_ended_since_says_how(office: Office, order: Callable[..., Any]) -> None:
+    made = office.begin("copy")
+    office.mine.cancel(made.set_id, "no more")
+    with pytest.raises(AcknowledgmentError, match=r"and it is CANCELLED, version \d+ now"):
+        order(office.theirs, made.set_id, version=made.version)
+
+
+def test_what_another_has_released_since_is_told_as_a_change(office: Office) -> None:
+    made = office.begin("main", "copy", sinks=["main"])
+    office.theirs.acknowledge(made.set_id, positive=True, release_id="by bob")
+    with pytest.raises(AcknowledgmentError, match="has changed since it was looked at"):
+        office.theirs.acknowledge(made.set_id, positive=True, release_id="by ann", version=made.version)
+
+
+def test_a_release_that_is_repeated_with_the_version_that_it_was_made_of_is_no_error(office: Office) -> None:
+    made = office.begin("main", "copy", sinks=["main"])
+    for effect in (ReleaseEffect.RELEASED, ReleaseEffect.DUPLICATE):
+        assert office.theirs.acknowledge(made.set_id, positive=True, version=made.version)[1] is effect
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_an_order_whose_answer_was_lost_is_recognised(office: Office, order: Callable[..., Any]) -> None:
+    made = office.begin("main", "copy", sinks=["main"])
+    transact = office.fleet.store.store.transact
+
+    def twice(**changes: Any) -> Any:
+        transact(**changes)
+        return transact(**changes)
+
+    office.fleet.store.store.transact = twice  # type: ignore[method-assign, assignment]
+    assert order(office.theirs, made.set_id, version=made.version).version == made.version + 1
+
+
+@pytest.mark.parametrize(
+    ("order", "told"),
+    [
+        ("acknowledge", "positive release of 'copy' by hand: .* state=PENDING by=ann reason=None"),
+        ("reject", "negative release of 'copy' by hand: .* state=REJECTED by=ann reason='it is not there'"),
+        ("cancel", "cancel by hand: .* state=CANCELLED by=ann reason='staging was emptied'"),
+    ],
+)
+def test_who_ordered_it_is_logged(office: Office, order: str, told: str, caplog: pytest.LogCaptureFixture) -> None:
+    made = office.begin("main", "copy", sinks=["main"])
+    with caplog.at_level(logging.INFO):
+        ORDERS[order](office.theirs, made.set_id)
+        assert not any("by hand" in message for message in caplog.messages)
+        made = office.begin("main", "copy", sinks=["main"]) if order == "acknowledge" else made
+        ORDERS[order](office.theirs, made.set_id, by="ann")
+    assert re.search(f"acknowledgment set, {told}", caplog.text)
+
+
+def test_the_history_of_a_partition_is_told_who_rejected_its_batch(office: Office) -> None:
+    made = office.begin("copy")
+    written = []
+    transact = office.fleet.store.store.transact
+
+    def noting(*, update: Any = (), **changes: Any) -> Any:
+        written.extend(partition.change for partition in update if partition.change is not None)
+        return transact(update=update, **changes)
+
+    office.fleet.store.store.transact = noting  # type: ignore[method-assign, assignment]
+    office.theirs.acknowledge(made.set_id, positive=False, reason="it is not there", by="ann")
+    [change] = written
+    assert change.by == "ann" and "it is not there" in change.reason
 
 
 # Waiting partitions

@@ -26,6 +26,7 @@ from airflow_provider_coordination.coordination.partition import (
     parse_source_identifier,
     source_identifier,
 )
+from airflow_provider_coordination.coordination.storable import MAX_TEXT_CHARACTERS
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.sql import SqlStore
@@ -43,6 +44,7 @@ class Office:
         self.clock = ManualClock()
         self.a = self.owner("a")
         self.person = Administration(store, FAMILY, self.clock)
+        self.ann = Administration(store, FAMILY, self.clock, by="ann", reason="it is too hot")
 
     def owner(self, name: str) -> SourceCoordinator:
         coordinator = SourceCoordinator(self.store, "clicks", name, prefix="test", clock=self.clock)
@@ -87,14 +89,17 @@ def office(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Office]:
 
 
 class Operation(Protocol):
-    def __call__(self, person: Administration, seen: Partition | None = None) -> Partition: ...
+    def __call__(
+        self, person: Administration, seen: Partition | None = None, version: int | None = None
+    ) -> Partition: ...
 
 
 OPERATIONS: dict[str, Operation] = {
-    "release": lambda person, seen=None: person.release("p", seen=seen),
-    "reopen": lambda person, seen=None: person.reopen("p", seen=seen),
-    "reset": lambda person, seen=None: person.reset("p", {"n": 0}, seen=seen),
-    "delete": lambda person, seen=None: person.delete("p", seen=seen),
+    "release": lambda person, seen=None, version=None: person.release("p", seen=seen, version=version),
+    "reopen": lambda person, seen=None, version=None: person.reopen("p", seen=seen, version=version),
+    "park": lambda person, seen=None, version=None: person.park("p", seen=seen, version=version),
+    "reset": lambda person, seen=None, version=None: person.reset("p", {"n": 0}, seen=seen, version=version),
+    "delete": lambda person, seen=None, version=None: person.delete("p", seen=seen, version=version),
 }
 
 
@@ -124,7 +129,7 @@ def test_what_a_reset_makes_of_the_progress_is_made_of_the_one_that_is_written_o
     assert written.progress == {"n": 42}
 
 
-@pytest.mark.parametrize("operation", ["release", "reset", "delete"])
+@pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
 def test_every_write_of_the_former_owner_is_refused(office: Office, operation: str) -> None:
     office.leased()
     OPERATIONS[operation](office.person)
@@ -235,7 +240,7 @@ def test_a_partition_is_deleted_wherever_it_stands(office: Office, standing: str
     assert office.store.get(FAMILY, "p") is None
 
 
-@pytest.mark.parametrize("operation", ["release", "reset", "delete"])
+@pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
 def test_renewals_and_progress_since_the_person_looked_do_not_matter(office: Office, operation: str) -> None:
     office.leased()
     seen = office.p
@@ -245,7 +250,7 @@ def test_renewals_and_progress_since_the_person_looked_do_not_matter(office: Off
     assert written.progress == ({"n": 0} if operation == "reset" else {"n": 5})
 
 
-@pytest.mark.parametrize("operation", ["release", "reset", "delete"])
+@pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
 def test_another_owner_than_the_person_saw_is_left_alone(office: Office, operation: str) -> None:
     office.leased()
     seen = office.p
@@ -294,7 +299,8 @@ def test_a_write_whose_answer_was_lost_is_recognised(operation: Operation) -> No
     store.create([Partition(source_identifier=FAMILY, partition_key="p", status=status, priority=clock.now())])
     assert operation(Administration(store, FAMILY, clock)).partition_key == "p"
     stored = store.get(FAMILY, "p")
-    assert stored is None or (stored.status, stored.version) == (PartitionStatus.UNASSIGNED, 1)
+    becomes = PartitionStatus.CLOSED if operation is OPERATIONS["park"] else PartitionStatus.UNASSIGNED
+    assert stored is None or (stored.status, stored.version) == (becomes, 1)
 
 
 class RenewedBeforeEachWrite(InMemoryStore):
@@ -327,7 +333,11 @@ class RenewedBeforeEachWrite(InMemoryStore):
 
 
 def renewed_before_each_write(times: int) -> Administration:
-    store, clock = RenewedBeforeEachWrite(times), ManualClock()
+    return person_at(RenewedBeforeEachWrite(times))
+
+
+def person_at(store: InMemoryStore) -> Administration:
+    clock = ManualClock()
     lease = Partition(
         source_identifier=FAMILY, partition_key="p", status=PartitionStatus.ASSIGNED, priority=clock.now(), owner="a"
     )
@@ -353,9 +363,192 @@ def test_one_line_tells_what_was_done_to_whose_partition(office: Office, caplog:
     office.person.release("p")
     office.person.delete("p")
     assert caplog.messages == [
-        "partition released by hand: source=clicks partition=p former_status=ASSIGNED former_owner=a",
-        "partition deleted by hand: source=clicks partition=p former_status=UNASSIGNED former_owner=None",
+        "partition released by hand: source=clicks partition=p former_status=ASSIGNED former_owner=a by=None reason=''",
+        "partition deleted by hand: source=clicks partition=p former_status=UNASSIGNED former_owner=None "
+        "by=None reason=''",
     ]
+
+
+# Parking
+
+
+@pytest.mark.parametrize("standing", ["waiting", "leased", "failed", "resting"])
+def test_a_parked_partition_waits_for_a_person_with_its_progress_and_failures(office: Office, standing: str) -> None:
+    getattr(office, standing)()
+    before = office.p
+    written = office.ann.park("p")
+    assert written == office.p
+    assert (written.status, written.is_parked, written.owner) == (PartitionStatus.CLOSED, True, None)
+    assert (written.progress, written.attempts) == (before.progress, before.attempts)
+    office.clock.advance(10**8)
+    assert office.owner("b").acquire(1) == [] and office.a.reopen_due() == []
+
+
+def test_a_parked_partition_says_who_parked_it_and_why_and_what_was_wrong_before(office: Office) -> None:
+    office.waiting()
+    assert office.ann.park("p").last_error == "parked by ann: it is too hot"
+    office.person.reopen("p")
+    assert office.person.park("p").last_error == "parked by hand"
+    office.person.reopen("p")
+    office.a.acquire(1)
+    office.a.fail("p", "no luck")
+    assert office.ann.park("p").last_error == "parked by ann: it is too hot; before that: no luck"
+
+
+def test_a_partition_that_was_parked_by_hand_is_reopened(office: Office) -> None:
+    office.failed()
+    office.ann.park("p")
+    written = office.person.reopen("p")
+    assert (written.status, written.attempts, written.last_error) == (PartitionStatus.UNASSIGNED, 0, None)
+    assert [p.partition_key for p in office.owner("b").acquire(1)] == ["p"]
+
+
+@pytest.mark.parametrize(
+    ("standing", "message"),
+    [
+        ("completed", "partition 'p' is COMPLETED: all its data is delivered, there is nothing to park"),
+        ("parked", "partition 'p' is parked already"),
+    ],
+)
+def test_what_is_finished_or_parked_is_not_parked(office: Office, standing: str, message: str) -> None:
+    getattr(office, standing)()
+    before = office.p
+    with pytest.raises(PartitionStatusError, match=message):
+        office.person.park("p")
+    assert office.p == before
+
+
+# The version that the person saw
+
+
+def standing_for(office: Office, operation: str) -> None:
+    office.resting() if operation == "reopen" else office.leased()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_the_version_that_the_person_saw_is_changed(office: Office, operation: str) -> None:
+    standing_for(office, operation)
+    written = OPERATIONS[operation](office.person, version=office.p.version)
+    assert written.partition_key == "p"
+
+
+@pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
+def test_whatever_was_written_since_the_person_looked_makes_the_version_another_one(
+    office: Office, operation: str
+) -> None:
+    office.leased()
+    seen = office.p
+    office.a.renew("p")
+    before = office.p
+    with pytest.raises(
+        PartitionUpdateError,
+        match=rf"partition 'p' has changed since it was looked at: that was version {seen.version}, and it is "
+        rf"ASSIGNED to a, version {before.version} now; look at it again",
+    ):
+        OPERATIONS[operation](office.person, version=seen.version)
+    assert office.p == before
+
+
+def test_a_stale_version_is_told_how_the_partition_stands_whatever_it_stands_like(office: Office) -> None:
+    office.waiting()
+    seen = office.p
+    office.person.park("p")
+    for operation in OPERATIONS.values():
+        with pytest.raises(PartitionUpdateError, match=r"it is CLOSED \(parked\), version"):
+            operation(office.person, version=seen.version)
+    office.person.reset("p", {})
+    with pytest.raises(PartitionUpdateError, match=r"it is UNASSIGNED, version"):
+        office.person.release("p", version=seen.version)
+
+
+@pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
+def test_a_write_in_the_last_moment_makes_the_version_another_one(operation: str) -> None:
+    person = renewed_before_each_write(1)
+    with pytest.raises(PartitionUpdateError, match=r"that was version 0, and it is ASSIGNED to a, version 1 now"):
+        OPERATIONS[operation](person, version=0)
+    assert person.get("p").version == 1
+
+
+class TakenBeforeEachWrite(RenewedBeforeEachWrite):
+    """Another owner is faster, so many times."""
+
+    def renew(self) -> None:
+        stored = self.get(FAMILY, "p")
+        if self.times and stored is not None:
+            self.times -= 1
+            InMemoryStore.transact(self, update=[stored.acquired("b", stored.priority)])
+
+
+@pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
+def test_a_version_that_another_took_in_the_last_moment_is_told_with_its_version(operation: str) -> None:
+    person = person_at(TakenBeforeEachWrite(1))
+    with pytest.raises(PartitionUpdateError, match=r"that was version 0, and it is ASSIGNED to b, version 1 now"):
+        OPERATIONS[operation](person, version=0)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_a_write_of_a_version_whose_answer_was_lost_is_recognised(operation: Operation) -> None:
+    store = LosesAnswers()
+    status = PartitionStatus.CLOSED if operation is OPERATIONS["reopen"] else PartitionStatus.ASSIGNED
+    clock = ManualClock()
+    store.create([Partition(source_identifier=FAMILY, partition_key="p", status=status, priority=clock.now())])
+    assert operation(Administration(store, FAMILY, clock), version=0).partition_key == "p"
+
+
+# Who and why
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_who_did_it_and_why_is_logged(office: Office, operation: str, caplog: pytest.LogCaptureFixture) -> None:
+    standing_for(office, operation)
+    with caplog.at_level(logging.INFO):
+        OPERATIONS[operation](office.ann)
+    assert caplog.messages[-1].endswith("by=ann reason='it is too hot'")
+
+
+class Remembers(InMemoryStore):
+    """Remembers what it is told of the changes that it writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[str, str | None]] = []
+
+    def transact(
+        self,
+        *,
+        update: Sequence[Partition] = (),
+        create: Sequence[Partition] = (),
+        new: Sequence[Partition] = (),
+        unchanged: Sequence[Partition] = (),
+    ) -> list[Partition]:
+        self.told += [(p.change.reason, p.change.by) for p in update if p.change is not None]
+        return super().transact(update=update, create=create, new=new, unchanged=unchanged)
+
+    def delete(self, partition: Partition) -> None:
+        if partition.change is not None:
+            self.told.append((partition.change.reason, partition.change.by))
+        super().delete(partition)
+
+
+@pytest.mark.parametrize(
+    ("operation", "done"),
+    [("release", "released"), ("reopen", "reopened"), ("park", "parked"), ("reset", "reset"), ("delete", "deleted")],
+)
+def test_the_history_is_told_who_did_it_and_why(operation: str, done: str) -> None:
+    store = Remembers()
+    office = Office(store)
+    standing_for(office, operation)
+    store.told.clear()
+    OPERATIONS[operation](office.ann)
+    assert store.told == [(f"{done} by hand: it is too hot", "ann")]
+
+
+def test_whatever_a_person_says_can_be_stored(office: Office) -> None:
+    office.waiting()
+    parked = Administration(office.store, FAMILY, office.clock, by="ann\0", reason="\udc80" + "x" * 5000).park("p")
+    assert office.p == parked
+    assert parked.last_error is not None and parked.last_error.startswith("parked by ann\N{REPLACEMENT CHARACTER}: ?x")
+    assert len(parked.last_error) <= MAX_TEXT_CHARACTERS
 
 
 @pytest.mark.parametrize("prefix", [None, "test"])

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.figures import source_figures
+from airflow_provider_coordination.coordination.figures import Bounds, SourceFigures, source_figures
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, PartitionStatus
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.clock import ManualClock
@@ -71,3 +71,37 @@ def test_what_fails_and_what_is_parked_is_counted(source: Source) -> None:
     source.store.transact(update=[source.a.held["q"].failed("no luck").resting(PARKED_UNTIL)])
     figures = source.figures
     assert (figures.failing, figures.parked) == (2, 1)
+
+
+def test_the_worst_are_those_that_failed_most_often_in_a_row(source: Source) -> None:
+    source.a.create_partitions({f"p{number}": {} for number in range(8)})
+    for partition in source.a.acquire(8):
+        failed = partition
+        for _ in range(int(partition.partition_key[1:])):
+            failed = failed.failed("no luck")
+        source.store.transact(update=[failed.given_up(source.clock.now())])
+    figures = source.figures
+    assert [partition.partition_key for partition in figures.worst] == ["p7", "p6", "p5", "p4", "p3"]
+    assert figures.failing == 7
+
+
+def test_figures_that_somebody_waits_for_are_of_so_many_partitions_and_say_so(source: Source) -> None:
+    source.a.create_partitions({f"p{number}": {} for number in range(1200)})
+    source.a.acquire(1)
+    looked_at: list[str] = []
+
+    def figures(partitions: int) -> SourceFigures:
+        looked_at.clear()
+        return source_figures(
+            source.store,
+            "clicks|PARTITION",
+            source.clock.now(),
+            bounds=Bounds(partitions=partitions, seconds=3600),
+            told=lambda partition: looked_at.append(partition.partition_key),
+        )
+
+    bounded = figures(1000)
+    assert (bounded.is_complete, len(looked_at)) == (False, 1001)
+    assert (bounded.owners, bounded.partitions[PartitionStatus.UNASSIGNED]) == ({"a": 1}, 1199)
+    assert figures(5000).is_complete
+    assert len(looked_at) == 1200

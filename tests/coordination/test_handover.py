@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError, StoreUnavailableError
 from airflow_provider_coordination.coordination.handover import MAX_WISHES
 from airflow_provider_coordination.coordination.metrics import WORKERS, CoordinationMetric
+from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS
 from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, seconds
 from tests.coordination.jobs import HANDOVER, LOOK, Job, rounds
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE, Fault
@@ -278,6 +279,37 @@ def test_a_handover_whose_answer_was_lost_leaves_one_owner(fleet: Fleet, fault: 
     a.round()
     b.round()
     assert "p0" in b.held and "p0" not in a.held
+
+
+# A suspended source
+
+
+def test_nobody_takes_what_another_leaves_because_the_source_is_suspended(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    rounds([a, b], 6)
+    a.round()  # it has asked just now whether the source is suspended
+    fleet.owner("person").suspensions.suspend()
+    b.stop()
+    assert a.round() == [] and len(a.held) == 2
+
+
+def test_who_hears_that_the_source_is_suspended_asks_for_nothing_any_more(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    fleet.owner("person").suspensions.suspend()
+    fleet.clock.advance(REMEMBERED_SECONDS)
+    assert b.round() == [] and not b.balancer.is_waiting
+    a.balancer.rebalance()
+    assert a.balancer.leaving == {} and len(a.held) == 4
+
+
+def test_what_was_handed_over_before_that_is_held_and_can_be_given_back(fleet: Fleet) -> None:
+    a, b = asked(fleet)
+    a.round()
+    fleet.owner("person").suspensions.suspend()
+    fleet.clock.advance(REMEMBERED_SECONDS)
+    assert b.round() == ["p0"] and b.round() == []
+    b.stop()
+    assert fleet.stored("p0").owner is None
 
 
 # Shares

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
+from airflow_provider_coordination.coordination.browsing import EXAMINED_AT_ONCE, Browsed, Filter, Order, Place
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import Acquisition, CoordinationStore
@@ -101,6 +102,24 @@ class UnreliableStore:
     ) -> list[Partition]:
         return self._read(
             "query", lambda: self.store.query(source_identifier, status, since=since, after=after, limit=limit)
+        )
+
+    def browse(
+        self,
+        source_identifier: str,
+        wanted: Filter,
+        *,
+        order: Order = Order.KEY,
+        descending: bool = False,
+        after: Place | None = None,
+        limit: int = 100,
+        examine: int = EXAMINED_AT_ONCE,
+    ) -> Browsed:
+        return self._read(
+            "browse",
+            lambda: self.store.browse(
+                source_identifier, wanted, order=order, descending=descending, after=after, limit=limit, examine=examine
+            ),
         )
 
     def count_by_status(

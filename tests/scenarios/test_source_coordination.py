@@ -96,7 +96,7 @@ def test_s02_an_available_partition_is_returned_with_its_state_and_the_supplier_
     fleet.store.calls.clear()
     found = me.get_next_partition(never)
     assert found is not None and found.progress == {"state": "abc"}
-    assert fleet.store.calls == ["acquire"]
+    assert fleet.store.calls == ["get", "acquire"]  # whether the source is suspended is looked up first
     assert count(totals, "partitions_acquired") == 1
     me.give_up("X")
     fleet.store.store.transact(update=[replace(fleet.stored("X"), unreadable_progress='"abc"')])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -11,7 +12,12 @@ import pytest
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError, ProgressError
+from airflow_provider_coordination.coordination.errors import (
+    ConfigurationError,
+    CoordinationError,
+    PartitionUpdateError,
+    ProgressError,
+)
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
@@ -472,6 +478,55 @@ def test_what_waited_and_is_gone_since_does_not_stop_a_reset(source: Source) -> 
     [(_, written)] = source.do(source.plan(key))
 
     assert isinstance(written, Partition)
+
+
+# What the person saw, and who it is
+
+
+def test_what_was_written_to_since_the_person_looked_is_left_alone_and_the_others_are_reset(source: Source) -> None:
+    source.split()
+    _, *children = source.shards
+    keys = [source.lease(shard) for shard in children]
+    versions = {key: source[key].version for key in keys}
+    source.worker.acquire(1)
+    before = source[keys[0]]
+
+    (_, refused), (_, written) = source.resets.carry_out(source.plan(*keys), versions=versions)
+
+    assert isinstance(refused, PartitionUpdateError)
+    assert f"that was version {versions[keys[0]]}, and it is ASSIGNED to worker, version {before.version} now" in str(
+        refused
+    )
+    assert source[keys[0]] == before
+    assert isinstance(written, Partition) and source[keys[1]] == written
+
+
+def test_a_partition_that_is_removed_is_so_as_the_person_saw_it(source: Source) -> None:
+    source.split()
+    parent, child, _ = source.shards
+    parent_key, key = source.lease(parent, finished=True), source.lease(child)
+    plan, versions = source.plan_stream(), {key: source[key].version}
+    source.worker.store.transact(update=[source[key]])
+
+    results = {
+        step.partition.partition_key: result for step, result in source.resets.carry_out(plan, versions=versions)
+    }
+
+    assert isinstance(results[parent_key], Partition), "nobody said what version of it was seen"
+    assert isinstance(results[key], PartitionUpdateError)
+
+
+def test_who_reset_it_and_why_is_logged_also_of_the_sets_that_were_cancelled(
+    source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    key, sets, _ = in_delivery(source)
+    resets = Resets(sets, by="ann", reason="bad data")
+    with caplog.at_level(logging.INFO):
+        list(resets.carry_out(source.plan(key)))
+    assert [message.partition(" by=")[2] for message in caplog.messages if " by=" in message] == [
+        "ann reason='bad data'",
+        "ann reason='its partition was reset by hand'",
+    ]
 
 
 def test_an_owner_that_was_reset_from_under_cannot_write_its_progress(source: Source) -> None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_FAILED, main
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.spark.application import (
+    EXIT_CONFIGURATION,
+    EXIT_FAILED,
+    EXIT_SUCCESS,
+    SUMMARY_MARK,
+    main,
+)
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.stores import StoreSettings
+from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
 
 
@@ -69,3 +78,22 @@ def test_a_stream_that_does_not_exist_is_a_configuration_error(
     )
     assert main([settings_file(tmp_path, streams=["no-such-stream"], kinesis=settings)]) == EXIT_CONFIGURATION
     assert "stream 'no-such-stream' does not exist in region us-east-1" in capsys.readouterr().out
+
+
+def test_a_job_of_a_suspended_source_ends_well_before_anything_is_asked_or_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    coordinator = SourceCoordinator(
+        open_store(StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db")), "clicks", "ann"
+    )
+    coordinator.initialize()
+    coordinator.suspensions.suspend("ann", "the table is migrated")
+
+    nowhere = AwsSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:9")  # and nobody's credentials
+    assert main([settings_file(tmp_path, kinesis=nowhere)]) == EXIT_SUCCESS
+
+    out = capsys.readouterr().out
+    [summary] = [line for line in out.splitlines() if line.startswith(SUMMARY_MARK)]
+    stopped_because = json.loads(summary.removeprefix(SUMMARY_MARK))["stopped_because"]
+    assert re.fullmatch(r"the source is suspended by ann since \S+Z: the table is migrated", stopped_because)
+    assert "source is suspended by ann" in out and "Spark" not in out

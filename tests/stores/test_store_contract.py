@@ -9,11 +9,17 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_coordination.coordination.errors import PartitionUpdateError, ProgressError
+from airflow_provider_coordination.coordination.browsing import Filter, Order, Place
+from airflow_provider_coordination.coordination.errors import (
+    ConfigurationError,
+    PartitionUpdateError,
+    ProgressError,
+)
 from airflow_provider_coordination.coordination.partition import (
     MAX_KEY_BYTES,
     MAX_PROGRESS_BYTES,
     MAX_SOURCE_IDENTIFIER_BYTES,
+    PARKED_UNTIL,
     Partition,
     PartitionStatus,
     check_partition_key,
@@ -465,3 +471,214 @@ def test_threads_that_create_the_same_partitions_create_each_once(store: Coordin
     with ThreadPoolExecutor(8) as pool:
         created = [key for keys_of_one in pool.map(create, range(8)) for key in keys_of_one]
     assert sorted(created) == keys(many)
+
+
+# Browsing
+
+OF_A_PERSON = [
+    *AWKWARD_KEYS,
+    "<script>alert('1')</script>",
+    'say "hi"',
+    "100%",
+    "a%b",
+    "a_b",
+    "Orders/2026/01",
+    "orders/2026/01",
+    "orders/2026/02",
+    "orders0",
+    "\U0010ffff",
+    "\U0010ffff\U0010ffff",
+]
+
+
+def browse(
+    store: CoordinationStore,
+    wanted: Filter | None = None,
+    *,
+    order: Order = Order.KEY,
+    descending: bool = False,
+    limit: int = 100,
+    examine: int = 1000,
+) -> list[Partition]:
+    """Return what all pages have, one after the other."""
+    found: list[Partition] = []
+    place: Place | None = None
+    for _ in range(200):
+        page = store.browse(
+            SOURCE,
+            wanted or Filter(),
+            order=order,
+            descending=descending,
+            after=place,
+            limit=limit,
+            examine=examine,
+        )
+        assert len(page.partitions) <= limit
+        found += page.partitions
+        if page.next is None:
+            return found
+        place = page.next
+    raise AssertionError("the pages do not end")
+
+
+@pytest.fixture
+def browsed_store(store: CoordinationStore) -> CoordinationStore:
+    """A store with partitions wherever they can stand."""
+    store.create([a_partition(key, age_seconds=60 - n) for n, key in enumerate(["held", "expired", "away"])])
+    store.create([a_partition(key, age_seconds=30) for key in ("resting", "parked", "done", "failed")])
+    held = {p.partition_key: p for p in store.acquire(acquisition(7, owner="host-1:dag"))}
+    store.transact(
+        update=[
+            held["held"].renewed(NOW + timedelta(hours=1)),
+            replace(held["expired"], owner="host-2:dag").renewed(NOW + timedelta(minutes=2)),
+            held["away"].awaiting(NOW + timedelta(hours=2)),
+            held["resting"].failed("no").resting(NOW + timedelta(minutes=5)),
+            held["parked"].failed("no").resting(PARKED_UNTIL),
+            held["done"].completed(NOW),
+            held["failed"].failed("no").given_up(NOW),
+        ]
+    )
+    store.create([a_partition("waiting"), a_partition("waiting", source="test|orders|PARTITION")])
+    return store
+
+
+@pytest.mark.parametrize(("limit", "examine"), [(3, 1000), (3, 2), (100, 1), (1, 5)])
+def test_browsing_shows_each_partition_once_in_the_order_of_keys(
+    store: CoordinationStore, limit: int, examine: int
+) -> None:
+    store.create([a_partition(key, n=n) for n, key in enumerate(OF_A_PERSON)])
+    store.create([a_partition("of another source", source="test|orders|PARTITION")])
+    in_order = sorted(OF_A_PERSON)
+    assert keys(browse(store, limit=limit, examine=examine)) == in_order
+    assert keys(browse(store, limit=limit, examine=examine, descending=True)) == in_order[::-1]
+    assert browse(store, Filter(search="no such key"), limit=limit, examine=examine) == []
+
+
+@pytest.mark.parametrize(("limit", "examine"), [(2, 1000), (2, 1), (100, 4)])
+def test_browsing_shows_each_partition_of_a_status_once_oldest_first(
+    store: CoordinationStore, limit: int, examine: int
+) -> None:
+    ages = {f"p{n:02}": n // 3 for n in range(14)}
+    store.create([a_partition(key, age_seconds=age) for key, age in ages.items()])
+    waiting = Filter(statuses=[PartitionStatus.UNASSIGNED])
+    for descending in (False, True):
+        found = browse(store, waiting, order=Order.PRIORITY, descending=descending, limit=limit, examine=examine)
+        assert sorted(keys(found)) == sorted(ages)
+        assert [ages[p.partition_key] for p in found] == sorted(ages.values(), reverse=not descending)
+        if store.kind != "dynamodb":
+            assert keys(found) == sorted(ages, key=lambda key: (-ages[key], key), reverse=descending)
+    few = replace(waiting, search="1")
+    assert sorted(keys(browse(store, few, order=Order.PRIORITY, limit=limit, examine=examine))) == [
+        "p01", "p10", "p11", "p12", "p13"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("examine", [1000, 3])
+def test_browsing_shows_those_that_are_wanted(browsed_store: CoordinationStore, examine: int) -> None:
+    everything = ["away", "done", "expired", "failed", "held", "parked", "resting", "waiting"]
+    soon, later = NOW + timedelta(minutes=2), NOW + timedelta(hours=1)
+    assigned, closed, completed = PartitionStatus.ASSIGNED, PartitionStatus.CLOSED, PartitionStatus.COMPLETED
+    for wanted, expected in [
+        (Filter(), everything),
+        (Filter(statuses=[assigned]), ["away", "expired", "held"]),
+        (Filter(statuses=[PartitionStatus.UNASSIGNED, completed]), ["done", "failed", "waiting"]),
+        (Filter(parked=True), ["parked"]),
+        (Filter(failing=True), ["failed", "parked", "resting"]),
+        (Filter(failing=True, statuses=[closed]), ["parked", "resting"]),
+        (Filter(owner="host-"), ["away", "expired", "held"]),
+        (Filter(owner="host-2"), ["expired"]),
+        (Filter(owner="Host"), []),
+        (Filter(owner="%"), []),
+        (Filter(expired_by=soon), ["expired"]),
+        (Filter(expired_by=soon - timedelta(microseconds=1)), []),
+        (Filter(expired_by=later, search="e"), ["expired", "held"]),
+        (Filter(expired_by=later, statuses=[closed]), []),
+        (Filter(prefix="w"), ["waiting"]),
+        (Filter(prefix="p", parked=True, failing=True, search="ark"), ["parked"]),
+    ]:
+        for limit in (1, 100):
+            assert keys(browse(browsed_store, wanted, limit=limit, examine=examine)) == expected, wanted
+        if len(wanted.statuses) == 1:
+            by_age = browse(browsed_store, wanted, order=Order.PRIORITY, limit=1, examine=examine)
+            assert sorted(keys(by_age)) == expected, wanted
+    by_lease = Filter(statuses=[assigned], expired_by=later)
+    assert keys(browse(browsed_store, by_lease, order=Order.PRIORITY, examine=examine)) == ["expired", "held"]
+
+
+def test_what_is_browsed_is_whole(browsed_store: CoordinationStore) -> None:
+    for partition in browse(browsed_store, limit=2):
+        assert partition == browsed_store.get(SOURCE, partition.partition_key)
+
+
+def test_a_search_is_to_the_letter(store: CoordinationStore) -> None:
+    store.create([a_partition(key) for key in OF_A_PERSON])
+    for text in [
+        "a",
+        "A",
+        "%",
+        "_",
+        "'",
+        '"',
+        "\\",
+        "😀",
+        "<script>",
+        "é",
+        "e\u0301",
+        "ord",
+        " ",
+        "/",
+        "\n",
+        "\U0010ffff",
+    ]:
+        expected = [key for key in sorted(OF_A_PERSON) if text in key]
+        assert expected
+        assert keys(browse(store, Filter(search=text), examine=7)) == expected, text
+        waiting = Filter(search=text, statuses=[PartitionStatus.UNASSIGNED])
+        assert set(keys(browse(store, waiting, order=Order.PRIORITY))) == set(expected), text
+
+
+def test_a_prefix_is_to_the_letter(store: CoordinationStore) -> None:
+    store.create([a_partition(key) for key in OF_A_PERSON])
+    for prefix in ["a", "A", "a ", "%", "orders/", "orders/2026/0", "😀", "<script>", " ", "\U0010ffff", "nothing"]:
+        expected = [key for key in sorted(OF_A_PERSON) if key.startswith(prefix)]
+        for descending in (False, True):
+            found = keys(browse(store, Filter(prefix=prefix), limit=2, descending=descending))
+            assert found == (expected[::-1] if descending else expected), prefix
+        waiting = Filter(prefix=prefix, statuses=[PartitionStatus.UNASSIGNED])
+        assert keys(browse(store, waiting, limit=2, examine=2)) == expected, prefix
+        assert set(keys(browse(store, waiting, order=Order.PRIORITY))) == set(expected), prefix
+
+
+def test_browsing_goes_on_where_it_was_though_that_partition_is_gone(store: CoordinationStore) -> None:
+    store.create([a_partition(f"p{n}", age_seconds=9 - n) for n in range(9)])
+    waiting = Filter(statuses=[PartitionStatus.UNASSIGNED])
+    for order, rest in ((Order.KEY, ["p3", "p4"]), (Order.PRIORITY, ["p4", "p5"])):
+        first = store.browse(SOURCE, waiting, order=order, limit=3)
+        assert first.next is not None
+        store.delete(first.partitions[-1])
+        assert keys(store.browse(SOURCE, waiting, order=order, after=first.next, limit=2).partitions) == rest
+
+
+def test_a_look_ends_though_nothing_was_found_and_says_where_to_go_on(store: CoordinationStore) -> None:
+    store.create([a_partition(f"p{n:02}") for n in range(12)])
+    page = store.browse(SOURCE, Filter(search="11"), examine=5)
+    assert (page.partitions, page.next) == ([], Place("", "p04"))
+    page = store.browse(SOURCE, Filter(search="11"), examine=7, after=page.next)
+    assert keys(page.partitions) == ["p11"]
+
+
+def test_a_question_that_no_index_answers_is_refused(store: CoordinationStore) -> None:
+    statuses = [PartitionStatus.CLOSED, PartitionStatus.ASSIGNED]
+    with pytest.raises(ConfigurationError, match="'priority' is within one status; got ASSIGNED, CLOSED"):
+        store.browse(SOURCE, Filter(statuses=statuses), order=Order.PRIORITY)
+    with pytest.raises(ConfigurationError, match="no status is wanted"):
+        store.browse(SOURCE, Filter(statuses=[]))
+    for order, prefix, place in [
+        (Order.KEY, "", Place("2026-03-01T12:00:00.000000Z", "a")),
+        (Order.KEY, "b", Place("", "a")),
+        (Order.PRIORITY, "", Place("", "a")),
+        (Order.PRIORITY, "", Place("2026-03-01T12:00:00.000000Z", "")),
+    ]:
+        wanted = Filter(prefix=prefix, statuses=[PartitionStatus.CLOSED])
+        with pytest.raises(ConfigurationError, match="begin with the first page"):
+            store.browse(SOURCE, wanted, order=order, after=place)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.recording import RecordingStore
 
 
 def test_an_unknown_store_kind_names_the_known_ones() -> None:
@@ -17,7 +19,9 @@ def test_an_unknown_store_kind_names_the_known_ones() -> None:
 
 
 def test_in_memory_needs_nothing() -> None:
-    assert isinstance(open_store(StoreSettings(store="in_memory")), InMemoryStore)
+    opened = open_store(StoreSettings(store="in_memory"))
+    assert isinstance(opened, RecordingStore)
+    assert isinstance(opened.inner, InMemoryStore)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +32,9 @@ def test_in_memory_needs_nothing() -> None:
         (StoreSettings(url="oracle://host/db"), "database 'oracle' is not supported"),
         (StoreSettings(url="sqlite://"), "SQLite needs a file"),
         (StoreSettings(url="sqlite:////x.db", table="a; drop table b"), "table 'a; drop table b' is not usable"),
+        (StoreSettings(store="in_memory", history_days=-1), "history_days' must be a number of days from 0, for"),
+        (StoreSettings(store="in_memory", history_days=366), "to 365; got 366"),
+        (StoreSettings(store="in_memory", history_days=float("nan")), "'history_days' must be .* got nan"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_connecting(settings: StoreSettings, message: str) -> None:
@@ -93,7 +100,8 @@ def test_a_field_of_another_store_or_without_its_other_half_is_refused(settings:
     ],
 )
 def test_a_url_names_a_store(url: str, settings: StoreSettings) -> None:
-    assert StoreSettings.from_url(url) == settings
+    # How long others keep the history is not known.
+    assert StoreSettings.from_url(url) == replace(settings, history_days=365)
 
 
 def test_a_url_takes_its_table_from_beside_it() -> None:

@@ -8,7 +8,7 @@ end is, whichever lease was sorted last, and a merge that waits for its second p
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -33,12 +33,17 @@ class HashRange(NamedTuple):
 
 def first_hole(ranges: Iterable[HashRange]) -> HashRange | None:
     """Return the first range of hash keys that none of these holds; None if they hold all. Overlaps do not matter."""
+    return next(_holes(ranges), None)
+
+
+def _holes(ranges: Iterable[HashRange]) -> Iterator[HashRange]:
     expected = 0
     for start, end in sorted(ranges):
         if start > expected:
-            return HashRange(expected, start - 1)
+            yield HashRange(expected, start - 1)
         expected = max(expected, end + 1)
-    return HashRange(expected, MAX_HASH_KEY) if expected <= MAX_HASH_KEY else None
+    if expected <= MAX_HASH_KEY:
+        yield HashRange(expected, MAX_HASH_KEY)
 
 
 def hole_between(leases: Leases, shards: Collection[Shard] = ()) -> HashRange | None:
@@ -47,11 +52,28 @@ def hole_between(leases: Leases, shards: Collection[Shard] = ()) -> HashRange | 
     :param leases: of one stream, finished ones included.
     :param shards: the listed shards, where there is a listing: it knows the children of finished ones, and ranges.
     """
+    return first_hole(found for found in _covered(leases, shards) if found is not None)
+
+
+def holes_between(leases: Leases) -> list[HashRange]:
+    """Return every range of hash keys that is read neither now nor later, as far as the leases alone tell.
+
+    None where they cannot tell: where nothing is left to read, or an unfinished lease does not say its range.
+
+    :param leases: of one stream, finished ones included.
+    """
+    covered = _covered(leases, ())
+    if all(lease.is_finished for lease in leases.values()) or None in covered:
+        return []
+    return list(_holes(found for found in covered if found is not None))
+
+
+def _covered(leases: Leases, shards: Collection[Shard]) -> list[HashRange | None]:
+    """Return the ranges that are read now or later; None for one that nobody knows."""
     listed = {shard.shard_id: shard for shard in shards}
     children = children_by_parent(shards)
     covered = [lease for lease in leases.values() if not lease.is_finished or _waits(lease, leases, children)]
-    ranges = (hash_range_of(lease, listed.get(lease.key.shard_id)) for lease in covered)
-    return first_hole(found for found in ranges if found is not None)
+    return [hash_range_of(lease, listed.get(lease.key.shard_id)) for lease in covered]
 
 
 def hash_range_of(lease: ShardLease, shard: Shard | None = None) -> HashRange | None:

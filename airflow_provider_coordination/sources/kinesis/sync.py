@@ -75,6 +75,7 @@ READY_WITHIN_SECONDS = 60.0
 NOTHING_TO_DO = "every hash key is read, and the shards were listed not long ago"
 BUSY = "another worker is running the shard sync"
 TAKEN_OVER = "another worker took over before the end"
+SUSPENDED = "the source is {}"
 EXPIRED_UNREAD = "shard sync: the shard expired before its end was read"
 
 
@@ -129,7 +130,8 @@ class ShardSync:
         that are not named, nor about those that no forced run has begun.
 
         :param streams: the names of the source's streams.
-        :returns: what was found and done; None if this is not forced and another worker is running a sync.
+        :returns: what was found and done; None if this is not forced and another worker is running a sync, or the
+            source is suspended.
         :raises StreamNotFoundError: forced, if there is no such stream and never was one in this source.
         :raises ConfigurationError: forced, if only a person can put things right.
         :raises SourceError: forced, if a stream cannot be listed; always, if the global state cannot be read.
@@ -142,7 +144,8 @@ class ShardSync:
         created = self._supply(run, patient=forced)
         if created is None:
             self.coordinator.count(ShardSyncMetric.SKIPPED)
-            return ShardSyncSummary(self.coordinator.source, skipped=BUSY) if forced else None
+            why = _or_suspended(self.coordinator, BUSY)
+            return ShardSyncSummary(self.coordinator.source, skipped=why) if forced else None
         summary = run.summary()
         self._note(summary)
         if forced and run.errors:
@@ -172,7 +175,12 @@ class ShardSync:
     def _supply(self, run: _Run, *, patient: bool) -> list[str] | None:
         clock = self.coordinator.clock
         give_up_at = clock.monotonic() + self._busy_patience.total_seconds()
-        while (created := self.coordinator.supply(run.pages)) is None and patient and clock.monotonic() < give_up_at:
+        while (
+            (created := self.coordinator.supply(run.pages)) is None
+            and patient
+            and self.coordinator.suspension() is None
+            and clock.monotonic() < give_up_at
+        ):
             self.sleep(BUSY_POLL_SECONDS)
         if created is not None:
             run.note_created(created)
@@ -244,8 +252,15 @@ def sync_shards(client: KinesisClient, coordinator: SourceCoordinator, stream_na
     """
     summary = ShardSync(client, coordinator, **options).run([stream_name], forced=True)
     if summary is None or not summary.streams:
-        raise SourceError(f"stream '{stream_name}' was not synced: {BUSY}; try again")
+        why = BUSY if summary is None else summary.skipped
+        raise SourceError(f"stream '{stream_name}' was not synced: {why}; try again")
     return summary.streams[0]
+
+
+def _or_suspended(coordinator: SourceCoordinator, otherwise: str) -> str:
+    """Return why a sync did not come to its end."""
+    suspension = coordinator.suspension()
+    return otherwise if suspension is None else SUSPENDED.format(suspension)
 
 
 class _Run:
@@ -304,7 +319,7 @@ class _Run:
             self._coordinator.source,
             list(self._results.values()),
             self._put_aside,
-            skipped=None if self._done else TAKEN_OVER,
+            skipped=None if self._done else _or_suspended(self._coordinator, TAKEN_OVER),
         )
 
     # One stream

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.stores.dynamodb.items import INDEX, TABLE_KEY, Value, combination_key, key_of
+from airflow_provider_coordination.coordination.browsing import PARKED_FROM, Filter, Order, Place
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
+from airflow_provider_coordination.stores.dynamodb.items import INDEX, TABLE_KEY, Item, Value, combination_key, key_of
 
 
 def only_if_absent() -> dict[str, Any]:
@@ -64,3 +65,86 @@ def queue_query(
         "ExpressionAttributeNames": names,
         "ExpressionAttributeValues": values,
     }
+
+
+def key_query(source_identifier: str, prefix: str = "") -> dict[str, Any]:
+    """Return a query of a source's partitions in the order of their keys.
+
+    :param prefix: what the keys begin with; empty for all.
+    """
+    source, key = TABLE_KEY
+    names, values = {"#source": source}, {":source": {"S": source_identifier}}
+    condition = "#source = :source"
+    if prefix:
+        names["#key"], values[":prefix"] = key, {"S": prefix}
+        condition += " AND begins_with(#key, :prefix)"
+    return {
+        "KeyConditionExpression": condition,
+        "ExpressionAttributeNames": names,
+        "ExpressionAttributeValues": values,
+    }
+
+
+def picking(wanted: Filter, order: Order) -> tuple[list[str], dict[str, str], dict[str, Value]]:
+    """Return what DynamoDB can pick out for a filter: conditions, and the names and values in them.
+
+    It filters by no part of its own keys, so that the rest is left to `Filter.wants`. It reads as much as without, and
+    sends less.
+    """
+    conditions: list[str] = []
+    names: dict[str, str] = {}
+    values: dict[str, Value] = {}
+    if order is Order.KEY and set(wanted.statuses) != set(PartitionStatus):
+        names["#status"] = "sourcePartitionStatus"
+        marks = {f":status{n}": {"S": status.value} for n, status in enumerate(sorted(set(wanted.statuses)))}
+        values |= marks
+        condition = f"#status IN ({', '.join(marks)})"
+        if PartitionStatus.UNASSIGNED in wanted.statuses:  # as one is read that says none
+            condition = f"({condition} OR NOT attribute_type(#status, :text))"
+            values[":text"] = {"S": "S"}
+        conditions.append(condition)
+    if wanted.owner:
+        conditions.append("contains(#owner, :owner)")
+        names["#owner"], values[":owner"] = "partitionOwner", {"S": wanted.owner}
+    if wanted.parked:
+        conditions.append("#reopens >= :parked")
+        names["#reopens"], values[":parked"] = "reOpenAt", {"S": PARKED_FROM}
+    if wanted.failing:
+        conditions.append("#attempts > :none")
+        names["#attempts"], values[":none"] = "attempts", {"N": "0"}
+    return conditions, names, values
+
+
+def browse_query(source_identifier: str, wanted: Filter, order: Order) -> dict[str, Any]:
+    """Return a query along the table's key or the index, and what DynamoDB can pick out of it."""
+    if order is Order.PRIORITY:
+        [status] = set(wanted.statuses)
+        by_lease = status is PartitionStatus.ASSIGNED and wanted.expired_by is not None
+        highest = format_instant(wanted.expired_by) if by_lease and wanted.expired_by is not None else ""
+        asked = queue_query(source_identifier, status, highest=highest)
+    else:
+        asked = key_query(source_identifier, wanted.prefix)
+    conditions, names, values = picking(wanted, order)
+    if conditions:
+        asked["FilterExpression"] = " AND ".join(conditions)
+        asked["ExpressionAttributeNames"] |= names
+        asked["ExpressionAttributeValues"] |= values
+    return asked
+
+
+def place_key(source_identifier: str, status: PartitionStatus | None, place: Place) -> dict[str, Value]:
+    """Return the key behind which a query goes on.
+
+    :param status: of the queue; None for a query in the order of keys.
+    """
+    key = key_of(source_identifier, place.partition_key)
+    if status is None:
+        return key
+    queue = {"S": combination_key(source_identifier, status)}
+    return key | {"sourceStatusCombinationKey": queue, "partitionPriority": {"S": place.priority}}
+
+
+def stored_place(item: Item, order: Order) -> Place:
+    """Return where an item is in an order."""
+    priority = item["partitionPriority"]["S"] if order is Order.PRIORITY else ""
+    return Place(priority, item["sourcePartitionKey"]["S"])

@@ -12,10 +12,12 @@ import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.browsing import EXAMINED_AT_ONCE, Browsed, Filter, Order, Place
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.store import (
@@ -28,9 +30,12 @@ from airflow_provider_coordination.stores import RETRY_DEADLINE_SECONDS
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls, RefusedError
 from airflow_provider_coordination.stores.dynamodb.expressions import (
     at_version,
+    browse_query,
     conditional_update,
     only_if_absent,
+    place_key,
     queue_query,
+    stored_place,
 )
 from airflow_provider_coordination.stores.dynamodb.hints import REFUSALS_IN_A_ROW, KnownVersions, Spread
 from airflow_provider_coordination.stores.dynamodb.items import (
@@ -52,6 +57,8 @@ TRANSACTION_ITEMS = 100
 """DynamoDB takes no more in one transaction."""
 BATCH_KEYS = 100
 """DynamoDB takes no more in one BatchGetItem."""
+BROWSED_PAGES = 3
+"""DynamoDB answers a query with a megabyte at most; so many are read for one page of browsing."""
 CREATE_THREADS = 8
 CREATE_CHUNK_ITEMS = 1000
 
@@ -221,6 +228,41 @@ class DynamoDbStore:
         found.sort(key=lambda each: each[0])
         return [partition for _, partition in found[:limit]]
 
+    def browse(
+        self,
+        source_identifier: str,
+        wanted: Filter,
+        *,
+        order: Order = Order.KEY,
+        descending: bool = False,
+        after: Place | None = None,
+        limit: int = 100,
+        examine: int = EXAMINED_AT_ONCE,
+    ) -> Browsed:
+        """See `CoordinationStore.browse`; of the table or the index, a few calls at most."""
+        wanted.check(order, after)
+        asked = browse_query(source_identifier, wanted, order)
+        if after is not None:
+            status = next(iter(wanted.statuses)) if order is Order.PRIORITY else None
+            asked["ExclusiveStartKey"] = place_key(source_identifier, status, after)
+        most = min(limit, examine)
+        at_once = most + 1 if wanted.takes_all(order) else examine
+        found: list[tuple[Place, Partition]] = []
+        examined = 0
+        pages = self._call.pages("query", **asked, Limit=at_once, ScanIndexForward=not descending)
+        for number, page in enumerate(pages, start=1):
+            examined += page["ScannedCount"]
+            for item in page["Items"]:
+                partition = _readable(item)
+                if partition is not None and wanted.wants(partition):
+                    found.append((stored_place(item, order), partition))
+            if len(found) > most:
+                return Browsed(partitions=[p for _, p in found[:most]], next=found[most - 1][0])
+            end = page.get("LastEvaluatedKey")
+            if end is not None and (examined >= examine or number == BROWSED_PAGES):
+                return Browsed(partitions=[p for _, p in found], next=stored_place(end, order))
+        return Browsed(partitions=[p for _, p in found], next=None)
+
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
     ) -> dict[PartitionStatus, int]:
@@ -274,7 +316,7 @@ class DynamoDbStore:
 
     def _acquire(self, candidate: Partition, request: Acquisition) -> Partition | None:
         """Lease one partition unless it has changed since it was read."""
-        intended = candidate.acquired(request.owner, request.ownership_timeout).written()
+        intended = candidate.taken(request.owner, request.ownership_timeout)
         lease = lease_attributes(intended, self._ttl_seconds)
         try:
             stored = self._call("update_item", **conditional_update(candidate, lease), ReturnValues="ALL_NEW")[
@@ -288,7 +330,7 @@ class DynamoDbStore:
                 return None
             stored = found  # by an earlier try whose answer was lost
         self._known.note(candidate, intended.version)
-        return partition_of(stored)
+        return replace(partition_of(stored), change=intended.change)
 
     # Writing
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.sources.kinesis.audit import HashRange, HoleTracker, first_hole, hole_between
+from airflow_provider_coordination.sources.kinesis.audit import (
+    HashRange,
+    HoleTracker,
+    first_hole,
+    hole_between,
+    holes_between,
+)
 from airflow_provider_coordination.sources.kinesis.leases import leases_to_create
 from airflow_provider_coordination.sources.kinesis.shard_leases import ShardLease
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, Shard
@@ -85,6 +93,23 @@ def test_the_other_parent_that_is_missing_is_a_hole_of_its_own() -> None:
     first = GRAPH_A[0]
 
     assert hole_between(leases(done="1", unfinished="2 3 4 5"), GRAPH_A) == HashRange(0, int(first.ending_hash_key))
+
+
+def test_leases_alone_tell_every_hole_there_is() -> None:
+    def keys_of(number: int) -> HashRange:
+        return HashRange(int(GRAPH_A[number].starting_hash_key), int(GRAPH_A[number].ending_hash_key))
+
+    assert holes_between(leases(unfinished="0 1 2 3 4 5")) == []
+    assert holes_between(leases(unfinished="0 2 4")) == [keys_of(1), keys_of(3), keys_of(5)]
+    assert holes_between(leases(done="5", unfinished="0 1 2 3 4")) == [keys_of(5)]
+
+
+def test_leases_alone_tell_of_no_hole_where_nothing_is_left_to_read_or_a_range_is_unknown() -> None:
+    assert holes_between(leases(done="0 1")) == []
+    assert holes_between({}) == []
+    unknown = leases(unfinished="0 2")
+    unknown["2"] = replace(unknown["2"], progress=None)
+    assert holes_between(unknown) == []
 
 
 @given(st.sets(st.sampled_from([shard.shard_id for shard in GRAPH_A])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import replace
 from datetime import timedelta
 
@@ -10,6 +11,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS
 from airflow_provider_coordination.sources.kinesis.cleanup import gap_after, with_loss
 from airflow_provider_coordination.sources.kinesis.errors import (
     AccessDeniedError,
@@ -121,6 +123,34 @@ def test_a_task_waits_a_minute_for_another_worker_that_syncs_and_says_so(synced:
 
     assert found[0] is not None and found[0].skipped == "another worker is running the shard sync"
     assert synced.clock.monotonic() - began == 20
+
+
+def test_a_task_does_nothing_at_once_where_the_source_is_suspended_and_says_so(synced: Synced) -> None:
+    synced.coordinator.suspensions.suspend("ann", "why not")
+    began = synced.clock.monotonic()
+    summary = synced.summary()
+    assert summary is not None and summary.skipped is not None
+    assert re.fullmatch(r"the source is suspended by ann since \S+Z: why not", summary.skipped)
+    assert synced.leases() == {} and synced.clock.monotonic() == began
+    assert synced.summary(forced=False) is not None, "a job does not even ask"
+    with pytest.raises(SourceError, match="was not synced: the source is suspended by ann"):
+        sync_shards(synced.client, synced.coordinator, STREAM)
+
+
+def test_a_sync_that_is_suspended_on_its_way_creates_no_more_and_says_so(synced: Synced) -> None:
+    person = synced.owner("person")
+
+    def meanwhile() -> None:
+        person.suspensions.suspend("ann")
+        synced.pass_time(REMEMBERED_SECONDS)
+
+    synced.engine.faults.before("ListShards", meanwhile)
+    summary = synced.summary()
+    assert summary is not None and str(summary.skipped).startswith("the source is suspended by ann")
+    assert synced.leases() == {}
+    person.suspensions.resume()
+    synced.pass_time(REMEMBERED_SECONDS)
+    assert len(synced.sync().created) == 2
 
 
 # Where a stream begins

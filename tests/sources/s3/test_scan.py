@@ -14,6 +14,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.items import SourceUnavailableError
 from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.sources.s3 import scan
 from airflow_provider_coordination.sources.s3.listing import PAGE_OBJECTS, PAGES_AHEAD, S3Listing
 from airflow_provider_coordination.sources.s3.objects import Found
 from airflow_provider_coordination.sources.s3.scan import GATHERED_OBJECTS, S3Scan
@@ -21,6 +22,12 @@ from airflow_provider_coordination.sources.s3.settings import ProcessingConditio
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.coordination.stepped_store import ProcessKilled, SteppedStore, killed
 from tests.sources.s3.scans import MODIFIED, PATH, Bucket, Scans, flat, found, later, names_in
+
+
+@pytest.fixture
+def each_page_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scans wait for no further page before they create partitions. Pages come from a thread, faster or slower."""
+    monkeypatch.setattr(scan, "GATHERED_SECONDS", 0.0)
 
 
 def test_objects_become_partitions_of_items(caplog: pytest.LogCaptureFixture) -> None:
@@ -257,11 +264,11 @@ def test_a_scan_of_nothing_counts() -> None:
 # Crashes
 
 
+@pytest.mark.usefixtures("each_page_at_once")
 def test_a_scan_that_is_cut_off_goes_on_where_it_was() -> None:
     scans = Scans(Bucket(*(f"{n:02}" for n in range(30)), page_objects=10), count=1)
 
     def fails(number: int) -> None:
-        scans.clock.advance(11)  # so that each page is created at once
         if number == 2:
             raise SourceUnavailableError("no answer")
 
@@ -321,13 +328,13 @@ SMALL = 4
 """So few items in a transaction leave room for one partition with its claims."""
 
 
+@pytest.mark.usefixtures("each_page_at_once")
 @pytest.mark.parametrize(("items", "at"), [*((SMALL, at) for at in range(2, 24, 3)), (1000, 8), (1000, 11)])
 def test_a_scan_that_is_killed_loses_nothing_and_finds_nothing_twice(items: int, at: int) -> None:
     names = [f"{n:02}" for n in range(12)]
     store = InMemoryStore()
     store.transaction_items = items
     scans = Scans(Bucket(*names, page_objects=4), store, max_objects=2)
-    scans.bucket.before_page = lambda number: scans.clock.advance(11)
     with pytest.raises(ProcessKilled):
         scans.run(scans.worker("killed", SteppedStore(scans.store, at=at, before=killed)))
     scans.lease_passes()
@@ -335,11 +342,11 @@ def test_a_scan_that_is_killed_loses_nothing_and_finds_nothing_twice(items: int,
     assert sorted(name for p in scans.partitions() for name in names_in(p)) == names
 
 
-@pytest.mark.parametrize("at", range(2, 20, 3))
+@pytest.mark.usefixtures("each_page_at_once")
+@pytest.mark.parametrize("at", range(3, 21, 3))  # from where it has looked for a suspension, and for the lease
 def test_two_scans_that_overlap_find_each_object_once(at: int) -> None:
     names = [f"{n:02}" for n in range(12)]
     scans = Scans(Bucket(*names, page_objects=4), max_objects=3)
-    scans.bucket.before_page = lambda number: scans.clock.advance(11)
 
     def overtaken() -> None:
         scans.lease_passes()

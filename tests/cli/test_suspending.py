@@ -1,0 +1,140 @@
+"""The commands that suspend a source and let it go on, and how the others tell of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS, Suspension
+from tests.cli.conftest import Clicks, Shell
+
+WHY = ("--reason", "the table is migrated")
+SUSPENDED = "clicks is suspended by ann since 2026-01-01T00:00:00Z: the table is migrated\n"
+RECORD = {"since": "2026-01-01T00:00:00.000000Z", "by": "ann", "reason": "the table is migrated"}
+
+
+def found(clicks: Clicks) -> Suspension | None:
+    return clicks.a.suspensions.get()
+
+
+def test_a_source_is_suspended_when_the_person_agrees(shell: Shell, clicks: Clicks) -> None:
+    clicks.waiting("p")
+    ended = shell("suspend", "clicks", *WHY, answer="y\n")
+    assert (ended.exit_code, ended.out) == (0, SUSPENDED)
+    assert "Jobs deliver what they have read" in ended.err and "Suspend clicks?" in ended.err
+    said = Suspension(since=clicks.clock.now(), by="ann", reason="the table is migrated")
+    assert found(clicks) == said and clicks.a.acquire(1) == []
+
+
+@pytest.mark.parametrize("answer", ["n\n", None], ids=["no", "nobody there"])
+def test_nothing_is_suspended_unless_the_person_agrees(shell: Shell, clicks: Clicks, answer: str | None) -> None:
+    clicks.waiting("p")
+    ended = shell("suspend", "clicks", *WHY, answer=answer)
+    assert (ended.exit_code, ended.out) == (2 if answer is None else 1, "")
+    assert answer is not None or "no terminal to ask whether to suspend this source; give --yes" in ended.err
+    assert found(clicks) is None
+
+
+@pytest.mark.parametrize("why", [[], ["--reason", " "]], ids=["none", "empty"])
+def test_a_suspension_needs_a_reason(shell: Shell, clicks: Clicks, why: list[str]) -> None:
+    assert shell("suspend", "clicks", *why, "--yes").exit_code == 2
+    assert found(clicks) is None
+
+
+def test_a_source_without_partitions_may_be_a_mistyped_one(shell: Shell, clicks: Clicks) -> None:
+    ended = shell("suspend", "clicsk", *WHY, "--yes")
+    assert ended.exit_code == 0 and "warning: source 'clicsk' has no partitions here" in ended.err
+
+
+def test_what_is_suspended_already_stays_as_it_is_without_a_question(shell: Shell, clicks: Clicks) -> None:
+    shell("suspend", "clicks", *WHY, "--yes")
+    clicks.clock.advance(60)
+    ended = shell("suspend", "clicks", "--reason", "another")
+    assert (ended.exit_code, ended.out, ended.err) == (
+        0,
+        SUSPENDED,
+        "It was suspended before, and stays so as it is.\n",
+    )
+
+
+def test_a_suspended_source_goes_on_once_it_is_resumed(shell: Shell, clicks: Clicks) -> None:
+    clicks.waiting("p")
+    shell("suspend", "clicks", *WHY, "--yes")
+    assert clicks.a.acquire(1) == []
+    ended = shell("resume", "clicks", "--reason", "done", "--verbose")
+    assert ended.out == f"resumed clicks, which was {SUSPENDED.removeprefix('clicks is ')}"
+    assert "source resumed: family=clicks|SUPERVISOR by=ann reason='done'" in ended.err
+    clicks.clock.advance(REMEMBERED_SECONDS)
+    assert len(clicks.a.acquire(1)) == 1
+    again = shell("resume", "clicks")
+    assert (again.exit_code, again.out, again.err) == (0, "", "clicks is not suspended.\n")
+
+
+@pytest.mark.parametrize("since", ["2026-01-01T00:00:00.250000Z", "2026-01-01T01:00:00+01:00"])
+def test_a_suspension_that_the_person_has_not_seen_stays(shell: Shell, clicks: Clicks, since: str) -> None:
+    clicks.clock.advance(0.25)
+    shell("suspend", "clicks", *WHY, "--yes")
+    assert shell("resume", "clicks", "--since", "2025-12-31T00:00:00Z").exit_code == 1
+    assert found(clicks) is not None
+    assert shell("resume", "clicks", "--since", since).exit_code == 0
+    assert found(clicks) is None
+
+
+@pytest.mark.parametrize("since", ["yesterday", "2026-01-01T00:00:00"])
+def test_what_is_no_instant_resumes_nothing(shell: Shell, clicks: Clicks, since: str) -> None:
+    shell("suspend", "clicks", *WHY, "--yes")
+    ended = shell("resume", "clicks", "--since", since)
+    assert ended.exit_code == 2 and "give an instant with its zone" in ended.err
+    assert found(clicks) is not None
+
+
+def test_both_write_json(shell: Shell, clicks: Clicks) -> None:
+    assert shell("suspend", "clicks", *WHY, "--yes", "--json").records == [{"source": "clicks", "suspended": RECORD}]
+    assert shell("resume", "clicks", "--json").records == [
+        {"source": "clicks", "suspended": None, "was_suspended": RECORD}
+    ]
+    assert shell("resume", "clicks", "--json").records[0]["was_suspended"] is None
+
+
+def test_sources_tells_which_ones_are_suspended(shell: Shell, clicks: Clicks) -> None:
+    clicks.waiting("p")
+    clicks.owner("x", source="orders").create_partitions({"p": {}})
+    assert "suspended" not in shell("sources").out
+    shell("suspend", "clicks", *WHY, "--yes")
+    clicks.clock.advance(180)
+    heading, of_clicks, of_orders, *_ = shell("sources").out.splitlines()
+    assert heading.endswith("COMPLETED  suspended")
+    assert of_clicks.endswith("3 min ago by ann: the table is migrated") and "ago" not in of_orders
+    assert [record["suspended"] for record in shell("sources", "--json").records] == [RECORD, None]
+
+
+def test_figures_and_partitions_tell_that_the_source_is_suspended(shell: Shell, clicks: Clicks) -> None:
+    clicks.waiting("p")
+    shell("suspend", "clicks", *WHY, "--yes")
+    clicks.clock.advance(180)
+    assert shell("metrics", "clicks").out.splitlines()[-1].split(maxsplit=1) == [
+        "suspended",
+        "3 min ago by ann: the table is migrated",
+    ]
+    assert shell("metrics", "clicks", "--json").records[0]["suspended"] == RECORD
+    listed = shell("partitions", "clicks")
+    assert listed.err == f"warning: source 'clicks' is {SUSPENDED.removeprefix('clicks is ')}"
+    assert "suspended" not in listed.out
+    assert len(shell("partitions", "clicks", "--json").records) == 1
+
+
+def test_the_source_of_an_installation_is_suspended_alone(shell: Shell, clicks: Clicks) -> None:
+    other = clicks.owner("x", prefix="other")
+    other.create_partitions({"p": {}})
+    clicks.waiting("p")
+    shell("suspend", "clicks", *WHY, "--yes", "--prefix", "other")
+    assert other.suspensions.get() is not None and found(clicks) is None
+    suspended = {record["prefix"]: record["suspended"] for record in shell("sources", "--json").records}
+    assert suspended == {"other": RECORD, None: None}
+
+
+def test_what_somebody_wrote_into_a_reason_does_not_command_the_terminal(shell: Shell, clicks: Clicks) -> None:
+    clicks.waiting("p")
+    shell("suspend", "clicks", "--reason", "red\x1b[31m", "--yes")
+    for command in (["sources"], ["metrics"], ["partitions", "clicks"], ["resume", "clicks"]):
+        ended = shell(*command)
+        assert "\x1b" not in ended.out + ended.err and "red\\x1b" in ended.out + ended.err

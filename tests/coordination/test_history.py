@@ -1,0 +1,399 @@
+"""What the history tells: transitions in pages, and who held a partition when, whatever was lost."""
+
+from __future__ import annotations
+
+import base64
+import random
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_coordination.coordination.history import (
+    MAX_PAGE_CHARACTERS,
+    MAX_REASON_CHARACTERS,
+    Begin,
+    End,
+    History,
+    Holding,
+    Transition,
+    deletion_of,
+    holdings,
+    pages_of,
+    transition_of,
+    transitions_in,
+)
+from airflow_provider_coordination.coordination.partition import (
+    PARKED_UNTIL,
+    Partition,
+    PartitionStatus,
+    new_partition,
+    progress_text,
+)
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+PARTITIONS = "clicks|PARTITION"
+FAMILY = "clicks|HISTORY"
+LEASE = timedelta(seconds=60)
+A, B = "host-a:dag:run:task:-1:1:aaaa", "host-b:dag:run:task:-1:1:bbbb"
+
+
+def at(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+class Life:
+    """A partition that changes second by second, and its transitions."""
+
+    def __init__(self, key: str = "p") -> None:
+        self.partition = replace(new_partition(PARTITIONS, key, NOW), version=1)
+        self.told: list[Transition] = []
+
+    def becomes(self, partition: Partition, seconds: float) -> None:
+        transition = transition_of(partition, partition.version + 1, at(seconds))
+        self.partition = partition.written()
+        if transition is not None:
+            self.told.append(transition)
+
+    def acquired(self, owner: str, seconds: float) -> None:
+        self.becomes(self.partition.acquired(owner, at(seconds) + LEASE), seconds)
+
+    def completed(self, seconds: float) -> None:
+        self.becomes(self.partition.completed(at(seconds)), seconds)
+
+    def given_up(self, seconds: float) -> None:
+        self.becomes(self.partition.given_up(at(seconds)), seconds)
+
+    def holdings(self, *, without: Sequence[int] = (), now: bool = False) -> list[Holding]:
+        """Return them as told without some of the transitions, and with or without the partition as it is now."""
+        told = [transition for number, transition in enumerate(self.told) if number not in without]
+        return holdings(told, [self.partition] if now else []).get("p", [])
+
+
+# Transitions
+
+
+def test_a_transition_tells_what_was_before_and_what_is_after() -> None:
+    life = Life()
+    life.acquired(A, 1)
+    life.becomes(life.partition.failed("OSError: no").resting(at(100)), 5)
+    assert life.told == [
+        Transition(
+            partition_key="p",
+            at=at(1),
+            version=2,
+            status=PartitionStatus.ASSIGNED,
+            owner=A,
+            until=at(61),
+            former_status=PartitionStatus.UNASSIGNED,
+            reason="acquired",
+        ),
+        Transition(
+            partition_key="p",
+            at=at(5),
+            version=3,
+            status=PartitionStatus.CLOSED,
+            until=at(100),
+            former_status=PartitionStatus.ASSIGNED,
+            former_owner=A,
+            former_until=at(61),
+            reason="failed: OSError: no",
+        ),
+    ]
+
+
+def test_what_changes_neither_status_nor_owner_is_no_transition() -> None:
+    life = Life()
+    life.acquired(A, 1)
+    held = life.partition
+    for same in (
+        held,
+        held.renewed(at(90)),
+        held.with_progress({"n": 1}).recovered(),
+        held.failed("no"),
+        held.acquired(A, at(200)),
+        held.given_up(at(3)).acquired(A, at(90)),
+    ):
+        assert transition_of(same, 9, NOW) is None
+
+
+def test_a_deletion_says_who_ordered_it_and_a_long_reason_is_cut() -> None:
+    held = new_partition(PARTITIONS, "p", NOW).acquired(A, at(60)).written()
+    deleted = deletion_of(held.because("deleted by hand: " + "x" * 1000, "ann"), at(9))
+    assert (deleted.status, deleted.former_owner, deleted.former_until, deleted.by) == (None, A, at(60), "ann")
+    assert len(deleted.reason) == MAX_REASON_CHARACTERS
+    assert deletion_of(held, at(9)).reason == "deleted"
+
+
+# Pages
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+instants = st.integers(0, 10**12).map(lambda ms: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms))
+transitions = st.builds(
+    Transition,
+    partition_key=texts,
+    at=instants,
+    version=st.integers(0, 2**60),
+    status=st.none() | st.sampled_from(PartitionStatus),
+    former_status=st.sampled_from(PartitionStatus),
+    reason=texts,
+    owner=st.none() | texts,
+    until=st.none() | instants | st.just(PARKED_UNTIL),
+    former_owner=st.none() | texts,
+    former_until=st.none() | instants,
+    by=st.none() | texts,
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(transitions, max_size=12))
+def test_what_is_written_in_pages_reads_back(written: list[Transition]) -> None:
+    pages = pages_of(FAMILY, written, NOW, "me")
+    assert [transition for page in pages for transition in transitions_in(page)] == written
+
+
+def test_a_page_stays_small_whatever_is_in_it() -> None:
+    chance = random.Random(7)
+    many = [replace(a_transition(n), partition_key=chance.randbytes(300).hex()) for n in range(300)]
+    pages = pages_of(FAMILY, many, NOW, "me")
+    assert len(pages) > 1
+    assert len({page.partition_key for page in pages}) == len(pages)
+    assert all(len(progress_text(page)) <= MAX_PAGE_CHARACTERS + 100 for page in pages)
+    assert [transition for page in pages for transition in transitions_in(page)] == many
+
+
+def test_two_hundred_transitions_of_a_bucket_fit_into_a_few_kilobytes() -> None:
+    key = "clickstream-landing|events/2026/01/01/part-{:08d}.json.gz"
+    [page] = pages_of(FAMILY, [replace(a_transition(n), partition_key=key.format(n)) for n in range(200)], NOW, "me")
+    assert len(progress_text(page)) < 4096
+
+
+def test_what_cannot_be_read_is_passed_over() -> None:
+    [page] = pages_of(FAMILY, [a_transition(1)], NOW, "me")
+    packed = page.progress["packed"]
+    odd = [
+        '{"texts": [], "transitions": 5}',
+        '{"texts": null, "transitions": []}',
+        '{"texts": {}, "transitions": [0, []]}',
+    ]
+    for progress in (
+        *({}, {"packed": 7}, {"packed": "!"}, {"packed": "AAAA"}, {"packed": packed[:20]}, {"newer": []}),
+        *({"packed": base64.b64encode(zlib.compress(text.encode())).decode()} for text in odd),
+    ):
+        assert list(transitions_in(replace(page, progress=progress))) == []
+    assert list(transitions_in(page)) == [a_transition(1)]
+
+
+def a_transition(n: int, *, key: str = "p", seconds: float | None = None) -> Transition:
+    return Transition(
+        partition_key=key,
+        at=at(n if seconds is None else seconds),
+        version=n,
+        status=PartitionStatus.ASSIGNED,
+        owner=A,
+        former_status=PartitionStatus.UNASSIGNED,
+        reason="acquired",
+    )
+
+
+def written(*pages: Sequence[Transition]) -> History:
+    """Return a history of these pages, each written when its last transition happened."""
+    store = InMemoryStore()
+    for number, page in enumerate(pages):
+        store.create(pages_of(FAMILY, page, page[-1].at, f"worker-{number}"))
+    store.create([new_partition(FAMILY, "something else", NOW).completed(at(3))])
+    return History(store, FAMILY)
+
+
+def test_the_pages_of_several_owners_merge_in_the_order_of_time() -> None:
+    history = written([a_transition(1), a_transition(4)], [a_transition(2), a_transition(5)], [a_transition(3)])
+    assert [t.version for t in history.since(NOW)] == [1, 2, 3, 4, 5]
+    assert [t.version for t in history.since(at(4))] == [4, 5]
+    assert [t.version for t in history.between(at(2), at(4)).transitions] == [2, 3, 4]
+    assert history.since(at(6)) == []
+
+
+def test_of_more_pages_than_are_read_the_oldest_are_left_out() -> None:
+    history = written(*([a_transition(n)] for n in range(1, 150)))
+    told = history.between(NOW, pages=120)
+    assert not told.complete
+    assert [t.version for t in told.transitions] == list(range(30, 150))[-len(told.transitions) :]
+    assert 119 <= len(told.transitions) <= 120
+    assert history.between(NOW).complete
+    told = history.between(NOW, transitions=20)
+    assert (told.complete, [t.version for t in told.transitions]) == (False, list(range(130, 150)))
+    assert len(history.since(NOW)) == 149
+
+
+def test_of_one_partition_the_last_transitions_are_told_in_the_order_of_its_versions() -> None:
+    history = written(
+        [a_transition(1), a_transition(7, key="q", seconds=1)],
+        [a_transition(4, seconds=2), a_transition(9, key="q", seconds=2)],
+        [a_transition(2, seconds=3), a_transition(3, seconds=4)],  # a clock that is late
+    )
+    assert [t.version for t in history.of("p", NOW)] == [1, 2, 3, 4]
+    assert [t.version for t in history.of("p", NOW, limit=2)] == [2, 3]
+    assert history.of("p/", NOW) == []
+
+
+def test_a_page_whose_answer_was_lost_and_that_was_written_again_counts_once() -> None:
+    history = written([a_transition(1), a_transition(2)], [a_transition(1), a_transition(2)])
+    assert [t.version for t in history.since(NOW)] == [1, 2]
+    assert [t.version for t in history.of("p", NOW)] == [1, 2]
+
+
+# Holdings
+
+
+def test_a_life_is_told_from_owner_to_owner() -> None:
+    life = Life()
+    life.acquired(A, 1)
+    life.becomes(life.partition.renewed(at(80)), 20)
+    life.given_up(30)
+    life.acquired(B, 40)
+    life.completed(50)
+    assert life.holdings() == [
+        Holding(owner=A, began_at=at(1), begin=Begin.ACQUIRED, ended_at=at(30), end=End.RELEASED, reason="given up"),
+        Holding(owner=B, began_at=at(40), begin=Begin.ACQUIRED, ended_at=at(50), end=End.COMPLETED, reason="completed"),
+    ]
+    assert life.holdings(now=True) == life.holdings()
+
+
+def test_who_holds_it_now_has_no_end() -> None:
+    life = Life()
+    life.acquired(A, 1)
+    assert life.holdings() == [Holding(owner=A, began_at=at(1), begin=Begin.ACQUIRED)]
+    assert life.holdings(now=True) == life.holdings()
+
+
+def test_a_lease_that_ran_out_ends_when_it_ran_out_and_not_when_it_was_taken_over() -> None:
+    life = Life()
+    life.acquired(A, 1)
+    life.acquired(B, 70)
+    assert life.holdings() == [
+        Holding(owner=A, began_at=at(1), begin=Begin.ACQUIRED, ended_at=at(61), end=End.EXPIRED, reason="taken over"),
+        Holding(owner=B, began_at=at(70), begin=Begin.TAKEN_OVER),
+    ]
+
+
+def test_a_lease_that_is_taken_away_while_it_runs_is_taken_over() -> None:
+    life = Life()
+    life.acquired(A, 1)
+    life.acquired(B, 20)
+    assert [(h.ended_at, h.end) for h in life.holdings()] == [(at(20), End.TAKEN_OVER), (None, End.HELD)]
+
+
+def test_a_worker_that_died_before_it_told_anything_is_still_known_to_have_held_it_until_its_lease_ran_out() -> None:
+    life = Life()
+    life.acquired(A, 1)
+    life.acquired(B, 70)
+    first, second = life.holdings(without=[0])
+    assert first == Holding(owner=A, ended_at=at(61), end=End.EXPIRED, reason="taken over")
+    assert (second.owner, second.began_at) == (B, at(70))
+
+
+def test_a_worker_that_died_before_it_told_anything_is_known_from_the_partition_alone() -> None:
+    life = Life()
+    life.acquired(A, 1)
+    assert life.holdings(without=[0], now=True) == [Holding(owner=A)]
+
+
+def test_an_end_that_was_never_told_is_unknown_and_when_the_lease_was_to_end() -> None:
+    life = Life()
+    life.acquired(A, 1)
+    life.given_up(30)
+    life.acquired(B, 90)
+    first, second = life.holdings(without=[1])
+    assert (first.owner, first.end, first.ended_at) == (A, End.UNKNOWN, at(61))
+    assert (second.owner, second.end) == (B, End.HELD)
+    life.given_up(95)
+    assert [h.end for h in life.holdings(without=[1, 3], now=True)] == [End.UNKNOWN, End.UNKNOWN]
+
+
+def test_a_completion_that_was_never_told_is_known_from_the_partition() -> None:
+    life = Life()
+    life.acquired(A, 1)
+    life.completed(30)
+    assert life.holdings(without=[1], now=True) == [
+        Holding(owner=A, began_at=at(1), begin=Begin.ACQUIRED, ended_at=at(30), end=End.COMPLETED)
+    ]
+
+
+def test_a_partition_that_was_read_before_the_last_transition_says_nothing() -> None:
+    life = Life()
+    life.acquired(A, 1)
+    before = life.partition
+    life.completed(30)
+    assert holdings(life.told, [before])["p"] == life.holdings()
+
+
+def test_owners_between_two_that_told_are_known_by_what_the_second_says() -> None:
+    life = Life()
+    life.acquired(A, 1)
+    life.given_up(10)
+    life.acquired("c", 20)
+    life.acquired(B, 100)
+    assert [(h.owner, h.end) for h in life.holdings(without=[1, 2])] == [
+        (A, End.UNKNOWN),
+        ("c", End.EXPIRED),
+        (B, End.HELD),
+    ]
+
+
+def test_each_way_to_end_has_its_word() -> None:
+    for change, end in [
+        (lambda p: p.given_up(at(5)), End.RELEASED),
+        (lambda p: p.completed(at(5)), End.COMPLETED),
+        (lambda p: p.closed(at(500)), End.CLOSED),
+        (lambda p: p.failed("no").given_up(at(5)), End.FAILED),
+        (lambda p: p.failed("no").resting(at(500)), End.FAILED),
+        (lambda p: p.failed("no").resting(PARKED_UNTIL), End.PARKED),
+        (lambda p: p.resting(PARKED_UNTIL).because("parked by hand", "ann"), End.PARKED),
+        (lambda p: p.reset({}, at(5)).because("reset by hand", "ann"), End.RESET),
+        (lambda p: p.given_up(at(5)).because("released by hand", "ann"), End.RELEASED),
+        (lambda p: p.acquired(B, at(90)).because("handed over"), End.HANDED_OVER),
+        (lambda p: p.awaiting(at(90)), End.AWAITING),
+    ]:
+        life = Life()
+        life.acquired(A, 1)
+        life.becomes(change(life.partition), 5)
+        first = life.holdings()[0]
+        assert (first.owner, first.ended_at, first.end) == (A, at(5), end)
+        assert (first.by == "ann") == ("by hand" in first.reason)
+    assert holdings([deletion_of(life.partition, at(6))])["p"][-1].end is End.DELETED
+
+
+def test_what_waits_for_acknowledgments_is_held_by_no_process() -> None:
+    life = Life()
+    life.acquired(A, 1)
+    life.becomes(life.partition.awaiting(at(600)), 5)
+    life.completed(9)
+    second = life.holdings()[1]
+    assert (second.owner, second.begin, second.began_at) == (f"{A}:acknowledgment", Begin.AWAITING, at(5))
+    assert (second.ended_at, second.end) == (at(9), End.COMPLETED)
+
+
+def test_versions_put_in_order_what_clocks_do_not_and_no_two_holdings_overlap() -> None:
+    life = Life()
+    life.acquired(A, 10)
+    life.given_up(12)  # of a clock that is three seconds fast
+    life.acquired(B, 9.5)
+    life.completed(9.9)
+    for told in (life.told, life.told[::-1], sorted(life.told, key=lambda t: t.at)):
+        first, second = holdings(told)["p"]
+        assert (first.owner, first.began_at, first.ended_at) == (A, at(10), at(12))
+        assert (second.owner, second.began_at, second.ended_at) == (B, at(12), at(12))
+
+
+def test_each_partition_has_a_life_of_its_own() -> None:
+    one, other = Life("p"), Life("q")
+    one.acquired(A, 1)
+    other.acquired(B, 2)
+    one.completed(3)
+    found = holdings([*one.told, *other.told])
+    assert {key: [h.owner for h in held] for key, held in found.items()} == {"p": [A], "q": [B]}
+    assert holdings([], [new_partition(PARTITIONS, "p", NOW)]) == {}

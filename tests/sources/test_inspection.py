@@ -1,0 +1,116 @@
+"""What a progress says at a glance, whatever wrote it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_coordination.sources.inspection import (
+    Inspection,
+    inspected,
+    landed_facts,
+    lost,
+    sets_waited_for,
+    unreadable_items,
+)
+from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
+from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
+from airflow_provider_coordination.sources.progress import FailedItem, PartitionProgress
+from tests.support.batches import a_batch, a_shard
+from tests.support.partitions import NOW, a_partition
+
+MINUTE = timedelta(minutes=1)
+SHARD = replace(a_shard("shardId-0"), checkpoint="100", delivered_until=NOW - MINUTE, throughput=12.5)
+ITEMS = PartitionProgress(kind="s3", items=tuple({"key": str(n)} for n in range(4)))
+
+
+def told(progress: ShardProgress | PartitionProgress) -> Inspection:
+    return inspected(a_partition("p", **progress.to_mapping()), NOW)
+
+
+def test_a_shard_tells_its_position_and_how_far_behind_it_is() -> None:
+    waiting = SHARD.landing(a_batch("100", "120")).landing(a_batch("120", "140"))
+    assert told(waiting) == Inspection(
+        kind="kinesis", position="100", lag=60.0, landed_batches=2, landed_records=20, throughput=12.5
+    )
+
+
+@pytest.mark.parametrize(
+    ("progress", "lag"),
+    [
+        (replace(SHARD, delivered_until=None), None),
+        (replace(SHARD, delivered_until=None, owed_since=NOW - 2 * MINUTE), 120.0),
+        (replace(SHARD, delivered_until=None, checkpoint=at_timestamp(NOW - 3 * MINUTE)), 180.0),
+        (replace(SHARD, delivered_until=None, checkpoint="TRIM_HORIZON"), None),
+        (replace(SHARD, delivered_until=NOW + MINUTE), 0.0),
+    ],
+)
+def test_the_lag_of_a_shard_is_what_its_progress_knows(progress: ShardProgress, lag: float | None) -> None:
+    assert told(progress).lag == lag
+
+
+def test_what_is_delivered_to_its_end_is_not_behind() -> None:
+    partition = a_partition("p", **SHARD.to_mapping()).completed(NOW)
+    assert (inspected(partition, NOW).lag, inspected(partition, NOW).throughput) == (None, None)
+
+
+def test_a_partition_of_items_tells_how_many_are_done() -> None:
+    assert told(ITEMS) == Inspection(kind="s3", items_done=0, items=4)
+    begun = replace(ITEMS, checkpoint="2:line 7").landing(a_batch("2:line 7", "3"))
+    assert told(begun) == Inspection(
+        kind="s3", position="2:line 7", items_done=2, items=4, landed_batches=1, landed_records=10
+    )
+
+
+def test_a_batch_tells_what_it_waits_for() -> None:
+    batches = [
+        a_batch("100", "110", acknowledged=True),
+        a_batch("110", "120", acknowledgment_set="a set"),
+        a_batch("120", "130", redeliver=True),
+        a_batch("130", "140"),
+    ]
+    partition = a_partition("p", **replace(SHARD, landed=tuple(batches)).to_mapping())
+    assert [batch.state for batch in landed_facts(partition)] == ["acknowledged", "waiting", "rejected", "landed"]
+    assert sets_waited_for(partition) == ["a set"]
+    assert sets_waited_for(a_partition("p", acknowledgment_set="of the whole")) == ["of the whole"]
+
+
+def test_what_is_lost_and_what_could_not_be_read_is_told() -> None:
+    gap = Gap(after="1", before="9", since=None, until=NOW, found_at=NOW, reason="trimmed")
+    assert lost(a_partition("p", **SHARD.with_gap(gap).to_mapping())) == [str(gap)]
+    failed = replace(ITEMS, failed=(FailedItem(item=2, reason="not JSON"),))
+    assert unreadable_items(a_partition("p", **failed.to_mapping())) == [(2, "not JSON")]
+
+
+def test_a_progress_of_nobodys_source_is_readable_and_says_nothing() -> None:
+    assert inspected(a_partition("p", cursor=7), NOW) == Inspection()
+
+
+def test_what_is_no_progress_is_told_so() -> None:
+    unreadable = replace(a_partition("p"), unreadable_progress="{")
+    assert inspected(unreadable, NOW) == Inspection(is_readable=False)
+    assert not inspected(a_partition("p", kind=7), NOW).is_readable
+    assert not inspected(a_partition("p", kind="s3", items="many"), NOW).is_readable
+    assert not inspected(a_partition("p", shard_id="s", checkpoint=7), NOW).is_readable
+
+
+NAMES = sorted({*SHARD.to_mapping(), *ITEMS.to_mapping(), "acknowledgment_set"})
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["item", "reason", "end"]), inner),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6))
+@example({"shard_id": "s", "checkpoint": "AT_TIMESTAMP:1e9", "throughput": 10**400})
+def test_whatever_is_stored_a_look_at_it_never_fails(progress: dict[str, Any]) -> None:
+    partition = a_partition("p", **progress)
+    inspected(partition, NOW)
+    landed_facts(partition), lost(partition), unreadable_items(partition), sets_waited_for(partition)

@@ -1,0 +1,334 @@
+"""A source that is suspended while jobs run: they deliver what they have read and end, and the next one goes on.
+
+And a partition that is parked under a job's hands.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_coordination.coordination import suspension
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.administration import Administration
+from airflow_provider_coordination.coordination.errors import StoreUnavailableError
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.suspension import KEY
+from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinesis.keys import partition_key
+from airflow_provider_coordination.spark import ingestion
+from airflow_provider_coordination.spark.summary import Summary
+from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, MortalStore, crash_at
+
+REASON = "the source is suspended by ann since "
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(FakeStream(2), tmp_path)
+
+
+@pytest.fixture
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let jobs hear of a suspension at their next look."""
+    monkeypatch.setattr(suspension, "REMEMBERED_SECONDS", 0.0)
+    monkeypatch.setattr(ingestion, "SUSPENSION_POLL_SECONDS", 0.01)
+
+
+def suspend(fleet: Fleet) -> None:
+    fleet.look.suspensions.suspend("ann", "the table is migrated")
+
+
+def suspending(fleet: Fleet, at: str, time: int = 1) -> Callable[[str], None]:
+    """Suspend the source when a job passes a phase for the n-th time."""
+    left = [time]
+
+    def observer(phase: str) -> None:
+        left[0] -= phase == at
+        if phase == at and left[0] == 0:
+            suspend(fleet)
+
+    return observer
+
+
+def nobody_works(fleet: Fleet) -> bool:
+    return fleet.look.count_by_status()[PartitionStatus.ASSIGNED] == 0 and fleet.look.workers.live() == []
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_job_delivers_what_it_has_read_gives_its_leases_back_and_ends(fleet: Fleet, phase: str) -> None:
+    fleet.stream.send(20)
+    summary = fleet.run(suspending(fleet, phase), until_caught_up=False, max_batch_bytes=1)
+
+    assert summary.stopped_because.startswith(REASON) and summary.stopped_because.endswith(": the table is migrated")
+    assert (summary.failed, summary.lost, summary.rounds) == ({}, [], 1)
+    assert 0 < summary.records_landed == summary.records_delivered < 20
+    assert not fleet.progress("shard-0").landed and nobody_works(fleet)
+
+    fleet.look.suspensions.resume("ann")
+    fleet.stream.split()
+    fleet.stream.send(4)
+    assert fleet.run().failed == {}
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+class SuspendedAtALook(MortalStore):
+    """The shared store, in which the source is suspended just before somebody looks for the n-th time."""
+
+    def __init__(self, fleet: Fleet, look: int, *, away: bool = False) -> None:
+        super().__init__(fleet.store)  # type: ignore[arg-type]
+        self.fleet, self.left, self.away = fleet, look, away
+
+    def get(self, source_identifier: str, partition_key: str) -> Partition | None:
+        if partition_key == KEY:
+            self.left -= 1
+            if self.left == 0 and self.away:
+                raise StoreUnavailableError("no route to the store")
+            if self.left == 0:
+                suspend(self.fleet)
+        return super().get(source_identifier, partition_key)
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("in_a_hurry")
+@pytest.mark.parametrize("look", range(1, 8))
+def test_whenever_a_job_hears_of_it_nothing_is_lost(fleet: Fleet, look: int) -> None:
+    fleet.stream.send(20)
+    summary = fleet.run(store=SuspendedAtALook(fleet, look), until_caught_up=False, max_batch_bytes=1)
+    assert summary.stopped_because.startswith(REASON)
+    assert (summary.failed, summary.lost, summary.records_landed) == ({}, [], summary.records_delivered)
+    assert nobody_works(fleet)
+    fleet.look.suspensions.resume()
+    fleet.run()
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+def test_a_job_that_hears_of_it_in_the_middle_of_a_round_reads_no_further(fleet: Fleet) -> None:
+    fleet.stream.send(20)
+    looks_of_a_round = 3  # before it, when it shares, and when it acquires
+    store = SuspendedAtALook(fleet, looks_of_a_round + 2)
+    summary = fleet.run(store=store, until_caught_up=False, max_batch_bytes=1)
+    assert (summary.rounds, summary.records_landed) == (2, 6)
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("in_a_hurry")
+def test_a_store_that_is_away_when_a_job_looks_is_waited_for(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.001)
+    fleet.stream.send(20)
+    for look in range(1, 8):
+        fleet.run(store=SuspendedAtALook(fleet, look, away=True))
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+def test_what_an_outage_left_undelivered_is_delivered_before_the_end(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.001)
+    fleet.stream.send(4)
+    away: list[bool] = []
+
+    def observer(phase: str) -> None:
+        if phase == "delivering" and not away:
+            away.append(True)
+            suspend(fleet)
+            raise StoreUnavailableError("no route to the store")
+
+    summary = fleet.run(observer, until_caught_up=False)
+    assert away and summary.stopped_because.startswith(REASON)
+    assert not fleet.progress("shard-0").landed and not fleet.progress("shard-1").landed
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def test_a_job_that_begins_meanwhile_takes_nothing(fleet: Fleet) -> None:
+    fleet.stream.send(4)
+    suspend(fleet)
+    before = list(fleet.look.partitions())
+    summary = fleet.run()
+    assert summary.stopped_because.startswith(REASON)
+    assert (summary.rounds, summary.records_landed) == (0, 0)
+    assert list(fleet.look.partitions()) == before
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+def test_a_job_that_pauses_hears_of_it_and_does_not_wait_for_the_end_of_the_pause(fleet: Fleet) -> None:
+    idle = threading.Event()
+
+    def observer(phase: str) -> None:
+        if phase == "recorded":  # an idle round, and a pause of an hour
+            idle.set()
+
+    with fleet.without_spark(), ThreadPoolExecutor(1) as pool:
+        job = pool.submit(fleet.work, observer, until_caught_up=False, idle_seconds=3600.0)
+        assert idle.wait(20)
+        suspend(fleet)
+        assert job.result(20).stopped_because.startswith(REASON)
+    assert nobody_works(fleet)
+
+
+def test_a_pause_that_is_shorter_than_a_look_costs_none(fleet: Fleet) -> None:
+    looks: list[str] = []
+
+    class Counting(MortalStore):
+        def get(self, source_identifier: str, partition_key: str) -> Partition | None:
+            looks.append(partition_key)
+            return super().get(source_identifier, partition_key)
+
+    store = Counting(fleet.store)  # type: ignore[arg-type]
+    fleet.run(store=store, until_caught_up=False, max_idle_rounds=5, idle_seconds=0.001)
+    assert looks.count(KEY) == 1
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+def test_of_two_jobs_that_share_a_source_none_takes_what_the_other_gives_back(tmp_path: Path) -> None:
+    fleet = Fleet(FakeStream(4), tmp_path)
+    fleet.stream.send(40)
+    owners: list[Counter[str | None]] = []
+    both = threading.Event()
+
+    def observer(phase: str) -> None:
+        owned = Counter(p.owner for p in fleet.look.partitions())
+        owners.append(owned)
+        if owned.keys() == {"job-1", "job-2"}:
+            both.set()
+
+    with fleet.without_spark(), ThreadPoolExecutor(2) as pool:
+
+        def start() -> Future[Summary]:
+            return pool.submit(fleet.work, observer, until_caught_up=False, idle_seconds=0.01, workers=2)
+
+        jobs = [start(), start()]
+        assert both.wait(20)
+        suspend(fleet)
+        summaries = [job.result(20) for job in jobs]
+    assert all(summary.stopped_because.startswith(REASON) for summary in summaries)
+    assert all((summary.failed, summary.lost) == ({}, []) for summary in summaries)
+    assert all(count <= 2 for owned in owners for owner, count in owned.items() if owner is not None)
+    assert nobody_works(fleet)
+    fleet.look.suspensions.resume()
+    fleet.run()
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+# Acknowledgments
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+def test_what_waits_for_an_acknowledgment_goes_on_waiting_and_is_acknowledged(fleet: Fleet) -> None:
+    fleet.stream.send(4)
+    summary = fleet.run(suspending(fleet, "delivered"), until_caught_up=False, downstream=("check",))
+    assert summary.stopped_because.startswith(REASON) and summary.pending_acknowledgments == 2
+    assert all(partition.is_awaiting for partition in fleet.look.partitions())
+
+    sets = AcknowledgmentSets(fleet.look, SourceBatches())
+    for pending in list(sets.pending()):
+        sets.acknowledge(pending.set_id, positive=True)
+    assert fleet.look.count_by_status()[PartitionStatus.UNASSIGNED] == 2
+    assert not fleet.progress("shard-0").landed
+    assert fleet.run(downstream=("check",)).records_landed == 0, "it is suspended still"
+
+    fleet.look.suspensions.resume()
+    fleet.stream.send(4)
+    assert fleet.run().records_landed == 4
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+@pytest.mark.usefixtures("in_a_hurry")
+def test_what_nobody_confirms_while_the_source_is_suspended_is_delivered_again_afterwards(fleet: Fleet) -> None:
+    fleet.stream.send(4)
+    fleet.run(suspending(fleet, "delivered"), until_caught_up=False, downstream=("check",))
+    fleet.clock.ahead += timedelta(hours=2)
+    fleet.look.suspensions.resume()
+    assert fleet.run().records_delivered == 4
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+# Parking
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_partition_that_is_parked_under_a_jobs_hands_is_left_alone_until_it_is_reopened(
+    fleet: Fleet, phase: str
+) -> None:
+    key = partition_key("s", EPOCH, "shard-0")
+    person = Administration(fleet.store, fleet.look.source_identifier, by="ann", reason="it is too hot")
+    first = threading.Lock()
+
+    def observer(passed: str) -> None:
+        if passed == phase and first.acquire(blocking=False):  # batches are delivered side by side
+            person.park(key)
+
+    fleet.stream.send(20)
+    summary = fleet.run(observer)
+    assert (summary.failed, summary.lost, summary.closed) == ({}, [], [key])
+    parked = fleet.look.get(key)
+    assert parked is not None and parked.is_parked and parked.last_error == "parked by ann: it is too hot"
+
+    person.reopen(key)
+    assert fleet.run().failed == {}
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+# Whatever happens
+
+
+steps = st.one_of(
+    st.tuples(st.just("send"), st.integers(1, 12)),
+    st.tuples(st.just("split"), st.none()),
+    st.tuples(st.just("run"), st.none()),
+    st.tuples(st.just("crash"), st.tuples(st.sampled_from(PHASES), st.integers(1, 3))),
+    st.tuples(st.just("suspend"), st.tuples(st.sampled_from(PHASES), st.integers(1, 3))),
+    st.tuples(st.just("resume"), st.none()),
+)
+
+
+@pytest.mark.integration
+@settings(max_examples=30, deadline=None)
+@given(st.lists(steps, max_size=14))
+def test_every_event_is_delivered_once_whenever_the_source_is_suspended(story: list[tuple[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(suspension, "REMEMBERED_SECONDS", 0.0)
+        stream = FakeStream(2)
+        fleet = Fleet(stream, Path(folder))
+        for action, value in story:
+            if action == "send":
+                stream.send(value)
+            elif action == "split":
+                stream.split()
+            elif action == "run":
+                fleet.run()
+            elif action == "crash":
+                with suppress(Crash):
+                    fleet.run(crash_at(*value))
+            elif action == "suspend":
+                fleet.run(suspending(fleet, *value), max_batch_bytes=1)
+            else:
+                fleet.look.suspensions.resume()
+            assert set(fleet.delivered().values()) <= {1}, "nothing is ever there twice"
+        fleet.look.suspensions.resume()
+        summary = fleet.run()
+        assert (summary.failed, summary.lost) == ({}, [])
+        assert fleet.delivered() == Counter(stream.sent)
+        assert nobody_works(fleet)
+
+
+def test_the_summary_says_since_when(fleet: Fleet) -> None:
+    before = datetime.now(UTC)
+    suspend(fleet)
+    said = fleet.run().stopped_because.removeprefix(REASON).partition("Z:")[0]
+    assert before.replace(microsecond=0) <= datetime.fromisoformat(f"{said}+00:00")
