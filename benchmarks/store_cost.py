@@ -5,7 +5,9 @@ by eight that compete. Competing workers are let go on request by request, in an
 repeats exactly; nothing is timed. DynamoDB Local's index is never behind its table: on AWS everybody meets a few more
 refused writes.
 
-- `ours` takes up to a number of partitions at a time: 10, or 1 to compare like with like.
+- `ours` takes up to a number of partitions at a time: 10, or 1 to compare like with like. A worker also looks, once in
+  five seconds, whether the source is suspended: one read of an item that is not there, which Data Prepper has not, and
+  which is counted with `acquire`. An empty poll is counted without it: whoever polls more often than that pays it once.
 - `Data Prepper` is `data_prepper_model.py`, which takes one at a time, having no other way. Competing workers of both
   sides poll without a supplier, which spares Data Prepper a second pass and four requests on the global state for
   each miss.
@@ -18,6 +20,10 @@ refused writes.
     renews is the priority) and complete (status)
   - a query of the index, always eventually consistent, costs 0.5 read units per started 4 KB that it reads, and 0.5 if
     it finds nothing: two queries that find nothing, and one that reads n items
+
+What the history of who held what costs on top is counted with one worker that works for half a second between two of
+its requests: the writes of a job, and of a process that ends after one partition, with and without. The deletion of
+its pages, which comes when they are a week old, is counted with it.
 
 Usage: python benchmarks/store_cost.py [--quick]
 """
@@ -40,12 +46,15 @@ from typing import Any, Protocol
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.history import FAMILY as HISTORY_FAMILY
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.store import all_partitions
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
 from airflow_provider_coordination.stores.dynamodb.items import new_item
+from airflow_provider_coordination.stores.recording import RecordingStore
 from benchmarks.data_prepper_model import ModelCoordinator, ModelStore
-from benchmarks.metered_dynamodb import LEAST_READ_UNITS, Meter, Tally, Turnstile, item_bytes
+from benchmarks.metered_dynamodb import LEAST_READ_UNITS, WRITES, Meter, Tally, Turnstile, item_bytes
 from tests.support.clock import ManualClock
 from tests.support.dynamodb_local import REGION, DynamoDbLocal
 
@@ -57,6 +66,9 @@ REQUEST_SECONDS = 0.002
 PHASES = ("create", "acquire", "checkpoint", "complete")
 POLL = "empty poll"
 PROGRESS = {"checkpoint": "49590338271490256608559692538361571095921575989136588898", "landed": []}
+
+LOOK = Tally(requests=1, read_units=1.0)
+"""What it costs to look whether the source is suspended: a consistent read of an item that is not there."""
 
 Bill = dict[str, Tally]
 
@@ -307,6 +319,86 @@ def fill(table: Table, statuses: Sequence[PartitionStatus]) -> None:
     )
 
 
+@dataclass
+class Written:
+    """What was written.
+
+    :param writes: in how many requests.
+    :param write_units: how many write units, of table and index.
+    """
+
+    writes: int = 0
+    write_units: float = 0.0
+
+
+WORK_SECONDS = 0.5
+KEPT = timedelta(days=7)
+SAVES = (1, 3)
+ONE_PARTITION = "a process for one partition"
+
+
+def history_life(server: DynamoDbLocal, *, partitions: int, at_a_time: int, saves: int, history: bool) -> Written:
+    """Return what a worker writes that creates partitions and takes them through their lives.
+
+    :param saves: how often progress of each is saved.
+    :param history: whether the history is kept.
+    """
+    table = Table(server)
+    bare = table.store(random.Random(0))
+    written = Written()
+
+    def count(model: Any, **_: Any) -> None:
+        written.writes += model.name in WRITES
+
+    bare.client.meta.events.register("after-call.dynamodb", count)
+    store = RecordingStore(bare, KEPT, clock=table.clock, chance=random.Random(0)) if history else bare
+    coordinator = SourceCoordinator(store, SOURCE, "node-0:dag:run:ingest:-1:1:0123abcd", clock=table.clock)
+    coordinator.initialize()
+    meter = Meter(bare.client, lambda: None)
+    with meter.counting() as cost:
+        coordinator.create_partitions({key: {} for key in partition_keys(partitions)})
+        while acquired := [partition.partition_key for partition in coordinator.acquire(at_a_time)]:
+            for key in saves * acquired:
+                table.clock.advance(WORK_SECONDS)
+                coordinator.checkpoint(key, PROGRESS)
+            for key in acquired:
+                table.clock.advance(WORK_SECONDS)
+                coordinator.complete(key)
+        store.close()  # writes what is left
+        for page in list(all_partitions(bare, f"{SOURCE}|{HISTORY_FAMILY}")):
+            bare.delete(page)
+    check(table, partitions)
+    written.write_units = cost.write_units
+    return written
+
+
+def measure_history(server: DynamoDbLocal, *, partitions: int) -> dict[str, tuple[Written, Written]]:
+    """Return what is written without a history and with it."""
+    lives = {f"a job of {partitions} partitions, {saves} saves of each": (partitions, saves) for saves in SAVES}
+    lives[ONE_PARTITION] = (1, 1)
+    return {
+        name: (
+            history_life(server, partitions=number, at_a_time=AT_A_TIME, saves=saves, history=False),
+            history_life(server, partitions=number, at_a_time=AT_A_TIME, saves=saves, history=True),
+        )
+        for name, (number, saves) in lives.items()
+    }
+
+
+def history_table(measured: Mapping[str, tuple[Written, Written]]) -> str:
+    """Return the table of what the history costs, in Markdown."""
+    lines = [
+        "| history | writes without | with | ratio | write units without | with | ratio |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name, (off, on) in measured.items():
+        lines.append(
+            f"| {name} | {off.writes:,} | {on.writes:,} | {on.writes / off.writes:.3f} "
+            f"| {off.write_units:,.0f} | {on.write_units:,.0f} | {on.write_units / off.write_units:.3f} |"
+        )
+    return "\n".join(lines)
+
+
 def measure(server: DynamoDbLocal, *, partitions: int, seeds: int) -> dict[tuple[str, int], list[Bill]]:
     """Return what one life cost in each way, alone and in competition, run by run."""
     costs = {}
@@ -417,10 +509,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with DynamoDbLocal() as server:
         costs = measure(server, partitions=partitions, seeds=seeds)
         poll_costs = polls(server)
+        history = measure_history(server, partitions=partitions)
     print(f"{partitions} partitions; {WORKERS} workers in {seeds} orders, means of these:\n")
     print(tables(costs, poll_costs))
     print()
-    print(json.dumps(figures(costs, poll_costs)))
+    print(history_table(history))
+    print()
+    ratios = {
+        name: {
+            "writes": round(on.writes / off.writes, 3),
+            "write_units": round(on.write_units / off.write_units, 3),
+        }
+        for name, (off, on) in history.items()
+    }
+    print(json.dumps(figures(costs, poll_costs) | {"with_history_to_without": ratios}))
 
 
 if __name__ == "__main__":

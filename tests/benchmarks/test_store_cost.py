@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarks import store_cost
-from benchmarks.store_cost import MODEL, OURS, PHASES, WAYS, Bill, Table, least_life, live, total
+from benchmarks.store_cost import MODEL, OURS, PHASES, WAYS, Bill, Table, history_life, least_life, live, total
 from tests.support.dynamodb_local import DynamoDbLocal
 
 pytestmark = pytest.mark.integration
@@ -41,8 +41,11 @@ def test_eight_workers_use_at_most_a_fifth_more_capacity_than_the_least(competin
     assert total(competing[OURS].values()).units <= 1.2 * least.units
 
 
-def test_a_worker_alone_pays_the_least(dynamodb: DynamoDbLocal) -> None:
-    assert life_of(OURS, dynamodb, workers=1, partitions=40) == least_life(store_cost.AT_A_TIME)
+def test_a_worker_alone_pays_the_least_and_a_look_whether_the_source_is_suspended(dynamodb: DynamoDbLocal) -> None:
+    least = least_life(store_cost.AT_A_TIME)
+    least["acquire"].add(store_cost.LOOK.divided_by(40))  # all of it takes less than five seconds
+
+    assert life_of(OURS, dynamodb, workers=1, partitions=40) == least
 
 
 def test_the_model_alone_reads_before_each_write(dynamodb: DynamoDbLocal) -> None:
@@ -58,6 +61,17 @@ def test_the_same_order_of_workers_costs_the_same(way: str, dynamodb: DynamoDbLo
     assert first == second
 
 
+def test_the_history_costs_a_job_at_most_one_more_write_in_ten_its_deletion_included(dynamodb: DynamoDbLocal) -> None:
+    off, on = (
+        history_life(dynamodb, partitions=100, at_a_time=store_cost.AT_A_TIME, saves=2, history=history)
+        for history in (False, True)
+    )
+
+    assert off.writes == 5 * 100  # created, acquired, saved twice, completed
+    assert off.writes < on.writes <= 1.1 * off.writes
+    assert off.write_units < on.write_units <= 1.1 * off.write_units
+
+
 def test_it_ends_with_a_line_of_figures(dynamodb: DynamoDbLocal, capsys: pytest.CaptureFixture[str]) -> None:
     store_cost.main(
         ["--partitions", "8", "--orders", "1"]
@@ -69,4 +83,5 @@ def test_it_ends_with_a_line_of_figures(dynamodb: DynamoDbLocal, capsys: pytest.
         "requests_to_data_prepper",
         "capacity_to_least",
         "empty_poll_to_data_prepper",
+        "with_history_to_without",
     }
