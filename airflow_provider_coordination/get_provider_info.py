@@ -65,6 +65,7 @@ def get_provider_info() -> dict[str, Any]:
         "extra-links": [
             "airflow_provider_coordination.links.jobs.JobLogLink",
             "airflow_provider_coordination.links.jobs.SparkUiLink",
+            "airflow_provider_coordination.links.leases.LeasesLink",
         ],
         "task-decorators": [
             {
@@ -158,6 +159,13 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
             "Default: 8, or what [coordination] max_closed_count says."
         ),
         "schema": {"type": ["integer", "null"], "default": None, "minimum": 0},
+    },
+    "history_days": {
+        "label": "History (days)",
+        "description": (
+            "How long it is kept who held which partition when, for the pages of the UI; 0 for no history. Default: 7."
+        ),
+        "schema": {"type": ["number", "null"], "default": None, "minimum": 0, "maximum": 365},
     },
     "aws_conn_id": {
         "label": "DynamoDB: AWS connection",
@@ -253,5 +261,11 @@ CONFIG_OPTIONS: dict[str, dict[str, Any]] = {
         "True",
         "False",
         "Whether the API server has the routes below /coordination.",
+    ),
+    "ui": _option(
+        "boolean",
+        "True",
+        "False",
+        "Whether Airflow's UI has the pages that show leases. They use the routes below /coordination.",
     ),
 }

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from airflow.sdk import BaseOperatorLink, conf
+from airflow.sdk import BaseOperatorLink
 
+from airflow_provider_coordination.ui.places import base_url
 from airflow_provider_coordination.ui.plugin import URL_PREFIX
 
 
@@ -40,9 +41,8 @@ def place_of(template: str | None, application_id: str | None) -> str:
 
 def running_job_ui(coordination_conn_id: str, source: str, owner: str) -> str:
     """Return the address, in Airflow's API server, that leads on to the Spark UI of a job while it runs."""
-    base = str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
     names = [quote(name, safe="") for name in (coordination_conn_id, source, owner)]
-    return f"{base}{URL_PREFIX}/connections/{names[0]}/sources/{names[1]}/jobs/{names[2]}/spark-ui"
+    return f"{base_url()}{URL_PREFIX}/connections/{names[0]}/sources/{names[1]}/jobs/{names[2]}/spark-ui"
 
 
 class SparkUiLink(BaseOperatorLink):

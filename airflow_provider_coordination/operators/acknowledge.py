@@ -11,6 +11,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
+from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.releasing import (
     chosen_sets,
     named_run,
@@ -61,6 +62,7 @@ class AcknowledgeOperator(BaseOperator):
         "coordination_conn_id",
     )
     ui_color = "#d8e6f0"
+    operator_extra_links = (LeasesLink(),)
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import Context
@@ -12,11 +13,24 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import UNFINISHED
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
+from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.operators.reads.reads import Located, Reads
 from airflow_provider_coordination.spark.settings import IngestSettings
 
 KINESIS = "kinesis"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prospect:
+    """What awaits a job that would begin now.
+
+    :param is_anything_left: whether there is anything to do, now or later.
+    :param suspension: how the source is suspended; None if it is not.
+    """
+
+    is_anything_left: bool
+    suspension: Suspension | None = None
 
 
 def claim_source(coordinator: SourceCoordinator, context: Context, kind: str, location: Mapping[str, Any]) -> None:
@@ -49,10 +63,10 @@ def claim_streams(
 
 def claim_for_job(
     connection: ConnectionSettings, context: Context, settings: IngestSettings, reads: Reads | None
-) -> bool:
+) -> Prospect:
     """Claim what a Spark job reads; see `claim_source`.
 
-    :returns: whether anything is left to do for it: what is not a stream, or is an interval of one, ends some day.
+    :returns: what awaits the job. What is not a stream, or is an interval of one, ends some day: nothing is left then.
     :raises StoreUnavailableError: if the store does not answer.
     """
     coordinator = connection.coordinator(settings.source, settings.owner)
@@ -62,4 +76,7 @@ def claim_for_job(
         else:
             claim_reads(coordinator, context, reads)
         ends = reads is not None or settings.finish_at_stop
-        return not ends or any(coordinator.count_by_status()[status] for status in UNFINISHED)
+        return Prospect(
+            is_anything_left=not ends or any(coordinator.count_by_status()[status] for status in UNFINISHED),
+            suspension=coordinator.suspension(),
+        )

@@ -14,6 +14,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Page, Supplier
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
+from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.claiming import claim_reads
 from airflow_provider_coordination.operators.deduplication import left_by, other_source
 from airflow_provider_coordination.operators.interval import Interval, interval_value
@@ -58,6 +59,7 @@ class CreatePartitionsOperator(BaseOperator):
         "coordination_conn_id",
     )
     ui_color = "#f5e6cc"
+    operator_extra_links = (LeasesLink(),)
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class CreatePartitionsOperator(BaseOperator):
         self.reads = own_copy(reads)
         self.partitions = partitions
         self.source = source
+        self.source_worked_on = ""
         self.skip_when_empty = skip_when_empty
         self.interval = interval
         self.deduplicate_against = deduplicate_against
@@ -104,7 +107,7 @@ class CreatePartitionsOperator(BaseOperator):
             skip_when_empty = yes_or_no_value("skip_when_empty", self.skip_when_empty)
             interval = interval_value(self.interval, context)
             source = source_of(self.source, self.reads)
-            source = source if interval is None else interval.of(source)
+            self.source_worked_on = source = source if interval is None else interval.of(source)
             connection = CoordinationHook(self.coordination_conn_id).settings
             coordinator = connection.coordinator(source, owner_of_try(context))
             with closing(coordinator.store):

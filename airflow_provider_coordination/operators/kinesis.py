@@ -14,6 +14,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
+from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.claiming import KINESIS, claim_streams
 from airflow_provider_coordination.operators.deduplication import other_source
 from airflow_provider_coordination.operators.interval import Interval, interval_value
@@ -76,6 +77,7 @@ class KinesisShardSyncOperator(BaseOperator):
         "region_name",
     )
     ui_color = "#f5e6cc"
+    operator_extra_links = (LeasesLink(),)
 
     def __init__(
         self,
@@ -94,6 +96,7 @@ class KinesisShardSyncOperator(BaseOperator):
         super().__init__(**kwargs)
         self.stream_name = stream_name
         self.source = source
+        self.source_worked_on = ""
         self.initial_position = initial_position
         self.on_data_loss = on_data_loss
         self.interval = interval
@@ -116,7 +119,7 @@ class KinesisShardSyncOperator(BaseOperator):
             interval = interval_value(self.interval, context)
             initial_position = self._begins_at(interval)
             source = source_name(text_value(self.source), streams)
-            source = source if interval is None else interval.of(source)
+            self.source_worked_on = source = source if interval is None else interval.of(source)
             on_data_loss = text_value(self.on_data_loss) or "fail"
             coordinator = hook.coordinator(source, owner_of_try(context))
             with closing(coordinator.store):

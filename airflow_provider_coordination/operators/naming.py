@@ -1,10 +1,16 @@
-"""Partitions and other things that a task's fields name: one, a list, or a list as a template writes it."""
+"""Partitions and other things that a task's fields name: one, a list, or a list as a template writes it.
+
+And who is named where a task acts on them: the history of a partition says which task did what to it.
+"""
 
 from __future__ import annotations
 
 import ast
 from typing import Any
 
+from airflow.sdk import Context
+
+from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
@@ -20,6 +26,17 @@ def named_partition(coordinator: SourceCoordinator, key: str) -> Partition:
     if partition is None:
         raise ConfigurationError(f"source {coordinator.source!r} has no partition {key!r}; check the key")
     return partition
+
+
+def by_hand(coordinator: SourceCoordinator, context: Context) -> Administration:
+    """Return what changes a source's partitions in the name of this task."""
+    return Administration(coordinator.store, coordinator.source_identifier, coordinator.clock, **who_and_why(context))
+
+
+def who_and_why(context: Context) -> dict[str, str]:
+    """Return what the history says of a change that this task makes: `by`, the task, and as `reason` its run."""
+    ti: Any = context["ti"]
+    return {"by": f"{ti.dag_id}.{ti.task_id}", "reason": f"run {ti.run_id}"}
 
 
 def some_names(field: str, value: Any, *, instead: str = "the key of a partition") -> tuple[str, ...] | None:

@@ -21,7 +21,8 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.releasing import LeaseChoice, chosen_leases, has_run_out
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
-from airflow_provider_coordination.operators.naming import named_partition, some_names
+from airflow_provider_coordination.links.leases import LeasesLink
+from airflow_provider_coordination.operators.naming import by_hand, named_partition, some_names
 from airflow_provider_coordination.operators.templated import text_value, yes_or_no_value
 
 SHOWN_AT_MOST = 10
@@ -63,6 +64,7 @@ class ReleasePartitionsOperator(BaseOperator):
         "coordination_conn_id",
     )
     ui_color = "#f5e6cc"
+    operator_extra_links = (LeasesLink(),)
 
     def __init__(
         self,
@@ -106,8 +108,9 @@ class ReleasePartitionsOperator(BaseOperator):
                 chosen, left = _chosen(coordinator, keys, choice)
                 if not force:
                     _check_ended(self.source, chosen, ended_by)
+                administration = by_hand(coordinator, context)
                 released = release_seen(
-                    coordinator, chosen, left, None if force and not choice.expired_by else ended_by
+                    administration, chosen, left, None if force and not choice.expired_by else ended_by
                 )
         summary = {
             "source": self.source,
@@ -172,18 +175,18 @@ def _check_ended(source: str, chosen: Sequence[Partition], ended_by: datetime) -
 
 
 def release_seen(
-    coordinator: SourceCoordinator, chosen: Sequence[Partition], left: dict[str, str], expired_by: datetime | None
+    administration: Administration, chosen: Sequence[Partition], left: dict[str, str], expired_by: datetime | None
 ) -> list[Partition]:
     """Release what is still as it was seen; return that, as it was seen.
 
+    :param administration: of the source's partitions.
     :param left: gets the keys of the others, each with the reason.
     :param expired_by: see `Administration.release`.
     """
-    by_hand = Administration(coordinator.store, coordinator.source_identifier, coordinator.clock)
     released = []
     for seen in chosen:
         try:
-            by_hand.release(seen.partition_key, seen=seen, expired_by=expired_by)
+            administration.release(seen.partition_key, seen=seen, expired_by=expired_by)
         except (PartitionStatusError, PartitionNotFoundError, PartitionUpdateError) as error:
             left[seen.partition_key] = str(error)
             continue

@@ -26,7 +26,8 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
-from airflow_provider_coordination.operators.naming import named_partition, some_names
+from airflow_provider_coordination.links.leases import LeasesLink
+from airflow_provider_coordination.operators.naming import by_hand, named_partition, some_names
 from airflow_provider_coordination.operators.templated import yes_or_no_value
 from airflow_provider_coordination.sensors.waiting import DeferrableSensor
 from airflow_provider_coordination.triggers.partitions import PartitionsReopenedTrigger
@@ -56,7 +57,7 @@ class ReopenPartitionsOperator(DeferrableSensor):
     Without it a CLOSED partition whose time has come is noticed when a job happens to acquire; this task ends when
     there is work, so that the job can come after it. If nothing is due, it waits for the partitions that reopen next;
     with `partition_keys`, until none of these is CLOSED. If no partition is CLOSED that reopens by itself, it does not
-    wait.
+    wait. While the source is suspended partitions are reopened, and it waits until somebody can take them.
 
     Returns how many partitions are `reopened`, the first of them as `partition_keys`, how many are still `closed`, and
     the instant of the `next_reopening`, if there is one.
@@ -72,6 +73,7 @@ class ReopenPartitionsOperator(DeferrableSensor):
 
     template_fields: Sequence[str] = ("source", "partition_keys", "wait", "force", "coordination_conn_id")
     ui_color = "#f5e6cc"
+    operator_extra_links = (LeasesLink(),)
 
     def __init__(
         self,
@@ -106,7 +108,7 @@ class ReopenPartitionsOperator(DeferrableSensor):
             with closing(coordinator.store):
                 chosen = None if keys is None else [named_partition(coordinator, key) for key in keys]
                 if force:
-                    reopened = reopen_now(coordinator, chosen)
+                    reopened = reopen_now(by_hand(coordinator, context), coordinator, chosen)
                     return self._done(coordinator, len(reopened), reopened)
                 return self._reopen_due(coordinator, keys, wait)
 
@@ -133,11 +135,19 @@ class ReopenPartitionsOperator(DeferrableSensor):
     def _reopen_due(self, coordinator: SourceCoordinator, keys: Sequence[str] | None, wait: bool) -> PokeReturnValue:
         reopened = [key for key in coordinator.reopen_due() if keys is None or key in keys]
         left = closed_partitions(coordinator, keys)
+        is_suspended = wait and coordinator.suspension() is not None
         if self._waiting is not None:  # others may have reopened them since
             due = [partition for partition in left if partition.priority <= self._waiting.reopens_at]
             if not due:
+                if is_suspended:
+                    return PokeReturnValue(is_done=False)
                 return self._done(coordinator, self._waiting.partitions, self._waiting.partition_keys)
         waited_for = together(left) if keys is None else left
+        if is_suspended and reopened and not (keys and waited_for):
+            self._waiting = Waiting(
+                reopens_at=coordinator.clock.now(), partitions=len(reopened), partition_keys=reopened[:KEYS_SHOWN]
+            )
+            return PokeReturnValue(is_done=False)
         if not wait or not waited_for or (keys is None and reopened):
             return self._done(coordinator, len(reopened), reopened)
         if parked := [partition.partition_key for partition in waited_for if partition.is_parked]:
@@ -169,17 +179,19 @@ class ReopenPartitionsOperator(DeferrableSensor):
         return PokeReturnValue(is_done=True, xcom_value=summary)
 
 
-def reopen_now(coordinator: SourceCoordinator, chosen: Sequence[Partition] | None) -> list[str]:
+def reopen_now(
+    administration: Administration, coordinator: SourceCoordinator, chosen: Sequence[Partition] | None
+) -> list[str]:
     """Reopen partitions before their time, and if they are parked; return the keys.
 
+    :param administration: of the source's partitions.
     :param chosen: which, as they were read; None for all that are CLOSED. Those that are not CLOSED are passed over.
     """
-    by_hand = Administration(coordinator.store, coordinator.source_identifier, coordinator.clock)
     reopened = []
     for partition in list(coordinator.partitions(PartitionStatus.CLOSED)) if chosen is None else chosen:
         if partition.status is PartitionStatus.CLOSED:
             try:
-                by_hand.reopen(partition.partition_key)
+                administration.reopen(partition.partition_key)
             except (PartitionStatusError, PartitionNotFoundError):
                 continue  # a worker was faster
             reopened.append(partition.partition_key)

@@ -20,7 +20,8 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
-from airflow_provider_coordination.operators.naming import named_partition, some_names
+from airflow_provider_coordination.links.leases import LeasesLink
+from airflow_provider_coordination.operators.naming import named_partition, some_names, who_and_why
 from airflow_provider_coordination.operators.releasing import sets_of
 from airflow_provider_coordination.operators.templated import text_value
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
@@ -71,6 +72,7 @@ class ResetPartitionsOperator(BaseOperator):
         "region_name",
     )
     ui_color = "#f5e6cc"
+    operator_extra_links = (LeasesLink(),)
 
     def __init__(
         self,
@@ -114,7 +116,7 @@ class ResetPartitionsOperator(BaseOperator):
 
             coordinator = hook.coordinator(self.source, owner_of_try(context))
             with closing(coordinator.store):
-                resets = Resets(sets_of(coordinator))
+                resets = Resets(sets_of(coordinator), **who_and_why(context))
                 try:
                     plan = self._plan(coordinator, resets, target, client)
                 except ProgressError as error:  # what is stored, or asked for, is wrong, and stays so

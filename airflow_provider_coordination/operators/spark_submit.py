@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any, Self
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context, conf
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferralError, TaskDeferralTimeout
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferralError, TaskDeferralTimeout
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
+from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.links.jobs import JobLogLink, JobPlaces, SparkUiLink, place_of, running_job_ui
+from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.claiming import claim_for_job
 from airflow_provider_coordination.operators.deferring import (
     JobFollower,
@@ -85,6 +87,9 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     secret is on the command line, in the Spark configuration, in the environment set here or in the log. The
     package itself travels as an archive in `py_files`. Keys of the AWS connection travel in the file if it
     holds any; otherwise the driver and the executors each ask the AWS SDK's default chain where they run.
+
+    While the source is suspended the task is skipped, and a job that runs delivers what it has read, gives its leases
+    back and ends: its task succeeds.
 
     When the job fails, is killed or times out, its processes are ended and its leases given back at once, so
     that others go on without waiting for a timeout. Wrong settings fail the task without a retry; lost leases
@@ -210,7 +215,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         "spark_ui_url",
         "job_log_url",
     )
-    operator_extra_links = (SparkUiLink(), JobLogLink())
+    operator_extra_links = (SparkUiLink(), JobLogLink(), LeasesLink())
 
     def __init__(
         self,
@@ -308,6 +313,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.spark_ui_url = spark_ui_url
         self.job_log_url = job_log_url
         self.job_places = JobPlaces()
+        self.source_worked_on = ""
         self._job: _Job | None = None
         self._lineage: tuple[IngestSettings, dict[str, Any]] | None = None
         self._follower: JobFollower | None = None
@@ -322,21 +328,26 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         """Submit the job, wait for its end and return its summary; with `deferrable`, wait in the triggerer.
 
         :raises AirflowFailException: if only a person can put things right.
+        :raises AirflowSkipException: if the source is suspended.
         :raises AirflowException: if the job failed or lost its leases; a retry continues where it stopped.
         """
         with failing_when_misconfigured():
             connection = CoordinationHook(self.coordination_conn_id).settings
             settings = ingest_settings(self, connection, context)
+            self.source_worked_on = settings.source
             self.application = self.application or packaged_application(APPLICATION)
             # A store that does not answer, or another DAG's claim, is better known before Spark is started.
-            is_anything_left = claim_for_job(connection, context, settings, self.reads)
-        if not is_anything_left:
+            prospect = claim_for_job(connection, context, settings, self.reads)
+        if not prospect.is_anything_left:
             self.log.info("no job is started, nothing is left to do: source=%s", settings.source)
             nothing = Summary(stopped_because=NOTHING_LEFT).to_mapping()
             return self._told(context, settings.source, {"owner": settings.owner, **nothing}, settings)
         what = settings.reader.kind if settings.reader else f"streams {', '.join(settings.streams)}"
         if self.deferrable:
-            return self._told(context, settings.source, self._follow(connection, settings, context), settings)
+            result = self._follow(connection, settings, context, prospect.suspension)
+            return self._told(context, settings.source, result, settings)
+        if prospect.suspension is not None:
+            raise _nothing_begins(settings.source, prospect.suspension)
         self.log.info("job of source=%s reads=%s owner=%s", settings.source, what, settings.owner)
         with TemporaryDirectory(prefix="coordination-") as name:
             folder = Path(name)  # made for its owner alone
@@ -371,6 +382,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             raise AirflowFailException((event or {}).get("message") or f"the trigger sent no event: {event!r}")
         with failing_when_misconfigured():
             connection = CoordinationHook(self.coordination_conn_id).settings
+        self.source_worked_on = event["source"]
         follower = JobFollower(connection=connection, source=event["source"], task=task_of(context))
         if not is_of_this_try(event["owner"], context) and follower.was_in_vain(event["owner"]):
             # Perhaps it was found before the news came that its own try was cleared.
@@ -421,8 +433,17 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
 
     # Without waiting
 
-    def _follow(self, connection: ConnectionSettings, settings: IngestSettings, context: Context) -> dict[str, Any]:
-        """Submit the job, or find that of an earlier try, and defer until it is over."""
+    def _follow(
+        self,
+        connection: ConnectionSettings,
+        settings: IngestSettings,
+        context: Context,
+        suspension: Suspension | None = None,
+    ) -> dict[str, Any]:
+        """Submit the job, or find that of an earlier try, and defer until it is over.
+
+        :param suspension: how the source is suspended: the job of an earlier try is about to end, no other begins.
+        """
         now = datetime.now(UTC)
         deadline = None if self.execution_timeout is None else now + self.execution_timeout
         with failing_when_misconfigured():
@@ -435,6 +456,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         if earlier is not None:
             self.log.info("the job of an earlier try goes on: source=%s owner=%s", settings.source, earlier.owner)
             return self._go_on(follower, earlier.owner, earlier.log, deadline)
+        if suspension is not None:
+            raise _nothing_begins(settings.source, suspension)
         self.log.info("job is submitted without waiting: source=%s owner=%s", settings.source, settings.owner)
         folder = job_folder()
         self._hook = None
@@ -558,6 +581,12 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
                 "%d leases given back: source=%s owner=%s partitions=%s",
                 len(keys), job.settings.source, owner, ", ".join(keys) or "none",
             )  # fmt: skip
+
+
+def _nothing_begins(source: str, suspension: Suspension) -> AirflowSkipException:
+    return AirflowSkipException(
+        f"source {source!r} is {suspension}; no job is started until `airflow-coordination resume` lets it go on"
+    )
 
 
 def _listed(given: str | None, added: Path) -> str:

@@ -11,12 +11,14 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import UNFINISHED, PartitionStatus
 from airflow_provider_coordination.coordination.supplier import Page, Supplier
+from airflow_provider_coordination.coordination.suspension import Suspension
 
 log = logging.getLogger(__name__)
 
 SHOWN_AT_MOST = 10
 """So many of the created partitions are named in a summary."""
 FOUND_BEFORE = "had found everything before"
+SUSPENDED = "did not run: the source is {}"
 
 
 @runtime_checkable
@@ -46,16 +48,22 @@ def supply(
         log.info("source=%s: nothing is looked for, everything was found before", coordinator.source)
     created = [] if is_done else coordinator.supply(lambda state: _told(supplier(state)))
     is_available = coordinator.is_available()
+    suspension = None if is_available else coordinator.suspension()
     if skip_when_empty and not is_available:
-        raise AirflowSkipException(f"source {coordinator.source!r} has no partition that is available")
+        why = "has no partition that is available" if suspension is None else f"is {suspension}"
+        raise AirflowSkipException(f"source {coordinator.source!r} {why}")
     return {
         "source": coordinator.source,
-        "supplier": FOUND_BEFORE if is_done else "ran" if created is not None else "left to another worker",
+        "supplier": FOUND_BEFORE if is_done else "ran" if created is not None else _left_to(suspension),
         "created": len(created or ()),
         "partition_keys": (created or [])[:SHOWN_AT_MOST],
         "available": is_available,
         "partitions": {str(status): count for status, count in coordinator.count_by_status().items()},
     }
+
+
+def _left_to(suspension: Suspension | None) -> str:
+    return "left to another worker" if suspension is None else SUSPENDED.format(suspension)
 
 
 def _has_found_all(supplier: object, coordinator: SourceCoordinator) -> bool:
@@ -79,12 +87,14 @@ def _told(pages: Iterable[Page]) -> Generator[Page]:
 
 
 def work_for_jobs(coordinator: SourceCoordinator, at_most: int, *, shared: bool) -> int:
-    """Count the partitions that a job which begins now could work on.
+    """Count the partitions that a job which begins now could work on: none of a suspended source.
 
     :param at_most: count no further.
     :param shared: count also those that other jobs hold: of streams, which never end, jobs share them with each other.
     """
     count = 0
+    if coordinator.suspension() is not None:
+        return count
     for status in UNFINISHED:
         for partition in coordinator.partitions(status):
             if count >= at_most:

@@ -16,6 +16,7 @@ from airflow_provider_coordination.coordination.acknowledgment import Acknowledg
 from airflow_provider_coordination.coordination.acknowledgment_sets import RETENTION, AcknowledgmentSets
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
+from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.releasing import named_run, set_ids, sets_of
 from airflow_provider_coordination.operators.templated import text_value
 from airflow_provider_coordination.sensors.waiting import DeferrableSensor
@@ -51,6 +52,7 @@ class AcknowledgmentSensor(DeferrableSensor):
         "coordination_conn_id",
     )
     ui_color = "#e6f0d8"
+    operator_extra_links = (LeasesLink(),)
 
     def __init__(
         self,

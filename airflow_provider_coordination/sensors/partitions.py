@@ -25,6 +25,7 @@ from airflow_provider_coordination.coordination.partition import (
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.metrics import AirflowMetrics
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
+from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.sensors.waiting import DeferrableSensor
 from airflow_provider_coordination.triggers.looking import delivered_until
 from airflow_provider_coordination.triggers.partitions import PartitionsAvailableTrigger, PartitionsCompletedTrigger
@@ -35,9 +36,10 @@ KEYS_SHOWN = 5
 class PartitionsCompletedSensor(DeferrableSensor):
     """Waits until every partition of a source is COMPLETED or has delivered everything up to an instant.
 
-    A source without partitions is waited for: its shard sync has yet to come. Fails without a retry if a partition that
-    it waits for is parked: it failed so often that only a person reopens it. Returns how many partitions
-    each status has, and notes it at each look as the gauge `coordination.partitions`.
+    A source without partitions is waited for: its shard sync has yet to come. So is one that is suspended. Fails
+    without a retry if a partition that it waits for is parked: it failed so often that only a person reopens it, or a
+    person put it aside. Returns how many partitions each status has, and notes it at each look as the gauge
+    `coordination.partitions`.
 
     :param source: the source's name. (templated)
     :param delivered_until: an instant: aware, or in UTC; text is parsed as ISO 8601. A partition that is
@@ -49,6 +51,7 @@ class PartitionsCompletedSensor(DeferrableSensor):
 
     template_fields: Sequence[str] = ("source", "delivered_until", "coordination_conn_id")
     ui_color = "#e6f0d8"
+    operator_extra_links = (LeasesLink(),)
 
     def __init__(
         self,
@@ -80,6 +83,8 @@ class PartitionsCompletedSensor(DeferrableSensor):
             # look is not deceived by the same move.
             if look.is_met:
                 look = look_at(coordinator, instant)
+            if not look.is_met:
+                coordinator.suspension()  # the log tells what else is waited for
         self.log.info("source %s: %s", self.source, look)
         note_partitions(AirflowMetrics(), coordinator, look.counts)
         if look.parked:
@@ -98,7 +103,7 @@ class PartitionsCompletedSensor(DeferrableSensor):
 
 
 class PartitionsAvailableSensor(DeferrableSensor):
-    """Waits until a worker could acquire a partition of a source: there is work.
+    """Waits until a worker could acquire a partition of a source: there is work. There is none while it is suspended.
 
     Another worker may be faster: whoever comes afterwards must do with finding nothing. Returns how many partitions
     each status has, and notes it at each look as the gauge `coordination.partitions`.
@@ -110,6 +115,7 @@ class PartitionsAvailableSensor(DeferrableSensor):
 
     template_fields: Sequence[str] = ("source", "coordination_conn_id")
     ui_color = "#e6f0d8"
+    operator_extra_links = (LeasesLink(),)
 
     def __init__(
         self,
@@ -175,7 +181,7 @@ class Look:
             f"{p.partition_key} (attempts {p.attempts}: {p.last_error})" for p in self.parked[:KEYS_SHOWN]
         )
         return (
-            f"{len(self.parked)} partitions failed too often and are parked: {shown}; "
+            f"{len(self.parked)} partitions failed too often, or somebody put them aside, and are parked: {shown}; "
             "mend what is wrong, then reopen them with `airflow-coordination reopen`"
         )
 

@@ -66,7 +66,11 @@ def plan_jobs(
         source = _source_of(supplied)
         coordinator = CoordinationHook(coordination_conn_id).coordinator(source, owner_of_try(get_current_context()))
         with closing(coordinator.store):
+            suspension = coordinator.suspension()
             work = work_for_jobs(coordinator, most * each, shared=shared)
+    if suspension is not None:
+        log.warning("source=%s: no job is started, the source is %s", source, suspension)
+        return []
     jobs = min(most, math.ceil(work / each))
     log.info("source=%s: %s%d partitions to work on, %d jobs", source, "at least " * (work == most * each), work, jobs)
     return [f"{name}-{number}" for number in range(jobs)]

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
+from collections.abc import Callable
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, HTTPException, Query, Request
-from pydantic import BaseModel, ConfigDict, StrictBool
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, StrictBool, StrictInt
 
 from airflow_provider_coordination.coordination.acknowledgment import record_of
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.partition import check_partition_key
 from airflow_provider_coordination.sources.batches import SourceBatches
-from airflow_provider_coordination.ui.access import may_change_connection, may_read_connection, user_name
-from airflow_provider_coordination.ui.sources import opened_source
+from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection, may_read_connection
+from airflow_provider_coordination.ui.answers import SOURCE, json_response
+from airflow_provider_coordination.ui.asking import AtDesk, Desk
 
-log = logging.getLogger(__name__)
-
-# A source and a set may have slashes in their names; a proxy may have decoded them.
-SETS = "/connections/{connection_id}/sources/{source:path}/acknowledgments"
+# A set may have slashes in its name as well.
+SETS = SOURCE + "/acknowledgments"
 ONE_SET = SETS + "/{set_id:path}"
+
+T = TypeVar("T")
 
 
 class ReleaseBody(BaseModel):
@@ -31,6 +32,7 @@ class ReleaseBody(BaseModel):
     :param handle: whose reference; may be left out where the set has one handle that is released from outside.
     :param reason: why not; needed where `positive` is false.
     :param release_id: the release's identity, repeated when the call is; the handle's name by default.
+    :param version: of the set as the caller saw it: nothing is released if it has changed since.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -39,59 +41,76 @@ class ReleaseBody(BaseModel):
     handle: str | None = None
     reason: str | None = None
     release_id: str | None = None
+    version: StrictInt | None = None
 
 
 def router() -> APIRouter:
     """Return the routes."""
     routes = APIRouter()
-    routes.post(ONE_SET + "/release", dependencies=[may_change_connection(), Depends(_require_json)])(release)
+    asked_first = may_change_connection("coordination.release_acknowledgment")
+    routes.post(ONE_SET + "/release", dependencies=asked_first)(release)
     routes.get(ONE_SET, dependencies=[may_read_connection()])(read)
     routes.get(SETS, dependencies=[may_read_connection()])(pending)
     return routes
 
 
-def pending(
+async def pending(
+    desk: AtDesk,
     connection_id: str,
     source: str,
     run: str | None = None,
     batch_id: str | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> list[dict[str, Any]]:
+) -> Response:
     """Return the pending sets of a source, those that expire first at first; of a run or a batch, if one is given."""
-    with _sets(connection_id, source) as sets:
+
+    def asked(sets: AcknowledgmentSets) -> list[dict[str, Any]]:
         found = (s for s in sets.pending(run=run) if batch_id in (None, s.batch_id))
         return [record_of(s) for s in islice(found, limit)]
 
+    return await _looked(desk, connection_id, source, ("sets", source, run, batch_id, limit), asked)
 
-def read(connection_id: str, source: str, set_id: str) -> dict[str, Any]:
+
+async def read(desk: AtDesk, connection_id: str, source: str, set_id: str) -> Response:
     """Return a set as it is now."""
-    with _sets(connection_id, source) as sets:
-        return record_of(sets.get(set_id))
+    check_partition_key(set_id)
+    return await _looked(desk, connection_id, source, ("set", source, set_id), lambda sets: record_of(sets.get(set_id)))
 
 
-def release(
-    connection_id: str, source: str, set_id: str, body: ReleaseBody, user: Annotated[str, Depends(user_name)]
-) -> dict[str, Any]:
+async def release(
+    desk: AtDesk, connection_id: str, source: str, set_id: str, body: ReleaseBody, user: UserName
+) -> Response:
     """Release a reference of a set; return what that did, and the set as it is now."""
-    with _sets(connection_id, source) as sets:
+    check_partition_key(set_id)
+
+    def released(sets: AcknowledgmentSets) -> bytes:
         written, effect = sets.acknowledge(
-            set_id, positive=body.positive, handle=body.handle, release_id=body.release_id, reason=body.reason
+            set_id,
+            positive=body.positive,
+            handle=body.handle,
+            release_id=body.release_id,
+            reason=body.reason,
+            version=body.version,
+            by=user,
         )
-    log.info(
-        "acknowledgment set %s over HTTP: source=%s partition=%s set=%s positive=%s state=%s user=%s",
-        effect, source, written.partition_key, set_id, body.positive, written.state, user,
-    )  # fmt: skip
-    return {"effect": str(effect), "acknowledgment_set": record_of(written)}
+        action = f"{'positive' if body.positive else 'negative'} release of acknowledgment set {set_id!r}"
+        outcome = f"{written.partition_key}: {effect}, {written.state}"
+        audit(user, action, connection_id, source, reason=body.reason or "", outcomes=[outcome])
+        return json.dumps({"effect": str(effect), "acknowledgment_set": record_of(written)}).encode()
+
+    return json_response(await desk.act(connection_id, lambda: _asked(desk, connection_id, source, released)))
 
 
-@contextmanager
-def _sets(connection_id: str, source: str) -> Iterator[AcknowledgmentSets]:
-    with opened_source(connection_id, source) as coordinator:
-        yield AcknowledgmentSets(coordinator, SourceBatches())
+async def _looked(
+    desk: Desk, connection_id: str, source: str, what: tuple[Any, ...], question: Callable[[AcknowledgmentSets], Any]
+) -> Response:
+    def asked() -> bytes:
+        return json.dumps(_asked(desk, connection_id, source, question)).encode()
+
+    return json_response(await desk.look(connection_id, what, asked))
 
 
-def _require_json(request: Request) -> None:
-    """Refuse what a form of another site could send with the user's cookie."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise HTTPException(415, f"content type {media_type!r} is not taken; send application/json")
+def _asked(desk: Desk, connection_id: str, source: str, question: Callable[[AcknowledgmentSets], T]) -> T:
+    return desk.stores.ask_source(
+        connection_id, source, lambda coordinator: question(AcknowledgmentSets(coordinator, SourceBatches()))
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -16,8 +18,21 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
     StoreUnavailableError,
 )
-from airflow_provider_coordination.ui import acknowledgments, jobs
+from airflow_provider_coordination.ui import (
+    acknowledgments,
+    actions,
+    jobs,
+    pages,
+    partitions,
+    runs,
+    shards,
+    sources,
+    timeline,
+    workers,
+)
 from airflow_provider_coordination.ui.access import anybody_logged_in
+from airflow_provider_coordination.ui.asking import Desk, Stores
+from airflow_provider_coordination.ui.bodies import BoundedBodies
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +42,8 @@ STATUS = {
     ConfigurationError: 422,
 }
 """The answers to errors whose text says what the caller has to change."""
+MAX_GIVEN_CHARACTERS = 100
+"""So much is repeated of what was not understood."""
 
 
 def application() -> FastAPI:
@@ -38,12 +55,23 @@ def application() -> FastAPI:
         openapi_url=None,
         redirect_slashes=False,
         dependencies=[anybody_logged_in()],
+        lifespan=_closing,
     )
-    app.include_router(acknowledgments.router())
-    app.include_router(jobs.router())
+    app.add_middleware(BoundedBodies)
+    app.state.desk = Desk(Stores())
+    # Names of sources may hold slashes: what ends in a fixed word comes before what ends in the name of a set.
+    for part in (sources, partitions, shards, timeline, workers, runs, actions, jobs, pages, acknowledgments):
+        app.include_router(part.router())
     app.add_exception_handler(CoordinationError, _refused)
     app.add_exception_handler(RequestValidationError, _not_understood)
     return app
+
+
+@asynccontextmanager
+async def _closing(app: FastAPI) -> AsyncIterator[None]:
+    """Close what was opened for the application once the API server ends."""
+    yield
+    app.state.desk.close()
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
@@ -62,4 +90,6 @@ async def _not_understood(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     [first, *_] = error.errors()
     where = ".".join(str(part) for part in first["loc"])
-    return JSONResponse({"detail": f"{where}: {first['msg']}"}, 422)
+    given = first.get("input")
+    got = f"; got {repr(given)[:MAX_GIVEN_CHARACTERS]}" if isinstance(given, str | int | float) else ""
+    return JSONResponse({"detail": f"{where}: {first['msg']}{got}"}, 422)

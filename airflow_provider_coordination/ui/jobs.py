@@ -9,10 +9,11 @@ from fastapi.responses import RedirectResponse
 
 from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.ui.access import may_read_connection
-from airflow_provider_coordination.ui.sources import opened_source
+from airflow_provider_coordination.ui.answers import SOURCE
+from airflow_provider_coordination.ui.asking import AtDesk
 
-# A source has slashes in its name perhaps, and a run's id in the owner as well; a proxy may have decoded them.
-SPARK_UI = "/connections/{connection_id}/sources/{source:path}/jobs/{owner:path}/spark-ui"
+# A run's id in the owner may have slashes, too.
+SPARK_UI = SOURCE + "/jobs/{owner:path}/spark-ui"
 
 
 def router() -> APIRouter:
@@ -24,10 +25,13 @@ def router() -> APIRouter:
     return routes
 
 
-def spark_ui(connection_id: str, source: str, owner: str) -> RedirectResponse:
+async def spark_ui(desk: AtDesk, connection_id: str, source: str, owner: str) -> RedirectResponse:
     """Lead on to the Spark UI of a job that runs."""
-    with opened_source(connection_id, source) as coordinator:
-        job = Jobs(coordinator).get(owner)
+    job = await desk.look(
+        connection_id,
+        object(),  # somebody has clicked: it is asked anew
+        lambda: desk.stores.ask_source(connection_id, source, lambda coordinator: Jobs(coordinator).get(owner)),
+    )
     if job is None or job.state is JobState.ENDED:
         raise HTTPException(404, f"job {owner!r} has ended, and its Spark UI with it")
     if job.ui_url is None:

@@ -8,10 +8,11 @@ from typing import Any
 from airflow.sdk.plugins_manager import AirflowPlugin
 
 URL_PREFIX = "/coordination"
+PAGES = "Leases"
 
 
 class CoordinationPlugin(AirflowPlugin):
-    """Adds the routes below `/coordination` to Airflow's API server."""
+    """Adds the routes below `/coordination` to Airflow's API server, and the pages that use them to its UI."""
 
     name = "coordination"
 
@@ -25,3 +26,20 @@ class CoordinationPlugin(AirflowPlugin):
         from airflow_provider_coordination.ui.application import application
 
         return [{"app": application(), "url_prefix": URL_PREFIX, "name": "Coordination"}]
+
+    @cached_property
+    def react_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """The pages: one in the menu, and a tab of each DAG run and task instance; none where there are no routes."""
+        from airflow_provider_coordination.hooks.configuration import Configuration
+        from airflow_provider_coordination.ui.places import edition, path_prefix
+
+        configuration = Configuration.read()
+        if not (configuration.http_api and configuration.ui):
+            return []
+        # Airflow keeps what a module sets by this name: the places share one module, and so have one name.
+        pages = {"name": PAGES, "bundle_url": f"{path_prefix()}/static/{edition()}/coordination.js"}
+        return [
+            {**pages, "destination": "nav", "category": "browse", "url_route": "coordination"},
+            {**pages, "destination": "dag_run", "url_route": "coordination-run"},
+            {**pages, "destination": "task_instance", "url_route": "coordination-task"},
+        ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -39,7 +40,7 @@ def test_an_empty_option_is_not_given(configure: Any) -> None:
 def test_every_option_is_read(configure: Any) -> None:
     configure(
         ownership_timeout="120", safety_margin="2.5", max_attempts="5", max_closed_count="0", watch_interval="30",
-        http_api="False",
+        http_api="False", ui="False",
     )  # fmt: skip
     assert Configuration.read() == Configuration(
         ownership_timeout=timedelta(seconds=120),
@@ -48,6 +49,7 @@ def test_every_option_is_read(configure: Any) -> None:
         max_closed_count=0,
         watch_interval=30.0,
         http_api=False,
+        ui=False,
     )
 
 
@@ -124,3 +126,16 @@ def test_the_http_api_can_be_left_out(configure: Any) -> None:
 
     configure(http_api="False")
     assert CoordinationPlugin().fastapi_apps == []
+    assert CoordinationPlugin().react_apps == []
+
+
+def test_the_pages_can_be_left_out_and_follow_the_path_of_the_api_server(configure: Any, monkeypatch: Any) -> None:
+    from airflow_provider_coordination.ui.plugin import CoordinationPlugin
+
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.com/airflow/")
+    pages = CoordinationPlugin().react_apps
+    [bundle] = {page["bundle_url"] for page in pages}
+    assert re.fullmatch("/airflow/coordination/static/[0-9a-f]{16}/coordination.js", bundle)
+    assert [page["destination"] for page in pages] == ["nav", "dag_run", "task_instance"]
+    configure(ui="False")
+    assert CoordinationPlugin().react_apps == []

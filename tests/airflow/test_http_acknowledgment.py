@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,30 +22,6 @@ pytestmark = pytest.mark.integration  # Airflow's API server is made for it, whi
 SETS = "/coordination/connections/coordination_default/sources/clicks/acknowledgments"
 PASSWORD = "not-for-anyones-eyes"
 ROLES = ("viewer", "user", "op", "admin")
-
-
-@pytest.fixture(scope="module")
-def api(database: None) -> Any:
-    from airflow.api_fastapi.app import create_app
-
-    return create_app("core")
-
-
-@pytest.fixture
-def as_role(api: Any) -> Callable[[str | None], TestClient]:
-    """Return the API as somebody of a role sees it; as nobody if it is None."""
-
-    def client(role: str | None) -> TestClient:
-        from airflow.api_fastapi.app import get_auth_manager
-        from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-
-        headers = {}
-        if role is not None:
-            token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="x", role=role))
-            headers = {"Authorization": f"Bearer {token}"}
-        return TestClient(api, headers=headers, raise_server_exceptions=False)
-
-    return client
 
 
 @pytest.fixture
@@ -180,6 +155,18 @@ def test_a_form_of_another_site_cannot_release(coordination: SourceCoordinator, 
             f"{SETS}/{waiting}/release", content='{"positive": true}', headers={"Content-Type": media_type}
         )
         assert answer.status_code == 415
+    assert the_set(coordination, waiting).owed == 1
+
+
+def test_a_release_of_a_set_that_has_changed_since_it_was_seen_is_refused(
+    coordination: SourceCoordinator, op: TestClient
+) -> None:
+    [waiting] = delivered(coordination, "a", handles=["check", "load"])
+    seen = op.get(f"{SETS}/{waiting}").json()["version"]
+    body = {"positive": True, "version": seen}
+    assert op.post(f"{SETS}/{waiting}/release", json={**body, "handle": "check"}).json()["effect"] == "released"
+    answer = op.post(f"{SETS}/{waiting}/release", json={**body, "handle": "load"})
+    assert (answer.status_code, "has changed since it was looked at" in answer.json()["detail"]) == (409, True)
     assert the_set(coordination, waiting).owed == 1
 
 

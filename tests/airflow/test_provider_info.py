@@ -151,7 +151,7 @@ def test_a_form_that_is_filled_in_leaves_no_setting_at_its_default(connect: Any)
     filled = {
         "dynamodb": {
             "table": "t", "region": "r", "prefix": "p", "ownership_timeout": 99, "safety_margin": 9, "max_attempts": 9,
-            "max_closed_count": 9, "aws_conn_id": "keys", "endpoint_url": "http://h",
+            "max_closed_count": 9, "history_days": 9, "aws_conn_id": "keys", "endpoint_url": "http://h",
             "sts_role_arn": "arn:aws:iam::1:role/r", "sts_external_id": "e", "skip_table_creation": True, "ttl": 9,
             "provisioned_read_capacity_units": 9, "provisioned_write_capacity_units": 9,
         },

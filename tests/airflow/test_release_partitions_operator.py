@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX, Partition, PartitionStatus
@@ -131,7 +132,8 @@ def test_what_changed_since_the_task_looked_is_left_to_whoever_has_it_now(coordi
     coordination.store.transact(update=[before[1].renewed(datetime.now(UTC) + MINUTE)])
 
     left: dict[str, str] = {}
-    released = release_seen(coordination, before, left, datetime.now(UTC))
+    by_hand = Administration(coordination.store, coordination.source_identifier)
+    released = release_seen(by_hand, before, left, datetime.now(UTC))
 
     assert [partition.partition_key for partition in released] == ["r"]
     assert "ASSIGNED to next now" in left["p"] and "dead has renewed it" in left["q"]

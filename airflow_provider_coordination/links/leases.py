@@ -1,0 +1,31 @@
+"""An extra link from a task to the leases of the source that it works on.
+
+Airflow asks for it on the worker when the task has run there; until then the task's tab *Leases* shows the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from airflow.sdk import BaseOperatorLink
+
+from airflow_provider_coordination.hooks.configuration import Configuration
+from airflow_provider_coordination.ui.places import base_url
+
+PAGE = "/plugin/coordination"
+
+
+class LeasesLink(BaseOperatorLink):
+    """Leads to the page of the task's source in Airflow's UI; nowhere where the configuration turns the pages off."""
+
+    name = "Leases of the source"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        """Return the address; empty if there is none."""
+        source = getattr(operator, "source_worked_on", None) or getattr(operator, "source", None)
+        connection = getattr(operator, "coordination_conn_id", None)
+        configuration = Configuration.read()
+        if not (isinstance(source, str) and connection and configuration.http_api and configuration.ui):
+            return ""
+        return f"{base_url()}{PAGE}/{quote(connection, safe='')}/{quote(source, safe='')}/partitions"

@@ -1,0 +1,245 @@
+"""What a person may do to a source and its partitions: to what was seen, with a reason, and in the person's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Response
+
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.administration import Administration
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import (
+    ConfigurationError,
+    CoordinationError,
+    PartitionNotFoundError,
+    PartitionUpdateError,
+    StoreUnavailableError,
+)
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.resetting import REFUSALS, ResetAction, Resets, Target, restarted, target_of
+from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection
+from airflow_provider_coordination.ui.answers import SOURCE, json_response, json_text
+from airflow_provider_coordination.ui.asking import AtDesk, Desk
+from airflow_provider_coordination.ui.describing import row_of
+from airflow_provider_coordination.ui.models import (
+    ActionBody,
+    ActionResult,
+    ActionResults,
+    PartitionSeen,
+    ReasonBody,
+    ResumeBody,
+    SourceCard,
+)
+from airflow_provider_coordination.ui.sources import card_of
+
+Action = Callable[[SourceCoordinator, ActionBody, str], list[ActionResult]]
+Written = Partition | CoordinationError
+PERHAPS_DONE = "the store did not answer: perhaps it was done; look at it again"
+NOT_TRIED = "it was not tried, since the store did not answer; try again"
+
+
+def router() -> APIRouter:
+    """Return the routes."""
+    routes = APIRouter()
+    for name, action in ACTIONS.items():
+        routes.add_api_route(
+            f"{SOURCE}/partitions/{name}",
+            _on_partitions(name, action),
+            methods=["POST"],
+            dependencies=may_change_connection(f"coordination.{name}_partitions"),
+            response_model=ActionResults,
+        )
+    for name, change in (("suspend", suspend), ("resume", resume)):
+        routes.add_api_route(
+            f"{SOURCE}/{name}",
+            change,
+            methods=["POST"],
+            dependencies=may_change_connection(f"coordination.{name}_source"),
+            response_model=SourceCard,
+        )
+    return routes
+
+
+async def suspend(desk: AtDesk, connection_id: str, source: str, body: ReasonBody, user: UserName) -> Response:
+    """Suspend the source; one that is suspended already stays so as it is. Return how it stands then."""
+
+    def change(coordinator: SourceCoordinator) -> None:
+        coordinator.suspensions.suspend(user, body.reason)
+
+    return await _changed(desk, connection_id, source, change, "suspension", user, body.reason)
+
+
+async def resume(desk: AtDesk, connection_id: str, source: str, body: ResumeBody, user: UserName) -> Response:
+    """Let the source go on; return how it stands then."""
+
+    def change(coordinator: SourceCoordinator) -> None:
+        try:
+            coordinator.suspensions.resume(user, body.reason, since=body.since)
+        except PartitionUpdateError as error:
+            raise HTTPException(409, str(error)) from None
+
+    return await _changed(desk, connection_id, source, change, "end of the suspension", user, body.reason)
+
+
+async def _changed(
+    desk: Desk,
+    connection_id: str,
+    source: str,
+    change: Callable[[SourceCoordinator], None],
+    what: str,
+    user: str,
+    reason: str,
+) -> Response:
+    def act() -> bytes:
+        desk.stores.ask_source(connection_id, source, change)
+        audit(user, what, connection_id, source, reason=reason, outcomes=["done"])
+        return json_text(card_of(desk, connection_id, source))
+
+    return json_response(await desk.act(connection_id, act))
+
+
+def _on_partitions(name: str, action: Action) -> Callable[..., Any]:
+    async def acted(desk: AtDesk, connection_id: str, source: str, body: ActionBody, user: UserName) -> Response:
+        if body.to is not None and name != "reset":
+            raise HTTPException(422, f"body.to: it belongs to 'reset', and this is {name!r}; leave it out")
+
+        def act() -> bytes:
+            results = desk.stores.ask_source(connection_id, source, lambda coordinator: action(coordinator, body, user))
+            outcomes = [f"{result.key}: {result.outcome}" for result in results]
+            audit(user, f"{name} of partitions", connection_id, source, reason=body.reason, outcomes=outcomes)
+            return json_text(ActionResults(results=results))
+
+        return json_response(await desk.act(connection_id, act))
+
+    acted.__doc__ = f"Do `{name}` to partitions; return what became of each."
+    return acted
+
+
+def _release(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[ActionResult]:
+    administration = _administration(coordinator, body, user)
+    return _one_by_one(coordinator, body, lambda seen: administration.release(seen.key, version=seen.version))
+
+
+def _reopen(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[ActionResult]:
+    administration = _administration(coordinator, body, user)
+    return _one_by_one(coordinator, body, lambda seen: administration.reopen(seen.key, version=seen.version))
+
+
+def _park(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[ActionResult]:
+    administration = _administration(coordinator, body, user)
+    return _one_by_one(coordinator, body, lambda seen: administration.park(seen.key, version=seen.version))
+
+
+def _reset(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[ActionResult]:
+    """Read partitions anew from where the person says; what was split off one of them comes back with it."""
+    if body.to is None:
+        raise HTTPException(422, "body.to: say where to read from: 'earliest', 'latest', an instant or a number")
+    try:
+        target = target_of(body.to, coordinator.clock.now())
+    except ConfigurationError as error:
+        raise HTTPException(422, f"body.to: {error}") from None
+    if target.position.sequence_number is not None and len(body.partitions) > 1:
+        raise HTTPException(422, "body.to: a sequence number belongs to one shard; name one partition with it")
+    sets = AcknowledgmentSets(coordinator, SourceBatches())
+    resets = Resets(sets, by=user, reason=body.reason)
+    written: dict[str, Written] = {}
+    usable: list[Partition] = []
+    for seen in body.partitions:
+        found = _as_seen(coordinator, seen, target)
+        if isinstance(found, Partition):
+            usable.append(found)
+        else:
+            written[seen.key] = found
+    plan = resets.of_partitions(usable, target)
+    removed = {partition.partition_key for partition in plan.of(ResetAction.REMOVE)}
+    versions = {seen.key: seen.version for seen in body.partitions}
+    try:
+        for step, became in resets.carry_out(plan, versions=versions):
+            written[step.partition.partition_key] = became
+    except StoreUnavailableError as error:
+        if not any(isinstance(became, Partition) for became in written.values()):
+            raise
+        # What was done before it went away is told.
+        written |= {each.partition_key: error for each in usable if each.partition_key not in written}
+    return [
+        _result(
+            coordinator,
+            seen.key,
+            written[seen.key],
+            "removed: it is read again with the partition that it was split off" if seen.key in removed else "",
+        )
+        for seen in body.partitions
+    ]
+
+
+def _as_seen(coordinator: SourceCoordinator, seen: PartitionSeen, target: Target) -> Written:
+    """Return a partition if it is the one that was seen, and can be read from there; else why not."""
+    found = coordinator.get(seen.key)
+    if found is None:
+        return PartitionNotFoundError(f"partition {seen.key!r} does not exist, or not any more")
+    if found.version != seen.version:
+        return PartitionUpdateError(
+            f"partition {seen.key!r} has changed since it was looked at: that was version {seen.version}, and it is "
+            f"{found.status}, version {found.version} now; look at it again"
+        )
+    try:
+        restarted(found, target)
+    except REFUSALS as error:
+        return error
+    return found
+
+
+ACTIONS: dict[str, Action] = {"release": _release, "reopen": _reopen, "park": _park, "reset": _reset}
+
+
+def _administration(coordinator: SourceCoordinator, body: ActionBody, user: str) -> Administration:
+    return Administration(
+        coordinator.store, coordinator.source_identifier, coordinator.clock, by=user, reason=body.reason
+    )
+
+
+def _one_by_one(
+    coordinator: SourceCoordinator, body: ActionBody, change: Callable[[PartitionSeen], Partition]
+) -> list[ActionResult]:
+    results: list[ActionResult] = []
+    for number, seen in enumerate(body.partitions):
+        became: Written
+        try:
+            became = change(seen)
+        except REFUSALS as error:
+            became = error
+        except StoreUnavailableError:
+            if not number:
+                raise
+            # What was done before it went away is told. To try the others would take seconds for each.
+            untried = [_refused(each.key, NOT_TRIED) for each in body.partitions[number + 1 :]]
+            return [*results, _refused(seen.key, PERHAPS_DONE), *untried]
+        results.append(_result(coordinator, seen.key, became))
+    return results
+
+
+def _result(coordinator: SourceCoordinator, key: str, became: Written, detail: str = "") -> ActionResult:
+    if isinstance(became, Partition):
+        row = None if detail else row_of(became, coordinator.clock.now())
+        return ActionResult(key=key, outcome="done", detail=detail, partition=row)
+    if isinstance(became, PartitionNotFoundError):
+        return ActionResult(key=key, outcome="missing", detail=str(became), partition=None)
+    if isinstance(became, StoreUnavailableError):
+        return _refused(key, PERHAPS_DONE)
+    found: Partition | None = None
+    with suppress(StoreUnavailableError):  # what was done to others is told all the same
+        found = coordinator.get(key)
+    return ActionResult(
+        key=key,
+        outcome="stale" if isinstance(became, PartitionUpdateError) else "refused",
+        detail=str(became),
+        partition=None if found is None else row_of(found, coordinator.clock.now()),
+    )
+
+
+def _refused(key: str, detail: str) -> ActionResult:
+    return ActionResult(key=key, outcome="refused", detail=detail, partition=None)

@@ -1,0 +1,192 @@
+"""How a source stands, for somebody who is woken at night: the figures, and what is wrong, the worst first."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from airflow_provider_coordination.coordination.acknowledgment import FAMILY as ACKNOWLEDGMENT_FAMILY
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.figures import Bounds, source_figures
+from airflow_provider_coordination.coordination.history import FAMILY as HISTORY_FAMILY
+from airflow_provider_coordination.coordination.history import End, History, holdings
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.standing import Standing, standing_of
+from airflow_provider_coordination.coordination.store import completed_last
+from airflow_provider_coordination.sources.inspection import Inspection, inspected
+from airflow_provider_coordination.ui.describing import owner_of
+from airflow_provider_coordination.ui.models import Alarm, FailingPartition, OldestLease, SourceCard, SuspensionFacts
+from airflow_provider_coordination.ui.workers import registered_workers
+
+BOUNDS = Bounds(partitions=20_000, seconds=0.2)
+TREND_BUCKETS = 12
+TREND_STEP = timedelta(minutes=5)
+TREND_PAGE = 500
+TREND_PARTITIONS = 4_000
+TREND_SECONDS = 0.1
+HISTORY_PAGES = 4
+REMEMBERED = timedelta(days=1)
+"""So far back it is looked since when a lease is held."""
+LATE_AFTER = timedelta(hours=1)
+"""A source that is so far behind is worth a warning, and so is work that nobody takes for so long."""
+
+
+def source_card(coordinator: SourceCoordinator, connection_id: str, *, has_history: bool) -> SourceCard:
+    """Return how a source stands.
+
+    :param coordinator: of the source, initialized.
+    :param connection_id: the connection that it was reached by.
+    :param has_history: whether a history is kept.
+    """
+    now = coordinator.clock.now()
+    seen = _Seen(now)
+    figures = source_figures(coordinator.store, coordinator.source_identifier, now, bounds=BOUNDS, told=seen.note)
+    sets = AcknowledgmentSets(coordinator)
+    pending = coordinator.store.count_by_status(
+        coordinator.family(ACKNOWLEDGMENT_FAMILY), [PartitionStatus.UNASSIGNED]
+    )[PartitionStatus.UNASSIGNED]
+    suspension = coordinator.suspensions.get()
+    registered = registered_workers(coordinator)
+    live = {worker.owner for worker in registered if worker.registered_until + coordinator.safety_margin > now}
+    completed, trend_is_complete = _completed(coordinator, now)
+    card = SourceCard(
+        connection_id=connection_id,
+        source=coordinator.source,
+        kind=seen.kind() or _kind_of_finished(coordinator, now),
+        counts={status.value: count for status, count in figures.partitions.items()},
+        parked=figures.parked,
+        failing=figures.failing,
+        expired_leases=figures.expired_leases,
+        oldest_lease=_oldest_lease(coordinator, seen.held, now) if has_history else None,
+        oldest_waiting=None if figures.oldest_waiting is None else figures.oldest_waiting.total_seconds(),
+        lag=seen.lag,
+        throughput=seen.throughput,
+        workers=len(live | {partition.owner for partition in seen.held}),
+        pending_sets=pending,
+        next_set_expires_at=sets.next_expiry() if pending else None,
+        suspended=None
+        if suspension is None
+        else SuspensionFacts(since=suspension.since, by=suspension.by, reason=suspension.reason),
+        errors=[
+            FailingPartition(
+                partition_key=partition.partition_key, attempts=partition.attempts, last_error=partition.last_error
+            )
+            for partition in figures.worst
+        ],
+        completed=completed,
+        is_complete=figures.is_complete and trend_is_complete,
+        alarms=[],
+    )
+    card.alarms = sorted(_alarms(card, now), key=lambda alarm: alarm.level != "error")
+    return card
+
+
+class _Seen:
+    """What the partitions that are looked at for the figures say of their source."""
+
+    def __init__(self, now: datetime) -> None:
+        self._now = now
+        self._kinds: Counter[str] = Counter()
+        self.held: list[Partition] = []
+        self.lag: float | None = None
+        self.throughput: float | None = None
+
+    def note(self, partition: Partition) -> None:
+        told = inspected(partition, self._now)
+        if told.kind is not None:
+            self._kinds[told.kind] += 1
+        if told.lag is not None:
+            self.lag = max(self.lag or 0.0, told.lag)
+        if told.throughput is not None:
+            self.throughput = (self.throughput or 0.0) + told.throughput
+        if standing_of(partition, self._now) is Standing.HELD:
+            self.held.append(partition)
+
+    def kind(self) -> str | None:
+        """Return the kind that most of them are of."""
+        return next((kind for kind, _ in self._kinds.most_common(1)), None)
+
+
+def _kind_of_finished(coordinator: SourceCoordinator, now: datetime) -> str | None:
+    found = coordinator.store.query(coordinator.source_identifier, PartitionStatus.COMPLETED, limit=1)
+    told: Inspection | None = inspected(found[0], now) if found else None
+    return None if told is None else told.kind
+
+
+def _oldest_lease(coordinator: SourceCoordinator, held: list[Partition], now: datetime) -> OldestLease | None:
+    """Return the lease that is held longest, as far as the history tells.
+
+    One of which it does not tell, since it began before, or since nobody has told of it yet, is named where it tells of
+    none.
+    """
+    if not held:
+        return None
+    history = History(coordinator.store, coordinator.family(HISTORY_FAMILY))
+    lines = holdings(history.between(now - REMEMBERED, pages=HISTORY_PAGES).transitions, held)
+    began = {
+        partition.partition_key: last.began_at
+        for partition in held
+        if (last := lines[partition.partition_key][-1]).end is End.HELD and last.began_at is not None
+    }
+    oldest = min(held, key=lambda partition: (began.get(partition.partition_key, now), partition.priority))
+    since = began.get(oldest.partition_key)
+    return OldestLease(
+        partition_key=oldest.partition_key,
+        owner=owner_of(oldest.owner or ""),
+        held_for=None if since is None else (now - since).total_seconds(),
+    )
+
+
+def _completed(coordinator: SourceCoordinator, now: datetime) -> tuple[list[int | None], bool]:
+    """Return how many partitions were completed in each step of the last hour, and whether that is all of it."""
+    buckets: list[int | None] = [0] * TREND_BUCKETS
+    begin = now - TREND_BUCKETS * TREND_STEP
+    until = time.monotonic() + TREND_SECONDS
+    seen, last = 0, TREND_BUCKETS - 1
+    for browsed in completed_last(coordinator.store, coordinator.source_identifier, TREND_PAGE):
+        for partition in browsed.partitions:
+            if partition.priority < begin:
+                return buckets, True
+            last = min((partition.priority - begin) // TREND_STEP, TREND_BUCKETS - 1)
+            buckets[last] = (buckets[last] or 0) + 1
+        seen += len(browsed.partitions)
+        if browsed.next is not None and (seen >= TREND_PARTITIONS or time.monotonic() >= until):
+            return [None if number <= last else count for number, count in enumerate(buckets)], False
+    return buckets, True
+
+
+def _alarms(card: SourceCard, now: datetime) -> Iterator[Alarm]:
+    if card.parked:
+        yield Alarm(
+            level="error", text=f"{_partitions(card.parked)} parked: nobody works on what only a person reopens"
+        )
+    if card.next_set_expires_at is not None and card.next_set_expires_at < now - timedelta(minutes=1):
+        yield Alarm(level="error", text="an acknowledgment set is overdue and nobody ends it: does the triggerer run?")
+    if card.suspended is not None:
+        by = f" by {card.suspended.by}" if card.suspended.by else ""
+        why = f": {card.suspended.reason}" if card.suspended.reason else ""
+        yield Alarm(level="warning", text=f"suspended{by}{why}")
+    waits = card.oldest_waiting is not None and card.oldest_waiting >= LATE_AFTER.total_seconds()
+    if card.expired_leases:
+        leases = "1 lease has" if card.expired_leases == 1 else f"{card.expired_leases} leases have"
+        yield Alarm(
+            level="warning" if card.workers else "error",
+            text=f"{leases} run out, and nobody has taken over" + _nobody(card),
+        )
+    elif waits and card.suspended is None:
+        yield Alarm(level="warning", text="work has been waiting for over an hour" + _nobody(card))
+    if card.lag is not None and card.lag >= LATE_AFTER.total_seconds():
+        yield Alarm(level="warning", text="more than an hour behind")
+    if card.failing:
+        yield Alarm(level="warning", text=f"{_partitions(card.failing)} failing")
+
+
+def _partitions(number: int) -> str:
+    return "1 partition is" if number == 1 else f"{number} partitions are"
+
+
+def _nobody(card: SourceCard) -> str:
+    return "" if card.workers else ": there is no worker"

@@ -1,0 +1,369 @@
+"""What the routes answer, and what they are told: the shapes of the JSON.
+
+Instants are ISO 8601 in UTC, durations numbers of seconds.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictInt, StringConstraints, field_validator
+
+from airflow_provider_coordination.coordination.partition import MAX_KEY_BYTES
+
+MAX_REASON_CHARACTERS = 500
+MAX_PARTITIONS_AT_ONCE = 500
+
+NO_NUL = r"^[^\x00]*$"
+"""What every store takes."""
+
+Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_REASON_CHARACTERS)]
+
+
+class Owner(BaseModel):
+    """Who holds a lease. All but `name` is null where the name is of another form than a task's."""
+
+    name: str
+    host: str | None = None
+    dag_id: str | None = None
+    run_id: str | None = None
+    task_id: str | None = None
+    map_index: int | None = None
+    try_number: int | None = None
+
+
+class ConnectionRow(BaseModel):
+    """A connection of type `coordination`; `problem` says why it cannot be used."""
+
+    connection_id: str
+    may_change: bool
+    problem: str | None = None
+
+
+class Connections(BaseModel):
+    """The connections that somebody may see."""
+
+    connections: list[ConnectionRow]
+
+
+class OldestLease(BaseModel):
+    """The lease that was acquired first of those that are held; `held_for` is null where no history says since when."""
+
+    partition_key: str
+    owner: Owner
+    held_for: float | None
+
+
+class SuspensionFacts(BaseModel):
+    """That a source is suspended."""
+
+    since: datetime
+    by: str
+    reason: str
+
+
+class FailingPartition(BaseModel):
+    """A partition that fails."""
+
+    partition_key: str
+    attempts: int
+    last_error: str | None
+
+
+class Alarm(BaseModel):
+    """Something that a person should look at."""
+
+    level: Literal["error", "warning"]
+    text: str
+
+
+class SourceCard(BaseModel):
+    """How a source stands.
+
+    `completed` is how many partitions were completed in each five minutes of the last hour, the oldest first; null
+    where that is not known. `is_complete` says whether every unfinished partition was looked at for the figures.
+    """
+
+    connection_id: str
+    source: str
+    kind: str | None
+    counts: dict[str, int]
+    parked: int
+    failing: int
+    expired_leases: int
+    oldest_lease: OldestLease | None
+    oldest_waiting: float | None
+    lag: float | None
+    throughput: float | None
+    workers: int
+    pending_sets: int
+    next_set_expires_at: datetime | None
+    suspended: SuspensionFacts | None
+    errors: list[FailingPartition]
+    completed: list[int | None]
+    is_complete: bool
+    alarms: list[Alarm]
+
+
+class SourceCards(BaseModel):
+    """How the sources of a connection stand, by name."""
+
+    as_of: datetime
+    sources: list[SourceCard]
+
+
+class PartitionRow(BaseModel):
+    """A partition at a glance. `since` is its place in the queue of its status: `priority`."""
+
+    partition_key: str
+    status: str
+    state: str
+    owner: Owner | None
+    leased_until: datetime | None
+    reopen_at: datetime | None
+    since: datetime
+    version: int
+    attempts: int
+    closed_count: int
+    last_error: str | None
+    kind: str | None
+    position: str | None
+    lag: float | None
+    items_done: int | None
+    items: int | None
+    landed_batches: int
+    landed_records: int
+    is_readable: bool
+
+
+class PartitionPage(BaseModel):
+    """Some partitions; `next` is what to give as `after` for those behind them, null where there are none."""
+
+    as_of: datetime
+    partitions: list[PartitionRow]
+    next: str | None
+
+
+class LandedBatchFacts(BaseModel):
+    """A batch that is written and not delivered."""
+
+    batch_id: str
+    start: str
+    end: str
+    records: int
+    file: str
+    acknowledgment_set: str | None
+    state: str
+
+
+class FailedItemFacts(BaseModel):
+    """An item that could not be read; its place in the partition's items, from 0."""
+
+    item: int | None
+    reason: str
+
+
+class TransitionFacts(BaseModel):
+    """A change of a partition's status or owner; `status` is null where it was deleted."""
+
+    at: datetime
+    status: str | None
+    owner: Owner | None
+    until: datetime | None
+    former_status: str
+    former_owner: Owner | None
+    former_until: datetime | None
+    reason: str
+    by: str | None
+
+
+class ShardNode(BaseModel):
+    """A shard, as the store knows it. One without a partition is `unleased`: known by its parents or children alone."""
+
+    shard_id: str
+    partition_key: str | None
+    state: str
+    owner: Owner | None = None
+    parents: list[str] = []
+    children: list[str] = []
+    starting_hash_key: str | None = None
+    ending_hash_key: str | None = None
+    lag: float | None = None
+    version: int | None = None
+    is_ended: bool = False
+
+
+class Hole(BaseModel):
+    """A range of hash keys that nobody reads, both ends included."""
+
+    starting_hash_key: str
+    ending_hash_key: str
+
+
+class StreamTree(BaseModel):
+    """The shards of one stream, as it was created in this epoch; parents come before children."""
+
+    stream: str
+    epoch: int
+    shards: list[ShardNode]
+    holes: list[Hole]
+
+
+class ShardTrees(BaseModel):
+    """The shards of a source; `complete` says whether every partition was looked at."""
+
+    as_of: datetime
+    streams: list[StreamTree]
+    complete: bool
+
+
+class PartitionDetail(PartitionRow):
+    """Everything about a partition. `history` says whether any is kept."""
+
+    progress: dict[str, Any]
+    unreadable_progress: str | None
+    throughput: float | None
+    landed: list[LandedBatchFacts]
+    acknowledgment_sets: list[dict[str, Any]]
+    gaps: list[str]
+    failed_items: list[FailedItemFacts]
+    transitions: list[TransitionFacts]
+    history: bool
+    shard: ShardNode | None
+
+
+class HoldingFacts(BaseModel):
+    """A time during which one owner held a partition; `began_at` is null where that is not kept any more."""
+
+    owner: Owner
+    began_at: datetime | None
+    begin: str
+    ended_at: datetime | None
+    end: str
+    reason: str
+    by: str | None
+
+
+class PartitionLine(BaseModel):
+    """Who held a partition, the first first."""
+
+    partition_key: str
+    holdings: list[HoldingFacts]
+
+
+class Timeline(BaseModel):
+    """Who held which partition when; `complete` says whether that is all of it."""
+
+    as_of: datetime
+    since: datetime
+    until: datetime
+    history: bool
+    complete: bool
+    partitions: list[PartitionLine]
+
+
+class JobFacts(BaseModel):
+    """A Spark job that is followed through the store; `ui_url` leads on to its Spark UI while it runs."""
+
+    state: str
+    application_id: str | None
+    ui_url: str | None
+    stop: str | None
+
+
+class WorkerRow(BaseModel):
+    """A worker: who has registered, or holds a lease without having done so (`registered_until` is null then)."""
+
+    owner: Owner
+    registered_until: datetime | None
+    started_at: datetime | None
+    max_leases: int | None
+    leases: int
+    is_live: bool
+    job: JobFacts | None
+
+
+class WorkerList(BaseModel):
+    """The workers of a source; `complete` says whether every lease was counted."""
+
+    as_of: datetime
+    workers: list[WorkerRow]
+    complete: bool
+
+
+class RunPartition(PartitionRow):
+    """A partition that a run holds, or held."""
+
+    connection_id: str
+    source: str
+    is_held_now: bool
+
+
+class RunPartitions(BaseModel):
+    """What a run holds, or held; `unreachable` are the connections whose store did not answer."""
+
+    as_of: datetime
+    partitions: list[RunPartition]
+    complete: bool
+    unreachable: list[str]
+
+
+class PartitionSeen(BaseModel):
+    """A partition as a person saw it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    key: Annotated[str, StringConstraints(min_length=1, max_length=MAX_KEY_BYTES, pattern=NO_NUL)]
+    version: StrictInt
+
+
+class ActionBody(BaseModel):
+    """What is to be done to partitions.
+
+    :param partitions: which, each as it was seen.
+    :param reason: why.
+    :param to: for `reset`, where they are read from: `earliest`, `latest`, an instant or a sequence number.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    partitions: Annotated[list[PartitionSeen], Field(min_length=1, max_length=MAX_PARTITIONS_AT_ONCE)]
+    reason: Reason
+    to: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
+
+    @field_validator("partitions")
+    @classmethod
+    def _each_once(cls, partitions: list[PartitionSeen]) -> list[PartitionSeen]:
+        if len({seen.key for seen in partitions}) < len(partitions):
+            raise ValueError("a key is named twice; name each partition once")
+        return partitions
+
+
+class ReasonBody(BaseModel):
+    """Why something is done."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: Reason
+
+
+class ResumeBody(ReasonBody):
+    """Why a source goes on; `since` is that of the suspension as it was seen: another one stays."""
+
+    since: AwareDatetime | None = None
+
+
+class ActionResult(BaseModel):
+    """What became of one partition; `stale` is one that has changed since it was seen: nothing was done to it."""
+
+    key: str
+    outcome: Literal["done", "stale", "refused", "missing"]
+    detail: str
+    partition: PartitionRow | None
+
+
+class ActionResults(BaseModel):
+    """What became of each partition, in the order in which they were named."""
+
+    results: list[ActionResult]

@@ -1,0 +1,260 @@
+"""The partitions of a source: page by page as the store finds them, and one of them whole."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query, Response
+
+from airflow_provider_coordination.coordination.acknowledgment import record_of
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.browsing import EXAMINED_AT_ONCE, Filter, Order, Place
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import (
+    AcknowledgmentSetNotFoundError,
+    ConfigurationError,
+    ProgressError,
+)
+from airflow_provider_coordination.coordination.history import FAMILY as HISTORY_FAMILY
+from airflow_provider_coordination.coordination.history import History
+from airflow_provider_coordination.coordination.partition import (
+    MAX_KEY_BYTES,
+    Partition,
+    PartitionStatus,
+    check_partition_key,
+    parse_instant,
+)
+from airflow_provider_coordination.sources.inspection import (
+    inspected,
+    landed_facts,
+    lost,
+    sets_waited_for,
+    unreadable_items,
+)
+from airflow_provider_coordination.ui.access import may_read_connection
+from airflow_provider_coordination.ui.answers import SOURCE, json_answer
+from airflow_provider_coordination.ui.asking import AtDesk
+from airflow_provider_coordination.ui.describing import row_of, transition_facts
+from airflow_provider_coordination.ui.models import (
+    NO_NUL,
+    FailedItemFacts,
+    LandedBatchFacts,
+    PartitionDetail,
+    PartitionPage,
+)
+from airflow_provider_coordination.ui.shards import node_of
+
+LISTED = (PartitionStatus.ASSIGNED, PartitionStatus.CLOSED, PartitionStatus.UNASSIGNED, PartitionStatus.COMPLETED)
+"""The order of listing: what somebody works on first, what is done last."""
+MAX_SETS = 20
+MAX_TRANSITIONS = 50
+MAX_SEARCH_CHARACTERS = 1024
+
+Key = Annotated[str, Query(min_length=1, max_length=MAX_KEY_BYTES, pattern=NO_NUL)]
+Search = Annotated[str, Query(max_length=MAX_SEARCH_CHARACTERS, pattern=NO_NUL)]
+
+
+def router() -> APIRouter:
+    """Return the routes."""
+    routes = APIRouter(dependencies=[may_read_connection()])
+    routes.get(SOURCE + "/partitions", response_model=PartitionPage)(partitions)
+    routes.get(SOURCE + "/partition", response_model=PartitionDetail)(partition)
+    return routes
+
+
+async def partitions(
+    desk: AtDesk,
+    connection_id: str,
+    source: str,
+    status: Annotated[list[PartitionStatus] | None, Query()] = None,
+    parked: bool = False,
+    failing: bool = False,
+    expired: bool = False,
+    search: Search = "",
+    prefix: Search = "",
+    owner: Search = "",
+    order: Order = Order.PRIORITY,
+    descending: bool = False,
+    after: Annotated[str | None, Query(max_length=8192)] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> Response:
+    """Return a page of a source's partitions: those that fulfil all that is asked for."""
+    wanted = Filter(
+        statuses=_statuses(status, parked=parked, expired=expired, owner=owner),
+        prefix=prefix,
+        search=search,
+        owner=owner,
+        parked=parked,
+        failing=failing,
+    )
+    cursor = Cursor.read(after, order)
+
+    def asked(coordinator: SourceCoordinator) -> PartitionPage:
+        now = coordinator.clock.now()
+        asked_for = replace(wanted, expired_by=now) if expired else wanted
+        found, following = page_of(coordinator, asked_for, order, cursor, descending=descending, limit=limit)
+        return PartitionPage(
+            as_of=now,
+            partitions=[row_of(each, now) for each in found],
+            next=None if following is None else following.write(order),
+        )
+
+    what = ("partitions", source, wanted, expired, order, descending, after, limit)
+    return await json_answer(desk, connection_id, what, lambda: desk.stores.ask_source(connection_id, source, asked))
+
+
+async def partition(desk: AtDesk, connection_id: str, source: str, key: Key) -> Response:
+    """Return everything about one partition."""
+
+    def asked() -> PartitionDetail:
+        days = desk.stores.settings(connection_id).store.history_days
+        return desk.stores.ask_source(connection_id, source, lambda coordinator: detail_of(coordinator, key, days))
+
+    return await json_answer(desk, connection_id, ("partition", source, key), asked)
+
+
+def detail_of(coordinator: SourceCoordinator, key: str, history_days: float) -> PartitionDetail:
+    """Return everything about one partition.
+
+    :raises HTTPException: if there is none of this key.
+    """
+    found, now = coordinator.get(key), coordinator.clock.now()
+    if found is None:
+        raise HTTPException(404, f"source {coordinator.source!r} has no partition {key!r}, or none any more")
+    history = History(coordinator.store, coordinator.family(HISTORY_FAMILY))
+    since = now - timedelta(days=history_days)
+    transitions = history.of(key, since, limit=MAX_TRANSITIONS) if history_days else []
+    return PartitionDetail(
+        **row_of(found, now).__dict__,
+        progress=dict(found.progress),
+        unreadable_progress=found.unreadable_progress,
+        throughput=inspected(found, now).throughput,
+        landed=[LandedBatchFacts(**batch.__dict__) for batch in landed_facts(found)],
+        acknowledgment_sets=_sets(coordinator, found),
+        gaps=lost(found),
+        failed_items=[FailedItemFacts(item=item, reason=reason) for item, reason in unreadable_items(found)],
+        transitions=[transition_facts(each) for each in transitions[: -MAX_TRANSITIONS - 1 : -1]],
+        history=bool(history_days),
+        shard=node_of(found, now),
+    )
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """Where the next page begins.
+
+    :param status: in the order of priority, among the partitions of this status; None in the order of keys.
+    :param place: behind this one; None for the first one of the status.
+    """
+
+    status: PartitionStatus | None = None
+    place: Place | None = None
+
+    def write(self, order: Order) -> str:
+        """Return it as text that tells nobody anything."""
+        said = [order.value, self.status and self.status.value, *(self.place or ())]
+        return base64.urlsafe_b64encode(json.dumps(said).encode()).decode().rstrip("=")
+
+    @classmethod
+    def read(cls, text: str | None, order: Order) -> Cursor:
+        """Return what `write` wrote; that of the first page without any.
+
+        :raises HTTPException: if it is something else, or of another order.
+        """
+        if text is None:
+            return cls()
+        try:
+            said = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
+            named, status, *place = said
+            made = cls(
+                status=None if status is None else PartitionStatus(status),
+                place=Place(*_texts(place)) if place else None,
+            )
+            if named != order.value or (made.status is None) != (order is Order.KEY):
+                raise ValueError
+            if made.place is not None and order is Order.PRIORITY:
+                parse_instant(made.place.priority)
+            if made.place is not None:
+                check_partition_key(made.place.partition_key)
+            return made
+        except (ConfigurationError, ValueError, TypeError, RecursionError):
+            raise HTTPException(
+                422, "query.after: it is not the 'next' of a page in this order; begin again without it"
+            ) from None
+
+
+def page_of(
+    coordinator: SourceCoordinator, wanted: Filter, order: Order, cursor: Cursor, *, descending: bool, limit: int
+) -> tuple[list[Partition], Cursor | None]:
+    """Return a page of partitions, and where the next one begins; None if there is none.
+
+    In the order of priority the statuses follow each other as people want them, each with the oldest first.
+    """
+
+    def browse(filtered: Filter, place: Place | None, at_most: int) -> tuple[list[Partition], Place | None]:
+        browsed = coordinator.store.browse(
+            coordinator.source_identifier,
+            filtered,
+            order=order,
+            descending=descending,
+            after=place,
+            limit=at_most,
+            examine=EXAMINED_AT_ONCE,
+        )
+        return browsed.partitions, browsed.next
+
+    if not wanted.statuses:
+        return [], None
+    if order is Order.KEY:
+        found, place = browse(wanted, cursor.place, limit)
+        return found, None if place is None else Cursor(place=place)
+    statuses = [status for status in LISTED if status in wanted.statuses]
+    if descending:
+        statuses.reverse()
+    if cursor.status is not None:
+        statuses = statuses[statuses.index(cursor.status) :] if cursor.status in statuses else []
+    gathered: list[Partition] = []
+    place = cursor.place
+    for status in statuses:
+        if len(gathered) >= limit:
+            return gathered, Cursor(status)
+        found, following = browse(replace(wanted, statuses=(status,)), place, limit - len(gathered))
+        gathered += found
+        if following is not None:
+            return gathered, Cursor(status, following)
+        place = None
+    return gathered, None
+
+
+def _statuses(
+    given: Sequence[PartitionStatus] | None, *, parked: bool, expired: bool, owner: str
+) -> tuple[PartitionStatus, ...]:
+    """Return the statuses that partitions which fulfil all of this can have."""
+    possible = set(given or LISTED)
+    if parked:
+        possible &= {PartitionStatus.CLOSED}
+    if expired or owner:
+        possible &= {PartitionStatus.ASSIGNED}
+    return tuple(status for status in LISTED if status in possible)
+
+
+def _texts(values: Sequence[object]) -> list[str]:
+    if len(values) != 2 or not all(isinstance(value, str) for value in values):
+        raise ValueError(values)
+    return [str(value) for value in values]
+
+
+def _sets(coordinator: SourceCoordinator, found: Partition) -> list[dict[str, object]]:
+    sets = AcknowledgmentSets(coordinator)
+    told = []
+    for set_id in sets_waited_for(found)[:MAX_SETS]:
+        try:
+            told.append(record_of(sets.get(set_id)))
+        except (AcknowledgmentSetNotFoundError, ProgressError):
+            continue  # ended and purged, or not readable
+    return told

@@ -1,0 +1,161 @@
+"""What the tasks of a DAG run hold now, and what they held, over all connections that somebody may see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query, Response
+
+from airflow_provider_coordination.coordination.browsing import Filter
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.coordination.history import FAMILY as HISTORY_FAMILY
+from airflow_provider_coordination.coordination.history import History
+from airflow_provider_coordination.coordination.owner import task_of
+from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX, Partition, PartitionStatus
+from airflow_provider_coordination.ui.access import AnyVisitor, Visitor
+from airflow_provider_coordination.ui.answers import json_response, json_text
+from airflow_provider_coordination.ui.asking import AtDesk, Desk
+from airflow_provider_coordination.ui.describing import row_of
+from airflow_provider_coordination.ui.models import NO_NUL, RunPartition, RunPartitions
+from airflow_provider_coordination.ui.sources import known_connections, source_names
+
+MAX_PARTITIONS = 500
+"""Of one source."""
+MAX_FORMER = 100
+"""So many partitions of one source that were held are read, one by one; the latest ones."""
+REST = 5.0
+"""A long history takes a while to read, and is asked for by every open tab of a task."""
+
+Name = Annotated[str, Query(min_length=1, max_length=250, pattern=NO_NUL)]
+
+
+def router() -> APIRouter:
+    """Return the routes."""
+    routes = APIRouter()
+    # Whoever is logged in may ask, and sees what is theirs to see: each connection is asked for by itself.
+    routes.get("/runs", response_model=RunPartitions)(runs)
+    return routes
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The tasks of a run, or one of them.
+
+    :param dag_id: of this DAG.
+    :param run_id: of this run.
+    :param task_id: only this task; None for all.
+    :param map_index: only this one of a mapped task; None for all.
+    """
+
+    dag_id: str
+    run_id: str
+    task_id: str | None = None
+    map_index: int | None = None
+
+    def own(self, owner: str | None) -> bool:
+        """Tell whether an owner is one of them, or was before it began to wait for acknowledgments."""
+        task = None if owner is None else task_of(owner.removesuffix(AWAITING_SUFFIX))
+        return (
+            task is not None
+            and (task.dag_id, task.run_id) == (self.dag_id, self.run_id)
+            and self.task_id in (None, task.task_id)
+            and self.map_index in (None, task.map_index)
+        )
+
+
+@dataclass(frozen=True)
+class _Found:
+    rows: list[RunPartition]
+    is_complete: bool = True
+    is_reachable: bool = True
+
+
+async def runs(
+    desk: AtDesk,
+    visitor: AnyVisitor,
+    dag_id: Name,
+    run_id: Name,
+    task_id: Name | None = None,
+    map_index: Annotated[int | None, Query(ge=-1)] = None,
+) -> Response:
+    """Return the partitions that a run, or one of its task instances, holds or held."""
+    tasks = Tasks(dag_id, run_id, task_id, map_index)
+    known = [connection_id for connection_id, problem in await known_connections(desk) if problem is None]
+    seen = await desk.aside(lambda: _readable(visitor, known))
+    found = await asyncio.gather(*(_of_connection(desk, connection_id, tasks) for connection_id in seen))
+    rows = sorted((row for each in found for row in each.rows), key=_place)
+    answer = RunPartitions(
+        as_of=datetime.now(UTC),
+        partitions=rows,
+        complete=all(each.is_complete for each in found),
+        unreachable=[name for name, each in zip(seen, found, strict=True) if not each.is_reachable],
+    )
+    return json_response(await desk.aside(lambda: json_text(answer)))
+
+
+def _place(row: RunPartition) -> tuple[bool, str, str, str]:
+    return not row.is_held_now, row.connection_id, row.source, row.partition_key
+
+
+def _readable(visitor: Visitor, known: Sequence[str]) -> list[str]:
+    return [connection_id for connection_id in known if visitor.may_read(connection_id)]
+
+
+async def _of_connection(desk: Desk, connection_id: str, tasks: Tasks) -> _Found:
+    try:
+        names = await source_names(desk, connection_id)
+        found = await asyncio.gather(*(_looked(desk, connection_id, name, tasks, among=len(names)) for name in names))
+    except (CoordinationError, HTTPException):  # its store is away, or the connection was deleted in this moment
+        return _Found([], is_complete=False, is_reachable=False)
+    return _Found([row for each in found for row in each.rows], all(each.is_complete for each in found))
+
+
+async def _looked(desk: Desk, connection_id: str, source: str, tasks: Tasks, *, among: int) -> _Found:
+    def asked(coordinator: SourceCoordinator) -> _Found:
+        days = desk.stores.settings(connection_id).store.history_days
+        return _of_source(coordinator, connection_id, tasks, days)
+
+    return await desk.look(
+        connection_id,
+        ("runs", source, tasks),
+        lambda: desk.stores.ask_source(connection_id, source, asked),
+        rest=REST,
+        among=among,
+    )
+
+
+def _of_source(coordinator: SourceCoordinator, connection_id: str, tasks: Tasks, history_days: float) -> _Found:
+    now = coordinator.clock.now()
+    wanted = Filter(statuses=(PartitionStatus.ASSIGNED,), owner=f":{tasks.dag_id}:{tasks.run_id}:")
+    browsed = coordinator.store.browse(coordinator.source_identifier, wanted, limit=MAX_PARTITIONS)
+    held = {p.partition_key: p for p in browsed.partitions if tasks.own(p.owner)}
+    is_complete = browsed.next is None
+    former: list[Partition] = []
+    if history_days:
+        history = History(coordinator.store, coordinator.family(HISTORY_FAMILY))
+        told = history.between(now - timedelta(days=history_days))
+        keys = [
+            each.partition_key
+            for each in reversed(told.transitions)
+            if tasks.own(each.owner) or tasks.own(each.former_owner)
+        ]
+        once = [key for key in dict.fromkeys(keys) if key not in held]
+        former = [found for key in once[:MAX_FORMER] if (found := coordinator.get(key)) is not None]
+        is_complete = is_complete and told.complete and len(once) <= MAX_FORMER
+    return _Found(
+        [
+            RunPartition(
+                **row_of(partition, now).__dict__,
+                connection_id=connection_id,
+                source=coordinator.source,
+                is_held_now=partition.partition_key in held,
+            )
+            for partition in [*held.values(), *former]
+        ],
+        is_complete,
+    )

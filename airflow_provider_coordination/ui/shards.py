@@ -1,0 +1,202 @@
+"""The shards of a source as a family tree, from what the store alone knows: Kinesis is not asked."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+
+from fastapi import APIRouter, Response
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.standing import standing_of
+from airflow_provider_coordination.sources.inspection import inspected
+from airflow_provider_coordination.sources.kinesis.audit import has_range, hash_range_of, holes_between
+from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
+from airflow_provider_coordination.sources.kinesis.progress import ChildShard
+from airflow_provider_coordination.sources.kinesis.shard_leases import Leases, ShardLease, StreamKey, leases_by_stream
+from airflow_provider_coordination.sources.resetting import shard_of
+from airflow_provider_coordination.ui.access import may_read_connection
+from airflow_provider_coordination.ui.answers import SOURCE, json_answer
+from airflow_provider_coordination.ui.asking import AtDesk
+from airflow_provider_coordination.ui.describing import known_owner
+from airflow_provider_coordination.ui.models import Hole, ShardNode, ShardTrees, StreamTree
+
+MAX_PARTITIONS = 20_000
+LOOKED_AT_FIRST = 500
+"""Of each status: if no shard is among so many partitions, it has none."""
+UNLEASED = "unleased"
+
+Streams = dict[StreamKey, dict[str, ShardLease]]
+
+
+def router() -> APIRouter:
+    """Return the routes."""
+    routes = APIRouter()
+    routes.get(SOURCE + "/shards", dependencies=[may_read_connection()], response_model=ShardTrees)(shards)
+    return routes
+
+
+async def shards(desk: AtDesk, connection_id: str, source: str) -> Response:
+    """Return the shards of a source, stream by stream, with the ranges of hash keys that nobody reads."""
+    return await json_answer(
+        desk,
+        connection_id,
+        ("shards", source),
+        lambda: desk.stores.ask_source(connection_id, source, shard_trees),
+    )
+
+
+def shard_trees(coordinator: SourceCoordinator) -> ShardTrees:
+    """Return the shards of a source, stream by stream."""
+    now = coordinator.clock.now()
+    streams, is_complete = _streams(coordinator)
+    suspects = {key: holes for key, leases in streams.items() if (holes := set(holes_between(leases)))}
+    if suspects:  # what changes hands while it is looked at may be missed, but not twice
+        again, _ = _streams(coordinator, streams)
+        suspects = {key: holes & set(holes_between(again.get(key, {}))) for key, holes in suspects.items()}
+    return ShardTrees(
+        as_of=now,
+        streams=[
+            StreamTree(
+                stream=key.stream,
+                epoch=key.creation_epoch,
+                shards=_nodes(leases, now),
+                holes=[
+                    Hole(starting_hash_key=str(hole.start), ending_hash_key=str(hole.end))
+                    for hole in sorted(suspects.get(key, ()))
+                    if is_complete
+                ],
+            )
+            for key, leases in sorted(streams.items())
+        ],
+        complete=is_complete,
+    )
+
+
+def node_of(partition: Partition, now: datetime) -> ShardNode | None:
+    """Return the shard that a partition is for, with the family that its own progress names; None if it is none."""
+    if shard_of(partition) is None:
+        return None
+    [leases] = leases_by_stream([partition]).values()
+    [lease] = leases.values()
+    children = () if lease.progress is None else lease.progress.children
+    return _leased(lease, [child.shard_id for child in children], now)
+
+
+def _streams(coordinator: SourceCoordinator, known: Streams | None = None) -> tuple[Streams, bool]:
+    """Return the leases of shards, stream by stream, and whether every partition was looked at.
+
+    :param known: what was found before: of what was not written to since, the progress is not read again.
+    """
+    before = {} if known is None else {p.partition_key: p for p in _partitions_of(known)}
+    changed: list[Partition] = []
+    found: Streams = {}
+    is_complete = True
+    for number, partition in enumerate(_looked_at(coordinator)):
+        if number >= MAX_PARTITIONS:
+            is_complete = False
+            break
+        if partition.partition_key in before and before[partition.partition_key].version == partition.version:
+            key = parse_partition_key(partition.partition_key)
+            stream = StreamKey(key.stream, key.creation_epoch)
+            found.setdefault(stream, {})[key.shard_id] = (known or {})[stream][key.shard_id]
+        elif shard_of(partition) is not None:
+            changed.append(partition)
+    for stream, leases in leases_by_stream(changed).items():
+        found.setdefault(stream, {}).update(leases)
+    return found, is_complete
+
+
+def _looked_at(coordinator: SourceCoordinator) -> Iterator[Partition]:
+    """Yield the partitions of a source; of a status whose first ones are no shards, these alone."""
+    for status in PartitionStatus:
+        has_shards = False
+        for number, partition in enumerate(coordinator.partitions(status)):
+            has_shards = has_shards or shard_of(partition) is not None
+            if number >= LOOKED_AT_FIRST and not has_shards:
+                break
+            yield partition
+
+
+def _partitions_of(streams: Streams) -> Iterator[Partition]:
+    return (lease.partition for leases in streams.values() for lease in leases.values())
+
+
+def _nodes(leases: Leases, now: datetime) -> list[ShardNode]:
+    """Return the shards of one stream, parents before children; those that only others name among them."""
+    children: dict[str, list[str]] = defaultdict(list)
+    named: dict[str, ChildShard] = {}
+    parents: dict[str, tuple[str, ...]] = {}
+    for name, lease in leases.items():
+        if lease.progress is None:
+            continue
+        parents[name] = lease.progress.parent_shard_ids
+        for child in lease.progress.children:
+            named[child.shard_id] = child
+    parents = {name: child.parent_shard_ids for name, child in named.items()} | parents
+    for name, those in parents.items():
+        for parent in those:
+            children[parent].append(name)
+    known = {*leases, *parents, *children}
+    return [
+        _leased(leases[name], sorted(children[name]), now)
+        if name in leases
+        else _unleased(name, named.get(name), parents.get(name, ()), sorted(children[name]))
+        for name in _in_order(known, parents)
+    ]
+
+
+def _leased(lease: ShardLease, children: list[str], now: datetime) -> ShardNode:
+    partition, progress = lease.partition, lease.progress
+    hash_range = hash_range_of(lease)
+    return ShardNode(
+        shard_id=lease.key.shard_id,
+        partition_key=partition.partition_key,
+        state=standing_of(partition, now).value,
+        owner=known_owner(partition.owner),
+        parents=[] if progress is None else list(progress.parent_shard_ids),
+        children=children,
+        starting_hash_key=None if hash_range is None else str(hash_range.start),
+        ending_hash_key=None if hash_range is None else str(hash_range.end),
+        lag=inspected(partition, now).lag,
+        version=partition.version,
+        is_ended=progress is not None and progress.is_ended,
+    )
+
+
+def _unleased(name: str, said: ChildShard | None, parents: Iterable[str], children: list[str]) -> ShardNode:
+    told = said if said is not None and has_range(said) else None
+    return ShardNode(
+        shard_id=name,
+        partition_key=None,
+        state=UNLEASED,
+        parents=list(parents),
+        children=children,
+        starting_hash_key=None if told is None else told.starting_hash_key,
+        ending_hash_key=None if told is None else told.ending_hash_key,
+        is_ended=bool(children),
+    )
+
+
+def _in_order(names: Iterable[str], parents: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return the shards by generation, then by name; shards that are their own ancestors, as nobody's are, last."""
+    known = set(names)
+    waits_for = {name: set(parents.get(name, ())) & known for name in known}
+    children: dict[str, list[str]] = defaultdict(list)
+    for name, those in waits_for.items():
+        for parent in those:
+            children[parent].append(name)
+    ordered: list[str] = []
+    generation = sorted(name for name, those in waits_for.items() if not those)
+    while generation:
+        ordered += generation
+        following = set()
+        for parent in generation:
+            for child in children[parent]:
+                waits_for[child].discard(parent)
+                if not waits_for[child]:
+                    following.add(child)
+        generation = sorted(following)
+    return ordered + sorted(name for name, those in waits_for.items() if those)

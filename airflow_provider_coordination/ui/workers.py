@@ -1,0 +1,100 @@
+"""The workers of a source, and what they hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from itertools import islice
+from urllib.parse import quote
+
+from fastapi import APIRouter, Response
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.jobs import Job, Jobs
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.store import all_partitions
+from airflow_provider_coordination.coordination.workers import FAMILY, Worker
+from airflow_provider_coordination.ui.access import may_read_connection
+from airflow_provider_coordination.ui.answers import SOURCE, json_answer
+from airflow_provider_coordination.ui.asking import AtDesk
+from airflow_provider_coordination.ui.describing import owner_of
+from airflow_provider_coordination.ui.models import JobFacts, WorkerList, WorkerRow
+from airflow_provider_coordination.ui.places import path_prefix
+
+MAX_LEASES = 20_000
+MAX_WORKERS = 2_000
+
+
+def router() -> APIRouter:
+    """Return the routes."""
+    routes = APIRouter()
+    routes.get(SOURCE + "/workers", dependencies=[may_read_connection()], response_model=WorkerList)(workers)
+    return routes
+
+
+async def workers(desk: AtDesk, connection_id: str, source: str) -> Response:
+    """Return the workers of a source, and how many leases each holds."""
+
+    def asked(coordinator: SourceCoordinator) -> WorkerList:
+        return worker_list(coordinator, connection_id)
+
+    return await json_answer(
+        desk,
+        connection_id,
+        ("workers", source),
+        lambda: desk.stores.ask_source(connection_id, source, asked),
+    )
+
+
+def worker_list(coordinator: SourceCoordinator, connection_id: str) -> WorkerList:
+    """Return the workers of a source: who has registered, who holds leases without, and jobs that have not begun."""
+    now = coordinator.clock.now()
+    leases, live, is_complete = _leases(coordinator, now)
+    registered = {worker.owner: worker for worker in registered_workers(coordinator)}
+    jobs = {job.owner: job for job in islice(Jobs(coordinator).unfinished(), MAX_WORKERS)}
+
+    def row(owner: str) -> WorkerRow:
+        worker, job = registered.get(owner), jobs.get(owner)
+        given_up_at = None if job is None else job.given_up_at(coordinator.safety_margin)
+        return WorkerRow(
+            owner=owner_of(owner),
+            registered_until=None if worker is None else worker.registered_until,
+            started_at=worker.started_at if worker is not None else None if job is None else job.submitted_at,
+            max_leases=None if worker is None else worker.max_leases,
+            leases=leases[owner],
+            is_live=owner in live
+            or (worker is not None and worker.registered_until + coordinator.safety_margin > now)
+            or (job is not None and (given_up_at is None or given_up_at > now)),
+            job=None if job is None else _job(job, connection_id, coordinator.source),
+        )
+
+    rows = [row(owner) for owner in {**registered, **leases, **jobs}]
+    rows.sort(key=lambda each: (not each.is_live, -each.leases, each.owner.name))
+    return WorkerList(as_of=now, workers=rows[:MAX_WORKERS], complete=is_complete and len(rows) <= MAX_WORKERS)
+
+
+def registered_workers(coordinator: SourceCoordinator) -> list[Worker]:
+    """Return the workers that have registered, also those whose registration has run out. Changes nothing."""
+    items = all_partitions(coordinator.store, coordinator.family(FAMILY), PartitionStatus.ASSIGNED)
+    return [worker for item in islice(items, MAX_WORKERS) if (worker := Worker.of(item)) is not None]
+
+
+def _leases(coordinator: SourceCoordinator, now: datetime) -> tuple[Counter[str], set[str], bool]:
+    """Return how many leases each process has, whose leases run, and whether all leases were looked at."""
+    held = list(islice(coordinator.partitions(PartitionStatus.ASSIGNED), MAX_LEASES))
+    working = [lease for lease in held if lease.owner and not lease.is_awaiting]
+    leases = Counter(lease.owner or "" for lease in working)
+    live = {lease.owner or "" for lease in working if lease.priority > now}
+    return leases, live, len(held) < MAX_LEASES
+
+
+def _job(job: Job, connection_id: str, source: str) -> JobFacts:
+    names = [quote(name, safe="") for name in (connection_id, source, job.owner)]
+    return JobFacts(
+        state=job.state.value,
+        application_id=job.application_id,
+        ui_url=None
+        if job.ui_url is None
+        else f"{path_prefix()}/connections/{names[0]}/sources/{names[1]}/jobs/{names[2]}/spark-ui",
+        stop=job.stop,
+    )

@@ -1,0 +1,35 @@
+"""A link from each task to the pages of the source that it works on."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_coordination.links.leases import LeasesLink
+from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+
+LINK = LeasesLink()
+
+
+def test_the_link_leads_to_the_pages_of_the_source() -> None:
+    operator = ReopenPartitionsOperator(task_id="t", source="odd/name & more", coordination_conn_id="leases")
+
+    assert LINK.get_link(operator, ti_key=None).endswith(
+        "/plugin/coordination/leases/odd%2Fname%20%26%20more/partitions"
+    )
+
+
+def test_a_task_that_works_its_source_out_is_linked_once_it_has() -> None:
+    operator = CoordinatedSparkSubmitOperator(task_id="t", stream_name="clicks", output_path="/out")
+    assert LINK.get_link(operator, ti_key=None) == ""
+
+    operator.source_worked_on = "clicks|2026-01-01"
+
+    assert LINK.get_link(operator, ti_key=None).endswith("/coordination_default/clicks%7C2026-01-01/partitions")
+
+
+@pytest.mark.parametrize("option", ["UI", "HTTP_API"])
+def test_where_the_pages_are_turned_off_the_link_leads_nowhere(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"AIRFLOW__COORDINATION__{option}", "False")
+
+    assert LINK.get_link(ReopenPartitionsOperator(task_id="t", source="orders"), ti_key=None) == ""
