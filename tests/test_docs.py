@@ -77,7 +77,7 @@ from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, METRICS, PRO
 from airflow_provider_coordination.spark.settings import MAX_SAVED_PARSE_EXCEPTIONS, IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.work import SETS_NAMED
-from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, StoreSettings, open_store
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -265,6 +265,7 @@ def test_every_field_of_the_connection_is_documented_as_it_is() -> None:
     (connection,) = get_provider_info()["connection-types"]
     assert tuple(defaults) == tuple(connection["conn-fields"]) == FIELDS
     assert (defaults["store"], defaults["table"]) == (StoreSettings.store, StoreSettings.table)
+    assert float(defaults["history_days"]) == DEFAULT_HISTORY_DAYS
     assert float(defaults["ownership_timeout"]) == DEFAULT_OWNERSHIP_TIMEOUT.total_seconds()
     assert float(defaults["safety_margin"]) == DEFAULT_SAFETY_MARGIN.total_seconds()
 
@@ -418,7 +419,7 @@ def test_everything_that_a_dag_or_a_source_is_made_of_is_in_the_reference() -> N
 
 def test_the_json_of_the_commands_is_documented() -> None:
     fields = [code(name) for name, _ in rows(page("commands.md"), "field", below="\n## For scripts\n")]
-    assert fields == [*(field.name for field in dataclasses.fields(Partition)), "is_parked"]
+    assert fields == [*(field.name for field in dataclasses.fields(Partition) if field.compare), "is_parked"]
 
 
 def test_what_is_told_of_an_acknowledgment_set_is_documented() -> None:

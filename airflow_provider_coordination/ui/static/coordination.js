@@ -1,0 +1,146 @@
+/**
+ * Lease inspection in Airflow's UI: what Airflow loads. One component is every page and tab: the address, or the run that
+ * it is given, says which.
+ *
+ * There is no build step. The modules beside this one run as they are, on the React, the router and the Chakra UI that
+ * Airflow's UI shares. The API that they ask is below `/coordination`.
+ */
+
+import { AcknowledgmentsPage } from "./acknowledgments.js";
+import { Frame, Whole } from "./frame.js";
+import { C, Component, h, useCallback, useLocation, useNavigate } from "./host.js";
+import { useLive } from "./live.js";
+import { Overview } from "./overview.js";
+import { PartitionDrawer } from "./partition.js";
+import { PartitionsPage } from "./partitions.js";
+import { readPlace, sourceApi, withParameters } from "./places.js";
+import { Failed, Nothing } from "./problems.js";
+import { useConnection } from "./rights.js";
+import { ShardsPage } from "./shards.js";
+import { TaskTab } from "./task_tab.js";
+import { TimelinePage } from "./timeline.js";
+import { WorkersPage } from "./workers.js";
+
+// What those import, and what that imports: named here, a browser asks for all of them at once.
+import "./actions.js";
+import "./api.js";
+import "./holders.js";
+import "./holdings.js";
+import "./icons.js";
+import "./looping.js";
+import "./ordering.js";
+import "./pages.js";
+import "./partition_cells.js";
+import "./partition_filters.js";
+import "./partition_list.js";
+import "./picture.js";
+import "./pieces.js";
+import "./reason_dialog.js";
+import "./refreshing.js";
+import "./shard_layout.js";
+import "./shard_picture.js";
+import "./sizing.js";
+import "./small_table.js";
+import "./states.js";
+import "./table.js";
+import "./telling.js";
+import "./texts.js";
+import "./ticking.js";
+import "./time.js";
+import "./timeline_chart.js";
+import "./timeline_layout.js";
+import "./typing.js";
+import "./windowing.js";
+
+/** What draws each page of `PAGES`. */
+const DRAWN = {
+  partitions: PartitionsPage,
+  shards: ShardsPage,
+  timeline: TimelinePage,
+  acknowledgments: AcknowledgmentsPage,
+  workers: WorkersPage,
+};
+
+/** A page of a source, with the drawer of a partition above it where the address names one. */
+function Source({ place }) {
+  const { search } = useLocation();
+  const navigate = useNavigate();
+  const parameters = new URLSearchParams(search);
+  const live = useLive(sourceApi(place.connection, place.source, "summary"));
+  const connection = useConnection(place.connection);
+  // Opening a partition is a step that one goes back from; typing a filter is none.
+  const change = useCallback(
+    (changes, { keep = false } = {}) =>
+      navigate({ search: withParameters(globalThis.location.search, changes) }, { replace: !keep }),
+    [navigate],
+  );
+  const opened = parameters.get("partition");
+  const { answer: card, problem } = live;
+  const isRefused =
+    card === null && problem !== null && ["session", "forbidden", "missing", "refused"].includes(problem.kind);
+  return h(
+    Frame,
+    { place, card, live, connection },
+    isRefused
+      ? h(Failed, { problem, connection: place.connection, refresh: live.refresh })
+      : h(DRAWN[place.page], { place, card, connection, parameters, change, search }),
+    opened &&
+      !isRefused &&
+      h(PartitionDrawer, {
+        place,
+        connection,
+        partitionKey: opened,
+        search,
+        onClose: () => change({ partition: null }),
+      }),
+  );
+}
+
+/** Keeps a failure of ours from taking Airflow's page with it. */
+class Guard extends Component {
+  constructor(props) {
+    super(props);
+    this.state = { error: null };
+  }
+
+  static getDerivedStateFromError(error) {
+    return { error };
+  }
+
+  render() {
+    if (this.state.error === null) return this.props.children;
+    return h(
+      Nothing,
+      {
+        title: "This page failed",
+        text: String(this.state.error?.message ?? this.state.error),
+        icon: "alert",
+        role: "alert",
+        kind: "failed",
+      },
+      h(C.Button, { size: "sm", variant: "outline", onClick: () => this.setState({ error: null }) }, "Try again"),
+    );
+  }
+}
+
+/** What Airflow draws: a page in its navigation, or a tab of a run or of a task instance. */
+function Coordination(props) {
+  const { pathname } = useLocation();
+  const isTab = Boolean(props.dagId && props.runId);
+  const place = readPlace(pathname);
+  return h(
+    Whole,
+    isTab ? { p: 0, h: "auto", overflow: "visible" } : {},
+    h(
+      Guard,
+      null,
+      isTab
+        ? h(TaskTab, props)
+        : place.source === null
+          ? h(Overview)
+          : h(Source, { key: `${place.connection} ${place.source}`, place }),
+    ),
+  );
+}
+
+globalThis.AirflowPlugin = Coordination;

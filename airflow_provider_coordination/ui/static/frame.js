@@ -1,0 +1,393 @@
+/** The frame of the pages of a source: where one is, how fresh that is, the tabs, and what a person was told last. */
+
+import { SuspendButton } from "./actions.js";
+import { C, Fragment, h, useCallback, useEffect, useRef, useState } from "./host.js";
+import { Icon } from "./icons.js";
+import { usePause } from "./live.js";
+import { PAGES, pathOf, ROUTE } from "./places.js";
+import { Ago, To } from "./pieces.js";
+import { segmentsOf } from "./states.js";
+import { Telling } from "./telling.js";
+import { capitalized, plural } from "./texts.js";
+import { useNow } from "./ticking.js";
+import { duration } from "./time.js";
+
+/** Shapes of a picture have no outline of their own. */
+const FOCUS = {
+  "& .coordination-shape": { outline: "none" },
+  "& .coordination-shape:focus-visible > rect:first-of-type": {
+    stroke: "var(--chakra-colors-fg)",
+    strokeWidth: "2.5px",
+  },
+};
+
+/** What everything of ours lies in: it scrolls by itself, and tells what was done. */
+export function Whole({ children, ...rest }) {
+  const [told, setTold] = useState(null);
+  const tell = useCallback((text) => setTold({ text }), []);
+  useEffect(() => {
+    if (told === null) return undefined;
+    const timer = setTimeout(() => setTold(null), 8000);
+    return () => clearTimeout(timer);
+  }, [told]);
+  return h(
+    Telling.Provider,
+    { value: tell },
+    h(
+      C.Box,
+      {
+        "data-coordination": true,
+        h: "full",
+        minH: 0,
+        overflow: "auto",
+        p: { base: 2, md: 4 },
+        display: "flex",
+        flexDirection: "column",
+        color: "fg",
+        bg: "bg",
+        css: FOCUS,
+        ...rest,
+      },
+      children,
+    ),
+    // A child of the body that is a status stays audible while a dialog hides everything else.
+    h(
+      C.Portal,
+      null,
+      h(
+        C.Box,
+        {
+          role: "status",
+          "aria-live": "polite",
+          position: "fixed",
+          bottom: 4,
+          insetInlineEnd: 4,
+          zIndex: "toast",
+          maxW: "calc(100vw - 32px)",
+        },
+        told &&
+          h(
+            C.Flex,
+            {
+              align: "center",
+              gap: 2,
+              px: 3,
+              py: 2,
+              borderWidth: 1,
+              borderColor: "border.emphasized",
+              borderRadius: "md",
+              bg: "bg.panel",
+              color: "fg",
+              boxShadow: "md",
+              fontSize: "sm",
+            },
+            h(C.Box, { color: "green.fg", display: "flex" }, h(Icon, { name: "check" })),
+            h(C.Text, { as: "span", overflowWrap: "anywhere" }, told.text),
+            h(
+              C.IconButton,
+              { size: "2xs", variant: "ghost", "aria-label": "Dismiss", onClick: () => setTold(null) },
+              h(Icon, { name: "close", size: 3 }),
+            ),
+          ),
+      ),
+    ),
+  );
+}
+
+/** How fresh a page is, and what stops and resumes its refreshing. */
+export function Freshness({ live }) {
+  const [isPaused, toggle] = usePause();
+  useNow(); // it counts down
+  const problem = live?.problem ?? null;
+  const left = live?.nextAt ? Math.max(1, Math.ceil((live.nextAt - Date.now()) / 1000)) : null;
+  const [text, palette] = isPaused
+    ? ["Paused", "gray"]
+    : problem === null
+      ? ["Live", "green"]
+      : problem.kind === "session"
+        ? ["Stopped", "red"]
+        : [left === null ? "Trying" : `Trying in ${duration(left)}`, "orange"];
+  return h(
+    C.Flex,
+    { align: "center", gap: 1, flexShrink: 0, fontSize: "sm", color: "fg.muted" },
+    h(
+      C.Status.Root,
+      {
+        colorPalette: palette,
+        size: "sm",
+        "data-freshness": isPaused ? "paused" : problem === null ? "live" : "trying",
+      },
+      h(C.Status.Indicator),
+      text,
+    ),
+    h(
+      C.IconButton,
+      {
+        size: "xs",
+        variant: "ghost",
+        "aria-label": isPaused ? "Resume refreshing" : "Pause refreshing",
+        title: isPaused ? "Resume refreshing" : "Pause refreshing",
+        onClick: toggle,
+      },
+      h(Icon, { name: isPaused ? "play" : "pause", size: 3.5 }),
+    ),
+  );
+}
+
+/** The path from the overview to a source. */
+function Path({ connection, source }) {
+  return h(
+    C.Box,
+    {
+      as: "nav",
+      "aria-label": "Where you are",
+      fontSize: "sm",
+      color: "fg.muted",
+      display: "flex",
+      gap: 1.5,
+      alignItems: "center",
+      minW: 0,
+    },
+    h(To, { to: ROUTE }, "Leases"),
+    h(Icon, { name: "chevron", size: 3 }),
+    h(To, { to: `${ROUTE}?connection=${encodeURIComponent(connection)}`, minW: 0, truncate: true }, connection),
+    h(Icon, { name: "chevron", size: 3 }),
+    h(C.Text, { as: "span", truncate: true, "aria-current": "location", title: source, color: "fg" }, source),
+  );
+}
+
+/** The tabs of a source, as links: each page has its address. */
+function Tabs({ connection, source, page, card }) {
+  const selected = useRef(null);
+  useEffect(() => {
+    // In braces: newer browsers return a promise, which React would take for what ends the effect, and call.
+    void selected.current?.scrollIntoView?.({ block: "nearest", inline: "nearest" });
+  }, []);
+  const counted = { acknowledgments: card?.pending_sets, workers: card?.workers };
+  return h(
+    C.Box,
+    {
+      as: "nav",
+      "aria-label": "Pages of this source",
+      overflowX: "auto",
+      overflowY: "hidden",
+      borderBottomWidth: 1,
+      borderColor: "border.emphasized",
+      mb: 3,
+      flexShrink: 0,
+    },
+    h(
+      C.Flex,
+      { as: "ul", listStyleType: "none", gap: { base: 0, md: 2 } },
+      ...PAGES.filter((each) => each.name !== "shards" || page === "shards" || hasShards(card)).map((each) => {
+        const isHere = each.name === page;
+        return h(
+          C.Box,
+          { as: "li", key: each.name, flexShrink: 0, ref: isHere ? selected : undefined },
+          h(
+            To,
+            {
+              to: pathOf({ connection, source, page: each.name }),
+              "aria-current": isHere ? "page" : undefined,
+              "data-page": each.name,
+              display: "flex",
+              alignItems: "center",
+              gap: 1.5,
+              h: "40px",
+              px: { base: 2.5, md: 4 },
+              fontWeight: "bold",
+              fontSize: "sm",
+              color: isHere ? "fg" : "fg.muted",
+              borderBottomWidth: 3,
+              borderColor: isHere ? "border.info" : "transparent",
+              _hover: { color: "fg", textDecoration: "none" },
+              outlineOffset: "-2px",
+            },
+            h(
+              Fragment,
+              null,
+              each.title,
+              counted[each.name] > 0 &&
+                h(
+                  C.Badge,
+                  { size: "xs", variant: "subtle", colorPalette: "gray", fontVariantNumeric: "tabular-nums" },
+                  counted[each.name],
+                ),
+            ),
+          ),
+        );
+      }),
+    ),
+  );
+}
+
+function hasShards(card) {
+  return card === null || card === undefined || card.kind === null || /kinesis|shard/i.test(card.kind);
+}
+
+/** Whoever is paged wants to know this first. */
+function Alarms({ card }) {
+  if (card.alarms.length === 0 && card.suspended === null) return null;
+  return h(
+    C.Stack,
+    { gap: 1, mb: 3 },
+    card.suspended !== null && h(Suspended, { card }),
+    ...card.alarms.map((alarm, index) => h(AlarmLine, { key: index, alarm })),
+  );
+}
+
+/** An alarm as a line: its level is told by a word as well as by a colour. */
+export function AlarmLine({ alarm, ...rest }) {
+  const isError = alarm.level === "error";
+  return h(
+    C.Flex,
+    {
+      as: "p",
+      gap: 2,
+      align: "flex-start",
+      fontSize: "sm",
+      color: isError ? "red.fg" : "orange.fg",
+      bg: isError ? "bg.error" : "bg.warning",
+      borderRadius: "sm",
+      px: 2,
+      py: 1,
+      "data-alarm": alarm.level,
+      ...rest,
+    },
+    h(C.Box, { as: "span", pt: "2px", display: "flex" }, h(Icon, { name: "alert" })),
+    h(C.VisuallyHidden, null, isError ? "Alarm: " : "Warning: "),
+    h(C.Text, { as: "span", overflowWrap: "anywhere", minW: 0 }, capitalized(alarm.text)),
+  );
+}
+
+function Suspended({ card }) {
+  const { since, by, reason } = card.suspended;
+  return h(
+    C.Flex,
+    {
+      as: "p",
+      gap: 2,
+      align: "flex-start",
+      fontSize: "sm",
+      color: "purple.fg",
+      bg: "purple.subtle",
+      borderRadius: "sm",
+      px: 2,
+      py: 1,
+      "data-suspended": true,
+    },
+    h(C.Box, { as: "span", pt: "2px", display: "flex" }, h(Icon, { name: "pause" })),
+    h(
+      C.Text,
+      { as: "span", overflowWrap: "anywhere", minW: 0 },
+      h(C.Strong, null, "Suspended "),
+      h(Ago, { instant: since }),
+      by ? ` by ${by}` : "",
+      reason ? `: ${reason}` : "",
+      ". Nothing is taken, and jobs end after what they have in hand.",
+    ),
+  );
+}
+
+/** A source's status bar: how many partitions are in which state. */
+export function StatusBar({ card, height = "10px" }) {
+  const segments = segmentsOf(card);
+  const text =
+    segments.length === 0 ? "No partitions" : segments.map((each) => `${each.count} ${each.label}`).join(", ");
+  return h(
+    C.Flex,
+    {
+      role: "img",
+      "aria-label": text,
+      h: height,
+      gap: "2px",
+      borderRadius: "full",
+      overflow: "hidden",
+      bg: "bg.emphasized",
+    },
+    ...segments.map((each) =>
+      h(C.Box, {
+        key: each.state,
+        title: `${plural(each.count, "partition")}: ${each.label}`,
+        minW: "4px",
+        style: {
+          flexGrow: each.count,
+          flexBasis: 0,
+          background: `var(--chakra-colors-${each.palette}-${each.palette === "gray" ? "500" : "solid"})`,
+        },
+      }),
+    ),
+  );
+}
+
+/** Name the browser's tab after what is shown, and leave it as it was. @param {string|null} name of a source */
+export function useTitle(name) {
+  useEffect(() => {
+    let former = null;
+    // Airflow's own pages take their names back a moment after they have left.
+    const timer = setTimeout(() => {
+      former = document.title;
+      document.title = [name, "Leases", former].filter(Boolean).join(" - ");
+    });
+    return () => {
+      clearTimeout(timer);
+      if (former !== null) document.title = former;
+    };
+  }, [name]);
+}
+
+/**
+ * The frame around a page of a source.
+ *
+ * @param {{place: Object, card: Object|null, live: Object, connection: Object|null, children: any}} props
+ */
+export function Frame({ place, card, live, connection, children }) {
+  const title = useRef(null);
+  useTitle(place.source);
+  useEffect(() => {
+    // Airflow makes the page anew when its path changes; whoever came here by keyboard goes on from its title.
+    if (document.activeElement === document.body && globalThis.history.length > 1)
+      title.current?.focus({ preventScroll: true });
+  }, [place.source]);
+  return h(
+    Fragment,
+    null,
+    h(
+      C.Flex,
+      { justify: "space-between", align: "flex-start", gap: 3, mb: 2, flexShrink: 0, wrap: "wrap" },
+      h(
+        C.Box,
+        { minW: 0, flex: "1 1 240px" },
+        h(Path, place),
+        h(
+          C.Flex,
+          { align: "center", gap: 2, minW: 0 },
+          h(
+            C.Heading,
+            {
+              as: "h1",
+              size: "xl",
+              truncate: true,
+              ref: title,
+              tabIndex: -1,
+              outline: "none",
+              title: place.source,
+              dir: "auto",
+            },
+            place.source,
+          ),
+          card?.kind && h(C.Badge, { variant: "outline", colorPalette: "gray", flexShrink: 0 }, card.kind),
+        ),
+      ),
+      h(
+        C.Flex,
+        { align: "center", gap: 2, flexShrink: 0 },
+        h(Freshness, { live }),
+        card !== null && h(SuspendButton, { place, card, connection, refresh: live.refresh }),
+      ),
+    ),
+    card !== null && h(Alarms, { card }),
+    h(Tabs, { ...place, card }),
+    h(C.Box, { flex: 1, minH: 0, display: "flex", flexDirection: "column" }, children),
+  );
+}

@@ -1,0 +1,345 @@
+/** The overview: every source that one may see, those with an alarm first. */
+
+import { AlarmLine, Freshness, StatusBar, useTitle } from "./frame.js";
+import {
+  C,
+  Fragment,
+  h,
+  memo,
+  RouterLink,
+  useCallback,
+  useEffect,
+  useLocation,
+  useNavigate,
+  useState,
+} from "./host.js";
+import { Icon } from "./icons.js";
+import { useLive } from "./live.js";
+import { Dot, Figure } from "./pieces.js";
+import { pathOf, withParameters } from "./places.js";
+import { Failed, FailedPart, Loading, Nothing, Shown } from "./problems.js";
+import { byUrgency, segmentsOf, worstLevel } from "./states.js";
+import { countText, plural, rateText, roughText } from "./texts.js";
+import { useNow } from "./ticking.js";
+import { duration, lagText, secondsUntil } from "./time.js";
+import { useTyped } from "./typing.js";
+
+const BAR = 7;
+const GAP = 2;
+const TALL = 26;
+
+/** How many partitions were completed in each five minutes of the last hour. */
+function Trend({ completed }) {
+  if (completed.every((count) => !count)) return null;
+  const most = Math.max(1, ...completed.map((count) => count ?? 0));
+  const sum = completed.reduce((total, count) => total + (count ?? 0), 0);
+  const text = `${plural(sum, "partition")} completed in the last hour`;
+  return h(
+    C.Flex,
+    { align: "flex-end", gap: 2, flexShrink: 0, whiteSpace: "nowrap", title: `${text}; each bar is five minutes` },
+    h(
+      "svg",
+      { width: completed.length * (BAR + GAP), height: TALL, role: "img", "aria-label": text },
+      ...completed.map((count, index) => {
+        const height = count ? Math.max(3, (count / most) * TALL) : 1;
+        return h("rect", {
+          key: index,
+          x: index * (BAR + GAP),
+          y: TALL - height,
+          width: BAR,
+          height,
+          rx: 1,
+          fill: count ? "var(--chakra-colors-green-solid)" : "var(--chakra-colors-border-emphasized)",
+        });
+      }),
+    ),
+    h(
+      C.Text,
+      { fontSize: "xs", color: "fg.muted", lineHeight: "1.1", pb: "1px" },
+      `${roughText(sum)} done`,
+      h("br"),
+      "in 1 h",
+    ),
+  );
+}
+
+function Legend({ card }) {
+  const segments = segmentsOf(card);
+  return h(
+    C.Flex,
+    { wrap: "wrap", columnGap: 3, rowGap: 0.5, fontSize: "xs", color: "fg.muted", mt: 1.5, minH: 5 },
+    segments.length === 0 && "No partitions yet: nothing was discovered.",
+    ...segments.map((each) =>
+      h(
+        C.Flex,
+        { key: each.state, as: "span", align: "center", gap: 1 },
+        h(Dot, { palette: each.palette, size: "7px" }),
+        h(C.Span, { color: "fg", fontVariantNumeric: "tabular-nums" }, roughText(each.count)),
+        each.label.toLowerCase(),
+      ),
+    ),
+  );
+}
+
+function ExpiresIn({ instant }) {
+  const now = useNow();
+  const left = secondsUntil(instant, now);
+  return left > 0 ? `next ends in ${duration(left, { short: true })}` : "next is over";
+}
+
+/** A source at a glance; the whole card is its link. */
+const Card = memo(function Card({ card }) {
+  const level = worstLevel(card);
+  const accent =
+    level === "error"
+      ? "red.solid"
+      : level === "warning"
+        ? "orange.solid"
+        : card.suspended
+          ? "purple.solid"
+          : "border.emphasized";
+  return h(
+    C.LinkBox,
+    {
+      as: "article",
+      "aria-label": card.source,
+      "data-source": card.source,
+      borderWidth: 1,
+      borderColor: "border.emphasized",
+      borderStartWidth: 4,
+      borderStartColor: accent,
+      borderRadius: "md",
+      bg: "bg",
+      p: 4,
+      minW: 0,
+      display: "flex",
+      flexDirection: "column",
+      gap: 3,
+      transition: "box-shadow 0.15s",
+      _hover: { boxShadow: "md" },
+      _focusWithin: { boxShadow: "md" },
+    },
+    h(
+      C.Flex,
+      { justify: "space-between", align: "flex-start", gap: 2, wrap: "wrap" },
+      h(
+        C.Box,
+        { minW: 0, flex: "1 1 150px" },
+        h(
+          C.Heading,
+          { as: "h3", size: "md", truncate: true, title: card.source, dir: "auto" },
+          h(
+            C.LinkOverlay,
+            { asChild: true },
+            h(RouterLink, { to: pathOf({ connection: card.connection_id, source: card.source }) }, card.source),
+          ),
+        ),
+        h(
+          C.Flex,
+          { gap: 1.5, mt: 1, minH: 5, align: "center" },
+          card.kind && h(C.Badge, { size: "xs", variant: "outline", colorPalette: "gray" }, card.kind),
+          card.suspended &&
+            h(
+              C.Badge,
+              { size: "xs", colorPalette: "purple", variant: "subtle", title: card.suspended.reason },
+              "Suspended",
+            ),
+          !card.is_complete &&
+            h(
+              C.Badge,
+              {
+                size: "xs",
+                colorPalette: "gray",
+                variant: "subtle",
+                title: "The figures are those of the first 20,000 unfinished partitions",
+              },
+              "rough",
+            ),
+        ),
+      ),
+      h(Trend, { completed: card.completed }),
+    ),
+    card.alarms.length > 0 &&
+      h(
+        C.Stack,
+        { gap: 1 },
+        ...card.alarms.slice(0, 3).map((alarm, index) => h(AlarmLine, { key: index, alarm })),
+        card.alarms.length > 3 &&
+          h(C.Text, { fontSize: "xs", color: "fg.muted" }, `and ${card.alarms.length - 3} more`),
+      ),
+    h(C.Box, null, h(StatusBar, { card }), h(Legend, { card })),
+    h(
+      C.Grid,
+      { as: "dl", templateColumns: "repeat(auto-fill, minmax(100px, 1fr))", gap: 3, mt: "auto" },
+      h(Figure, { name: "Lag" }, lagText(card.lag)),
+      h(Figure, { name: "Throughput" }, rateText(card.throughput)),
+      h(Figure, { name: "Workers" }, countText(card.workers)),
+      h(
+        Figure,
+        { name: "Longest wait" },
+        card.oldest_waiting === null ? "–" : duration(card.oldest_waiting, { short: true }),
+      ),
+      h(
+        Figure,
+        { name: "Longest lease" },
+        card.oldest_lease?.held_for == null ? "–" : duration(card.oldest_lease.held_for, { short: true }),
+      ),
+      h(Figure, { name: "Awaiting a word" }, countText(card.pending_sets)),
+    ),
+    card.pending_sets > 0 &&
+      card.next_set_expires_at &&
+      h(
+        C.Text,
+        { fontSize: "xs", color: "fg.muted", mt: -2 },
+        "Acknowledgments: ",
+        h(ExpiresIn, { instant: card.next_set_expires_at }),
+      ),
+  );
+});
+
+function Connection({ connection, search, isAlone, onLive }) {
+  const live = useLive(
+    connection.problem === null ? `connections/${encodeURIComponent(connection.connection_id)}/sources` : null,
+  );
+  const { problem, nextAt, answer } = live;
+  const id = connection.connection_id;
+  useEffect(() => onLive(id, live), [problem, nextAt, answer, id, onLive]);
+  useEffect(() => () => onLive(id, null), [id, onLive]);
+  return h(
+    C.Box,
+    { as: "section", "aria-label": `Connection ${id}`, mb: 6 },
+    h(
+      C.Flex,
+      { align: "baseline", gap: 2, mb: 2 },
+      h(
+        C.Heading,
+        { as: "h2", size: "sm", color: "fg.muted", fontWeight: "semibold", overflowWrap: "anywhere", minW: 0 },
+        id,
+      ),
+      !connection.may_change && h(C.Text, { fontSize: "xs", color: "fg.muted", flexShrink: 0 }, "look only"),
+      answer &&
+        !isAlone &&
+        h(C.Text, { fontSize: "xs", color: "fg.muted", flexShrink: 0 }, plural(answer.sources.length, "source")),
+    ),
+    connection.problem !== null
+      ? h(FailedPart, {
+          title: "This connection cannot be used",
+          text: connection.problem,
+          icon: "plug",
+          kind: "refused",
+        })
+      : h(Shown, {
+          live,
+          what: "sources",
+          isPart: true,
+          connection: id,
+          rows: 3,
+          children: ({ sources }) => {
+            const found = sources.filter((card) => card.source.toLowerCase().includes(search.toLowerCase()));
+            if (sources.length === 0) {
+              return h(Nothing, {
+                title: "No sources yet",
+                text: "A source appears here when a DAG has discovered its first partitions.",
+                icon: "tree",
+              });
+            }
+            if (found.length === 0)
+              return h(Nothing, { title: "No source has this in its name", text: search, kind: "empty" });
+            return h(
+              C.Grid,
+              { templateColumns: "repeat(auto-fill, minmax(min(100%, 340px), 1fr))", gap: 4 },
+              ...byUrgency(found).map((card) => h(Card, { key: card.source, card })),
+            );
+          },
+        }),
+  );
+}
+
+/** The page. */
+export function Overview() {
+  const { search } = useLocation();
+  const navigate = useNavigate();
+  const parameters = new URLSearchParams(search);
+  const only = parameters.get("connection");
+  const live = useLive("connections", { every: 30 });
+  const [shown, onLive] = useWorst();
+  useTitle(null);
+  const change = (changes) =>
+    navigate({ search: withParameters(globalThis.location.search, changes) }, { replace: true });
+  const [text, setText] = useTyped(parameters.get("q") ?? "", (typed) => change({ q: typed }));
+  const connections = (live.answer?.connections ?? []).filter((each) => only === null || each.connection_id === only);
+  return h(
+    Fragment,
+    null,
+    h(
+      C.Flex,
+      { justify: "space-between", align: "center", gap: 3, mb: 4, wrap: "wrap" },
+      h(C.Heading, { as: "h1", size: "xl" }, "Leases"),
+      h(
+        C.Flex,
+        { gap: 3, align: "center", flex: { base: "1 1 100%", md: "0 1 auto" } },
+        h(
+          C.InputGroup,
+          { startElement: h(Icon, { name: "search" }), maxW: { md: "260px" } },
+          h(C.Input, {
+            size: "sm",
+            type: "search",
+            placeholder: "Find a source",
+            "aria-label": "Find a source",
+            value: text,
+            onChange: (event) => setText(event.target.value),
+          }),
+        ),
+        h(Freshness, { live: shown ?? live }),
+      ),
+    ),
+    only !== null &&
+      h(
+        C.Flex,
+        { mb: 3, gap: 2, align: "center", fontSize: "sm", color: "fg.muted" },
+        h(C.Text, { as: "span", minW: 0, overflowWrap: "anywhere" }, `Only the connection ${only}`),
+        h(
+          C.Button,
+          { flexShrink: 0, size: "2xs", variant: "outline", onClick: () => change({ connection: null }) },
+          "Show all",
+        ),
+      ),
+    live.answer === null
+      ? live.problem === null
+        ? h(Loading, { what: "connections", rows: 4, height: 24 })
+        : h(Failed, { problem: live.problem, nextAt: live.nextAt, refresh: live.refresh })
+      : connections.length === 0
+        ? h(Nothing, {
+            title: "No coordination connection that you may see",
+            text: "Leases live in the store of a connection of type “coordination”. Make one under Admin, Connections; or ask whoever manages Airflow for the right “can read” on Connections.",
+            icon: "plug",
+            kind: "none",
+          })
+        : connections.map((connection) =>
+            h(Connection, {
+              key: connection.connection_id,
+              connection,
+              search: text,
+              onLive,
+              isAlone: connections.length === 1,
+            }),
+          ),
+  );
+}
+
+/** Keep what the connections' answers are like; return the worst of them, and what tells of one: null, it is gone. */
+function useWorst() {
+  const [known, setKnown] = useState(new Map());
+  const tell = useCallback(
+    (id, live) =>
+      setKnown((before) => {
+        const after = new Map(before);
+        if (live === null) after.delete(id);
+        else after.set(id, live);
+        return after;
+      }),
+    [],
+  );
+  const all = [...known.values()];
+  return [all.find((each) => each.problem !== null) ?? all[0] ?? null, tell];
+}

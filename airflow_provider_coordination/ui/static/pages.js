@@ -1,0 +1,94 @@
+/**
+ * A long list of partitions that comes page by page, each from where the one before it ends, and is refreshed in parts.
+ *
+ * While somebody points at a row, no row may move: what is new is held back, and what is gone stays, marked, until the
+ * pointer has left. Values here are never changed; each function returns a new list.
+ */
+
+/**
+ * @typedef {{after: string|null, next: string|null, rows: Object[], heldBack: number}} ListPage
+ * `after` is where it begins, `next` where the following one does; null if there is none.
+ */
+
+/** Return a list of which nothing is loaded yet. @returns {ListPage[]} */
+export function noPages() {
+  return [];
+}
+
+/** Return all rows of a list, in order. */
+export function rowsOf(pages) {
+  return pages.flatMap((page) => page.rows);
+}
+
+/** Return whether there is more to load, and from where: undefined where there is not. */
+export function placeOfMore(pages) {
+  if (pages.length === 0) return null;
+  return pages[pages.length - 1].next ?? undefined;
+}
+
+/** Return the numbers of the pages that hold the rows from `first` to before `end`. */
+export function pagesInSight(pages, first, end) {
+  const found = [];
+  let start = 0;
+  pages.forEach((page, index) => {
+    const stop = start + page.rows.length;
+    if (start < end && stop > first) found.push(index);
+    start = stop;
+  });
+  return found.length === 0 && pages.length > 0 ? [pages.length - 1] : found;
+}
+
+/** Return how many changes a list holds back. */
+export function heldBack(pages) {
+  return pages.reduce((sum, page) => sum + page.heldBack, 0);
+}
+
+/**
+ * Return a list with one of its pages loaded anew.
+ *
+ * @param {ListPage[]} pages
+ * @param {number} index which page; that after the last one is added
+ * @param {{partitions: Object[], next: string|null}} answer
+ * @param {{after: string|null, still: boolean}} options where it began, and whether no row may move
+ */
+export function withPage(pages, index, answer, { after, still }) {
+  const known = new Map(rowsOf(pages).map((row) => [row.partition_key, row]));
+  const fresh = answer.partitions.map((row) => sameOrNew(known.get(row.partition_key), row));
+  if (still && index < pages.length) return heldStill(pages, index, fresh);
+  const earlier = new Set(rowsOf(pages.slice(0, index)).map((row) => row.partition_key));
+  const rows = fresh.filter((row) => !earlier.has(row.partition_key));
+  const taken = new Set(rows.map((row) => row.partition_key));
+  const changed = [...pages.slice(0, index), { after, next: answer.next, rows, heldBack: 0 }];
+  if (answer.next === null) return changed;
+  pages.slice(index + 1).forEach((page, offset) => {
+    changed.push({
+      ...page,
+      // It begins where this one ends now: read so the next time, nothing between the two is missed.
+      after: offset === 0 ? answer.next : page.after,
+      rows: page.rows.filter((row) => !taken.has(row.partition_key)),
+    });
+  });
+  return changed;
+}
+
+function heldStill(pages, index, fresh) {
+  const found = new Map(fresh.map((row) => [row.partition_key, row]));
+  const shown = new Set(rowsOf(pages).map((row) => row.partition_key));
+  const added = fresh.filter((row) => !shown.has(row.partition_key)).length;
+  return pages.map((page, at) => {
+    let gone = 0;
+    const rows = page.rows.map((row) => {
+      const now = found.get(row.partition_key);
+      if (now !== undefined) return now;
+      if (at !== index) return row;
+      gone += 1;
+      return row.isGone ? row : { ...row, isGone: true };
+    });
+    return { ...page, rows, heldBack: at === index ? added + gone : page.heldBack };
+  });
+}
+
+/** Return the row as it was, where nothing about it changed, so that it need not be drawn again. */
+function sameOrNew(known, row) {
+  return known !== undefined && JSON.stringify(known) === JSON.stringify(row) ? known : row;
+}

@@ -1,0 +1,469 @@
+/** The drawer of one partition: everything about it, to read, to copy, and to act on. */
+
+import { ActionButtons, ActionDialog } from "./actions.js";
+import { sinceOf } from "./holdings.js";
+import { C, Fragment, h, useEffect, useRef, useState } from "./host.js";
+import { Icon } from "./icons.js";
+import { useLive } from "./live.js";
+import { Time } from "./partition_cells.js";
+import { Ago, Chip, Copy, Dot, Facts, Instant, Owner, Part, Shortened, To } from "./pieces.js";
+import { pathOf, sourceApi, taskPath, withParameters } from "./places.js";
+import { Failed, Loading, Nothing, Stale } from "./problems.js";
+import { SET_STATES, stateOf, STATES } from "./states.js";
+import { countText, ownerLabel, plural } from "./texts.js";
+import { lagText } from "./time.js";
+
+/** A text that somebody may want to copy. */
+function Copied({ text, label, mono = true }) {
+  if (text === null || text === undefined || text === "") return "–";
+  return h(
+    C.Flex,
+    { align: "flex-start", gap: 1, minW: 0 },
+    h(
+      C.Text,
+      {
+        fontFamily: mono ? "mono" : undefined,
+        fontSize: mono ? "xs" : "sm",
+        pt: mono ? "2px" : 0,
+        overflowWrap: "anywhere",
+        minW: 0,
+      },
+      text,
+    ),
+    h(Copy, { text: String(text), label }),
+  );
+}
+
+function Block({ text, label, maxH = "320px" }) {
+  return h(
+    C.Box,
+    { position: "relative" },
+    h(
+      C.Box,
+      {
+        as: "pre",
+        role: "group",
+        tabIndex: 0,
+        "aria-label": label,
+        fontFamily: "mono",
+        fontSize: "xs",
+        bg: "bg.muted",
+        color: "fg",
+        borderRadius: "md",
+        p: 3,
+        pe: 10,
+        m: 0,
+        overflow: "auto",
+        maxH,
+        whiteSpace: "pre-wrap",
+        overflowWrap: "anywhere",
+      },
+      text,
+    ),
+    h(C.Box, { position: "absolute", top: 1.5, insetInlineEnd: 1.5 }, h(Copy, { text, label: `Copy: ${label}` })),
+  );
+}
+
+/** Where its owner works: the task try, its log, and the owner's whole name. */
+function OwnerFacts({ owner }) {
+  const path = taskPath(owner);
+  return h(
+    C.Stack,
+    { gap: 0.5, minW: 0 },
+    path
+      ? h(
+          C.Flex,
+          { gap: 2, align: "center", wrap: "wrap" },
+          h(Owner, { owner }),
+          h(
+            To,
+            { to: path, fontSize: "xs", "data-log": true },
+            "Task instance and log ",
+            h(Icon, { name: "link", size: 3 }),
+          ),
+        )
+      : h(Shortened, { text: ownerLabel(owner) }),
+    owner.dag_id &&
+      h(
+        C.Text,
+        { fontSize: "xs", color: "fg.muted", overflowWrap: "anywhere" },
+        `DAG ${owner.dag_id}, run ${owner.run_id}, host ${owner.host}`,
+      ),
+    h(Copied, { text: owner.name, label: "Copy the owner’s name" }),
+  );
+}
+
+function Landed({ batches }) {
+  return h(
+    Part,
+    {
+      title: "To deliver",
+      aside: h(C.Text, { fontSize: "xs", color: "fg.muted" }, plural(batches.length, "batch", "batches")),
+    },
+    h(
+      C.Stack,
+      { gap: 2 },
+      ...batches.map((batch) =>
+        h(
+          C.Box,
+          {
+            key: batch.batch_id + batch.start,
+            borderWidth: 1,
+            borderColor: "border",
+            borderRadius: "md",
+            p: 2,
+            fontSize: "sm",
+          },
+          h(
+            C.Flex,
+            { justify: "space-between", gap: 2, wrap: "wrap" },
+            h(
+              C.Badge,
+              {
+                variant: "subtle",
+                colorPalette: { rejected: "red", acknowledged: "green", waiting: "purple" }[batch.state] ?? "gray",
+              },
+              batch.state,
+            ),
+            h(C.Text, { fontVariantNumeric: "tabular-nums" }, plural(batch.records, "record")),
+          ),
+          h(Copied, { text: batch.batch_id, label: "Copy the batch’s name" }),
+          h(
+            C.Text,
+            { fontFamily: "mono", fontSize: "xs", color: "fg.muted", overflowWrap: "anywhere" },
+            `(${batch.start || "begin"}, ${batch.end}]`,
+          ),
+          batch.file && h(Copied, { text: batch.file, label: "Copy the file’s name" }),
+        ),
+      ),
+    ),
+  );
+}
+
+function Sets({ sets, place }) {
+  return h(
+    Part,
+    { title: "Acknowledgment sets" },
+    h(
+      C.Stack,
+      { gap: 2 },
+      ...sets.map((set) => {
+        const owed = Object.entries(set.references)
+          .filter(([, count]) => count > 0)
+          .map(([handle]) => handle);
+        return h(
+          C.Box,
+          { key: set.set_id, borderWidth: 1, borderColor: "border", borderRadius: "md", p: 2, fontSize: "sm" },
+          h(
+            C.Flex,
+            { gap: 2, align: "center", wrap: "wrap" },
+            h(Chip, { state: set.state, states: SET_STATES }),
+            set.state === "PENDING"
+              ? h(C.Text, null, "ends ", h(Ago, { instant: set.expires_at }))
+              : set.ended_at && h(C.Text, null, "ended ", h(Ago, { instant: set.ended_at })),
+            h(
+              To,
+              { to: { search: "", pathname: pathOf({ ...place, page: "acknowledgments" }) }, fontSize: "xs" },
+              "All sets",
+            ),
+          ),
+          owed.length > 0 && h(C.Text, { overflowWrap: "anywhere" }, `Missing: ${owed.join(", ")}`),
+          set.reason && h(C.Text, { color: "fg.muted", overflowWrap: "anywhere" }, set.reason),
+          h(Copied, { text: set.set_id, label: "Copy the set’s name" }),
+        );
+      }),
+    ),
+  );
+}
+
+/** What became of it, the latest first. */
+function History({ transitions, isKept }) {
+  if (transitions.length === 0) {
+    return h(
+      C.Text,
+      { fontSize: "sm", color: "fg.muted" },
+      isKept
+        ? "Nothing has changed since the history begins."
+        : "No history is kept: the connection’s history_days is 0.",
+    );
+  }
+  return h(
+    C.Box,
+    { as: "ol", listStyleType: "none", fontSize: "sm" },
+    ...transitions.map((each, index) => {
+      const palette = paletteOf(each);
+      return h(
+        C.Grid,
+        { as: "li", key: `${each.at} ${index}`, templateColumns: "16px minmax(0, 1fr)", columnGap: 2 },
+        h(
+          C.Flex,
+          { direction: "column", align: "center", "aria-hidden": true },
+          h(C.Box, { pt: "6px" }, h(Dot, { palette, size: "9px" })),
+          index < transitions.length - 1 && h(C.Box, { w: "1px", flex: 1, bg: "border.emphasized", mt: 1 }),
+        ),
+        h(
+          C.Box,
+          { pb: 3, minW: 0 },
+          h(
+            C.Flex,
+            { gap: 2, justify: "space-between", wrap: "wrap" },
+            h(C.Text, { fontWeight: "medium", overflowWrap: "anywhere", minW: 0 }, each.reason),
+            h(C.Box, { color: "fg.muted", fontSize: "xs" }, h(Instant, { instant: each.at })),
+          ),
+          h(
+            C.Text,
+            { fontSize: "xs", color: "fg.muted" },
+            `${each.former_status} → ${each.status ?? "deleted"}`,
+            each.by ? ` by ${each.by}` : "",
+          ),
+          (each.owner ?? each.former_owner) &&
+            h(
+              C.Flex,
+              { fontSize: "xs", gap: 1, minW: 0 },
+              each.owner ? "to" : "from",
+              h(Owner, { owner: each.owner ?? each.former_owner, fontSize: "xs" }),
+            ),
+        ),
+      );
+    }),
+  );
+}
+
+function paletteOf({ reason, status }) {
+  if (/fail|error|reject/i.test(reason)) return "red";
+  if (/taken over|expired|run out/i.test(reason)) return "orange";
+  return { ASSIGNED: "cyan", COMPLETED: "green", CLOSED: "yellow" }[status] ?? "gray";
+}
+
+/** Its place in the stream's family, with the way to its relatives. */
+function Shard({ row, search }) {
+  const { shard } = row;
+  const prefix = row.partition_key.endsWith(shard.shard_id) ? row.partition_key.slice(0, -shard.shard_id.length) : null;
+  const relatives = (ids) =>
+    ids.length === 0
+      ? "none"
+      : h(
+          C.Flex,
+          { gap: 2, wrap: "wrap" },
+          ...ids.map((id) =>
+            prefix === null
+              ? h("span", { key: id }, id)
+              : h(To, { key: id, to: { search: withParameters(search, { partition: prefix + id }) } }, id),
+          ),
+        );
+  return h(
+    Part,
+    { title: "Shard" },
+    h(Facts, {
+      facts: [
+        ["Parents", relatives(shard.parents)],
+        ["Children", relatives(shard.children)],
+        shard.starting_hash_key !== null && [
+          "First hash key",
+          h(Copied, { text: shard.starting_hash_key, label: "Copy the first hash key" }),
+        ],
+        shard.ending_hash_key !== null && [
+          "Last hash key",
+          h(Copied, { text: shard.ending_hash_key, label: "Copy the last hash key" }),
+        ],
+        ["Ended", shard.is_ended ? "yes: all of it is read" : "no"],
+      ],
+    }),
+  );
+}
+
+function Details({ row, place, connection, search, refresh }) {
+  const [action, setAction] = useState(null);
+  return h(
+    C.Stack,
+    { gap: 6 },
+    h(
+      C.Box,
+      null,
+      h(
+        C.Flex,
+        { gap: 2, align: "center", wrap: "wrap", mb: 2 },
+        h(Chip, { state: row.state, size: "md" }),
+        h(C.Text, { fontVariantNumeric: "tabular-nums" }, h(Time, { row })),
+      ),
+      h(C.Text, { fontSize: "sm", color: "fg.muted", mb: 3 }, stateOf(row.state, STATES).meaning),
+      h(
+        C.Flex,
+        { gap: 2, wrap: "wrap", align: "center" },
+        h(ActionButtons, { rows: [row], connection, place, onPick: setAction }),
+      ),
+    ),
+    row.last_error &&
+      h(
+        Part,
+        { title: row.attempts > 0 ? `Failed ${plural(row.attempts, "time")} in a row` : "Last error" },
+        h(Block, { text: row.last_error, label: "last error", maxH: "180px" }),
+      ),
+    h(
+      Part,
+      { title: "Now" },
+      h(Facts, {
+        facts: [
+          ["Key", h(Copied, { text: row.partition_key, label: "Copy the key" })],
+          row.owner && ["Owner", h(OwnerFacts, { owner: row.owner })],
+          sinceOf(row) !== null && ["Held since", h(Instant, { instant: sinceOf(row) })],
+          row.leased_until && ["Lease ends", h(Instant, { instant: row.leased_until })],
+          row.reopen_at && row.state !== "parked" && ["Reopens", h(Instant, { instant: row.reopen_at })],
+          ["UNASSIGNED", "COMPLETED"].includes(row.status) && [
+            row.status === "COMPLETED" ? "Completed" : "Waits since",
+            h(Instant, { instant: row.since }),
+          ],
+          ["Lag", lagText(row.lag)],
+          ["Position", h(Copied, { text: row.position, label: "Copy the position" })],
+          row.items !== null && ["Items", `${countText(row.items_done ?? 0)} of ${countText(row.items)}`],
+          ["Closed to be read again", plural(row.closed_count, "time")],
+          [
+            "Status, version",
+            h(
+              C.Flex,
+              { gap: 1, align: "center" },
+              `${row.status}, ${row.version}`,
+              h(Copy, { text: String(row.version), label: "Copy the version" }),
+            ),
+          ],
+        ],
+      }),
+    ),
+    row.landed.length > 0 && h(Landed, { batches: row.landed }),
+    row.acknowledgment_sets.length > 0 && h(Sets, { sets: row.acknowledgment_sets, place }),
+    row.gaps.length > 0 &&
+      h(
+        Part,
+        { title: "Data that is lost" },
+        h(
+          C.Stack,
+          { as: "ul", ps: 4, gap: 1, fontSize: "sm", color: "red.fg" },
+          ...row.gaps.map((gap) => h(C.Box, { as: "li", key: gap, overflowWrap: "anywhere" }, gap)),
+        ),
+      ),
+    row.failed_items.length > 0 &&
+      h(
+        Part,
+        { title: "Items that could not be read" },
+        h(
+          C.Stack,
+          { as: "ul", ps: 4, gap: 1, fontSize: "sm" },
+          ...row.failed_items.map((each, index) =>
+            h(
+              C.Box,
+              { as: "li", key: index, overflowWrap: "anywhere" },
+              each.item === null ? "" : `Item ${each.item}: `,
+              each.reason,
+            ),
+          ),
+        ),
+      ),
+    row.shard !== null && h(Shard, { row, search }),
+    h(Part, { title: "History" }, h(History, { transitions: row.transitions, isKept: row.history })),
+    h(
+      Part,
+      { title: row.unreadable_progress === null ? "Progress" : "Progress, which nobody can read" },
+      h(Block, { text: row.unreadable_progress ?? JSON.stringify(row.progress, null, 2), label: "progress" }),
+    ),
+    action !== null &&
+      h(ActionDialog, {
+        place,
+        action,
+        rows: [row],
+        onClose: () => {
+          setAction(null);
+          refresh();
+        },
+      }),
+  );
+}
+
+/**
+ * The drawer.
+ *
+ * @param {{place: Object, connection: Object|null, partitionKey: string, search: string, onClose: () => void}} props
+ *     `connection` is the place's as `/connections` tells it
+ */
+export function PartitionDrawer({ place, connection, partitionKey, search, onClose }) {
+  const asked = new URLSearchParams({ key: partitionKey });
+  const live = useLive(sourceApi(place.connection, place.source, `partition?${asked}`));
+  const close = useRef(null);
+  const first = useRef(partitionKey);
+  useEffect(() => {
+    // A link to a relative was followed, and is gone.
+    if (first.current !== partitionKey) close.current?.focus();
+    first.current = partitionKey;
+  }, [partitionKey]);
+  const { answer: row, problem, nextAt, refresh } = live;
+  const isGone = problem?.kind === "missing";
+  return h(
+    C.Drawer.Root,
+    {
+      open: true,
+      size: { base: "full", md: "lg" },
+      onOpenChange: ({ open }) => !open && onClose(),
+      initialFocusEl: () => close.current,
+      // The row may have been drawn anew meanwhile; the key finds it again.
+      finalFocusEl: () =>
+        [...document.querySelectorAll("[data-key]")]
+          .find((each) => each.getAttribute("data-key") === partitionKey)
+          ?.querySelector("[data-opens]") ?? null,
+    },
+    h(
+      C.Portal,
+      null,
+      h(C.Drawer.Backdrop),
+      h(
+        C.Drawer.Positioner,
+        null,
+        h(
+          C.Drawer.Content,
+          { "data-drawer": partitionKey, bg: "bg.panel" },
+          h(
+            C.Drawer.Header,
+            {
+              display: "flex",
+              alignItems: "flex-start",
+              gap: 2,
+              borderBottomWidth: 1,
+              borderColor: "border.emphasized",
+              py: 3,
+            },
+            h(
+              C.Box,
+              { flex: 1, minW: 0 },
+              h(C.Text, { fontSize: "xs", color: "fg.muted", truncate: true }, `Partition of ${place.source}`),
+              h(C.Drawer.Title, { fontSize: "md", overflowWrap: "anywhere", dir: "auto" }, partitionKey),
+            ),
+            h(Copy, { text: partitionKey, label: "Copy the partition’s key", size: "xs" }),
+            h(
+              C.Drawer.CloseTrigger,
+              { asChild: true, position: "static" },
+              h(C.CloseButton, { size: "xs", ref: close, "aria-label": "Close", "data-close": true }),
+            ),
+          ),
+          h(
+            C.Drawer.Body,
+            { key: partitionKey, py: 4 },
+            isGone
+              ? h(Nothing, {
+                  title: "This partition is not there any more",
+                  text: "It was deleted, or cleaned up with its shard. It may be found again when the source is scanned.",
+                  kind: "missing",
+                })
+              : row === null
+                ? problem === null
+                  ? h(Loading, { what: "the partition" })
+                  : h(Failed, { problem, connection: place.connection, nextAt, refresh })
+                : h(
+                    Fragment,
+                    null,
+                    problem !== null && h(Stale, { problem, connection: place.connection, nextAt, refresh }),
+                    h(Details, { row, place, connection, search, refresh }),
+                  ),
+          ),
+        ),
+      ),
+    ),
+  );
+}

@@ -1,0 +1,150 @@
+/** What a partition's row says: its name and last error, its times, how far it is. */
+
+import { C, createContext, h, useContext, useEffect, useRef } from "./host.js";
+import { Icon } from "./icons.js";
+import { Shortened } from "./pieces.js";
+import { countText, plural } from "./texts.js";
+import { useNow } from "./ticking.js";
+import { duration, secondsUntil } from "./time.js";
+
+/** What the time says about a partition: how long its lease runs, or how long it waits. */
+export function Time({ row }) {
+  const now = useNow();
+  const [sign, text, palette] = timeOf(row, now);
+  return h(
+    C.Text,
+    { as: "span", whiteSpace: "nowrap", color: palette ? `${palette}.fg` : undefined, title: sign },
+    text,
+  );
+}
+
+function timeOf(row, now) {
+  const since = -secondsUntil(row.since, now);
+  switch (row.state) {
+    case "held":
+    case "awaiting":
+    case "expired": {
+      const left = secondsUntil(row.leased_until, now);
+      return left >= 0
+        ? ["until the lease ends", `${duration(left)} left`]
+        : ["since the lease ended", `${duration(left)} over`, "orange"];
+    }
+    case "waiting":
+      return ["since it became available", `waits ${duration(since, { short: since >= 600 })}`];
+    case "delayed":
+      return ["until it becomes available", `in ${duration(since)}`];
+    case "resting":
+      return ["until it may be taken again", `in ${duration(secondsUntil(row.reopen_at, now))}`];
+    case "due":
+      return ["since it may be taken again", `due ${duration(since)}`];
+    case "completed":
+      return ["since it was completed", `${duration(since, { short: true })} ago`];
+    default:
+      return ["", "–"];
+  }
+}
+
+/** Since when present owners hold their partitions, by key: `{owner, since}`. */
+export const HeldSince = createContext(new Map());
+
+/** For how long its owner has held it, as far as the history tells. */
+export function HeldFor({ row }) {
+  const now = useNow();
+  const known = useContext(HeldSince).get(row.partition_key);
+  if (row.owner === null || known?.owner !== row.owner.name) return h(C.Text, { as: "span", color: "fg.muted" }, "–");
+  return duration(Math.max(0, -secondsUntil(known.since, now)), { short: true });
+}
+
+/** How far a partition is: items that are done, or batches that wait for their delivery. */
+export function Progress({ row }) {
+  if (!row.is_readable) return h(C.Text, { as: "span", color: "red.fg" }, "unreadable");
+  const landed = row.landed_batches > 0 ? `${plural(row.landed_batches, "batch", "batches")} to deliver` : null;
+  if (row.items !== null && row.items > 0) {
+    const share = Math.min(1, (row.items_done ?? 0) / row.items);
+    const text = `${countText(row.items_done ?? 0)} of ${plural(row.items, "item")}`;
+    return h(
+      C.Box,
+      { w: "full", minW: 0, title: landed ?? undefined },
+      h(C.Text, { fontSize: "xs", truncate: true }, text, landed && h(C.Span, { color: "fg.muted" }, `, ${landed}`)),
+      h(
+        C.Box,
+        { h: "4px", bg: "bg.emphasized", borderRadius: "full", mt: 1, overflow: "hidden", "aria-hidden": true },
+        h(C.Box, { h: "full", bg: "green.solid", style: { width: `${share * 100}%` } }),
+      ),
+    );
+  }
+  const title = `${countText(row.landed_records)} records${row.position ? `, position ${row.position}` : ""}`;
+  return h(
+    C.Text,
+    { as: "span", fontSize: "xs", truncate: true, title, color: landed ? undefined : "fg.muted" },
+    landed ?? (row.status === "COMPLETED" ? "all delivered" : row.position ? "all delivered so far" : "–"),
+  );
+}
+
+export function Check({ label, isOn, isSome = false, onChange }) {
+  const box = useRef(null);
+  useEffect(() => {
+    if (box.current !== null) box.current.indeterminate = isSome;
+  });
+  return h("input", {
+    ref: box,
+    type: "checkbox",
+    "aria-label": label,
+    checked: isOn,
+    onChange,
+    style: { width: 16, height: 16, accentColor: "var(--chakra-colors-brand-solid)", cursor: "pointer", flexShrink: 0 },
+  });
+}
+
+/** A partition's name, which opens it. */
+export function Name({ row, onOpen }) {
+  return h(
+    C.Box,
+    { minW: 0, w: "full" },
+    h(
+      C.chakra.button,
+      {
+        type: "button",
+        "data-opens": true,
+        "aria-haspopup": "dialog",
+        "aria-label": row.isGone ? `${row.partition_key}, not in this list any more` : row.partition_key,
+        display: "flex",
+        maxW: "full",
+        minW: 0,
+        textAlign: "start",
+        fontWeight: "medium",
+        cursor: "pointer",
+        borderRadius: "sm",
+        _hover: { textDecoration: "underline" },
+        onClick: () => onOpen(row.partition_key),
+      },
+      h(Shortened, { text: row.partition_key, tail: 28 }),
+    ),
+    row.last_error &&
+      h(
+        C.Text,
+        { fontSize: "xs", color: "red.fg", truncate: true, title: row.last_error },
+        row.attempts > 0 ? `failed ${row.attempts}×: ` : "",
+        row.last_error,
+      ),
+  );
+}
+
+export function SortButton({ title, isOn, isDescending, hint, onClick }) {
+  return h(
+    C.chakra.button,
+    {
+      type: "button",
+      onClick,
+      title: hint,
+      fontWeight: "semibold",
+      cursor: "pointer",
+      display: "inline-flex",
+      alignItems: "center",
+      gap: 1,
+      color: isOn ? "fg" : "fg.muted",
+    },
+    title,
+    isOn ? h(C.Span, { "aria-hidden": true }, isDescending ? "↓" : "↑") : h(Icon, { name: "sort", size: 3 }),
+  );
+}

@@ -1,0 +1,191 @@
+/** The filters of a source's partitions: what is pressed and typed is in the address, and is what the API is asked. */
+
+import { C, h, useRef, useState } from "./host.js";
+import { Icon } from "./icons.js";
+import { countText } from "./texts.js";
+import { useTyped } from "./typing.js";
+
+const STATUSES = [
+  ["UNASSIGNED", "Waiting"],
+  ["ASSIGNED", "Held"],
+  ["CLOSED", "Put aside"],
+  ["COMPLETED", "Completed"],
+];
+const FLAGS = [
+  ["parked", "Parked", "red"],
+  ["expired", "Lease over", "orange"],
+  ["failing", "Failing", "orange"],
+];
+const TEXTS = [
+  ["search", "Key contains"],
+  ["prefix", "Key begins with"],
+  ["owner", "Owner contains"],
+];
+
+/** What the address says about the list, filters and order. */
+const ASKED = ["status", ...FLAGS.map(([name]) => name), ...TEXTS.map(([name]) => name), "order", "descending"];
+
+/** Return whether an address filters at all. @param {URLSearchParams} parameters */
+export function isFiltering(parameters) {
+  return (
+    parameters.has("status") ||
+    FLAGS.some(([name]) => parameters.get(name) === "true") ||
+    TEXTS.some(([name]) => parameters.get(name))
+  );
+}
+
+/**
+ * Return the question that the filters of an address ask, as the API takes it, without a place to begin.
+ *
+ * @param {URLSearchParams} parameters of the page's address
+ */
+export function questionOf(parameters) {
+  const asked = new URLSearchParams();
+  const statuses = parameters.getAll("status").filter((status) => STATUSES.some(([name]) => name === status));
+  statuses.forEach((status) => asked.append("status", status));
+  for (const [flag] of FLAGS) if (parameters.get(flag) === "true") asked.set(flag, "true");
+  for (const [name] of TEXTS) if (parameters.get(name)) asked.set(name, parameters.get(name));
+  asked.set("order", parameters.get("order") === "priority" ? "priority" : "key");
+  if (parameters.get("descending") === "true") asked.set("descending", "true");
+  return asked.toString();
+}
+
+/** The filters: what is pressed is in the address. */
+export function Filters({ card, parameters, change }) {
+  const active = TEXTS.find(([name]) => parameters.get(name))?.[0];
+  const [field, setField] = useState(active ?? "search");
+  const [text, setText] = useTyped(parameters.get(field) ?? "", (typed) => change({ [field]: typed }));
+  const input = useRef(null);
+  const clear = (event, names) => {
+    change(Object.fromEntries(names.map((name) => [name, null])));
+    // What was pressed goes away, and the focus with it; a pointer has none to lose.
+    if (event.detail === 0) input.current?.focus();
+  };
+  const statuses = parameters.getAll("status");
+  const counts = {
+    ...(card?.counts ?? {}),
+    parked: card?.parked,
+    failing: card?.failing,
+    expired: card?.expired_leases,
+  };
+  const others = TEXTS.filter(([name]) => name !== field && parameters.get(name));
+  const toggleStatus = (status) => {
+    const next = statuses.includes(status) ? statuses.filter((each) => each !== status) : [...statuses, status];
+    change({ status: next });
+  };
+  return h(
+    C.Flex,
+    { gap: 2, mb: 2, wrap: "wrap", align: "center", role: "search", "aria-label": "Filter partitions", flexShrink: 0 },
+    h(
+      C.Flex,
+      { gap: 1, flex: { base: "1 1 100%", lg: "0 1 400px" } },
+      h(
+        C.NativeSelect.Root,
+        { size: "sm", w: "150px", flexShrink: 0 },
+        h(
+          C.NativeSelect.Field,
+          {
+            "aria-label": "What to search",
+            value: field,
+            onChange: (event) => {
+              change({ [field]: null, [event.target.value]: text });
+              setField(event.target.value);
+            },
+          },
+          ...TEXTS.map(([name, label]) => h("option", { key: name, value: name }, label)),
+        ),
+        h(C.NativeSelect.Indicator),
+      ),
+      h(C.Input, {
+        ref: input,
+        size: "sm",
+        type: "search",
+        "aria-label": "Search text",
+        placeholder: "Search",
+        value: text,
+        onChange: (event) => setText(event.target.value),
+      }),
+    ),
+    h(
+      C.Flex,
+      // On a phone the filters take one line that scrolls sideways.
+      {
+        gap: 1.5,
+        wrap: { base: "nowrap", md: "wrap" },
+        align: "center",
+        overflowX: { base: "auto", md: "visible" },
+        maxW: "full",
+        p: "2px",
+        css: { "& > *": { flexShrink: 0 } },
+      },
+      ...STATUSES.map(([status, label]) =>
+        h(Toggle, {
+          key: status,
+          name: status,
+          label,
+          count: counts[status],
+          isOn: statuses.includes(status),
+          onClick: () => toggleStatus(status),
+        }),
+      ),
+      h(C.Box, { as: "span", w: "1px", h: 5, bg: "border.emphasized", "aria-hidden": true }),
+      ...FLAGS.map(([flag, label, palette]) =>
+        h(Toggle, {
+          key: flag,
+          name: flag,
+          label,
+          count: counts[flag],
+          palette,
+          isOn: parameters.get(flag) === "true",
+          onClick: () => change({ [flag]: parameters.get(flag) !== "true" }),
+        }),
+      ),
+      ...others.map(([name, label]) =>
+        h(
+          C.Button,
+          {
+            key: name,
+            size: "2xs",
+            variant: "surface",
+            title: parameters.get(name),
+            onClick: (event) => clear(event, [name]),
+          },
+          h(C.VisuallyHidden, null, "Stop filtering: "),
+          `${label}: ${parameters.get(name).slice(0, 30)}`,
+          h(Icon, { name: "close", size: 3 }),
+        ),
+      ),
+      isFiltering(parameters) &&
+        h(
+          C.Button,
+          {
+            size: "2xs",
+            variant: "plain",
+            color: "brand.fg",
+            onClick: (event) => clear(event, ASKED),
+          },
+          "Clear",
+        ),
+    ),
+  );
+}
+
+function Toggle({ name, label, count, isOn, palette = "brand", onClick }) {
+  const isQuiet = !count && !isOn;
+  return h(
+    C.Button,
+    {
+      size: "2xs",
+      px: 2,
+      h: 7,
+      variant: isOn ? "solid" : "outline",
+      colorPalette: isOn ? "brand" : "gray",
+      "aria-pressed": isOn,
+      "data-filter": name,
+      color: isOn ? undefined : isQuiet ? "fg.muted" : palette === "brand" ? "fg" : `${palette}.fg`,
+      onClick,
+    },
+    label,
+    count !== undefined && h(C.Span, { fontVariantNumeric: "tabular-nums", fontWeight: "normal" }, countText(count)),
+  );
+}

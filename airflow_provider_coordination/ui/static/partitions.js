@@ -1,0 +1,281 @@
+/** The partitions of a source: a table of any length, with filters and sorting that the address tells, and bulk actions. */
+
+import { ActionButtons, ActionDialog } from "./actions.js";
+import { useHeldSince } from "./holders.js";
+import { C, Fragment, h, useCallback, useMemo, useRef, useState } from "./host.js";
+import { Check, HeldFor, HeldSince, Name, Progress, SortButton, Time } from "./partition_cells.js";
+import { Filters, isFiltering, questionOf } from "./partition_filters.js";
+import { usePartitions } from "./partition_list.js";
+import { Chip, Owner } from "./pieces.js";
+import { Failed, Loading, Nothing, Stale } from "./problems.js";
+import { RowsTable } from "./table.js";
+import { countText, plural } from "./texts.js";
+import { lagText } from "./time.js";
+
+const WIDE_ROW = 46;
+const NARROW_ROW = 84;
+const NARROW_BELOW = 760;
+
+/**
+ * The page.
+ *
+ * @param {{place: Object, card: Object|null, connection: Object|null, parameters: URLSearchParams, change: Function}} props
+ */
+export function PartitionsPage({ place, card, connection, parameters, change }) {
+  const question = questionOf(parameters);
+  const list = usePartitions(place, question);
+  const [selected, setSelected] = useState(() => new Map());
+  const [action, setAction] = useState(null);
+  const last = useRef(null);
+  const { rows } = list;
+  const rowsRef = useRef(rows);
+  rowsRef.current = rows;
+  const known = useMemo(() => new Map(rows.map((row) => [row.partition_key, row])), [rows]);
+  // What is selected stays so while one scrolls and filters, as it was last seen.
+  const chosen = [...selected].map(([key, row]) => known.get(key) ?? row);
+  const onOpen = useCallback((key) => change({ partition: key }, { keep: true }), [change]);
+  const select = useCallback((row, isOn, isRange) => {
+    const all = rowsRef.current;
+    const [from, to] = [last.current, row.partition_key]
+      .map((key) => all.findIndex((each) => each.partition_key === key))
+      .sort((a, b) => a - b);
+    const those = isRange && from >= 0 ? all.slice(from, to + 1) : [row];
+    last.current = row.partition_key;
+    setSelected((before) => {
+      const after = new Map(before);
+      those.forEach((each) => (isOn ? after.set(each.partition_key, each) : after.delete(each.partition_key)));
+      return after;
+    });
+  }, []);
+  const order = parameters.get("order") === "priority" ? "priority" : "key";
+  const isDescending = parameters.get("descending") === "true";
+  const allOn = rows.length > 0 && rows.every((row) => selected.has(row.partition_key));
+
+  const sort = (by) =>
+    change(by === order ? { descending: !isDescending } : { order: by === "key" ? null : by, descending: null });
+  const direction = (by) => (by === order ? (isDescending ? "descending" : "ascending") : "none");
+  const heads = {
+    select: {
+      title: h(Check, {
+        label: `Select all ${rows.length} that are loaded`,
+        isOn: allOn,
+        isSome: selected.size > 0 && !allOn,
+        onChange: () => setSelected(allOn ? new Map() : new Map(rows.map((row) => [row.partition_key, row]))),
+      }),
+    },
+    key: {
+      sort: direction("key"),
+      title: h(SortButton, { title: "Partition", isOn: order === "key", isDescending, onClick: () => sort("key") }),
+    },
+    time: {
+      sort: direction("priority"),
+      title: h(SortButton, {
+        title: "Time",
+        isOn: order === "priority",
+        isDescending,
+        hint: "State by state, those that have waited longest first",
+        onClick: () => sort("priority"),
+      }),
+    },
+  };
+  // Rows are drawn again only where something about them changed, so what draws them stays the same.
+  const columns = useMemo(
+    () => [
+      {
+        name: "select",
+        track: "20px",
+        cell: (row, isSelected) =>
+          h(Check, {
+            label: `Select ${row.partition_key}`,
+            isOn: isSelected,
+            onChange: (event) => select(row, !isSelected, event.nativeEvent.shiftKey),
+          }),
+      },
+      { name: "state", track: "112px", title: "State", cell: (row) => h(Chip, { state: row.state }) },
+      { name: "key", track: "minmax(220px, 2.2fr)", cell: (row) => h(Name, { row, onOpen }) },
+      {
+        name: "owner",
+        track: "minmax(140px, 1.2fr)",
+        title: "Owner",
+        cell: (row) => h(Owner, { owner: row.owner, withHost: true }),
+      },
+      { name: "held", track: "72px", title: "Held for", align: "end", cell: (row) => h(HeldFor, { row }) },
+      { name: "time", track: "128px", align: "end", cell: (row) => h(Time, { row }) },
+      { name: "lag", track: "84px", title: "Lag", align: "end", cell: (row) => lagText(row.lag) },
+      { name: "progress", track: "minmax(134px, 1fr)", title: "Progress", cell: (row) => h(Progress, { row }) },
+    ],
+    [select, onOpen],
+  );
+
+  const narrowRow = useCallback(
+    (row, isSelected) =>
+      h(
+        C.Flex,
+        { gap: 2.5, minW: 0, align: "flex-start", py: 1.5 },
+        h(
+          C.Box,
+          { pt: "2px" },
+          h(Check, {
+            label: `Select ${row.partition_key}`,
+            isOn: isSelected,
+            onChange: (event) => select(row, !isSelected, event.nativeEvent.shiftKey),
+          }),
+        ),
+        h(
+          C.Stack,
+          { gap: 0.5, minW: 0, flex: 1 },
+          h(
+            C.Flex,
+            { justify: "space-between", gap: 2, align: "center" },
+            h(Chip, { state: row.state, size: "xs" }),
+            h(C.Box, { fontSize: "xs", fontVariantNumeric: "tabular-nums" }, h(Time, { row })),
+          ),
+          h(Name, { row: { ...row, last_error: null }, onOpen }),
+          h(
+            C.Flex,
+            { justify: "space-between", gap: 2, fontSize: "xs", color: "fg.muted", minW: 0 },
+            row.last_error
+              ? h(C.Text, { truncate: true, color: "red.fg", title: row.last_error }, row.last_error)
+              : h(Owner, { owner: row.owner }),
+            h(
+              C.Text,
+              { whiteSpace: "nowrap", fontVariantNumeric: "tabular-nums" },
+              row.lag === null ? "" : `lag ${lagText(row.lag)}`,
+            ),
+          ),
+        ),
+      ),
+    [select, onOpen],
+  );
+
+  const total = card === null ? -1 : Object.values(card.counts).reduce((sum, count) => sum + count, 0);
+  const holders = useHeldSince(place, (card?.counts.ASSIGNED ?? 0) > 0);
+  const isFiltered = isFiltering(parameters);
+  const closeAction = (wasDone) => {
+    setAction(null);
+    if (wasDone) {
+      setSelected(new Map());
+      list.letMove();
+    }
+  };
+  return h(
+    Fragment,
+    null,
+    h(Filters, { card, parameters, change }),
+    list.problem !== null &&
+      list.isLoaded &&
+      h(Stale, { problem: list.problem, connection: place.connection, nextAt: list.nextAt, refresh: list.refresh }),
+    list.problem !== null && !list.isLoaded
+      ? h(Failed, { problem: list.problem, connection: place.connection, nextAt: list.nextAt, refresh: list.refresh })
+      : !list.isShown
+        ? h(Loading, { what: "partitions", rows: 10 })
+        : list.isLoaded && rows.length === 0 && !list.hasMore
+          ? h(
+              Nothing,
+              isFiltered
+                ? { title: "No partition matches", text: "Nothing in this source fits the filters.", kind: "empty" }
+                : {
+                    title: "No partitions yet",
+                    text: "They appear when a DAG discovers work for this source.",
+                    icon: "tree",
+                    kind: "empty",
+                  },
+            )
+          : h(
+              Fragment,
+              null,
+              h(
+                HeldSince.Provider,
+                { value: holders },
+                h(RowsTable, {
+                  name: list.name,
+                  isBusy: !list.isLoaded,
+                  label: `Partitions of ${place.source}`,
+                  columns,
+                  heads,
+                  rows,
+                  total: isFiltered ? (list.hasMore ? -1 : rows.length) : total,
+                  rowHeight: WIDE_ROW,
+                  narrowBelow: NARROW_BELOW,
+                  narrowHeight: NARROW_ROW,
+                  narrowRow,
+                  selectedKeys: selected,
+                  openKey: parameters.get("partition"),
+                  onSight: list.onSight,
+                  onStill: list.onStill,
+                  onOpen,
+                  end:
+                    list.hasMore &&
+                    h(
+                      C.Flex,
+                      { justify: "center", align: "center", gap: 2, p: 3, color: "fg.muted", fontSize: "sm" },
+                      h(C.Spinner, { size: "xs" }),
+                      rows.length === 0 ? "Looking through the partitions…" : "Loading more…",
+                    ),
+                }),
+              ),
+              h(
+                C.Flex,
+                {
+                  justify: "space-between",
+                  align: "center",
+                  gap: 3,
+                  pt: 2,
+                  minH: 10,
+                  wrap: "wrap",
+                  flexShrink: 0,
+                  fontSize: "sm",
+                },
+                selected.size > 0
+                  ? h(
+                      C.Flex,
+                      {
+                        gap: 2,
+                        align: "center",
+                        wrap: "wrap",
+                        role: "toolbar",
+                        "aria-label": "What to do with the selected partitions",
+                        "data-bulk": true,
+                      },
+                      h(C.Text, { fontWeight: "semibold", role: "status" }, `${countText(selected.size)} selected`),
+                      h(ActionButtons, { rows: chosen, connection, place, onPick: setAction }),
+                      h(
+                        C.Button,
+                        {
+                          size: "xs",
+                          variant: "ghost",
+                          onClick: (event) => {
+                            setSelected(new Map());
+                            if (event.detail === 0) document.querySelector("[data-rows]")?.focus();
+                          },
+                        },
+                        "Clear selection",
+                      ),
+                    )
+                  : h(
+                      C.Text,
+                      { color: "fg.muted", "data-count": rows.length },
+                      countOf(rows.length, list.hasMore, isFiltered ? -1 : total),
+                    ),
+                list.heldBack > 0 &&
+                  h(
+                    C.Button,
+                    { size: "2xs", variant: "surface", onClick: list.letMove, "data-held-back": list.heldBack },
+                    `Show ${plural(list.heldBack, "change")}`,
+                  ),
+              ),
+            ),
+    action !== null &&
+      h(ActionDialog, {
+        place,
+        action,
+        rows: chosen,
+        onClose: closeAction,
+      }),
+  );
+}
+
+function countOf(loaded, hasMore, total) {
+  if (total >= loaded) return plural(total, "partition");
+  return hasMore ? `${countText(loaded)} and more, loaded as you scroll` : plural(loaded, "partition");
+}

@@ -1,0 +1,109 @@
+/**
+ * Places: the addresses of our pages, of the API, and of Airflow's own pages that we lead to.
+ *
+ * The address of a page says all of it: `/plugin/coordination/<connection>/<source>/<page>?filters`. Names come from
+ * the store and may hold anything, so each is encoded as one segment.
+ */
+
+export const ROUTE = "/plugin/coordination";
+
+/** The pages of a source. One that is added here, such as a supervisor's, gets its tab and its address. */
+export const PAGES = [
+  { name: "partitions", title: "Partitions" },
+  { name: "shards", title: "Shards" },
+  { name: "timeline", title: "Timeline" },
+  { name: "acknowledgments", title: "Acknowledgments" },
+  { name: "workers", title: "Workers" },
+];
+
+const NAMES = new Set(PAGES.map((page) => page.name));
+
+/** Return what a segment of a path says; as it is where it is no encoded text. */
+function decoded(segment) {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return segment;
+  }
+}
+
+/**
+ * Return which page a path means: the overview where it names no source.
+ *
+ * A proxy may have decoded the slashes of a source's name, so whatever lies between connection and page is the name.
+ *
+ * @param {string} pathname of the browser's address, without the part that the deployment puts in front
+ * @returns {{connection: string|null, source: string|null, page: string|null}}
+ */
+export function readPlace(pathname) {
+  // What a deployment puts in front is no part of ours; a tab's address goes on after our word, as in `coordination-run`.
+  const at = `${pathname}/`.indexOf(`${ROUTE}/`);
+  const rest = at < 0 ? "" : pathname.slice(at + ROUTE.length);
+  const [connection, ...names] = rest.split("/").filter((segment) => segment !== "");
+  if (connection === undefined || names.length === 0) {
+    return { connection: connection === undefined ? null : decoded(connection), source: null, page: null };
+  }
+  const last = names[names.length - 1];
+  const page = names.length > 1 && NAMES.has(last) ? names.pop() : "partitions";
+  return { connection: decoded(connection), source: names.map(decoded).join("/"), page };
+}
+
+/** Return the path of a page of a source, or of the overview. */
+export function pathOf({ connection, source, page } = {}) {
+  if (!connection || !source) return ROUTE;
+  return `${ROUTE}/${encodeURIComponent(connection)}/${encodeURIComponent(source)}/${page ?? "partitions"}`;
+}
+
+/**
+ * Return the part of an address after the path, with some parameters changed.
+ *
+ * @param {string} search as it is, with or without `?`
+ * @param {Object<string, string|string[]|boolean|null|undefined>} changes null, false and "" take a parameter away
+ */
+export function withParameters(search, changes) {
+  const parameters = new URLSearchParams(search);
+  for (const [name, value] of Object.entries(changes)) {
+    parameters.delete(name);
+    if (Array.isArray(value)) value.forEach((each) => parameters.append(name, each));
+    else if (value === true) parameters.set(name, "true");
+    else if (value !== null && value !== undefined && value !== false && value !== "") parameters.set(name, value);
+  }
+  const text = parameters.toString();
+  return text === "" ? "" : `?${text}`;
+}
+
+/**
+ * Return the path of Airflow's page of the task try that an owner stands for, which shows its log; null where the owner
+ * is of another form.
+ */
+export function taskPath(owner) {
+  if (!owner?.dag_id || !owner.run_id || !owner.task_id) return null;
+  const [dag, run, task] = [owner.dag_id, owner.run_id, owner.task_id].map(encodeURIComponent);
+  const mapped = owner.map_index >= 0 ? `/mapped/${owner.map_index}` : "";
+  const tried = owner.try_number ? `?try_number=${owner.try_number}` : "";
+  return `/dags/${dag}/runs/${run}/tasks/${task}${mapped}${tried}`;
+}
+
+/** Return the path of the API for something of a source. */
+export function sourceApi(connection, source, rest) {
+  return `connections/${encodeURIComponent(connection)}/sources/${encodeURIComponent(source)}/${rest}`;
+}
+
+/**
+ * Return the path of the API for what a run, a task instance of it, or one of a mapped task's, holds and held.
+ *
+ * @param {{dagId: string, runId: string, taskId?: string, mapIndex?: string}} route what Airflow's address names: no index
+ *     on a task that is not mapped
+ */
+export function runApi({ dagId, runId, taskId, mapIndex }) {
+  const asked = new URLSearchParams({ dag_id: dagId, run_id: runId });
+  if (taskId) asked.set("task_id", taskId);
+  if (taskId && mapIndex !== undefined && mapIndex !== "-1") asked.set("map_index", mapIndex);
+  return `runs?${asked}`;
+}
+
+/** Return where one logs in again and then comes back to this page. */
+export function loginPath(location) {
+  const next = `${location.pathname}${location.search}${location.hash}`;
+  return `api/v2/auth/login?${new URLSearchParams({ next })}`;
+}

@@ -1,0 +1,154 @@
+/** The dialog that every order goes through: what it does, what the worst of it is, and why it is given. */
+
+import { logIn } from "./api.js";
+import { C, h, useRef, useState } from "./host.js";
+
+const MAX_REASON = 500;
+
+/** A dialog that does something once it has a reason. */
+export function ReasonDialog({
+  title,
+  text,
+  risk,
+  verb,
+  palette = "brand",
+  needsReason = true,
+  onClose,
+  onConfirm,
+  children,
+  problem,
+  isDone,
+  doneContent,
+  isBusy,
+}) {
+  const [reason, setReason] = useState("");
+  const [isTouched, setTouched] = useState(false);
+  const first = useRef(null);
+  const [opener] = useState(() => document.activeElement);
+  const isMissing = needsReason && reason.trim() === "";
+  const submit = (event) => {
+    event.preventDefault();
+    setTouched(true);
+    if (isMissing) first.current?.focus();
+    else if (!isBusy) void onConfirm(reason.trim());
+  };
+  return h(
+    C.Dialog.Root,
+    {
+      open: true,
+      role: "alertdialog",
+      placement: "center",
+      size: "md",
+      scrollBehavior: "inside",
+      onOpenChange: ({ open }) => !open && !isBusy && onClose(),
+      // Null would be an error; undefined is the first that takes it.
+      initialFocusEl: () => first.current ?? undefined,
+      finalFocusEl: () => placeAfter(opener),
+      closeOnInteractOutside: false,
+    },
+    h(
+      C.Portal,
+      null,
+      h(C.Dialog.Backdrop),
+      h(
+        C.Dialog.Positioner,
+        null,
+        h(
+          C.Dialog.Content,
+          { mx: 3, "data-dialog": verb },
+          h(
+            "form",
+            { onSubmit: submit, noValidate: true, style: { display: "contents" } },
+            h(C.Dialog.Header, { pb: 2 }, h(C.Dialog.Title, { overflowWrap: "anywhere" }, title)),
+            h(
+              C.Dialog.Body,
+              null,
+              isDone
+                ? doneContent
+                : h(
+                    C.Stack,
+                    { gap: 4 },
+                    h(
+                      C.Box,
+                      null,
+                      h(C.Dialog.Description, { color: "fg" }, text),
+                      risk &&
+                        h(C.Text, { fontSize: "sm", color: "fg.muted", mt: 1 }, h(C.Strong, null, "Risk: "), risk),
+                    ),
+                    children,
+                    needsReason &&
+                      h(
+                        C.Field.Root,
+                        { required: true, invalid: isTouched && isMissing },
+                        h(C.Field.Label, null, "Reason", h(C.Field.RequiredIndicator)),
+                        h(C.Input, {
+                          ref: first,
+                          value: reason,
+                          maxLength: MAX_REASON,
+                          autoComplete: "off",
+                          placeholder: "Why, for whoever reads the history",
+                          onChange: (event) => setReason(event.target.value),
+                        }),
+                        h(
+                          C.Field.ErrorText,
+                          null,
+                          "Say why: the reason is kept in the history and in Airflow’s audit log.",
+                        ),
+                      ),
+                    problem && h(ActionProblem, { problem }),
+                  ),
+            ),
+            h(
+              C.Dialog.Footer,
+              { pt: 3 },
+              h(
+                C.Button,
+                { variant: "outline", onClick: onClose, disabled: isBusy, type: "button" },
+                isDone ? "Close" : "Cancel",
+              ),
+              !isDone &&
+                h(
+                  C.Button,
+                  { type: "submit", colorPalette: palette, loading: isBusy, loadingText: verb, "data-confirm": true },
+                  verb,
+                ),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+/** Return where the focus goes from a dialog: to what opened it, or, if that is gone, to what lies around it. */
+function placeAfter(opener) {
+  if (opener?.isConnected && opener !== document.body && !opener.disabled) return opener;
+  for (const place of ["[data-drawer] [data-close]", "[data-coordination] [data-rows]", "[data-coordination] h1"]) {
+    const found = document.querySelector(place);
+    if (found !== null) return found;
+  }
+  return null;
+}
+
+/** Why an order did not reach the store. */
+function ActionProblem({ problem }) {
+  const text = {
+    session: "Your session has ended. Nothing was changed.",
+    // What Airflow itself refuses is called so and no more; what we refuse says why.
+    forbidden:
+      problem.message === "Forbidden"
+        ? "You may not do this: it needs the right “can edit” on the connection. Nothing was changed."
+        : `Refused: ${problem.message}. Nothing was changed.`,
+    stale: `${problem.message}. Nothing was changed.`,
+    away: "The store does not answer; perhaps it was done, perhaps not. Look, and try again.",
+    offline: "The API server did not answer; perhaps it was done, perhaps not. Look, and try again.",
+  }[problem.kind];
+  return h(
+    C.Alert.Root,
+    { status: "error", size: "sm", role: "alert", "data-problem": problem.kind },
+    h(C.Alert.Indicator),
+    h(C.Alert.Content, { color: "fg", overflowWrap: "anywhere", minW: 0 }, text ?? problem.message),
+    problem.kind === "session" &&
+      h(C.Button, { size: "xs", variant: "outline", type: "button", onClick: logIn }, "Log in again"),
+  );
+}

@@ -1,0 +1,198 @@
+/**
+ * The family tree of a stream's shards as a picture: hash keys from top to bottom, to scale, and generations from left
+ * to right. A shard reaches from its own generation to that of its children; an open one reaches the right edge, so
+ * the right edge shows who reads the stream now, and holes in it.
+ */
+
+const SPACE = 1n << 128n;
+const STEPS = 1n << 50n;
+const READABLE = 20;
+const TALLEST = 60000;
+/** How much of the last generation is left free where nobody reads, for the hole to be seen. */
+const EDGE = 0.5;
+
+/** Return where a hash key lies in the hash-key space, from 0 to 1; exact as far as a number can be. */
+export function fractionOf(hashKey) {
+  try {
+    return Number((BigInt(hashKey) * STEPS) / SPACE) / Number(STEPS);
+  } catch {
+    return 0;
+  }
+}
+
+/** Return where a hash-key range begins and ends, from 0 to 1; its last key belongs to it. Null where it is not known. */
+function rangeOf({ starting_hash_key: first, ending_hash_key: last }) {
+  try {
+    return { top: fractionOf(BigInt(first)), bottom: fractionOf(BigInt(last) + 1n) };
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * Return the range of each shard. Of one that has no lease the store does not know it: it gets its place beside its
+ * relatives, an equal share of what they have.
+ */
+function rangesOf(shards, children) {
+  const ranges = new Map();
+  const unknown = new Map();
+  for (const shard of shards) {
+    const range = rangeOf(shard);
+    if (range !== null) ranges.set(shard.shard_id, range);
+  }
+  for (const shard of shards.filter((each) => !ranges.has(each.shard_id))) {
+    const heirs = [...children.get(shard.shard_id)].filter((id) => ranges.has(id));
+    const relatives = heirs.length > 0 ? heirs : shard.parents.filter((id) => ranges.has(id));
+    const name = relatives.toSorted().join(" ");
+    unknown.set(name, [...(unknown.get(name) ?? []), { id: shard.shard_id, relatives }]);
+  }
+  for (const sharing of unknown.values()) {
+    const of = sharing[0].relatives.map((id) => ranges.get(id));
+    const top = Math.min(1, ...of.map((range) => range.top));
+    const bottom = of.length === 0 ? 1 : Math.max(...of.map((range) => range.bottom));
+    const from = of.length === 0 ? 0 : top;
+    const share = (bottom - from) / sharing.length;
+    sharing.forEach(({ id }, at) => ranges.set(id, { top: from + at * share, bottom: from + (at + 1) * share }));
+  }
+  return ranges;
+}
+
+/** Return the generation of each shard: one after the latest of its parents that are known. */
+function generationsOf(shards) {
+  const generations = new Map();
+  const known = new Map(shards.map((shard) => [shard.shard_id, shard]));
+  const visiting = new Set();
+  const find = (id) => {
+    if (generations.has(id)) return generations.get(id);
+    if (visiting.has(id)) return 0; // no tree at all; still drawn
+    visiting.add(id);
+    const parents = known.get(id).parents.filter((parent) => known.has(parent));
+    const found = parents.length === 0 ? 0 : 1 + Math.max(...parents.map(find));
+    visiting.delete(id);
+    generations.set(id, found);
+    return found;
+  };
+  shards.forEach((shard) => find(shard.shard_id));
+  return generations;
+}
+
+/**
+ * Return where everything of a stream lies: generations as columns, hash keys as fractions.
+ *
+ * @param {{shards: Object[], holes: Object[]}} stream as the API tells it
+ * @returns {{generations: number, boxes: Object[], holes: Object[], splits: number, merges: number}} boxes from top to
+ *     bottom and from left to right
+ */
+export function layOut(stream) {
+  const generation = generationsOf(stream.shards);
+  const generations = 1 + Math.max(-1, ...generation.values());
+  const children = new Map(stream.shards.map((shard) => [shard.shard_id, new Set()]));
+  for (const shard of stream.shards) {
+    shard.parents.forEach((parent) => children.get(parent)?.add(shard.shard_id));
+    shard.children.forEach((child) => generation.has(child) && children.get(shard.shard_id).add(child));
+  }
+  const ranges = rangesOf(stream.shards, children);
+  const boxes = stream.shards.map((shard) => {
+    const from = generation.get(shard.shard_id);
+    const next = [...children.get(shard.shard_id)].map((child) => generation.get(child)).filter((each) => each > from);
+    const open = next.length === 0 && !shard.is_ended;
+    // The right edge is who reads now. A shard without a lease is known, and read by nobody.
+    const edge = shard.state === "unleased" ? generations - EDGE : generations;
+    const to = next.length > 0 ? Math.min(...next) : open ? edge : from + 1;
+    const range = ranges.get(shard.shard_id);
+    return { shard, from, to, open, ...range, share: range.bottom - range.top };
+  });
+  const holes = stream.holes
+    .map((hole) => ({ hole, ...rangeOf(hole) }))
+    .filter((hole) => hole.top !== undefined)
+    .map((hole) => ({
+      ...hole,
+      share: hole.bottom - hole.top,
+      from: generations - (isCovered(hole, boxes) ? EDGE : 1),
+    }));
+  boxes.sort((a, b) => a.from - b.from || a.top - b.top || (a.shard.shard_id < b.shard.shard_id ? -1 : 1));
+  return {
+    generations,
+    boxes,
+    holes,
+    splits: [...children.values()].filter((each) => each.size > 1).length,
+    merges: stream.shards.filter((shard) => shard.parents.filter((parent) => generation.has(parent)).length > 1).length,
+  };
+}
+
+/** Return whether a shard that nobody reads reaches into the part of the picture where a hole is. */
+function isCovered(hole, boxes) {
+  return boxes.some(
+    (box) => box.open && box.shard.state === "unleased" && box.top < hole.bottom && box.bottom > hole.top,
+  );
+}
+
+/**
+ * Return how tall the picture has to be, in pixels, so that nearly all shards have room for a line of text.
+ *
+ * @param boxes as `layOut` returns them
+ * @param {number} inSight how much of it can be seen at once; it is never less tall
+ */
+export function readableHeight(boxes, inSight) {
+  const sizes = boxes.map((box) => box.bottom - box.top).filter((size) => size > 0);
+  if (sizes.length === 0) return inSight;
+  sizes.sort((a, b) => a - b);
+  const small = sizes[Math.floor(sizes.length / 20)];
+  return Math.round(Math.min(TALLEST, Math.max(inSight, READABLE / small)));
+}
+
+/** Return whether to scale a person would see little: where the smallest shards are far smaller than the others. */
+export function isUneven(boxes) {
+  const sizes = boxes.map((box) => box.bottom - box.top).filter((size) => size > 0);
+  sizes.sort((a, b) => a - b);
+  return sizes.length > 0 && 1 / sizes[Math.floor(sizes.length / 20)] > 3 * boxes.length;
+}
+
+/**
+ * Return a layout in which the small are larger and the large smaller than to scale, so that all can be read: each range
+ * between two boundaries gets at least a line of text, and not much more than a few. Their order stays as it is.
+ *
+ * @param layout as `layOut` returns it
+ * @param {number} inSight how much can be seen at once, in pixels
+ * @returns the layout, with its `height` in pixels
+ */
+export function compact(layout, inSight) {
+  const all = [...layout.boxes, ...layout.holes];
+  const cuts = [...new Set([0, 1, ...all.flatMap((each) => [each.top, each.bottom])])].sort((a, b) => a - b);
+  const places = new Map([[cuts[0], 0]]);
+  let height = 0;
+  for (let at = 1; at < cuts.length; at += 1) {
+    height += Math.min(4 * READABLE, Math.max(READABLE, (cuts[at] - cuts[at - 1]) * inSight));
+    places.set(cuts[at], height);
+  }
+  const placed = (each) => ({ ...each, top: places.get(each.top) / height, bottom: places.get(each.bottom) / height });
+  return {
+    ...layout,
+    boxes: layout.boxes.map(placed),
+    holes: layout.holes.map(placed),
+    height: Math.max(height, inSight),
+  };
+}
+
+/** Return the boxes of which something lies between two heights, in fractions. */
+export function boxesBetween(boxes, top, bottom) {
+  return boxes.filter((box) => box.bottom >= top && box.top <= bottom);
+}
+
+/**
+ * Return where the arrow keys lead from a box: left to a parent, right to a child, up and down in its generation.
+ *
+ * @returns the other box; the same where there is none
+ */
+export function neighbour(boxes, box, key) {
+  if (key === "Home") return boxes[0];
+  if (key === "End") return boxes[boxes.length - 1];
+  const byId = (ids) => boxes.find((each) => ids.includes(each.shard.shard_id));
+  if (key === "ArrowLeft") return byId(box.shard.parents) ?? box;
+  if (key === "ArrowRight") {
+    return boxes.find((each) => each.shard.parents.includes(box.shard.shard_id)) ?? byId(box.shard.children) ?? box;
+  }
+  const same = boxes.filter((each) => each.from === box.from);
+  const at = same.indexOf(box) + (key === "ArrowDown" ? 1 : key === "ArrowUp" ? -1 : 0);
+  return same[Math.min(same.length - 1, Math.max(0, at))];
+}

@@ -1,0 +1,451 @@
+/**
+ * The family tree as a picture: hash keys from top to bottom, to scale, generations from left to right. The right edge is
+ * now. Only the shards in sight are drawn, with a strip beside them that shows all.
+ */
+
+import { C, Fragment, h, memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./host.js";
+import { fitting, Pointed } from "./picture.js";
+import { Chip } from "./pieces.js";
+import { boxesBetween, compact, neighbour, readableHeight } from "./shard_layout.js";
+import { useSize } from "./sizing.js";
+import { areaOf, fillOf, stateOf } from "./states.js";
+import { ownerLabel, shardLabel } from "./texts.js";
+import { lagText } from "./time.js";
+
+const WIDE_COLUMN = 168;
+const NARROW_COLUMN = 112;
+const HEAD = 24;
+const MAP = 30;
+const TALLEST = 200000;
+const AROUND = 300;
+/** As a style: Airflow's own styles say more than an attribute. */
+const TEXT = { fontSize: "11px", pointerEvents: "none" };
+
+/** Return a share of the hash keys as a person reads it. */
+export function shareText(share) {
+  const percent = share * 100;
+  return `${percent >= 10 ? Math.round(percent) : percent.toPrecision(2)} %`;
+}
+
+/** Return everything about a shard in a sentence, for those who hear it. */
+function spoken(box) {
+  const { shard } = box;
+  const parts = [`Shard ${shardLabel(shard.shard_id)}`, stateOf(shard.state).label];
+  if (shard.owner) parts.push(`owner ${ownerLabel(shard.owner)}`);
+  if (shard.lag !== null) parts.push(`lag ${lagText(shard.lag)}`);
+  parts.push(`${shareText(box.share)} of the hash keys`);
+  if (shard.parents.length > 1) parts.push(`merged from ${shard.parents.map(shardLabel).join(" and ")}`);
+  else if (shard.parents.length === 1) parts.push(`child of ${shardLabel(shard.parents[0])}`);
+  if (shard.children.length > 1) parts.push(`split into ${shard.children.map(shardLabel).join(" and ")}`);
+  else if (shard.children.length === 1) parts.push(`parent of ${shardLabel(shard.children[0])}`);
+  return parts.join(", ");
+}
+
+const Shape = memo(function Shape({
+  box,
+  x,
+  y,
+  width,
+  height,
+  textX,
+  textY,
+  isActive,
+  isFaint,
+  isFound,
+  onPoint,
+  onOpen,
+}) {
+  const { shard } = box;
+  const { label, palette } = stateOf(shard.state);
+  const colours = areaOf(palette, shard.state === "completed");
+  const isTall = height >= 13;
+  const name = shardLabel(shard.shard_id);
+  const rest = shard.lag === null || shard.state === "completed" ? label : `${label} · ${lagText(shard.lag)}`;
+  const shape = h(
+    "g",
+    {
+      role: "button",
+      tabIndex: isActive ? 0 : -1,
+      "aria-label": spoken(box),
+      "aria-disabled": shard.partition_key === null || undefined,
+      "data-shard": shard.shard_id,
+      "data-state": shard.state,
+      opacity: isFaint ? 0.25 : 1,
+      style: { cursor: shard.partition_key ? "pointer" : "default" },
+      className: "coordination-shape",
+      onPointerEnter: () => onPoint(box),
+      onFocus: () => onPoint(box, true),
+      onClick: () => onOpen(box),
+    },
+    h("rect", {
+      x,
+      y,
+      width,
+      height,
+      rx: Math.min(3, height / 3),
+      fill: height < 5 ? colours.stroke : colours.fill,
+      stroke: isFound ? "var(--chakra-colors-fg)" : colours.stroke,
+      strokeWidth: height < 5 ? 0 : isFound ? 2 : 1,
+      strokeDasharray: shard.state === "unleased" ? "4 3" : undefined,
+    }),
+    height >= 5 && h("rect", { x, y, width: 4, height, rx: 1, fill: colours.stroke }),
+  );
+  // Beside the button, not in it: the button has a name that says all of it.
+  const text =
+    isTall &&
+    h(
+      "text",
+      { x: textX, y: textY, fill: colours.text, opacity: isFaint ? 0.25 : 1, "aria-hidden": true, style: TEXT },
+      h("tspan", { style: { fontWeight: 600 } }, fitting(name, x + width - textX - 4)),
+      h("tspan", { dx: 6 }, fitting(rest, x + width - textX - 14 - name.length * 6.6)),
+    );
+  return h(Fragment, null, shape, text);
+});
+
+/** The whole stream as a strip: where in it one looks. */
+function Strip({ boxes, holes, height, from, to, onGo }) {
+  const go = (event) => {
+    const area = event.currentTarget.getBoundingClientRect();
+    onGo((event.clientY - area.top) / area.height);
+  };
+  return h(
+    "svg",
+    {
+      width: MAP,
+      height,
+      "aria-hidden": true,
+      "data-map": true,
+      style: { cursor: "pointer", flexShrink: 0, touchAction: "none" },
+      onPointerDown: (event) => {
+        event.currentTarget.setPointerCapture(event.pointerId);
+        go(event);
+      },
+      onPointerMove: (event) => event.buttons === 1 && go(event),
+    },
+    ...boxes
+      .filter((box) => box.open)
+      .map((box) =>
+        h("rect", {
+          key: box.shard.shard_id,
+          x: 4,
+          width: MAP - 10,
+          y: box.top * height,
+          height: Math.max(0.7, (box.bottom - box.top) * height - 0.3),
+          fill: fillOf(stateOf(box.shard.state).palette),
+        }),
+      ),
+    ...holes.map((hole, index) =>
+      h("rect", {
+        key: `hole ${index}`,
+        x: 0,
+        width: MAP - 2,
+        y: hole.top * height - 1,
+        height: Math.max(3, (hole.bottom - hole.top) * height),
+        fill: "var(--chakra-colors-red-solid)",
+      }),
+    ),
+    h("rect", {
+      x: 1,
+      width: MAP - 4,
+      y: from * height + 1,
+      height: Math.max(6, (to - from) * height - 2),
+      fill: "none",
+      stroke: "var(--chakra-colors-fg)",
+      strokeWidth: 2,
+      rx: 2,
+    }),
+  );
+}
+
+/**
+ * @param {{layout: Object, isCompact: boolean, zoom: number|"fit", find: string, onOpen: Function, label: string}} props
+ *     `isCompact` where small shards are drawn larger than to scale
+ */
+export function Picture({ layout, isCompact, zoom, find, onOpen, label }) {
+  const [size, measure] = useSize();
+  const scroller = useRef(null);
+  const [{ top, left }, setPlace] = useState({ top: 0, left: 0 });
+  const [pointed, setPointed] = useState(null);
+  const [activeId, setActiveId] = useState(null);
+  const inSight = Math.max(120, size.height - HEAD);
+  const shownLayout = useMemo(() => (isCompact ? compact(layout, inSight) : layout), [layout, isCompact, inSight]);
+  const { boxes, holes, generations } = shownLayout;
+  const readable = shownLayout.height ?? readableHeight(boxes, inSight);
+  const height = zoom === "fit" ? inSight : Math.min(TALLEST, Math.max(inSight, readable * zoom));
+  const isTall = height > inSight * 1.05;
+  const column = Math.max(size.width < 560 ? NARROW_COLUMN : WIDE_COLUMN, (size.width - 2) / Math.max(1, generations));
+  const width = generations * column;
+  const attach = useCallback((element) => {
+    scroller.current = element;
+    measure(element);
+  }, []);
+
+  // What was in the middle stays there when one zooms.
+  const before = useRef(height);
+  useLayoutEffect(() => {
+    const element = scroller.current;
+    if (element === null || before.current === height) return;
+    const middle = (element.scrollTop + inSight / 2) / before.current;
+    before.current = height;
+    element.scrollTop = middle * height - inSight / 2;
+    setPlace({ top: element.scrollTop, left: element.scrollLeft });
+  }, [height]);
+
+  // The right edge is now: that is what one comes for, and stays at while generations are added.
+  const isMeasured = size.width > 0;
+  const isAtNow = useRef(true);
+  useLayoutEffect(() => {
+    if (isMeasured && isAtNow.current) scroller.current.scrollLeft = width;
+  }, [isMeasured, width]);
+
+  const wanted = find.trim().toLowerCase();
+  const found = useMemo(
+    () => (wanted === "" ? null : new Set(boxes.filter((box) => matches(box, wanted)))),
+    [boxes, wanted],
+  );
+  const show = (box) => {
+    const element = scroller.current;
+    if (element === null) return;
+    const y = ((box.top + box.bottom) / 2) * height;
+    if (y < element.scrollTop || y > element.scrollTop + inSight) element.scrollTop = y - inSight / 2;
+    const x = box.from * column;
+    if (x < element.scrollLeft || x + column > element.scrollLeft + size.width - MAP) element.scrollLeft = x - 8;
+  };
+  useEffect(() => {
+    const first = found === null ? null : [...found][0];
+    if (first) show(first);
+  }, [wanted]);
+
+  const active = boxes.find((box) => box.shard.shard_id === activeId) ?? boxes[0];
+  const drawn = new Set(boxesBetween(boxes, (top - AROUND) / height, (top + inSight + AROUND) / height));
+  if (active) drawn.add(active);
+  const onPoint = useCallback((box, isFocus) => {
+    setPointed(box.shard.shard_id);
+    if (isFocus) setActiveId(box.shard.shard_id);
+  }, []);
+  const onKeyDown = (event) => {
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      onOpen(active);
+      return;
+    }
+    if (!["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"].includes(event.key)) return;
+    event.preventDefault();
+    const next = neighbour(boxes, active, event.key);
+    setActiveId(next.shard.shard_id);
+    show(next);
+    requestAnimationFrame(() =>
+      requestAnimationFrame(() =>
+        scroller.current
+          ?.querySelector(`[data-shard="${CSS.escape(next.shard.shard_id)}"]`)
+          ?.focus({ preventScroll: true }),
+      ),
+    );
+  };
+  const shown = boxes.find((box) => box.shard.shard_id === pointed);
+  return h(
+    Fragment,
+    null,
+    h(
+      C.Flex,
+      {
+        borderWidth: 1,
+        borderColor: "border.emphasized",
+        borderTopRadius: "md",
+        bg: "bg",
+        overflow: "hidden",
+        flex: 1,
+        minH: { base: "420px", md: "300px" },
+      },
+      isTall &&
+        size.height > 0 &&
+        h(
+          C.Box,
+          { pt: `${HEAD}px`, ps: 1, borderEndWidth: 1, borderColor: "border" },
+          h(Strip, {
+            boxes,
+            holes,
+            height: inSight,
+            from: top / height,
+            to: (top + inSight) / height,
+            onGo: (at) => (scroller.current.scrollTop = at * height - inSight / 2),
+          }),
+        ),
+      h(
+        C.Box,
+        {
+          ref: attach,
+          flex: 1,
+          minW: 0,
+          overflow: "auto",
+          position: "relative",
+          onScroll: ({ currentTarget: { scrollTop, scrollLeft, clientWidth, scrollWidth } }) => {
+            isAtNow.current = scrollLeft + clientWidth >= scrollWidth - 2;
+            setPlace({ top: scrollTop, left: scrollLeft });
+          },
+          "data-tree": boxes.length,
+        },
+        h(
+          C.Box,
+          {
+            position: "sticky",
+            top: 0,
+            zIndex: 1,
+            bg: "bg.muted",
+            h: `${HEAD}px`,
+            style: { width },
+            display: "flex",
+            fontSize: "xs",
+            color: "fg.muted",
+            "aria-hidden": true,
+          },
+          ...Array.from({ length: generations }, (_, index) =>
+            h(
+              C.Box,
+              {
+                key: index,
+                px: 2,
+                lineHeight: `${HEAD}px`,
+                style: { width: column },
+                whiteSpace: "nowrap",
+                overflow: "hidden",
+              },
+              generations === 1
+                ? "now"
+                : index === generations - 1
+                  ? `generation ${index + 1}, now`
+                  : `generation ${index + 1}`,
+            ),
+          ),
+        ),
+        h(
+          "svg",
+          {
+            width,
+            height,
+            role: "group",
+            "aria-label": label,
+            onKeyDown,
+            onPointerLeave: () => setPointed(activeId),
+            style: { display: "block" },
+          },
+          h(
+            "defs",
+            null,
+            h(
+              "pattern",
+              {
+                id: "coordination-hole",
+                width: 8,
+                height: 8,
+                patternUnits: "userSpaceOnUse",
+                patternTransform: "rotate(45)",
+              },
+              h("rect", { width: 8, height: 8, fill: "var(--chakra-colors-red-subtle)" }),
+              h("rect", { width: 3, height: 8, fill: "var(--chakra-colors-red-solid)" }),
+            ),
+          ),
+          ...boxes
+            .filter((box) => drawn.has(box))
+            .map((box) => {
+              const tall = (box.bottom - box.top) * height;
+              const gap = tall > 8 ? 2 : tall > 3 ? 1 : 0.3;
+              const x = box.from * column + 1;
+              // Its text is in the middle of what can be seen of it.
+              const from = Math.max(box.top * height, top);
+              const to = Math.min(box.bottom * height, top + inSight);
+              return h(Shape, {
+                key: box.shard.shard_id,
+                box,
+                x,
+                textX: Math.max(x, left) + 10,
+                textY: Math.round((to - from > 20 ? (from + to) / 2 : ((box.top + box.bottom) / 2) * height) + 4),
+                y: box.top * height + gap / 2,
+                width: (box.to - box.from) * column - 3,
+                height: Math.max(0.7, tall - gap),
+                isActive: box === active,
+                isFaint: found !== null && !found.has(box),
+                isFound: found !== null && found.has(box),
+                onPoint,
+                onOpen,
+              });
+            }),
+          ...holes.map((hole, index) =>
+            h(
+              "g",
+              {
+                key: `hole ${index}`,
+                role: "img",
+                "aria-label": `Hole: nobody reads ${shareText(hole.share)} of the hash keys`,
+                "data-hole": true,
+              },
+              h(
+                "title",
+                null,
+                `Hole: nobody reads the hash keys ${hole.hole.starting_hash_key} to ${hole.hole.ending_hash_key}`,
+              ),
+              h("rect", {
+                x: hole.from * column + 1,
+                y: hole.top * height,
+                width: (generations - hole.from) * column - 2,
+                height: Math.max(4, (hole.bottom - hole.top) * height),
+                fill: "url(#coordination-hole)",
+                stroke: "var(--chakra-colors-red-solid)",
+              }),
+            ),
+          ),
+        ),
+      ),
+    ),
+    h(
+      Pointed,
+      {
+        hint: "Point at a shard, or go through them with the arrow keys: left to the parents, right to the children. Enter opens its partition.",
+      },
+      shown && h(About, { box: shown }),
+    ),
+  );
+}
+
+export function matches(box, wanted) {
+  const { shard } = box;
+  return (
+    shard.shard_id.toLowerCase().includes(wanted) ||
+    (shard.owner?.name ?? "").toLowerCase().includes(wanted) ||
+    stateOf(shard.state).label.toLowerCase() === wanted
+  );
+}
+
+function About({ box }) {
+  const { shard } = box;
+  return h(
+    C.Stack,
+    { gap: 1 },
+    h(
+      C.Flex,
+      { gap: 2, align: "center", wrap: "wrap" },
+      h(C.Text, { fontWeight: "semibold", overflowWrap: "anywhere" }, shard.shard_id),
+      h(Chip, { state: shard.state }),
+      shard.owner && h(C.Text, { title: shard.owner.name, overflowWrap: "anywhere", minW: 0 }, ownerLabel(shard.owner)),
+      shard.lag !== null &&
+        shard.state !== "completed" &&
+        h(C.Text, { fontVariantNumeric: "tabular-nums" }, `lag ${lagText(shard.lag)}`),
+    ),
+    h(
+      C.Text,
+      { color: "fg.muted", fontSize: "xs", overflowWrap: "anywhere" },
+      [
+        `${shareText(box.share)} of the hash keys`,
+        shard.starting_hash_key === null ? null : `${shard.starting_hash_key} to ${shard.ending_hash_key}`,
+        shard.parents.length === 0
+          ? null
+          : `${shard.parents.length > 1 ? "merged from" : "child of"} ${shard.parents.map(shardLabel).join(", ")}`,
+        shard.children.length === 0
+          ? null
+          : `${shard.children.length > 1 ? "split into" : "parent of"} ${shard.children.map(shardLabel).join(", ")}`,
+      ]
+        .filter(Boolean)
+        .join(" · "),
+    ),
+  );
+}

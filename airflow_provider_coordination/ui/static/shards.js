@@ -1,0 +1,222 @@
+/**
+ * The family tree of a stream's shards: hash keys from top to bottom, to scale, generations from left to right. The right
+ * edge is now: who reads which part of the stream, and where nobody does.
+ */
+
+import { C, h, useCallback, useMemo } from "./host.js";
+import { Icon } from "./icons.js";
+import { useLive } from "./live.js";
+import { AsChoice, Choice, Legend } from "./picture.js";
+import { Chip, Owner, Shortened, To } from "./pieces.js";
+import { sourceApi, withParameters } from "./places.js";
+import { Nothing, Shown } from "./problems.js";
+import { isUneven, layOut } from "./shard_layout.js";
+import { Picture, matches, shareText } from "./shard_picture.js";
+import { SmallTable } from "./small_table.js";
+import { STATES } from "./states.js";
+import { plural, shardLabel } from "./texts.js";
+import { lagText } from "./time.js";
+import { useTyped } from "./typing.js";
+
+function AsList({ layout, place, search }) {
+  return h(
+    C.Box,
+    { overflow: "auto", flex: 1, minH: 0 },
+    h(SmallTable, {
+      label: "Shards",
+      rows: layout.boxes,
+      keyOf: (box) => box.shard.shard_id,
+      columns: [
+        {
+          name: "shard",
+          title: "Shard",
+          cell: ({ shard }) =>
+            shard.partition_key
+              ? h(
+                  To,
+                  {
+                    to: { search: withParameters(search, { partition: shard.partition_key }) },
+                    minW: 0,
+                    "aria-label": shard.shard_id,
+                  },
+                  h(Shortened, { text: shard.shard_id }),
+                )
+              : h(Shortened, { text: shard.shard_id }),
+        },
+        { name: "state", title: "State", cell: ({ shard }) => h(Chip, { state: shard.state }) },
+        { name: "generation", title: "Generation", align: "end", cell: (box) => box.from + 1 },
+        { name: "share", title: "Hash keys", align: "end", cell: (box) => shareText(box.share) },
+        { name: "owner", title: "Owner", cell: ({ shard }) => h(Owner, { owner: shard.owner }) },
+        { name: "lag", title: "Lag", align: "end", cell: ({ shard }) => lagText(shard.lag) },
+        { name: "parents", title: "Parents", cell: ({ shard }) => shard.parents.map(shardLabel).join(", ") || "–" },
+        { name: "children", title: "Children", cell: ({ shard }) => shard.children.map(shardLabel).join(", ") || "–" },
+      ],
+    }),
+  );
+}
+
+/** The page. */
+export function ShardsPage({ place, parameters, change, search }) {
+  const live = useLive(sourceApi(place.connection, place.source, "shards"));
+  return h(Shown, {
+    live,
+    what: "shards",
+    connection: place.connection,
+    rows: 8,
+    children: ({ streams, complete }) => {
+      if (streams.length === 0) {
+        return h(Nothing, {
+          key: "none",
+          title: "No shards",
+          text: "Only Kinesis streams are made of shards. What this source is made of is on the page Partitions.",
+          icon: "tree",
+          kind: "empty",
+        });
+      }
+      const name = (stream) => `${stream.stream}:${stream.epoch}`;
+      const stream = streams.find((each) => name(each) === parameters.get("stream")) ?? streams[streams.length - 1];
+      return h(Stream, { key: name(stream), stream, streams, complete, name, place, parameters, change, search });
+    },
+  });
+}
+
+function Stream({ stream, streams, complete, name, place, parameters, change, search }) {
+  const layout = useMemo(() => layOut(stream), [stream]);
+  const [find, setFind] = useTyped(parameters.get("search") ?? "", (typed) => change({ search: typed }));
+  const asked = Number(parameters.get("zoom") ?? 1);
+  const zoom =
+    parameters.get("zoom") === "fit"
+      ? "fit"
+      : Number.isFinite(asked) && asked > 0
+        ? Math.min(64, Math.max(1 / 64, asked))
+        : 1;
+  const isList = parameters.get("as") === "list";
+  const scale = parameters.get("scale") ?? (isUneven(layout.boxes) ? "compact" : "keys");
+  const onOpen = useCallback(
+    (box) => box.shard.partition_key && change({ partition: box.shard.partition_key }, { keep: true }),
+    [change],
+  );
+  const counts = new Map();
+  layout.boxes.forEach(({ shard }) => counts.set(shard.state, (counts.get(shard.state) ?? 0) + 1));
+  const zoomBy = (factor) => change({ zoom: String((zoom === "fit" ? 1 : zoom) * factor) });
+  const summary = `${plural(stream.shards.length, "shard")}, ${plural(layout.generations, "generation")}, ${plural(layout.splits, "split")}, ${plural(layout.merges, "merge")}`;
+  return h(
+    C.Flex,
+    { direction: "column", flex: 1, minH: 0, gap: 2 },
+    h(
+      C.Flex,
+      { gap: 2, wrap: "wrap", align: "center" },
+      streams.length > 1 &&
+        h(
+          C.NativeSelect.Root,
+          { size: "sm", w: "auto", maxW: "320px" },
+          h(
+            C.NativeSelect.Field,
+            {
+              "aria-label": "Stream",
+              value: name(stream),
+              onChange: (event) => change({ stream: event.target.value }),
+            },
+            ...streams.map((each) =>
+              h("option", { key: name(each), value: name(each) }, `${each.stream} (${each.epoch})`),
+            ),
+          ),
+          h(C.NativeSelect.Indicator),
+        ),
+      h(C.Input, {
+        size: "sm",
+        type: "search",
+        w: { base: "full", sm: "200px" },
+        "aria-label": "Find a shard or an owner",
+        placeholder: "Find a shard or an owner",
+        value: find,
+        onChange: (event) => setFind(event.target.value),
+      }),
+      !isList &&
+        h(
+          C.ButtonGroup,
+          { size: "xs", variant: "outline", attached: true, "aria-label": "Zoom", role: "group" },
+          h(C.Button, { onClick: () => zoomBy(0.5), "aria-label": "Zoom out" }, "−"),
+          h(
+            C.Button,
+            {
+              onClick: () => change({ zoom: null }),
+              "aria-label": "Readable: zoom so that nearly every shard has its name",
+            },
+            "Readable",
+          ),
+          h(
+            C.Button,
+            {
+              onClick: () => change({ zoom: "fit" }),
+              "aria-label": "Fit: zoom so that all can be seen",
+              "aria-pressed": zoom === "fit",
+            },
+            "Fit",
+          ),
+          h(C.Button, { onClick: () => zoomBy(2), "aria-label": "Zoom in" }, "+"),
+        ),
+      !isList &&
+        h(Choice, {
+          label: "Height of a shard",
+          value: scale === "compact" ? "compact" : "keys",
+          options: [
+            ["keys", "To scale"],
+            ["compact", "Compact"],
+          ],
+          onChange: (name) => change({ scale: name }),
+        }),
+      h(AsChoice, { value: isList ? "list" : "picture", onChange: (value) => change({ as: value }) }),
+      h(C.Text, { fontSize: "sm", color: "fg.muted", ms: { lg: "auto" } }, summary),
+    ),
+    layout.holes.length > 0 &&
+      h(
+        C.Flex,
+        {
+          gap: 2,
+          align: "center",
+          fontSize: "sm",
+          color: "red.fg",
+          bg: "bg.error",
+          borderRadius: "sm",
+          px: 2,
+          py: 1,
+          "data-holes": layout.holes.length,
+        },
+        h(Icon, { name: "alert" }),
+        `${plural(layout.holes.length, "hole")}: nobody reads ${shareText(layout.holes.reduce((sum, hole) => sum + hole.share, 0))} of the hash keys. The next shard sync repairs that.`,
+      ),
+    complete === false &&
+      h(
+        C.Text,
+        { fontSize: "sm", color: "fg.muted" },
+        "There are more partitions than were looked at: some shards are missing here.",
+      ),
+    h(Legend, {
+      entries: Object.entries(STATES)
+        .filter(([state]) => counts.has(state))
+        .map(([state, { label, palette }]) => ({ label, palette, count: counts.get(state) })),
+    }),
+    isList
+      ? h(AsList, {
+          layout:
+            find.trim() === ""
+              ? layout
+              : { ...layout, boxes: layout.boxes.filter((box) => matches(box, find.trim().toLowerCase())) },
+          place,
+          search,
+        })
+      : h(
+          C.Box,
+          { flex: 1, minH: 0, display: "flex", flexDirection: "column" },
+          h(Picture, {
+            layout,
+            isCompact: scale === "compact",
+            zoom,
+            find,
+            onOpen,
+            label: `Family tree of ${stream.stream}: ${summary}`,
+          }),
+        ),
+  );
+}

@@ -1,0 +1,25 @@
+/** How large things are on the screen. */
+
+import { useLayoutEffect, useState } from "./host.js";
+
+/**
+ * Return the size of an element, in pixels, and follow it.
+ *
+ * @returns {[{width: number, height: number}, (element: Element|null) => void]} the size, and a `ref`
+ */
+export function useSize() {
+  const [element, setElement] = useState(null);
+  const [size, setSize] = useState({ width: 0, height: 0 });
+  useLayoutEffect(() => {
+    if (element === null) return undefined;
+    const measure = () => {
+      const [width, height] = [element.clientWidth, element.clientHeight];
+      setSize((known) => (known.width === width && known.height === height ? known : { width, height }));
+    };
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, [element]);
+  return [size, setElement];
+}

@@ -1,0 +1,311 @@
+/**
+ * A table of thousands of rows, of which only those in sight are drawn. All rows have the same height; where there is
+ * little room a row takes three lines, and the head keeps what sorts and selects.
+ *
+ * Its parts are what a table's are to a screen reader. The arrow keys go from row to row, and the row in which the focus
+ * is stays drawn wherever one scrolls, so that the focus is never lost.
+ */
+
+import { C, h, memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./host.js";
+import { useSize } from "./sizing.js";
+import { anchoredTop, topToShow, visibleRows } from "./windowing.js";
+
+const HEAD = 36;
+/** All columns at their narrowest, with what lies between them: below it the table scrolls sideways. */
+const NARROWEST = "1020px";
+
+/** How rows look: once for all of them, since each style of a row's own would cost as much as the row. */
+const ROWS = {
+  "& [data-key]": {
+    position: "absolute",
+    insetInline: 0,
+    display: "grid",
+    alignItems: "center",
+    columnGap: 3,
+    px: 3,
+    borderBottomWidth: "1px",
+    borderColor: "border",
+    cursor: "pointer",
+  },
+  "& [data-key]:hover": { bg: "bg.muted" },
+  "& [data-key][data-open]": { bg: "bg.emphasized" },
+  "& [data-key][data-selected]": { bg: "brand.muted" },
+  "& [data-key] > [role=cell]": {
+    minW: 0,
+    display: "flex",
+    alignItems: "center",
+    overflow: "hidden",
+    py: "2px",
+    fontVariantNumeric: "tabular-nums",
+  },
+  "& [data-key] > [data-align=end]": { justifyContent: "flex-end", textAlign: "end" },
+};
+
+/**
+ * @typedef {{name: string, title?: string, track: string, align?: string, cell: (row: Object, isSelected: boolean) => any}} Column
+ * `track` is its width as a grid's column; `align` is "end" for numbers. Columns stay the same from one drawing to the
+ * next; what changes above them is given as `heads`, by name: `{title, sort}`.
+ */
+
+/**
+ * @param {{
+ *   name: string, label: string, columns: Column[], heads: Object, rows: Object[], total: number, rowHeight: number, selectedKeys: Set<string>,
+ *   narrowBelow: number, narrowHeight: number, narrowRow: (row: Object) => any,
+ *   onSight: (first: number, end: number) => void, onStill: (still: boolean) => void, onOpen: (key: string) => void,
+ *   isBusy: boolean, end: any,
+ * }} props `name` tells one list from another, which is shown from its beginning, and `isBusy` that what is shown is still
+ *     the one before. `total` is -1 where it is not known; columns with a head can be seen where there is little room as
+ *     well. `onSight` is told which rows are in sight, `onStill` whether no row may
+ *     move because somebody points at one
+ */
+export function RowsTable({
+  name,
+  label,
+  columns,
+  heads,
+  rows,
+  total,
+  rowHeight: wideHeight,
+  narrowBelow,
+  narrowHeight,
+  narrowRow,
+  selectedKeys,
+  openKey,
+  onSight,
+  onStill,
+  onOpen,
+  isBusy,
+  end,
+}) {
+  const [size, measure] = useSize();
+  const scroller = useRef(null);
+  const [top, setTop] = useState(0);
+  const [focused, setFocused] = useState(null);
+  const isNarrow = size.width > 0 && size.width < narrowBelow;
+  const rowHeight = isNarrow ? narrowHeight : wideHeight;
+  const keys = useMemo(() => rows.map((row) => row.partition_key), [rows]);
+  const attach = useCallback((element) => {
+    scroller.current = element;
+    measure(element);
+  }, []);
+
+  // Rows that come or go above do not move those in sight.
+  const before = useRef({ keys, rowHeight });
+  useLayoutEffect(() => {
+    const was = before.current;
+    before.current = { keys, rowHeight };
+    const element = scroller.current;
+    if (element === null || element.scrollTop === 0 || was.rowHeight !== rowHeight || was.keys[0] === undefined) return;
+    const wanted = anchoredTop({ top: element.scrollTop, rowHeight, before: was.keys, after: keys });
+    if (wanted !== element.scrollTop) element.scrollTop = wanted;
+  }, [rows]);
+
+  const shown = useRef(name);
+  useLayoutEffect(() => {
+    if (shown.current === name) return;
+    shown.current = name;
+    scroller.current.scrollTop = 0;
+    setTop(0);
+  }, [name]);
+
+  const height = size.height - HEAD;
+  const sight = visibleRows({ top, height, rowHeight, count: rows.length });
+  useEffect(() => onSight(sight.first, sight.end), [sight.first, sight.end, rows.length, onSight]);
+  useEffect(() => () => onStill(false), [onStill]);
+
+  const drawn = [];
+  for (let at = sight.first; at < sight.end; at += 1) drawn.push(at);
+  const focusedAt = focused === null ? -1 : keys.indexOf(focused);
+  if (focusedAt >= 0 && (focusedAt < sight.first || focusedAt >= sight.end)) drawn.push(focusedAt);
+
+  const goTo = (at) => {
+    const element = scroller.current;
+    const to = Math.min(rows.length - 1, Math.max(0, at));
+    if (element === null || to < 0) return;
+    const wanted = topToShow({ index: to, top: element.scrollTop, height, rowHeight });
+    if (wanted !== null) element.scrollTop = wanted;
+    setFocused(keys[to]);
+    // The row is drawn when its number is known.
+    requestAnimationFrame(() =>
+      requestAnimationFrame(() =>
+        element.querySelector(`[data-at="${to}"] [data-opens]`)?.focus({ preventScroll: true }),
+      ),
+    );
+  };
+  const onKeyDown = (event) => {
+    if (event.target.closest("input:not([type=checkbox]), select, textarea") !== null) return;
+    // Who comes into the table goes on from the first row that can be seen.
+    const seen = Math.ceil(top / rowHeight);
+    const [at, down] = focusedAt < 0 ? [seen, seen] : [focusedAt, focusedAt + 1];
+    const page = Math.max(1, Math.floor(height / rowHeight) - 1);
+    const step = {
+      ArrowDown: down,
+      ArrowUp: at - 1,
+      PageDown: at + page,
+      PageUp: at - page,
+      Home: 0,
+      End: rows.length - 1,
+    }[event.key];
+    if (step === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    goTo(step);
+  };
+  const still = useRef({ pointer: false, keyboard: false });
+  const change = (what) => {
+    Object.assign(still.current, what);
+    onStill(still.current.pointer || still.current.keyboard);
+  };
+  const template = columns.map((column) => column.track).join(" ");
+  return h(
+    C.Box,
+    {
+      ref: attach,
+      role: "region",
+      "aria-label": label,
+      tabIndex: 0,
+      "aria-busy": isBusy || undefined,
+      "data-rows": rows.length,
+      overflow: "auto",
+      position: "relative",
+      flex: 1,
+      minH: { base: "420px", md: "260px" },
+      borderWidth: 1,
+      borderColor: "border.emphasized",
+      borderRadius: "md",
+      bg: "bg",
+      fontSize: "sm",
+      outlineOffset: "-2px",
+      overflowAnchor: "none",
+      onScroll: (event) => setTop(event.currentTarget.scrollTop),
+      onPointerEnter: (event) => event.pointerType !== "touch" && change({ pointer: true }),
+      onPointerLeave: () => change({ pointer: false }),
+      onFocus: (event) => {
+        setFocused(event.target.closest("[data-key]")?.getAttribute("data-key") ?? null);
+        change({ keyboard: event.target.closest("[data-key]") !== null && event.target.matches(":focus-visible") });
+      },
+      onBlur: (event) => {
+        if (event.currentTarget.contains(event.relatedTarget)) return;
+        setFocused(null);
+        change({ keyboard: false });
+      },
+      onKeyDown,
+    },
+    h(
+      C.Box,
+      {
+        role: "table",
+        "aria-label": label,
+        "aria-rowcount": total < 0 ? -1 : total + 1,
+        "aria-colcount": columns.length,
+      },
+      h(
+        C.Box,
+        {
+          role: "rowgroup",
+          position: "sticky",
+          top: 0,
+          zIndex: 2,
+          bg: "bg.muted",
+          minW: isNarrow ? undefined : NARROWEST,
+        },
+        h(
+          C.Grid,
+          {
+            role: "row",
+            "aria-rowindex": 1,
+            templateColumns: isNarrow ? "20px 1fr auto" : template,
+            h: `${HEAD}px`,
+            alignItems: "center",
+            px: 3,
+            columnGap: 3,
+            borderBottomWidth: 1,
+            borderColor: "border.emphasized",
+            color: "fg.muted",
+            fontWeight: "semibold",
+            fontSize: "xs",
+          },
+          ...columns.map((column) =>
+            h(
+              C.Box,
+              {
+                key: column.name,
+                role: "columnheader",
+                "aria-sort": heads[column.name]?.sort,
+                display: "flex",
+                alignItems: "center",
+                justifyContent: column.align === "end" ? "flex-end" : "flex-start",
+                minW: 0,
+                whiteSpace: "nowrap",
+                ...(isNarrow && heads[column.name] === undefined ? { srOnly: true } : {}),
+              },
+              heads[column.name]?.title ?? column.title,
+            ),
+          ),
+        ),
+      ),
+      h(
+        C.Box,
+        {
+          role: "rowgroup",
+          css: ROWS,
+          position: "relative",
+          minW: isNarrow ? undefined : NARROWEST,
+          opacity: isBusy ? 0.6 : undefined,
+          transition: isBusy ? "opacity 0.1s 0.4s" : undefined,
+          style: { height: rows.length * rowHeight },
+        },
+        ...drawn.map((at) =>
+          h(Row, {
+            key: keys[at],
+            at,
+            row: rows[at],
+            columns,
+            template,
+            height: rowHeight,
+            narrowRow: isNarrow ? narrowRow : null,
+            isSelected: selectedKeys.has(keys[at]),
+            isOpen: openKey === keys[at],
+            onOpen,
+          }),
+        ),
+      ),
+    ),
+    end,
+  );
+}
+
+const Row = memo(function Row({ at, row, columns, template, height, narrowRow, isSelected, isOpen, onOpen }) {
+  const open = (event) => {
+    // A click on the row opens it; one that selects text, or is meant for something in it, does not.
+    if (event.target.closest("a, button, label, input") !== null || String(document.getSelection()) !== "") return;
+    onOpen(row.partition_key);
+  };
+  return h(
+    "div",
+    {
+      role: "row",
+      "aria-rowindex": at + 2,
+      "data-at": at,
+      "data-key": row.partition_key,
+      "data-state": row.state,
+      "data-selected": isSelected || undefined,
+      "data-open": isOpen || undefined,
+      onClick: open,
+      style: {
+        top: at * height,
+        height,
+        gridTemplateColumns: narrowRow ? "minmax(0, 1fr)" : template,
+        opacity: row.isGone ? 0.55 : undefined,
+      },
+    },
+    narrowRow
+      ? h(
+          "div",
+          { role: "cell", "aria-colspan": columns.length, style: { display: "block" } },
+          narrowRow(row, isSelected),
+        )
+      : columns.map((column) =>
+          h("div", { key: column.name, role: "cell", "data-align": column.align }, column.cell(row, isSelected)),
+        ),
+  );
+});

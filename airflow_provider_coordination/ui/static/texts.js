@@ -1,0 +1,67 @@
+/** Numbers and names as a person reads them. */
+
+const counts = new Intl.NumberFormat("en");
+const rough = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const graphemes = new Intl.Segmenter(undefined, { granularity: "grapheme" });
+const PLAIN = /^[\x20-\x7e]*$/;
+
+/** Return a number with its thousands set apart: `10,000`. */
+export function countText(number) {
+  return number === null || number === undefined ? "–" : counts.format(number);
+}
+
+/** Return a large number roughly, `1.2M`; a small one as it is. */
+export function roughText(number) {
+  return number >= 100000 ? rough.format(number) : countText(number);
+}
+
+/** Return a text with its first letter a capital one: how a line begins. */
+export function capitalized(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** Return `1 partition`, `2 partitions`. */
+export function plural(number, noun, nouns = `${noun}s`) {
+  return `${countText(number)} ${number === 1 ? noun : nouns}`;
+}
+
+/** Return a rate as `1.5 MiB/s`. */
+export function rateText(bytesPerSecond) {
+  if (bytesPerSecond === null || bytesPerSecond === undefined) return "–";
+  let value = bytesPerSecond;
+  const units = ["B", "KiB", "MiB", "GiB"];
+  while (value >= 1024 && units.length > 1) {
+    value /= 1024;
+    units.shift();
+  }
+  return `${value < 10 && units[0] !== "B" ? value.toFixed(1) : Math.round(value)} ${units[0]}/s`;
+}
+
+/**
+ * Return where the end of a long name begins, which stays in sight where there is no room for all of it: keys differ at
+ * their ends. Whole characters are kept, also where one is made of several, as flags and most emoji are.
+ *
+ * @param {string} name
+ * @param {number} tail how many characters belong to the end
+ * @returns {number} an index; the name's length where it is short
+ */
+export function endOf(name, tail) {
+  if (name.length <= tail + 4) return name.length;
+  if (PLAIN.test(name)) return name.length - tail;
+  const characters = [...graphemes.segment(name)];
+  return characters.length <= tail + 4 ? name.length : characters[characters.length - tail].index;
+}
+
+/** Return a shard's name without what all have in common: `shardId-000000000012` is `12`. */
+export function shardLabel(shardId) {
+  const match = /^shardId-0*(\d+)$/.exec(shardId);
+  return match === null ? shardId : match[1];
+}
+
+/** Return an owner in few words: the task and its try, or the name where it is of another form. */
+export function ownerLabel(owner) {
+  if (!owner) return "";
+  if (!owner.task_id) return owner.name;
+  const mapped = owner.map_index >= 0 ? `[${owner.map_index}]` : "";
+  return `${owner.task_id}${mapped} · try ${owner.try_number}`;
+}

@@ -1,0 +1,40 @@
+/** The passing time on a page: ages that tick, and the zone that was chosen in Airflow's UI. */
+
+import { clock } from "./api.js";
+import { useSyncExternalStore } from "./host.js";
+import { chosenZone } from "./time.js";
+
+const listeners = new Set();
+let timer = null;
+
+function subscribe(listener) {
+  listeners.add(listener);
+  timer ??= setInterval(() => listeners.forEach((each) => each()), 1000);
+  return () => {
+    listeners.delete(listener);
+    if (listeners.size === 0) {
+      clearInterval(timer);
+      timer = null;
+    }
+  };
+}
+
+/** Return the server's time in milliseconds, to the second; whoever asks is drawn again each second. */
+export function useNow() {
+  return useSyncExternalStore(subscribe, () => Math.floor(clock.now() / 1000) * 1000);
+}
+
+function subscribeZone(listener) {
+  // "local-storage" is what Airflow's UI tells itself; browsers tell "storage" to other tabs alone.
+  globalThis.addEventListener("storage", listener);
+  globalThis.addEventListener("local-storage", listener);
+  return () => {
+    globalThis.removeEventListener("storage", listener);
+    globalThis.removeEventListener("local-storage", listener);
+  };
+}
+
+/** Return the name of the zone in which instants are shown. */
+export function useZone() {
+  return useSyncExternalStore(subscribeZone, () => chosenZone(globalThis.localStorage));
+}

@@ -1,0 +1,235 @@
+/** The timeline: who held which partition when, where a lease ran out, and who took over. */
+
+import { ask, clock } from "./api.js";
+import { C, Fragment, h, useCallback } from "./host.js";
+import { Icon } from "./icons.js";
+import { useLoop } from "./live.js";
+import { AsChoice, Choice, Legend } from "./picture.js";
+import { Chip, Instant, Owner, Shortened, To } from "./pieces.js";
+import { sourceApi, withParameters } from "./places.js";
+import { Nothing, Shown } from "./problems.js";
+import { SmallTable } from "./small_table.js";
+import { ENDS } from "./states.js";
+import { plural } from "./texts.js";
+import { useZone } from "./ticking.js";
+import { formatInstant } from "./time.js";
+import { Chart } from "./timeline_chart.js";
+import { windowOf, WINDOWS } from "./timeline_layout.js";
+import { useTyped } from "./typing.js";
+
+const LIMIT = 200;
+const REMEMBERED = 6;
+/** What is over changes little: a worker may tell a moment later what it did. */
+const PAST_EVERY_SECONDS = 30;
+/** Windows as they were last seen: Airflow makes the page anew when one comes back to it. */
+const seen = new Map();
+
+/** Keep a window fresh: one that ends now moves on with the time. */
+function useWindow(place, parameters, isLive) {
+  const [name, until, text] = ["window", "until", "search"].map((each) => parameters.get(each) ?? "");
+  const key = JSON.stringify([place.connection, place.source, name, until, text]);
+  const look = useCallback(
+    async (signal) => {
+      const window = windowOf(new URLSearchParams({ window: name, until }), clock.now());
+      const asked = new URLSearchParams({
+        since: new Date(window.since).toISOString(),
+        until: new Date(window.until).toISOString(),
+        limit: LIMIT,
+      });
+      if (text !== "") asked.set("search", text);
+      const answer = await ask(sourceApi(place.connection, place.source, `timeline?${asked}`), { signal });
+      seen.delete(key);
+      seen.set(key, answer);
+      if (seen.size > REMEMBERED) seen.delete(seen.keys().next().value);
+    },
+    [key],
+  );
+  return { ...useLoop(look, isLive ? {} : { every: PAST_EVERY_SECONDS }), answer: seen.get(key) ?? null };
+}
+
+function AsList({ answer, search }) {
+  const rows = answer.partitions
+    .flatMap((line) =>
+      line.holdings.map((holding, index) => ({
+        key: `${line.partition_key} ${index}`,
+        partition: line.partition_key,
+        holding,
+      })),
+    )
+    .sort((a, b) => ((a.holding.began_at ?? "") < (b.holding.began_at ?? "") ? 1 : -1));
+  return h(
+    C.Box,
+    { overflow: "auto", flex: 1, minH: 0 },
+    h(SmallTable, {
+      label: "Who held which partition when",
+      rows,
+      keyOf: (row) => row.key,
+      columns: [
+        {
+          name: "partition",
+          title: "Partition",
+          cell: (row) =>
+            h(
+              To,
+              {
+                to: { search: withParameters(search, { partition: row.partition }) },
+                minW: 0,
+                maxW: "full",
+                "aria-label": row.partition,
+              },
+              h(Shortened, { text: row.partition }),
+            ),
+        },
+        { name: "owner", title: "Owner", cell: ({ holding }) => h(Owner, { owner: holding.owner }) },
+        { name: "began", title: "From", cell: ({ holding }) => h(Instant, { instant: holding.began_at }) },
+        {
+          name: "ended",
+          title: "To",
+          cell: ({ holding }) =>
+            holding.ended_at === null ? "now" : h(Instant, { instant: holding.ended_at, withAge: false }),
+        },
+        { name: "end", title: "Ended", cell: ({ holding }) => h(Chip, { state: holding.end, states: ENDS }) },
+        {
+          name: "reason",
+          title: "Why",
+          cell: ({ holding }) =>
+            h(
+              C.Text,
+              { overflowWrap: "anywhere", fontSize: "xs" },
+              holding.reason,
+              holding.by ? ` (${holding.by})` : "",
+            ),
+        },
+      ],
+    }),
+  );
+}
+
+/** The page. */
+export function TimelinePage({ place, parameters, change, search }) {
+  const zone = useZone();
+  const window = windowOf(parameters, clock.now());
+  const live = useWindow(place, parameters, window.isLive);
+  const isList = parameters.get("as") === "list";
+  const given = parameters.get("search") ?? "";
+  const [text, setText] = useTyped(given, (typed) => change({ search: typed }));
+  const onOpen = useCallback((key) => change({ partition: key }, { keep: true }), [change]);
+  const move = (share) => {
+    const until = window.until + share * WINDOWS[window.name] * 1000;
+    change({ until: until >= clock.now() ? null : new Date(until).toISOString() });
+  };
+  return h(
+    C.Flex,
+    { direction: "column", flex: 1, minH: 0, gap: 2 },
+    h(
+      C.Flex,
+      { gap: 2, wrap: "wrap", align: "center" },
+      h(C.Input, {
+        size: "sm",
+        type: "search",
+        w: { base: "full", sm: "220px" },
+        "aria-label": "Key contains",
+        placeholder: "Key contains",
+        value: text,
+        onChange: (event) => setText(event.target.value),
+      }),
+      h(Choice, {
+        label: "How long",
+        value: window.name,
+        options: Object.keys(WINDOWS).map((name) => [name, name]),
+        onChange: (name) => change({ window: name === "1h" ? null : name }),
+      }),
+      h(
+        C.ButtonGroup,
+        { size: "xs", variant: "outline", attached: true, role: "group", "aria-label": "Move in time" },
+        h(C.Button, { onClick: () => move(-0.5) }, h(C.Span, { "aria-hidden": true }, "‹"), "Earlier"),
+        h(
+          C.Button,
+          { onClick: () => move(0.5), disabled: window.isLive },
+          "Later",
+          h(C.Span, { "aria-hidden": true }, "›"),
+        ),
+        h(C.Button, { onClick: () => change({ until: null }), "aria-pressed": window.isLive }, "Now"),
+      ),
+      h(AsChoice, { value: isList ? "list" : "picture", onChange: (value) => change({ as: value }) }),
+      h(
+        C.Text,
+        { fontSize: "xs", color: "fg.muted", ms: { xl: "auto" } },
+        window.isLive
+          ? `the last ${window.name}`
+          : `${formatInstant(new Date(window.since).toISOString(), zone)} to ${formatInstant(new Date(window.until).toISOString(), zone)}`,
+        ` · ${zone}`,
+      ),
+    ),
+    h(Shown, {
+      live,
+      what: "the timeline",
+      connection: place.connection,
+      rows: 10,
+      children: (answer) =>
+        h(
+          Fragment,
+          { key: "answer" },
+          !answer.history &&
+            h(
+              C.Flex,
+              { gap: 2, align: "center", fontSize: "sm", color: "fg.muted" },
+              h(Icon, { name: "alert" }),
+              "No history is kept (history_days of the connection is 0): only what is held now is shown.",
+            ),
+          !answer.complete &&
+            h(
+              C.Text,
+              { fontSize: "sm", color: "fg.muted" },
+              `Not all of it: ${plural(answer.partitions.length, "partition")} of more. Search, or choose a shorter time.`,
+            ),
+          answer.partitions.length === 0
+            ? h(Nothing, {
+                title: "Nobody held anything in this time",
+                text: given
+                  ? `No partition with “${given}” in its key changed hands.`
+                  : "Choose a longer or an earlier time.",
+                kind: "empty",
+              })
+            : isList
+              ? h(AsList, { answer, search })
+              : h(
+                  Fragment,
+                  null,
+                  h(Legend, {
+                    entries: [
+                      {
+                        label: "each colour is a worker",
+                        sign: h(
+                          C.Flex,
+                          { as: "span", gap: "2px" },
+                          ...["blue", "teal", "pink"].map((palette) =>
+                            h(C.Box, {
+                              as: "span",
+                              key: palette,
+                              w: "10px",
+                              h: "10px",
+                              borderRadius: "2px",
+                              bg: `${palette}.muted`,
+                              borderWidth: 1,
+                              borderColor: `${palette}.solid`,
+                            }),
+                          ),
+                        ),
+                      },
+                      { label: `${ENDS.expired.label}, or ${ENDS["taken over"].label}`, palette: ENDS.expired.palette },
+                      { label: `${ENDS.failed.label}, or ${ENDS.parked.label}`, palette: ENDS.failed.palette },
+                      ENDS.completed,
+                      ENDS.released,
+                    ],
+                  }),
+                  h(
+                    C.Box,
+                    { flex: 1, minH: 0, display: "flex", flexDirection: "column" },
+                    h(Chart, { answer, onOpen }),
+                  ),
+                ),
+        ),
+    }),
+  );
+}

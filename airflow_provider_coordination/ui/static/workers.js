@@ -1,0 +1,156 @@
+/** The workers of a source: which jobs hold leases, how many, and whether they live. */
+
+import { C, Fragment, h } from "./host.js";
+import { addressOf } from "./api.js";
+import { Icon } from "./icons.js";
+import { useLive } from "./live.js";
+import { Ago, Chip, Copy, Owner, To } from "./pieces.js";
+import { pathOf, sourceApi, withParameters } from "./places.js";
+import { Nothing, Shown } from "./problems.js";
+import { SmallTable } from "./small_table.js";
+import { JOB_STATES } from "./states.js";
+import { countText, plural } from "./texts.js";
+import { useNow } from "./ticking.js";
+import { duration, secondsUntil } from "./time.js";
+
+function Alive({ worker }) {
+  const now = useNow();
+  const left = worker.registered_until === null ? null : secondsUntil(worker.registered_until, now);
+  return h(
+    C.Stack,
+    { gap: 0.5 },
+    h(
+      C.Badge,
+      {
+        colorPalette: worker.is_live ? "green" : "orange",
+        variant: "subtle",
+        alignSelf: "flex-start",
+        "data-live": worker.is_live,
+      },
+      worker.is_live ? "Live" : "No sign of life",
+    ),
+    h(
+      C.Text,
+      { fontSize: "xs", color: "fg.muted", whiteSpace: "nowrap" },
+      left === null
+        ? "not registered"
+        : left >= 0
+          ? `registered for ${duration(left)}`
+          : `silent, ${duration(left)} over`,
+    ),
+  );
+}
+
+function Job({ job }) {
+  if (job === null) return h(C.Text, { as: "span", color: "fg.muted" }, "–");
+  return h(
+    C.Stack,
+    { gap: 0.5, minW: 0 },
+    h(
+      C.Flex,
+      { gap: 2, align: "center" },
+      h(Chip, { state: job.state, states: JOB_STATES }),
+      job.ui_url &&
+        h(
+          C.Link,
+          {
+            href: addressOf(job.ui_url),
+            target: "_blank",
+            rel: "noopener noreferrer",
+            color: "blue.fg",
+            fontSize: "xs",
+          },
+          "Spark UI ",
+          h(Icon, { name: "link", size: 3 }),
+        ),
+    ),
+    job.application_id &&
+      h(
+        C.Flex,
+        { align: "center", fontSize: "xs", color: "fg.muted", minW: 0 },
+        h(C.Text, { truncate: true, minW: 0, title: job.application_id }, job.application_id),
+        h(Copy, { text: job.application_id, label: "Copy the application’s id" }),
+      ),
+    job.stop &&
+      h(C.Text, { fontSize: "xs", color: "orange.fg", overflowWrap: "anywhere" }, `told to stop: ${job.stop}`),
+  );
+}
+
+/** How many leases a worker has, and of how many where it may have no more. */
+function leasesOf({ leases, max_leases: most }) {
+  return most === null ? countText(leases) : `${countText(leases)} of ${countText(most)}`;
+}
+
+/** The page. */
+export function WorkersPage({ place, search }) {
+  const live = useLive(sourceApi(place.connection, place.source, "workers"));
+  return h(
+    C.Box,
+    { minW: 0 },
+    h(Shown, {
+      live,
+      what: "workers",
+      connection: place.connection,
+      children: ({ workers, complete }) =>
+        workers.length === 0
+          ? h(Nothing, {
+              key: "none",
+              title: "No job works on this source now",
+              text: "What waits is taken by the next run. Is the DAG paused, the pool full, or the cluster away?",
+              icon: "plug",
+              kind: "empty",
+            })
+          : h(
+              Fragment,
+              { key: "workers" },
+              h(
+                C.Text,
+                { fontSize: "sm", color: "fg.muted", mb: 2 },
+                `${plural(workers.filter((each) => each.is_live).length, "worker")} live, ${plural(
+                  workers.reduce((sum, each) => sum + each.leases, 0),
+                  "lease",
+                )}.`,
+                !complete && " There are more leases than were counted.",
+              ),
+              h(SmallTable, {
+                label: "Workers",
+                rows: workers,
+                keyOf: (worker) => worker.owner.name,
+                columns: [
+                  {
+                    name: "worker",
+                    title: "Worker",
+                    cell: (worker) =>
+                      h(
+                        C.Flex,
+                        { gap: 1, align: "flex-start", minW: 0 },
+                        h(Owner, { owner: worker.owner, withHost: true }),
+                        h(Copy, { text: worker.owner.name, label: `Copy the owner ${worker.owner.name}` }),
+                      ),
+                  },
+                  { name: "alive", title: "Life", cell: (worker) => h(Alive, { worker }) },
+                  {
+                    name: "leases",
+                    title: "Leases",
+                    align: "end",
+                    cell: (worker) =>
+                      h(
+                        To,
+                        {
+                          to: {
+                            pathname: pathOf({ ...place, page: "partitions" }),
+                            search: withParameters("", { owner: worker.owner.name }),
+                          },
+                          "aria-label": `${leasesOf(worker)} ${worker.leases === 1 ? "lease" : "leases"}: show them`,
+                        },
+                        leasesOf(worker),
+                      ),
+                  },
+                  { name: "started", title: "Started", cell: (worker) => h(Ago, { instant: worker.started_at }) },
+                  { name: "job", title: "Spark job", cell: (worker) => h(Job, { job: worker.job }) },
+                ],
+              }),
+            ),
+    }),
+  );
+}

@@ -1,0 +1,215 @@
+/** The family tree of shards as a picture. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import {
+  boxesBetween,
+  compact,
+  fractionOf,
+  isUneven,
+  layOut,
+  neighbour,
+  readableHeight,
+} from "../../airflow_provider_coordination/ui/static/shard_layout.js";
+
+const SPACE = 1n << 128n;
+const shard = (id, from, to, more = {}) => ({
+  shard_id: id,
+  parents: [],
+  children: [],
+  is_ended: false,
+  state: "held",
+  starting_hash_key: String((SPACE * BigInt(from)) / 100n),
+  ending_hash_key: String((SPACE * BigInt(to)) / 100n - 1n),
+  ...more,
+});
+const tree = (shards, holes = []) => layOut({ shards, holes });
+const boxOf = (layout, id) => layout.boxes.find((box) => box.shard.shard_id === id);
+const close = (a, b) => assert.ok(Math.abs(a - b) < 1e-9, `${a} is not ${b}`);
+
+/** Two shards; one was split, and one of its children merged with the other. */
+const FAMILY = [
+  shard("a", 0, 50, { is_ended: true, children: ["c", "d"] }),
+  shard("b", 50, 100, { is_ended: true, children: ["e"] }),
+  shard("c", 0, 25, { parents: ["a"] }),
+  shard("d", 25, 50, { parents: ["a"], is_ended: true, children: ["e"] }),
+  shard("e", 25, 100, { parents: ["d", "b"] }),
+];
+
+test("hash keys are to scale, up to the last one", () => {
+  assert.equal(fractionOf("0"), 0);
+  assert.equal(fractionOf(String(SPACE / 4n)), 0.25);
+  const { boxes } = tree([shard("a", 0, 100)]);
+  assert.deepEqual([boxes[0].top, boxes[0].bottom], [0, 1]);
+});
+
+test("what is no hash key does not break the picture", () => {
+  assert.equal(fractionOf("many"), 0);
+});
+
+test("a shard comes one generation after the latest of its parents", () => {
+  const layout = tree(FAMILY);
+  assert.equal(layout.generations, 3);
+  assert.deepEqual(
+    ["a", "b", "c", "d", "e"].map((id) => boxOf(layout, id).from),
+    [0, 0, 1, 1, 2],
+  );
+});
+
+test("a shard reaches to its children, and an open one to the right edge, which is now", () => {
+  const layout = tree(FAMILY);
+  assert.deepEqual(
+    ["a", "b", "c", "d", "e"].map((id) => boxOf(layout, id).to),
+    [1, 2, 3, 2, 3],
+  );
+  assert.deepEqual(
+    layout.boxes.filter((box) => box.open).map((box) => box.shard.shard_id),
+    ["c", "e"],
+  );
+});
+
+test("the shards at the right edge cover the hash keys once, without a gap", () => {
+  const layout = tree(FAMILY);
+  const now = layout.boxes.filter((box) => box.to === layout.generations).sort((a, b) => a.top - b.top);
+  let end = 0;
+  for (const box of now) {
+    close(box.top, end);
+    end = box.bottom;
+  }
+  close(end, 1);
+});
+
+test("splits and merges are counted", () => {
+  const layout = tree(FAMILY);
+  assert.deepEqual([layout.splits, layout.merges], [1, 1]);
+});
+
+test("a shard that ended and whose children nobody knows ends in its generation", () => {
+  const layout = tree([
+    shard("a", 0, 50, { is_ended: true }),
+    shard("b", 50, 100),
+    shard("c", 50, 100, { parents: ["b"] }),
+  ]);
+  assert.equal(boxOf(layout, "a").to, 1);
+});
+
+test("parents that were cleaned up leave their children as the first generation", () => {
+  assert.equal(boxOf(tree([shard("c", 0, 100, { parents: ["gone"] })]), "c").from, 0);
+});
+
+test("relatives without a range share that of those who have one", () => {
+  const unknown = { starting_hash_key: null, ending_hash_key: null, state: "unleased" };
+  const layout = tree([
+    shard("p", 0, 0, { ...unknown, children: ["c"] }),
+    shard("q", 0, 0, { ...unknown, children: ["c"] }),
+    shard("c", 20, 60, { parents: ["p", "q"] }),
+  ]);
+  close(boxOf(layout, "p").top, 0.2);
+  close(boxOf(layout, "p").bottom, 0.4);
+  close(boxOf(layout, "q").top, 0.4);
+  close(boxOf(layout, "q").bottom, 0.6);
+});
+
+test("a shard without a lease leaves the edge to the hole that it is, and one that somebody reads does not", () => {
+  const hole = { starting_hash_key: "0", ending_hash_key: String(SPACE / 2n - 1n) };
+  const family = [
+    shard("p", 0, 100, { is_ended: true }),
+    shard("c", 0, 50, { parents: ["p"], state: "unleased" }),
+    shard("d", 50, 100, { parents: ["p"] }),
+  ];
+  const covered = tree(family, [hole]);
+  assert.ok(boxOf(covered, "c").to <= covered.holes[0].from);
+  assert.ok(covered.holes[0].from < covered.generations);
+  assert.equal(boxOf(covered, "d").to, covered.generations);
+  assert.equal(tree([family[0], family[2]], [hole]).holes[0].from, covered.generations - 1);
+});
+
+test("holes are where they are", () => {
+  const { holes } = tree(
+    [shard("a", 0, 50)],
+    [{ starting_hash_key: String(SPACE / 2n), ending_hash_key: String(SPACE - 1n) }],
+  );
+  assert.equal(holes.length, 1);
+  close(holes[0].top, 0.5);
+  close(holes[0].bottom, 1);
+});
+
+test("shards that are each other's parents are drawn nevertheless", () => {
+  assert.equal(tree([shard("a", 0, 50, { parents: ["b"] }), shard("b", 50, 100, { parents: ["a"] })]).boxes.length, 2);
+});
+
+test("a stream without shards is an empty picture", () => {
+  assert.deepEqual(tree([]), { generations: 0, boxes: [], holes: [], splits: 0, merges: 0 });
+});
+
+test("a thousand shards are each tall enough for a line of text", () => {
+  const shards = Array.from({ length: 1000 }, (_, at) => ({
+    ...shard(`s${at}`, 0, 1),
+    starting_hash_key: String((SPACE * BigInt(at)) / 1000n),
+    ending_hash_key: String((SPACE * BigInt(at + 1)) / 1000n - 1n),
+  }));
+  const { boxes } = tree(shards);
+  const height = readableHeight(boxes, 600);
+  assert.ok((boxes[500].bottom - boxes[500].top) * height >= 18);
+  assert.ok(height < 60001);
+});
+
+test("few shards fill what can be seen", () => {
+  assert.equal(readableHeight(tree(FAMILY).boxes, 600), 600);
+  assert.equal(readableHeight([], 600), 600);
+});
+
+test("only what is in sight is drawn", () => {
+  const { boxes } = tree(FAMILY);
+  assert.deepEqual(
+    boxesBetween(boxes, 0.8, 0.9).map((box) => box.shard.shard_id),
+    ["b", "e"],
+  );
+});
+
+test("the arrow keys go to parents, to children, and through a generation", () => {
+  const layout = tree(FAMILY);
+  const go = (id, key) => neighbour(layout.boxes, boxOf(layout, id), key).shard.shard_id;
+  assert.equal(go("a", "ArrowRight"), "c");
+  assert.equal(go("c", "ArrowLeft"), "a");
+  assert.equal(go("c", "ArrowDown"), "d");
+  assert.equal(go("d", "ArrowUp"), "c");
+  assert.equal(go("d", "ArrowDown"), "d");
+  assert.equal(go("e", "ArrowRight"), "e");
+  assert.equal(go("c", "End"), "e");
+  assert.equal(go("c", "Home"), "a");
+});
+
+/** The next half of what is left, so that each shard is half as large as the one before. */
+const halved = (at) => ({
+  ...shard(`s${at}`, 0, 1),
+  starting_hash_key: String(at === 39 ? 0n : SPACE >> BigInt(1 + at)),
+  ending_hash_key: String((SPACE >> BigInt(at)) - 1n),
+});
+
+test("a stream whose shards are of very different sizes is told from one whose are alike", () => {
+  assert.equal(isUneven(tree(FAMILY).boxes), false);
+  const shards = Array.from({ length: 40 }, (_, at) => halved(at));
+  assert.equal(isUneven(tree(shards).boxes), true);
+});
+
+test("drawn compactly, every shard has room for a line, and all stay in their order without a gap", () => {
+  const made = compact(tree(Array.from({ length: 40 }, (_, at) => halved(at))), 600);
+  const boxes = made.boxes.toSorted((a, b) => a.top - b.top);
+  let end = 0;
+  for (const box of boxes) {
+    close(box.top, end);
+    assert.ok((box.bottom - box.top) * made.height >= 19.9, box.shard.shard_id);
+    end = box.bottom;
+  }
+  close(end, 1);
+  close(boxes[39].share, 0.5);
+});
+
+test("drawn compactly, a shard still covers its children", () => {
+  const { boxes } = compact(tree(FAMILY), 600);
+  const find = (id) => boxes.find((box) => box.shard.shard_id === id);
+  assert.equal(find("a").top, find("c").top);
+  assert.equal(find("a").bottom, find("d").bottom);
+});

