@@ -2,7 +2,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv servers try-servers lint format docs test test-unit test-integration test-system demo pins clean
+.PHONY: help venv servers try-servers lint format docs test test-unit test-integration test-system screenshots demo pins clean
 
 # Every command runs with the pinned tools and the same surroundings.
 WITH := . tools/environment.sh &&
@@ -17,7 +17,7 @@ $(READY): requirements/dev.txt pyproject.toml tools/bootstrap.sh
 	@PYTHON="$(PYTHON)" tools/bootstrap.sh
 	@touch $@
 
-servers: venv ## fetch the Kinesis and DynamoDB servers, and Java and MariaDB if there is none
+servers: venv ## fetch the Kinesis and DynamoDB servers, and Java, MariaDB and Chromium if there is none
 	@tools/servers.sh tests
 
 # A test run goes on without the servers and skips by name what needs them, except where CI=true.
@@ -50,6 +50,9 @@ test: venv ## everything
 	@$(MAKE) --no-print-directory test-unit
 	@$(MAKE) --no-print-directory test-integration
 	@$(MAKE) --no-print-directory test-system
+
+screenshots: try-servers ## make the pictures of the manual anew, in docs/images
+	@$(WITH) SCREENSHOTS=1 python -m pytest tests/system/browser/test_screenshots.py
 
 demo: venv ## a stream to Parquet, with a split and a crash on the way (FAST=1: a tenth of the data)
 	@tools/servers.sh

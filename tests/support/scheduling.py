@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SHARING_AIRFLOW = frozenset({"test_acknowledgments", "test_airflow_jobs", "test_backfills", "test_reopening_source"})
 """The files of system tests that share an Airflow: it takes half a minute to start, and two gigabytes."""
+SHARING_THE_API = frozenset({"test_http_acknowledgment", "test_ui_api", "test_ui_security"})
+"""The files that ask Airflow's API server, made in their own process: that takes as long as all the tests of one."""
 FIRST = (
     "test_soak",
     *sorted(SHARING_AIRFLOW),
@@ -46,6 +48,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     class ByGroup(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = PurePosixPath(nodeid.split("::", 1)[0])
+            if "browser" in file.parts:  # these have an Airflow of their own
+                return "browser"
+            if file.stem in SHARING_THE_API:
+                return "api"
             return "airflow" if file.stem in SHARING_AIRFLOW and "system" in file.parts else str(file)
 
     return ByGroup(config, log)

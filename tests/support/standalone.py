@@ -45,6 +45,17 @@ class Standalone(Airflow):
         config.mkdir(exist_ok=True)
         (config / "airflow_local_settings.py").write_text(LOCAL_SETTINGS)
 
+    def login(self, user: str) -> str:
+        """Return a token of a user, one of `[core] simple_auth_manager_users`: Airflow has made up a password."""
+        passwords = json.loads((self.home / "passwords.json").read_text())
+        told = {"username": user, "password": passwords[user]}
+        answer = self._client.post("/auth/token", json=told).raise_for_status()
+        return str(answer.json()["access_token"])
+
+    def audit_log(self, event: str) -> list[dict[str, Any]]:
+        """Return the entries of the audit log about an event, the latest first."""
+        return list(self._get(f"/api/v2/eventLogs?event={event}&order_by=-when")["event_logs"])
+
     def trigger(self, dag_id: str, conf: Mapping[str, Any]) -> str:
         """Start a run of a DAG, which is not paused any more; return its id."""
         self.unpause(dag_id)

@@ -1,0 +1,279 @@
+"""How fast the pages are, in a real browser on an `airflow standalone`, beside a page of Airflow's own.
+
+- `paint`: from the click on a link within Airflow until the first rows of a page are painted: the table of a source
+  with many partitions, the tree of a stream with many shards, the overview, and Airflow's own list of DAGs, in turn.
+  Nothing of them was seen before in that tab.
+- `load`: the same in a new tab, so with all that Airflow loads before it shows anything. Its scripts are in the
+  browser's cache, as they are for somebody who works with it; `cold` is with an empty one.
+- `refresh`: what a page that is open asks for every two seconds, until the answer is there.
+- `scroll`: the table from the first row to the last by the wheel: the longest time without a frame, and how many
+  elements the document has at the most.
+- `tabs`: how fast Airflow's own API answers while so many tabs are open, and while none is.
+
+Usage: python -m benchmarks.ui [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from tests.support.browser import REST, Window, Windows, chromium, go
+from tests.support.site import Site, open_site
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+DAGS = REPOSITORY / "tests" / "system" / "browser" / "dags"
+NOWHERE = "http://127.0.0.1:9"
+
+ROW = "[role=row][data-key]"
+REGION = "[role=region][data-rows]"
+PAINTED = """
+selector => new Promise(resolve => {
+  const look = () => document.querySelector(selector)
+    ? requestAnimationFrame(() => setTimeout(() => resolve(performance.now())))
+    : requestAnimationFrame(look);
+  look();
+})
+"""
+"""When something is painted, in milliseconds since the page was asked for."""
+CLICKED = "() => performance.now()"
+SCROLL = """
+async selector => {
+  const area = document.querySelector(selector);
+  const frames = [];
+  let elements = 0, before = performance.now();
+  for (let still = 0; still < 180;) {
+    const top = area.scrollTop;
+    area.scrollTop += 600;
+    await new Promise(requestAnimationFrame);
+    const now = performance.now();
+    frames.push(now - before);
+    before = now;
+    elements = Math.max(elements, document.getElementsByTagName("*").length);
+    still = area.scrollTop === top ? still + 1 : 0;
+  }
+  return {frames, elements, rows: Number(area.dataset.rows)};
+}
+"""
+"""The times between two frames, in milliseconds; goes on until nothing more comes for three seconds."""
+REFRESHES = """
+() => performance.getEntriesByType("resource").filter(e => e.name.includes("/partitions?")).map(e => e.duration)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is measured.
+
+    :param partitions: of the source whose table is looked at.
+    :param shards: of the stream whose tree is looked at.
+    :param repeats: how often each page is opened.
+    :param watched_seconds: for how long a page is open whose refreshes are timed.
+    :param tabs: how many tabs are open at once.
+    :param tabs_seconds: for how long Airflow's own API is asked meanwhile.
+    """
+
+    partitions: int = 10_000
+    shards: int = 1_000
+    repeats: int = 9
+    watched_seconds: float = 40.0
+    tabs: int = 50
+    tabs_seconds: float = 20.0
+
+
+QUICK = Size(repeats=2, watched_seconds=8.0, tabs=5, tabs_seconds=3.0)
+
+
+@dataclass
+class Figures:
+    """What was measured, in milliseconds.
+
+    :param paint: from a click within Airflow until the first rows are painted, by page.
+    :param load: the same in a new tab.
+    :param cold: the same in a new tab with an empty cache, once.
+    :param refresh: until an answer to what an open page asks again and again is there.
+    :param frame: the longest time without a frame, while the table was scrolled from its first row to its last.
+    :param usual_frame: the time between two frames meanwhile, the median.
+    :param elements: how many elements the document had at the most meanwhile.
+    :param rows: how many rows there were.
+    :param airflow: how long Airflow's own API took, without tabs and with them.
+    """
+
+    paint: dict[str, list[float]] = field(default_factory=dict)
+    load: dict[str, list[float]] = field(default_factory=dict)
+    cold: dict[str, float] = field(default_factory=dict)
+    refresh: list[float] = field(default_factory=list)
+    frame: float = 0.0
+    usual_frame: float = 0.0
+    elements: int = 0
+    rows: int = 0
+    airflow: dict[str, list[float]] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the figures as one line holds them."""
+        return {
+            "first_paint_ms": {page: _summary(times) for page, times in self.paint.items()},
+            "loaded_ms": {page: _summary(times) for page, times in self.load.items()},
+            "loaded_cold_ms": {page: round(cold) for page, cold in self.cold.items()},
+            "refresh_ms": _summary(self.refresh),
+            "scrolling": {
+                "frame_ms": round(self.usual_frame),
+                "longest_frame_ms": round(self.frame),
+                "elements": self.elements,
+                "rows": self.rows,
+            },
+            "airflow_api_ms": {tabs: _summary(times) for tabs, times in self.airflow.items()},
+        }
+
+
+class Bench:
+    """A browser in front of an Airflow.
+
+    :param browser: the browser.
+    :param site: the Airflow.
+    :param size: how much is measured.
+    """
+
+    def __init__(self, browser: Browser, site: Site, size: Size) -> None:
+        self._site = site
+        self._size = size
+        self._windows = Windows(browser, site.airflow.url)
+        self._window = Window(site.tokens["op"])
+        self._context = self._windows.context(self._window)
+        self._pages = {
+            "table": (site.at("logs"), ROW),
+            "tree": (site.at("telemetry", "shards"), "[data-shard]"),
+            "overview": (site.overview(), "article[data-source]"),
+            "airflow's dags": ("/dags", "a[href*='/dags/live_ingestion']"),
+        }
+
+    def measure(self) -> Figures:
+        """Measure everything."""
+        figures = Figures(paint={page: [] for page in self._pages}, load={page: [] for page in self._pages})
+        for page in self._pages:
+            figures.cold[page] = self._loaded(page, alone=True)
+        for turn in range(self._size.repeats + 1):
+            for page in self._pages:
+                loaded, painted = self._loaded(page), self._painted(page)
+                if turn:  # the first ones fill the cache
+                    figures.load[page].append(loaded)
+                    figures.paint[page].append(painted)
+        self._scroll(figures)
+        self._refresh(figures)
+        self._tabs(figures)
+        return figures
+
+    def _open(self, page: str, *, alone: bool = False) -> Page:
+        context = self._windows.context(self._window) if alone else self._context
+        opened = context.new_page()
+        opened.goto(self._pages[page][0], wait_until="commit")
+        return opened
+
+    def _painted(self, page: str) -> float:
+        opened = self._context.new_page()
+        opened.goto(REST)
+        opened.wait_for_timeout(500)
+        began = float(opened.evaluate(CLICKED))
+        go(opened, self._pages[page][0])
+        painted = float(opened.evaluate(PAINTED, self._pages[page][1]))
+        opened.close()
+        return painted - began
+
+    def _loaded(self, page: str, *, alone: bool = False) -> float:
+        opened = self._open(page, alone=alone)
+        opened.wait_for_load_state("domcontentloaded")
+        painted = float(opened.evaluate(PAINTED, self._pages[page][1]))
+        opened.close()
+        return painted
+
+    def _scroll(self, figures: Figures) -> None:
+        page = self._open("table")
+        page.wait_for_selector(ROW)
+        found = page.evaluate(SCROLL, REGION)
+        figures.frame, figures.usual_frame = max(found["frames"]), statistics.median(found["frames"])
+        figures.elements, figures.rows = found["elements"], found["rows"]
+        page.close()
+
+    def _refresh(self, figures: Figures) -> None:
+        page = self._open("table")
+        page.wait_for_selector(ROW)
+        page.wait_for_timeout(self._size.watched_seconds * 1000)
+        figures.refresh = [float(took) for took in page.evaluate(REFRESHES)[1:]]
+        page.close()
+
+    def _tabs(self, figures: Figures) -> None:
+        figures.airflow["no tab"] = self._airflow_answers()
+        pages = [self._open("table") for _ in range(self._size.tabs)]
+        for page in pages:
+            page.wait_for_selector(ROW, timeout=120_000)
+        figures.airflow[f"{self._size.tabs} tabs"] = self._airflow_answers()
+        for page in pages:
+            page.close()
+
+    def _airflow_answers(self) -> list[float]:
+        """Ask Airflow's own API again and again; return how long it took each time."""
+        times = []
+        headers = {"Authorization": f"Bearer {self._site.tokens['op']}"}
+        until = time.monotonic() + self._size.tabs_seconds
+        with httpx.Client(base_url=self._site.airflow.url, headers=headers, trust_env=False, timeout=60) as client:
+            while time.monotonic() < until:
+                began = time.monotonic()
+                client.get("/api/v2/dags").raise_for_status()
+                times.append((time.monotonic() - began) * 1000)
+                time.sleep(0.1)
+        return times
+
+
+def _summary(times: Sequence[float]) -> dict[str, int]:
+    return {"median": round(statistics.median(times)), "longest": round(max(times)), "count": len(times)}
+
+
+def table(figures: Figures) -> str:
+    """Return the figures as a table in Markdown."""
+    rows = [(f"first paint: {page}", times) for page, times in figures.paint.items()]
+    rows += [(f"in a new tab: {page}", times) for page, times in figures.load.items()]
+    rows += [("refresh: answer", figures.refresh)]
+    rows += [(f"Airflow's own API, {tabs} open", times) for tabs, times in figures.airflow.items()]
+    lines = ["| | median | longest | times |", "|---|--:|--:|--:|"]
+    for what, times in rows:
+        lines.append(f"| {what} | {statistics.median(times):.0f} ms | {max(times):.0f} ms | {len(times)} |")
+    for page, cold in figures.cold.items():
+        lines.append(f"| in a new tab, with an empty cache: {page} | {cold:.0f} ms | | 1 |")
+    frames = f"{figures.usual_frame:.0f} ms | {figures.frame:.0f} ms"
+    lines.append(f"| time between two frames, scrolling over {figures.rows:,} rows | {frames} | |")
+    lines.append(f"| elements of the document at the most | {figures.elements:,} | | |")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="each page twice and five tabs, for a shorter time")
+    options = parser.parse_args(arguments)
+    size = QUICK if options.quick else Size()
+    with tempfile.TemporaryDirectory(prefix="coordination-ui-", ignore_cleanup_errors=True) as folder:
+        dags = shutil.copytree(DAGS, Path(folder) / "dags")
+        site = open_site(Path(folder), dags, partitions=size.partitions, shards=size.shards, aws=NOWHERE, away=None)
+        with site as opened, chromium() as browser:
+            figures = Bench(browser, opened, size).measure()
+    print(f"{size.partitions:,} partitions, {size.shards:,} shards:\n")
+    print(table(figures))
+    print()
+    print(json.dumps(figures.as_json()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,321 @@
+"""Sources as somebody finds them who is called at night: a bit of everything, and very much of some things.
+
+What is written here is what jobs write, through the same store and the same values; of some of it the past is made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.clock import Clock
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.owner import new_owner
+from airflow_provider_coordination.coordination.partition import (
+    PARKED_UNTIL,
+    Partition,
+    new_partition,
+    source_identifier,
+)
+from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinesis.keys import partition_key
+from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap, ShardProgress
+from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY
+from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.stores import StoreSettings
+from airflow_provider_coordination.stores.recording import RecordingStore
+from airflow_provider_coordination.stores.sql import SqlStore
+from tests.support.clock import ManualClock
+
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+KEPT = timedelta(days=7)
+RUN = "scheduled__2026-11-21T00:00:00+00:00"
+THROTTLED = "ClientError: An error occurred (SlowDown) when calling the GetObject operation: Please reduce your rate"
+DAMAGED = "orders-17.json.gz: line 18 is not JSON: Expecting ',' delimiter: column 31"
+
+EPOCH = 1_760_000_000
+STREAM = "telemetry"
+
+ODD_SOURCE = 'odd/names & "quotes" <b>50%</b> 🦀'
+ODD_KEYS = (
+    "a/b/c d.json",
+    "../%2e%2e/?key=x&y=1#z",
+    "\"double\" and 'single' and `back`",
+    "<img src=x onerror=\"document.title='pwned'\">",
+    "<script>document.title='pwned'</script>",
+    "🦀 crabs/日本語/ünïcödé",
+    "|:;,\\+= two  spaces",
+    "x" * 1000,
+)
+
+
+class Scenery:
+    """What there is to see in one store.
+
+    :param url: the store's; an SQLAlchemy URL.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.store = self._open()
+        self.store.initialize()
+
+    def close(self) -> None:
+        """Close the store."""
+        self.store.close()
+
+    # What a test asks for
+
+    def worker(self, source: str, number: int = 0, **options: Any) -> SourceCoordinator:
+        """Return a worker of a source, of a try of a mapped task."""
+        coordinator = SourceCoordinator(self.store, source, owner(number), **options)
+        coordinator.initialize()
+        return coordinator
+
+    def get(self, source: str, key: str) -> Partition | None:
+        """Return a partition as it is now."""
+        return self.store.get(source_identifier(source), key)
+
+    def found(self, source: str, key: str) -> Partition:
+        """Return a partition that is there, as it is now."""
+        partition = self.get(source, key)
+        assert partition is not None
+        return partition
+
+    def make(self, source: str, partitions: Mapping[str, Callable[[Partition], Partition]]) -> None:
+        """Create partitions of objects, and let something have happened to each."""
+        family, now = source_identifier(source), datetime.now(UTC)
+        self.store.create([new_partition(family, key, now).with_progress(objects(key)) for key in partitions])
+        for key, change in partitions.items():
+            self.change(source, key, change)
+
+    def change(self, source: str, key: str, change: Callable[[Partition], Partition]) -> None:
+        """Let something happen to a partition; whoever does it ends thereafter, so the history has it at once."""
+        before = self.found(source, key)
+        if (after := change(before)) != before:
+            with closing(self._open()) as store:
+                store.transact(update=[after])
+
+    def awaiting(self, source: str, key: str, *handles: str, timeout: timedelta = HOUR) -> AcknowledgmentSet:
+        """Make a partition of which a batch is delivered and not acknowledged; call it before any other is there."""
+        worker = self.worker(source)
+        worker.create_partitions({key: objects(key)})
+        [acquired] = worker.acquire(1)
+        assert acquired.partition_key == key
+        landed = PartitionProgress.from_mapping(acquired.progress).landing(a_batch(key))
+        made = AcknowledgmentSets(worker, SourceBatches()).begin(
+            key, a_batch(key).batch_id, handles, timeout=timeout, progress=landed.to_mapping(), run=f"nightly:{RUN}"
+        )
+        worker.await_acknowledgment(key, timeout)
+        return made
+
+    # Whole sources
+
+    def trouble(self, source: str) -> None:
+        """Make a source with a partition in each state, and acknowledgment sets that are pending."""
+        now = datetime.now(UTC)
+        for number, minutes in enumerate((25, 70)):
+            key = f"delivered/{number}.json.gz"
+            self.awaiting(source, key, "warehouse", "quality check", timeout=minutes * MINUTE)
+        self.make(
+            source,
+            {
+                "state/waiting.json.gz": lambda p: p,
+                "state/delayed.json.gz": lambda p: p.given_up(now + 30 * MINUTE),
+                "state/failing.json.gz": lambda p: p.failed(THROTTLED).given_up(now),
+                "state/held.json.gz": lambda p: p.acquired(owner(0), now + 6 * HOUR),
+                "state/expired.json.gz": lambda p: p.acquired(owner(1), now - 5 * MINUTE),
+                "state/resting.json.gz": lambda p: p.failed(THROTTLED).failed(THROTTLED).resting(now + 3 * HOUR),
+                "state/due.json.gz": lambda p: p.closed(now - MINUTE),
+                "state/parked.json.gz": lambda p: replace(p.failed(DAMAGED), attempts=3).resting(PARKED_UNTIL),
+                "state/completed.json.gz": lambda p: p.completed(now - 2 * MINUTE),
+                "state/unreadable.json.gz": lambda p: replace(p, progress={}, unreadable_progress='{"kind": "s3", "it'),
+            },
+        )
+
+    def night(self, source: str) -> None:
+        """Make a source of objects that three workers went through within three hours; one died, and one was killed."""
+        clock = ManualClock(datetime.now(UTC) - 3 * HOUR)
+        store = self._open(clock)
+
+        def worker(number: int) -> SourceCoordinator:
+            made = SourceCoordinator(store, source, owner(number), clock=clock, ownership_timeout=15 * MINUTE)
+            made.initialize()
+            return made
+
+        workers = [worker(number) for number in range(3)]
+        keys = [f"2026/11/21/{hour:02d}/orders-{part:02d}.json.gz" for hour in range(18, 23) for part in range(5)]
+        workers[0].create_partitions({key: objects(key) for key in keys})
+        turns = 30
+        for turn in range(turns):
+            clock.advance((3 * HOUR).total_seconds() / turns)
+            for each in workers:
+                each.renew_due()
+            now = workers[turn % 3]
+            if turn == 9:  # killed with its machine: the others take its partitions when its leases run out
+                workers[0] = worker(0)
+                continue
+            if turn == 17:  # killed, and its task's end gives everything back
+                workers[1].give_up_owner(now.owner)
+                workers[2] = worker(2)
+                continue
+            for key in list(now.held)[:1]:
+                if turn % 7 == 4:
+                    now.fail(key, THROTTLED)
+                else:
+                    now.complete(key, finished(key))
+            now.acquire(2 - len(now.held))
+        store.close()
+
+    def many(self, source: str, count: int) -> None:
+        """Make so many partitions: most wait, some are held, at rest, parked and completed."""
+        now = datetime.now(UTC)
+        family = source_identifier(source)
+        made = []
+        for number in range(count):
+            key = f"logs/2026/11/21/part-{number:05d}.json.gz"
+            since = now - timedelta(seconds=count - number)
+            waiting = new_partition(family, key, since).with_progress(objects(key))
+            match number % 20:
+                case 3 | 13:
+                    partition = waiting.acquired(owner(number % 8), now + 6 * HOUR)
+                case 7:
+                    partition = waiting.failed(THROTTLED).resting(now + 6 * HOUR)
+                case 11:
+                    partition = waiting.failed(DAMAGED).resting(PARKED_UNTIL) if number % 500 == 11 else waiting
+                case 17 | 18 | 19:
+                    partition = waiting.completed(since)
+                case _:
+                    partition = waiting
+            made.append(replace(partition, change=None))
+        for start in range(0, count, 1000):
+            self.store.create(made[start : start + 1000])
+
+    def tree(self, source: str, shards: int) -> None:
+        """Make the leases of a stream that was split and merged until it had so many shards; an open one is missing."""
+        now = datetime.now(UTC)
+        family = source_identifier(source)
+        leaves, made = grown(shards)
+        missing = leaves[len(leaves) // 3].shard_id
+        partitions = []
+        for number, progress in enumerate(made.values()):
+            if progress.shard_id == missing:
+                continue
+            key = partition_key(STREAM, EPOCH, progress.shard_id)
+            waiting = new_partition(family, key, now - 2 * HOUR).with_progress(progress.to_mapping())
+            if progress.end_of_shard:
+                partition = waiting.completed(now - timedelta(minutes=shards - number))
+            elif number % 9 == 0:
+                lost = Gap(
+                    after="1", before="9", since=None, until=None, found_at=now, reason="trimmed before it was read"
+                )
+                parked = waiting.with_progress(progress.with_gap(lost).to_mapping()).failed(
+                    "data loss: records were trimmed"
+                )
+                partition = parked.resting(PARKED_UNTIL)
+            elif number % 5 == 0:
+                partition = waiting
+            else:
+                partition = waiting.acquired(owner(number % 4), now + 6 * HOUR)
+            partitions.append(replace(partition, change=None))
+        for start in range(0, len(partitions), 1000):
+            self.store.create(partitions[start : start + 1000])
+
+    def odd(self) -> None:
+        """Make a source and partitions with names that somebody will forget to escape."""
+        self.make(ODD_SOURCE, dict.fromkeys(ODD_KEYS, lambda partition: partition))
+        for key in ODD_KEYS[3:6]:
+            self.change(ODD_SOURCE, key, lambda p: p.failed(f"cannot read {p.partition_key}").resting(PARKED_UNTIL))
+
+    def _open(self, clock: Clock | None = None) -> RecordingStore:
+        return RecordingStore(SqlStore(self.url, table=StoreSettings.table), KEPT, clock=clock)
+
+
+def owner(number: int) -> str:
+    """Return a new owner, of a try of a mapped task."""
+    return new_owner("nightly_orders", RUN, "ingest", number, 1)
+
+
+def objects(key: str, count: int = 8) -> dict[str, Any]:
+    """Return the first progress of a partition of objects."""
+    items = [{"bucket": "shop", "key": f"{key}/{n}", "size": 1 << 20} for n in range(count)]
+    return PartitionProgress(kind="s3", items=tuple(items)).to_mapping()
+
+
+def finished(key: str) -> dict[str, Any]:
+    """Return the progress of a partition whose objects are all delivered."""
+    return replace(PartitionProgress.from_mapping(objects(key)), checkpoint="8", is_ended=True).to_mapping()
+
+
+def a_batch(key: str) -> LandedBatch:
+    """Return a batch of the first four objects of a partition."""
+    return LandedBatch(
+        batch_id=f"s3-{key.encode().hex()[-20:]}",
+        start="",
+        end="4",
+        file="s3://lake/landing/part-0.parquet",
+        records=48_213,
+        bytes=9_812_334,
+        is_last=False,
+        read_until=None,
+        fencing_token=1,
+    )
+
+
+def grown(shards: int, roots: int = 8) -> tuple[list[ShardProgress], dict[str, ShardProgress]]:
+    """Return the open shards, in the order of their hash keys, and all, by their names in the order in which they came.
+
+    Now a shard is split, now two neighbours are merged, here and there, until there are so many.
+    """
+    size = (MAX_HASH_KEY + 1) // roots
+    leaves = [_shard(n, (), n * size, MAX_HASH_KEY if n == roots - 1 else (n + 1) * size - 1) for n in range(roots)]
+    made = {leaf.shard_id: leaf for leaf in leaves}
+    turn = 0
+    while len(made) < shards:
+        place = turn * 7 % (len(leaves) - 1)
+        merges = turn % 3 == 2 and len(leaves) > roots
+        parents = leaves[place : place + 2] if merges else leaves[place : place + 1]
+        names = tuple(parent.shard_id for parent in parents)
+        first, last = int(parents[0].starting_hash_key), int(parents[-1].ending_hash_key)
+        middle = (first + last) // 2
+        ranges = [(first, last)] if merges or first == last else [(first, middle), (middle + 1, last)]
+        born = [_shard(len(made) + n, names, *keys) for n, keys in enumerate(ranges)]
+        children = tuple(
+            ChildShard(
+                shard_id=child.shard_id,
+                parent_shard_ids=names,
+                starting_hash_key=child.starting_hash_key,
+                ending_hash_key=child.ending_hash_key,
+            )
+            for child in born
+        )
+        for parent in parents:
+            made[parent.shard_id] = replace(parent, end_of_shard=True, children=children)
+        made |= {child.shard_id: child for child in born}
+        leaves[place : place + len(parents)] = born
+        turn += 1
+    return leaves, made
+
+
+def _shard(number: int, parents: Sequence[str], first: int, last: int) -> ShardProgress:
+    return ShardProgress(
+        stream=STREAM,
+        shard_id=f"shardId-{number:012d}",
+        parent_shard_ids=tuple(parents),
+        starting_hash_key=str(first),
+        ending_hash_key=str(last),
+        checkpoint="TRIM_HORIZON",
+        delivered_until=datetime.now(UTC) - timedelta(seconds=number % 90),
+        throughput=float(1000 + 37 * number % 9000),
+    )
+
+
+def soon(after: timedelta) -> datetime:
+    """Return an instant that comes."""
+    return datetime.now(UTC) + after

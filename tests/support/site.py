@@ -1,0 +1,129 @@
+"""An Airflow to look at, with users of all roles and sources in all states."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import httpx
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.stores import StoreSettings, open_store
+from demo.airflow_home import USER
+from tests.support.cable import Cable
+from tests.support.scenery import Scenery
+from tests.support.standalone import Standalone
+
+ROLES = ("viewer", "user", "op", "admin")
+DEFAULT, EMPTY, AWAY = "coordination_default", "coordination_empty", "coordination_away"
+DAG = "live_ingestion"
+SECRET = "a secret that signs the tokens of this test's Airflow alone, and nothing else in the world"
+
+
+@dataclass
+class Site:
+    """An Airflow with everything to see in it.
+
+    :param cable: between it and the store of the connection `AWAY`.
+    :param table: of that store.
+    :param tokens: of a user of each role.
+    :param live_run: the run that ingests a stream meanwhile; empty before it is there.
+    """
+
+    airflow: Standalone
+    scenery: Scenery
+    cable: Cable
+    table: str
+    tokens: dict[str, str]
+    folder: Path
+    live_run: str = ""
+
+    def overview(self, connection: str = "") -> str:
+        """Return where the page of all sources is, or of those of one connection."""
+        return f"/plugin/coordination?{urlencode({'connection': connection})}" if connection else "/plugin/coordination"
+
+    def at(self, source: str, page: str = "partitions", *, connection: str = DEFAULT, **query: Any) -> str:
+        """Return where a page of a source is, below Airflow's address."""
+        path = f"/plugin/coordination/{connection}/{quote(source, safe='')}/{page}"
+        return f"{path}?{urlencode(query)}" if query else path
+
+    def ask(self, method: str, path: str, role: str = "op", **options: Any) -> httpx.Response:
+        """Ask the provider's API, as a script does."""
+        headers = {"Authorization": f"Bearer {self.tokens[role]}"}
+        url = f"{self.airflow.url}/coordination{path}"
+        return httpx.request(method, url, headers=headers, trust_env=False, timeout=20, **options)
+
+
+@contextmanager
+def open_site(
+    folder: Path, dags: Path, *, partitions: int, shards: int, aws: str, away: AwsSettings | None
+) -> Iterator[Site]:
+    """Start an Airflow, fill its stores, and end it.
+
+    :param folder: for all of it.
+    :param dags: the DAGs, `DAG` among them.
+    :param partitions: how many partitions the source `logs` has.
+    :param shards: how many shards the source `telemetry` has.
+    :param aws: where the connection `aws_default` leads.
+    :param away: the DynamoDB that the connection `AWAY` leads to, through a cable; it holds the source `remote`. None
+        for no such connection.
+    """
+    url = f"sqlite:///{folder}/coordination.db"
+    connections = {
+        "aws_default": {
+            "conn_type": "aws",
+            "login": "test",
+            "password": "test",
+            "extra": {"region_name": "us-east-1", "endpoint_url": aws},
+        },
+        "spark_default": {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}},
+    }
+    users = {USER: "admin", **{role: role for role in ROLES}}
+    environment = {
+        "AIRFLOW__API_AUTH__JWT_SECRET": SECRET,
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "120",  # the machine may have much else to do
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in users.items()),
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",  # they do not change
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    airflow = Standalone(folder / "airflow", dags, connections, environment)
+    address = urlsplit("" if away is None else away.endpoint_url or "")
+    table = f"browser-{uuid.uuid4().hex[:8]}"
+    with ExitStack() as stack:
+        stack.callback(airflow.stop)
+        airflow.start()
+        # While it starts.
+        cable = stack.enter_context(Cable(lambda: socket.create_connection((address.hostname, address.port or 0))))
+        scenery = Scenery(url)
+        stack.callback(scenery.close)
+        scenery.trouble("orders")
+        scenery.night("night")
+        scenery.many("logs", partitions)
+        scenery.tree("telemetry", shards)
+        scenery.tree("clickstream", 44)
+        scenery.odd()
+        if away is not None:
+            with closing(open_store(StoreSettings(store="dynamodb", table=table, aws=away))) as store:
+                remote = SourceCoordinator(store, "remote", "test")
+                remote.initialize()
+                remote.create_partitions({key: {} for key in "abc"})
+        airflow.until("Airflow knows the DAG", lambda: airflow.is_ready(DAG), 400)
+        airflow.connect(DEFAULT, "coordination", extra={"store": "sql", "url": url})
+        airflow.connect(EMPTY, "coordination", extra={"store": "sql", "url": f"sqlite:///{folder}/empty.db"})
+        if away is not None:
+            behind = {
+                "endpoint_url": f"http://127.0.0.1:{cable.port}",
+                "region": "us-east-1",
+                "aws_conn_id": "aws_default",
+            }
+            airflow.connect(AWAY, "coordination", extra={"store": "dynamodb", "table": table, **behind})
+        tokens = {role: airflow.login(role) for role in ROLES}
+        yield Site(airflow, scenery, cable, table, tokens, folder)

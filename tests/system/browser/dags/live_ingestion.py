@@ -1,0 +1,28 @@
+"""A stream is ingested for as long as somebody looks on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from airflow.sdk import DAG, Param
+
+from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+
+with DAG(
+    dag_id="live_ingestion",
+    schedule=None,
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    params={"stream": Param(type="string"), "output_path": Param(type="string")},
+) as dag:
+    sync = KinesisShardSyncOperator(task_id="sync", stream_name="{{ params.stream }}")
+    ingest = CoordinatedSparkSubmitOperator(
+        task_id="ingest",
+        stream_name="{{ params.stream }}",
+        output_path="{{ params.output_path }}",
+        until_caught_up=False,
+        max_duration=1200,
+        round_seconds=1,
+        idle_seconds=1,
+    )
+    sync >> ingest
