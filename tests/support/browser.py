@@ -231,15 +231,18 @@ def go(page: Page, path: str) -> None:
         )
 
 
-def findings(page: Page, axe: Path, *, within: str) -> list[str]:
+def findings(page: Page, axe: Path, *, within: str, rules: list[str] | None = None) -> list[str]:
     """Return what axe-core finds of serious or critical faults in a page, a line each.
 
     :param within: the CSS selector of what is looked at.
+    :param rules: which rules are looked for; None for all.
     """
     if not page.evaluate("'axe' in window"):
         page.evaluate(axe.read_text(encoding="utf-8"))
     result: dict[str, Any] = page.evaluate(
-        "selector => axe.run({include: [selector]}, {resultTypes: ['violations']})", within
+        """([within, rules]) =>
+            axe.run({include: [within]}, {resultTypes: ["violations"], ...(rules && {runOnly: rules})})""",
+        [within, rules],
     )
     return [
         f"{violation['impact']}: {violation['id']}: {violation['help']}: {node['html'][:200]} "

@@ -21,7 +21,8 @@ from tests.support.spark_job import Pipeline
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-PARTITIONS, SHARDS = 10_000, 1_000
+PARTITIONS, SHARDS = 4_000, 1_000
+"""With 10,000 partitions the pages are measured, by benchmarks/ui.py."""
 
 
 class See(Protocol):

@@ -16,18 +16,18 @@ TABS = 50
 SECONDS = 4.0
 
 
-def test_ten_thousand_partitions_scroll_to_the_last_one_and_few_are_drawn(site: Site, see: See) -> None:
+def test_thousands_of_partitions_scroll_to_the_last_one_and_few_are_drawn(site: Site, see: See) -> None:
     page = see(site.at("logs"))
     region = page.get_by_role("region", name="Partitions of logs")
     rows = page.locator("[role=row][data-key]")
     expect(rows.first).to_have_attribute("data-key", "logs/2026/11/21/part-00000.json.gz")
     most = 0
     last = page.locator(f"[role=row][aria-rowindex='{PARTITIONS + 1}']")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while last.count() == 0:
         assert time.monotonic() < deadline, "the last row never came"
         region.evaluate("element => element.scrollTop = element.scrollHeight")
-        page.wait_for_timeout(50)
+        page.wait_for_timeout(200)
         most = max(most, page.evaluate("document.getElementsByTagName('*').length"))
 
     expect(last).to_have_attribute("data-key", f"logs/2026/11/21/part-{PARTITIONS - 1:05d}.json.gz")
