@@ -29,6 +29,8 @@ from airflow_provider_coordination.coordination.errors import (
     StoreUnavailableError,
     UninitializedCoordinatorError,
 )
+from airflow_provider_coordination.coordination.history import FAMILY as HISTORY_FAMILY
+from airflow_provider_coordination.coordination.history import History
 from airflow_provider_coordination.coordination.leases import LOST, Change, Leases
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric, Metrics, NoMetrics
 from airflow_provider_coordination.coordination.partition import (
@@ -112,6 +114,7 @@ class SourceCoordinator:
             clock=self.clock,
         )
         self.claims = Claims(store, self.family(CLAIM_FAMILY), self.clock)
+        self.history = History(store, self.family(HISTORY_FAMILY))
         self.suspensions = Suspensions(store, self.family(SUPERVISOR_FAMILY), self.clock)
         self._told_suspension: Suspension | None = None
         self._supplied_at = self.clock.monotonic()

@@ -12,8 +12,7 @@ from airflow.sdk import BaseOperatorLink
 
 from airflow_provider_coordination.hooks.configuration import Configuration
 from airflow_provider_coordination.ui.places import base_url
-
-PAGE = "/plugin/coordination"
+from airflow_provider_coordination.ui.plugin import ROUTE
 
 
 class LeasesLink(BaseOperatorLink):
@@ -28,4 +27,4 @@ class LeasesLink(BaseOperatorLink):
         configuration = Configuration.read()
         if not (isinstance(source, str) and connection and configuration.http_api and configuration.ui):
             return ""
-        return f"{base_url()}{PAGE}/{quote(connection, safe='')}/{quote(source, safe='')}/partitions"
+        return f"{base_url()}/plugin/{ROUTE}/{quote(connection, safe='')}/{quote(source, safe='')}/partitions"

@@ -11,8 +11,7 @@ from airflow_provider_coordination.coordination.acknowledgment import FAMILY as 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.figures import Bounds, source_figures
-from airflow_provider_coordination.coordination.history import FAMILY as HISTORY_FAMILY
-from airflow_provider_coordination.coordination.history import End, History, holdings
+from airflow_provider_coordination.coordination.history import End, holdings
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.standing import Standing, standing_of
 from airflow_provider_coordination.coordination.store import completed_last
@@ -124,8 +123,7 @@ def _oldest_lease(coordinator: SourceCoordinator, held: list[Partition], now: da
     """
     if not held:
         return None
-    history = History(coordinator.store, coordinator.family(HISTORY_FAMILY))
-    lines = holdings(history.between(now - REMEMBERED, pages=HISTORY_PAGES).transitions, held)
+    lines = holdings(coordinator.history.between(now - REMEMBERED, pages=HISTORY_PAGES).transitions, held)
     began = {
         partition.partition_key: last.began_at
         for partition in held

@@ -20,8 +20,6 @@ from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     ProgressError,
 )
-from airflow_provider_coordination.coordination.history import FAMILY as HISTORY_FAMILY
-from airflow_provider_coordination.coordination.history import History
 from airflow_provider_coordination.coordination.partition import (
     MAX_KEY_BYTES,
     Partition,
@@ -126,9 +124,8 @@ def detail_of(coordinator: SourceCoordinator, key: str, history_days: float) -> 
     found, now = coordinator.get(key), coordinator.clock.now()
     if found is None:
         raise HTTPException(404, f"source {coordinator.source!r} has no partition {key!r}, or none any more")
-    history = History(coordinator.store, coordinator.family(HISTORY_FAMILY))
     since = now - timedelta(days=history_days)
-    transitions = history.of(key, since, limit=MAX_TRANSITIONS) if history_days else []
+    transitions = coordinator.history.of(key, since, limit=MAX_TRANSITIONS) if history_days else []
     return PartitionDetail(
         **row_of(found, now).__dict__,
         progress=dict(found.progress),

@@ -9,6 +9,8 @@ from airflow.sdk.plugins_manager import AirflowPlugin
 
 URL_PREFIX = "/coordination"
 PAGES = "Leases"
+ROUTE = "coordination"
+"""Of the pages, below `/plugin`."""
 
 
 class CoordinationPlugin(AirflowPlugin):
@@ -39,7 +41,7 @@ class CoordinationPlugin(AirflowPlugin):
         # Airflow keeps what a module sets by this name: the places share one module, and so have one name.
         pages = {"name": PAGES, "bundle_url": f"{path_prefix()}/static/{edition()}/coordination.js"}
         return [
-            {**pages, "destination": "nav", "category": "browse", "url_route": "coordination"},
-            {**pages, "destination": "dag_run", "url_route": "coordination-run"},
-            {**pages, "destination": "task_instance", "url_route": "coordination-task"},
+            {**pages, "destination": "nav", "category": "browse", "url_route": ROUTE},
+            {**pages, "destination": "dag_run", "url_route": f"{ROUTE}-run"},
+            {**pages, "destination": "task_instance", "url_route": f"{ROUTE}-task"},
         ]

@@ -13,8 +13,6 @@ from fastapi import APIRouter, HTTPException, Query, Response
 from airflow_provider_coordination.coordination.browsing import Filter
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.coordination.history import FAMILY as HISTORY_FAMILY
-from airflow_provider_coordination.coordination.history import History
 from airflow_provider_coordination.coordination.owner import task_of
 from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX, Partition, PartitionStatus
 from airflow_provider_coordination.ui.access import AnyVisitor, Visitor
@@ -137,8 +135,7 @@ def _of_source(coordinator: SourceCoordinator, connection_id: str, tasks: Tasks,
     is_complete = browsed.next is None
     former: list[Partition] = []
     if history_days:
-        history = History(coordinator.store, coordinator.family(HISTORY_FAMILY))
-        told = history.between(now - timedelta(days=history_days))
+        told = coordinator.history.between(now - timedelta(days=history_days))
         keys = [
             each.partition_key
             for each in reversed(told.transitions)

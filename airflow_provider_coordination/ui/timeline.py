@@ -10,8 +10,7 @@ from fastapi import APIRouter, HTTPException, Query, Response
 from pydantic import AwareDatetime
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.history import FAMILY as HISTORY_FAMILY
-from airflow_provider_coordination.coordination.history import End, History, Holding, Told, Transition, holdings
+from airflow_provider_coordination.coordination.history import End, Holding, Told, Transition, holdings
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.answers import SOURCE, json_answer
@@ -88,8 +87,7 @@ def timeline_of(
     now = coordinator.clock.now()
     until = min(until or now, now).astimezone(UTC)
     since = max(since or until - DEFAULT_SPAN, now - MAX_SPAN).astimezone(UTC)
-    history = History(coordinator.store, coordinator.family(HISTORY_FAMILY))
-    told = history.between(since) if history_days else Told(transitions=[])
+    told = coordinator.history.between(since) if history_days else Told(transitions=[])
     transitions = [each for each in told.transitions if search in each.partition_key]
     present, every_lease = _present(coordinator, transitions, search)
     lines = holdings(transitions, present)

@@ -9,16 +9,12 @@ from playwright.sync_api import expect
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from tests.support.browser import Visits, go
-from tests.support.scenery import HOUR, owner, soon
 from tests.support.site import AWAY, DEFAULT, EMPTY, ROLES, Site
 from tests.system.browser.conftest import See
+from tests.system.browser.test_actions import held
 
 MAY, MAY_NOT = ("op", "admin"), ("viewer", "user")
 READS = ("sources", "sources/orders/summary", "sources/orders/partitions", "sources/orders/timeline")
-
-
-def held(partition):
-    return partition.acquired(owner(0), soon(HOUR))
 
 
 @pytest.mark.parametrize("role", ROLES)
