@@ -1,8 +1,7 @@
 # Needs make, a POSIX shell and Python 3.11+; everything else is fetched into .venv and .tools. `make help` lists the targets.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.NOTPARALLEL:
-.PHONY: help venv servers try-servers lint format docs test test-unit test-integration test-system screenshots demo pins clean
+.PHONY: help venv servers try-servers lint format docs checks test test-unit test-integration test-system screenshots demo pins clean
 
 # Every command runs with the pinned tools and the same surroundings.
 WITH := . tools/environment.sh &&
@@ -39,17 +38,22 @@ docs: venv ## build the manual into .site; a warning is an error
 test-unit: venv ## the tests that need no server, in under two minutes
 	@$(WITH) python -m pytest -n 3 --dist worksteal -m "not integration and not system"
 
+# A file at a time in each process: those of a file share servers.
+BY_FILE := python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations=40
+
 test-integration: try-servers ## the tests that talk to real services
-	@$(WITH) python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "integration and not system"
+	@$(WITH) $(BY_FILE) -m "integration and not system"
 
 test-system: try-servers ## the tests that run Airflow and Spark whole
-	@$(WITH) python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations=40 -m system
+	@$(WITH) $(BY_FILE) -m system
+
+# What needs no server, while the servers are fetched, which is mostly waiting.
+checks: lint docs
+	@$(MAKE) --no-print-directory test-unit
 
 test: venv ## everything
-	@$(MAKE) --no-print-directory --jobs=2 lint docs
-	@$(MAKE) --no-print-directory test-unit
-	@$(MAKE) --no-print-directory test-integration
-	@$(MAKE) --no-print-directory test-system
+	@$(MAKE) --no-print-directory --jobs=3 checks try-servers
+	@$(WITH) $(BY_FILE) -m "integration or system"
 
 screenshots: try-servers ## make the pictures of the manual anew, in docs/images
 	@$(WITH) SCREENSHOTS=1 python -m pytest tests/system/browser/test_screenshots.py

@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.positions import parse_position
@@ -189,8 +190,8 @@ class Fleet:
             }
         )
 
-    def coordinator(self, owner: str, store: CoordinationStore) -> SourceCoordinator:
-        coordinator = SourceCoordinator(store, "clicks", owner, clock=self.clock, **self.leases)
+    def coordinator(self, owner: str, store: CoordinationStore, policy: RetryPolicy | None = None) -> SourceCoordinator:
+        coordinator = SourceCoordinator(store, "clicks", owner, clock=self.clock, retry_policy=policy, **self.leases)
         coordinator.initialize()
         return coordinator
 
@@ -236,7 +237,7 @@ class Fleet:
 
         job = Ingestion(
             job_settings,
-            self.coordinator(job_settings.owner, store),
+            self.coordinator(job_settings.owner, store, job_settings.retry_policy),
             delivery or PublishLanded(job_settings.output, keep=bool(job_settings.downstream)),
             reading=partial(ShardReading, None, Streams([STREAM.name], lambda name: STREAM)),
             stop=stop or threading.Event(),

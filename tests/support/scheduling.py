@@ -19,9 +19,8 @@ SHARING_AIRFLOW = frozenset({"test_acknowledgments", "test_airflow_jobs", "test_
 """The files of system tests that share an Airflow: it takes half a minute to start, and two gigabytes."""
 SHARING_THE_API = frozenset({"test_http_acknowledgment", "test_ui_api", "test_ui_security"})
 """The files that ask Airflow's API server, made in their own process: that takes as long as all the tests of one."""
-FIRST = (
-    "test_soak",
-    *sorted(SHARING_AIRFLOW),
+FIRST = ("test_soak", *sorted(SHARING_AIRFLOW))
+LONG = (
     "test_store_outage",
     "test_competing_processes",
     "test_store_contract",
@@ -35,7 +34,8 @@ FIRST = (
     "test_policy",
     "test_acquire_scale",
 )
-"""The files that take longest: begun first, so that no process is left with one at the end."""
+"""The files that take longest: begun first, and then, behind the other system tests, so that no process is left with one
+at the end."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -66,5 +66,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names: Any = getattr(item, "fixturenames", ())
         if "airflow" in names and "system" in item.path.parts and item.path.stem not in SHARING_AIRFLOW:
             raise pytest.UsageError(f"{item.path} shares the Airflow: add it to SHARING_AIRFLOW in {__file__}")
-    order = {stem: place for place, stem in enumerate(FIRST)}
-    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> tuple[int, int]:
+    stem = item.path.stem
+    if stem in FIRST:
+        return 0, FIRST.index(stem)
+    if "system" in item.path.parts:
+        return 1, 0
+    return (2, LONG.index(stem)) if stem in LONG else (3, 0)

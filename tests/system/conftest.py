@@ -70,9 +70,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("airflow")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def airflow(kinesis: LocalKinesis, java: str, folder: Path) -> Iterator[Standalone]:
-    """An Airflow with the DAGs of this folder and examples; it takes half a minute to start, so all share it.
+    """An Airflow with the DAGs of this folder and examples; it takes half a minute to start, so all share it. It ends
+    with the last system test of its process: doing nothing, it keeps a quarter of a processor busy.
 
     Its DAGs are paused, as those with a schedule would begin to run at once.
     """

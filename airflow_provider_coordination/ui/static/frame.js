@@ -160,8 +160,11 @@ function Path({ connection, source }) {
 function Tabs({ connection, source, page, card }) {
   const selected = useRef(null);
   useEffect(() => {
-    // In braces: newer browsers return a promise, which React would take for what ends the effect, and call.
-    void selected.current?.scrollIntoView?.({ block: "nearest", inline: "nearest" });
+    // With the next frame: everything has to be laid out for it.
+    const frame = requestAnimationFrame(() =>
+      selected.current?.scrollIntoView?.({ block: "nearest", inline: "nearest" }),
+    );
+    return () => cancelAnimationFrame(frame);
   }, []);
   const counted = { acknowledgments: card?.pending_sets, workers: card?.workers };
   return h(

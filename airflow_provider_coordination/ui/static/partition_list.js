@@ -6,6 +6,8 @@ import { useLoop } from "./live.js";
 import { heldBack, noPages, pagesInSight, placeOfMore, rowsOf, withPage } from "./pages.js";
 import { sourceApi } from "./places.js";
 
+/** The first page is what one waits for, and what is refreshed all the time while nobody scrolls: it fills any screen. */
+const FIRST_PAGE = 150;
 const PAGE = 500;
 const NEAR = 80;
 const REMEMBERED = 8;
@@ -37,7 +39,7 @@ export function usePartitions(place, question) {
       const mine = list.current;
       const load = async (index, after) => {
         const asked = new URLSearchParams(question);
-        asked.set("limit", PAGE);
+        asked.set("limit", index === 0 ? FIRST_PAGE : PAGE);
         if (after !== null) asked.set("after", after);
         const answer = await ask(sourceApi(place.connection, place.source, `partitions?${asked}`), { signal });
         if (list.current !== mine) return;

@@ -95,7 +95,8 @@ export function RowsTable({
     const was = before.current;
     before.current = { keys, rowHeight };
     const element = scroller.current;
-    if (element === null || element.scrollTop === 0 || was.rowHeight !== rowHeight || was.keys[0] === undefined) return;
+    // `top`, since to ask the element would lay out everything, before the first rows are painted.
+    if (element === null || top === 0 || was.rowHeight !== rowHeight || was.keys[0] === undefined) return;
     const wanted = anchoredTop({ top: element.scrollTop, rowHeight, before: was.keys, after: keys });
     if (wanted !== element.scrollTop) element.scrollTop = wanted;
   }, [rows]);

@@ -63,8 +63,10 @@ def test_a_partition_that_is_deleted_while_its_drawer_is_open_says_so(
 
     expect(drawer.get_by_role("heading", name="This partition is not there any more")).to_be_visible()
     expect(drawer.get_by_role("button", name="Park…")).to_have_count(0)
-    page.keyboard.press("Escape")
+    # Not after it: a row that gets the focus back stays, marked, until one leaves it.
     expect(keys(page)).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(drawer).to_have_count(0)
 
 
 def test_what_is_no_coordination_connection_is_told_so(site: Site, see: See, visits: Visits) -> None:
