@@ -9,12 +9,12 @@ every database.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import fields
 from datetime import datetime
 from functools import cache, partial
 from itertools import chain, groupby
-from operator import attrgetter
+from operator import attrgetter, ge, gt, le, lt
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -58,6 +58,8 @@ LEASE_COLUMNS = ("status", "owner", "ownership_timeout", "priority", "reopen_at"
 T = TypeVar("T")
 Key = tuple[str, str]
 """A source identifier and a partition key."""
+Comparison = Callable[[Any, Any], Any]
+STRICTLY: dict[Comparison, Comparison] = {le: lt, ge: gt}
 
 
 class SqlStore:
@@ -182,7 +184,7 @@ class SqlStore:
         if since is not None:
             statement = statement.where(self._table.c.priority >= format_instant(since))
         if after is not None:
-            statement = statement.where(self._is_after(after))
+            statement = statement.where(self._stands(gt, place_of(after, Order.PRIORITY), Order.PRIORITY))
         return self._database.read(lambda connection: [_partition(row) for row in connection.execute(statement)])
 
     def browse(
@@ -200,7 +202,7 @@ class SqlStore:
         wanted.check(order, after)
         along = self._along(source_identifier, wanted, order)
         if after is not None:
-            along.append(self._is_beyond(after, order, descending=descending))
+            along.append(self._stands(lt if descending else gt, after, order))
         takes_all = wanted.takes_all(order)
 
         def look(connection: sa.Connection) -> Browsed:
@@ -209,7 +211,7 @@ class SqlStore:
                 end = self._end(connection, along, order, descending=descending, examine=examine)
                 within = [*along, *self._picking(wanted)]
                 if end is not None:
-                    within.append(sa.not_(self._is_beyond(end, order, descending=descending)))
+                    within.append(self._stands(ge if descending else le, end, order))
             most = min(limit, examine)
             statement = self._select(within, order, descending=descending).limit(most + 1)
             rows = connection.execute(statement).all()
@@ -305,11 +307,22 @@ class SqlStore:
             .order_by(*(column.desc() if descending else column for column in chosen))
         )
 
-    def _is_beyond(self, place: Place, order: Order, *, descending: bool) -> sa.ColumnElement[bool]:
-        key = self._table.c.partition_key
-        if order is Order.PRIORITY:
-            return self._is_behind(place.priority, place.partition_key, descending=descending)
-        return key < place.partition_key if descending else key > place.partition_key
+    def _stands(self, compared: Comparison, place: Place, order: Order) -> sa.ColumnElement[bool]:
+        """Return the condition for what an order has before or behind a place.
+
+        :param compared: `lt`, `le`, `gt` or `ge`.
+        """
+        priority, key = self._table.c.priority, self._table.c.partition_key
+        condition: sa.ColumnElement[bool]
+        if order is Order.KEY:
+            condition = compared(key, place.partition_key)
+        elif self._database.dialect_name == "mysql":  # finds its place in the index only if it is spelled out
+            among = sa.and_(priority == place.priority, compared(key, place.partition_key))
+            condition = sa.or_(STRICTLY.get(compared, compared)(priority, place.priority), among)
+        else:
+            there = sa.tuple_(*place, types=[priority.type, key.type])
+            condition = compared(sa.tuple_(priority, key), there)
+        return condition
 
     def _begins_with(self, prefix: str) -> list[sa.ColumnElement[bool]]:
         if not prefix:
@@ -333,20 +346,6 @@ class SqlStore:
             self._is(partition.source_identifier, partition.partition_key),
             self._table.c.version == partition.version,
         )
-
-    def _is_after(self, partition: Partition) -> sa.ColumnElement[bool]:
-        return self._is_behind(format_instant(partition.priority), partition.partition_key)
-
-    def _is_behind(self, at: str, partition_key: str, *, descending: bool = False) -> sa.ColumnElement[bool]:
-        """Return the condition for what the order index has behind a place, in either direction."""
-        priority, key = self._table.c.priority, self._table.c.partition_key
-        if self._database.dialect_name == "mysql":  # finds its place in the index only if it is spelled out
-            if descending:
-                return sa.or_(priority < at, sa.and_(priority == at, key < partition_key))
-            return sa.or_(priority > at, sa.and_(priority == at, key > partition_key))
-        here = sa.tuple_(priority, key)
-        there = sa.tuple_(at, partition_key, types=[priority.type, key.type])
-        return here < there if descending else here > there
 
     def _in_order(self, source_identifier: str, status: PartitionStatus) -> sa.Select[Any]:
         columns = self._table.c

@@ -9,12 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from operator import gt
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from airflow_provider_coordination.coordination.browsing import Filter, Order, place_of
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
@@ -508,12 +510,32 @@ def test_partitions_are_found_in_order_without_sorting(store: SqlStore, engine: 
         queue = store._in_order(SOURCE, status)
         for statement in (
             queue.where(priority <= format_instant(NOW)).limit(10).with_for_update(skip_locked=True),
-            queue.where(store._is_after(many[2000])).limit(500),
+            queue.where(store._stands(gt, place_of(many[2000], Order.PRIORITY), Order.PRIORITY)).limit(500),
         ):
             explained = plan(engine, statement)
             assert f"ix_{TABLE}_order" in explained
             assert "sort" not in explained.lower()
             assert "temp" not in explained.lower()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("descending", [False, True])
+def test_a_search_in_vain_reads_no_further_in_mariadb_than_it_looks(mariadb_url: str, descending: bool) -> None:
+    with opened(mariadb_url) as store:
+        store.create([a_partition(f"p{n:05}").completed(NOW) for n in range(5000)])  # all at the same instant
+        engine = store._database.engine
+
+        def rows_read() -> int:
+            with engine.connect() as connection:
+                counters = connection.execute(sa.text("SHOW GLOBAL STATUS LIKE 'Handler_read_%'")).all()
+            return sum(int(count) for name, count in counters if name in ("Handler_read_next", "Handler_read_prev"))
+
+        before = rows_read()
+        wanted = Filter(search="none", statuses=(PartitionStatus.COMPLETED,))
+        found = store.browse(SOURCE, wanted, order=Order.PRIORITY, descending=descending, examine=100)
+
+        assert found.partitions == [] and found.next is not None
+        assert 0 < rows_read() - before < 500
 
 
 @pytest.mark.integration

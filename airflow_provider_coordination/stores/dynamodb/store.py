@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import re
+import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -57,8 +58,9 @@ TRANSACTION_ITEMS = 100
 """DynamoDB takes no more in one transaction."""
 BATCH_KEYS = 100
 """DynamoDB takes no more in one BatchGetItem."""
-BROWSED_PAGES = 3
-"""DynamoDB answers a query with a megabyte at most; so many are read for one page of browsing."""
+BROWSED_AT_ONCE = 1000
+BROWSED_SECONDS = 0.2
+"""For a page of browsing no further call begins after that: a person waits for it."""
 CREATE_THREADS = 8
 CREATE_CHUNK_ITEMS = 1000
 
@@ -239,18 +241,19 @@ class DynamoDbStore:
         limit: int = 100,
         examine: int = EXAMINED_AT_ONCE,
     ) -> Browsed:
-        """See `CoordinationStore.browse`; of the table or the index, a few calls at most."""
+        """See `CoordinationStore.browse`; of the table or the index, as many calls as there is time for."""
         wanted.check(order, after)
         asked = browse_query(source_identifier, wanted, order)
         if after is not None:
             status = next(iter(wanted.statuses)) if order is Order.PRIORITY else None
             asked["ExclusiveStartKey"] = place_key(source_identifier, status, after)
         most = min(limit, examine)
-        at_once = most + 1 if wanted.takes_all(order) else examine
+        at_once = most + 1 if wanted.takes_all(order) else min(examine, BROWSED_AT_ONCE)
+        over = time.monotonic() + BROWSED_SECONDS
         found: list[tuple[Place, Partition]] = []
         examined = 0
         pages = self._call.pages("query", **asked, Limit=at_once, ScanIndexForward=not descending)
-        for number, page in enumerate(pages, start=1):
+        for page in pages:
             examined += page["ScannedCount"]
             for item in page["Items"]:
                 partition = _readable(item)
@@ -259,7 +262,7 @@ class DynamoDbStore:
             if len(found) > most:
                 return Browsed(partitions=[p for _, p in found[:most]], next=found[most - 1][0])
             end = page.get("LastEvaluatedKey")
-            if end is not None and (examined >= examine or number == BROWSED_PAGES):
+            if end is not None and (examined >= examine or time.monotonic() > over):
                 return Browsed(partitions=[p for _, p in found], next=stored_place(end, order))
         return Browsed(partitions=[p for _, p in found], next=None)
 
