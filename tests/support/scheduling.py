@@ -34,8 +34,8 @@ LONG = (
     "test_policy",
     "test_acquire_scale",
 )
-"""The files that take longest: begun first, and then, behind the other system tests, so that no process is left with one
-at the end."""
+"""The files that take longest: begun first, and these behind the other system tests, so that no process is left with
+one at the end."""
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -83,7 +83,7 @@ def open_site(
             "password": "test",
             "extra": {"region_name": "us-east-1", "endpoint_url": aws},
         },
-        "spark_default": {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}},
+        "spark_default": {"conn_type": "spark", "host": "local[1]", "extra": {"deploy-mode": "client"}},
     }
     users = {USER: "admin", **{role: role for role in ROLES}}
     environment = {

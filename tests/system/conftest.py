@@ -56,7 +56,7 @@ def connect(java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
 
     initdb()
     define("coordination_default", "coordination", extra={"store": "sql", "url": url_of(tmp_path)})
-    define("spark_default", "spark", host="local[2]", extra={"deploy-mode": "client"})
+    define("spark_default", "spark", host="local[1]", extra={"deploy-mode": "client"})
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     return define
 
@@ -82,7 +82,7 @@ def airflow(kinesis: LocalKinesis, java: str, folder: Path) -> Iterator[Standalo
         shutil.copy(REPOSITORY / "dags" / f"{example}.py", dags)
     connections = {
         "coordination_default": {"conn_type": "coordination", "extra": {"store": "sql", "url": url_of(folder)}},
-        "spark_default": {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}},
+        "spark_default": {"conn_type": "spark", "host": "local[1]", "extra": {"deploy-mode": "client"}},
     }
     environment = {
         "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "120",  # the machine may have much else to do

@@ -28,7 +28,7 @@ def test_the_example_delivers_each_event_once_by_as_many_jobs_as_there_is_work_f
     initdb()
     extra = {"store": "sql", "url": f"sqlite:///{tmp_path}/coordination.db"}
     connection(monkeypatch, "coordination_default", "coordination", extra=extra)
-    connection(monkeypatch, "spark_default", "spark", host="local[2]", extra={"deploy-mode": "client"})
+    connection(monkeypatch, "spark_default", "spark", host="local[1]", extra={"deploy-mode": "client"})
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     folder, output = tmp_path / "events", tmp_path / "out"
     folder.mkdir()
