@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
@@ -137,6 +137,15 @@ class Standalone(Airflow):
     def start_triggerer(self) -> None:
         """Start another one."""
         self._run("triggerer", self.home / "triggerer.log")
+
+    @contextmanager
+    def without_triggerer(self) -> Iterator[None]:
+        """Kill the triggerer, and start another one afterwards, whatever happened: other tests need it."""
+        self.kill_triggerer()
+        try:
+            yield
+        finally:
+            self.start_triggerer()
 
     def task_state(self, dag_id: str, run_id: str, task_id: str) -> str | None:
         """Return where a task of a run stands."""
