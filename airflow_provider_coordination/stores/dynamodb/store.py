@@ -60,7 +60,9 @@ BATCH_KEYS = 100
 """DynamoDB takes no more in one BatchGetItem."""
 BROWSED_AT_ONCE = 1000
 BROWSED_SECONDS = 0.2
-"""For a page of browsing no further call begins after that: a person waits for it."""
+BROWSED_UNITS = 384.0
+"""For a page of browsing no further call begins after that: a person waits for it, and the table pays for it. Three
+megabytes are so many units."""
 CREATE_THREADS = 8
 CREATE_CHUNK_ITEMS = 1000
 
@@ -252,9 +254,11 @@ class DynamoDbStore:
         over = time.monotonic() + BROWSED_SECONDS
         found: list[tuple[Place, Partition]] = []
         examined = 0
-        pages = self._call.pages("query", **asked, Limit=at_once, ScanIndexForward=not descending)
-        for page in pages:
+        units = 0.0
+        asked |= {"Limit": at_once, "ScanIndexForward": not descending, "ReturnConsumedCapacity": "TOTAL"}
+        for page in self._call.pages("query", **asked):
             examined += page["ScannedCount"]
+            units += page.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0)
             for item in page["Items"]:
                 partition = _readable(item)
                 if partition is not None and wanted.wants(partition):
@@ -262,7 +266,8 @@ class DynamoDbStore:
             if len(found) > most:
                 return Browsed(partitions=[p for _, p in found[:most]], next=found[most - 1][0])
             end = page.get("LastEvaluatedKey")
-            if end is not None and (examined >= examine or time.monotonic() > over):
+            is_enough = examined >= examine or units >= BROWSED_UNITS or time.monotonic() > over
+            if end is not None and is_enough:
                 return Browsed(partitions=[p for _, p in found], next=stored_place(end, order))
         return Browsed(partitions=[p for _, p in found], next=None)
 

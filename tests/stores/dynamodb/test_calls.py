@@ -9,6 +9,7 @@ import pytest
 from botocore.exceptions import CredentialRetrievalError
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.browsing import Filter
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     PartitionUpdateError,
@@ -16,6 +17,7 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
+from airflow_provider_coordination.stores.dynamodb import store as dynamodb_store
 from tests.stores.dynamodb.conftest import MakeStore
 from tests.support.aws_wire import AwsWire
 from tests.support.partitions import NOW, SOURCE, a_partition, acquisition, keys
@@ -327,3 +329,19 @@ def test_keys_that_stay_unprocessed_are_a_clear_error(make_store: MakeStore, dyn
     AwsWire(hurried.client).answer("BatchGetItem", left_unprocessed(dynamodb_table, "a"), times=1000)
     with pytest.raises(StoreUnavailableError, match="1 keys were left unprocessed; raise the capacity"):
         hurried.known(SOURCE, ["a"])
+
+
+@pytest.mark.parametrize("bounds", [{"BROWSED_SECONDS": -1.0}, {"BROWSED_UNITS": 0.5}], ids=["time", "units"])
+def test_a_look_begins_no_further_call_once_it_took_enough(
+    store: DynamoDbStore, wire: AwsWire, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, float]
+) -> None:
+    for name, bound in ({"BROWSED_AT_ONCE": 4, "BROWSED_SECONDS": 600.0, "BROWSED_UNITS": 1000.0} | bounds).items():
+        monkeypatch.setattr(dynamodb_store, name, bound)
+    store.create([a_partition(f"p{n}") for n in range(10)])
+    looks, place = [], None
+    while not looks or place is not None:
+        found = store.browse(SOURCE, Filter(search="9"), after=place)
+        looks.append(keys(found.partitions))
+        place = found.next
+    assert looks == [[], [], ["p9"]]
+    assert wire.counts["Query"] == len(looks)
