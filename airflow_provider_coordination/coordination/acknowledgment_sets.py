@@ -30,6 +30,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import (
     AcknowledgmentError,
     AcknowledgmentSetNotFoundError,
+    PartitionNotOwnedError,
     PartitionUpdateError,
     ProgressError,
     SourceError,
@@ -107,9 +108,9 @@ class AcknowledgmentSets:
         :raises AcknowledgmentError: if the timeout or a handle is not usable.
         :raises ConfigurationError: also if the batch's name is too long to name a set after it.
         :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
-        :raises ProgressChangedError: if the stored progress is not the one that this owner knows.
+        :raises ProgressChangedError: if the stored progress is not the one that this owner knows, or the progress holds
+            no such batch, or it is acknowledged.
         :raises ProgressError: if the stored progress is unreadable, or the new one cannot be stored.
-        :raises ValueError: if the progress holds no such batch, or it is acknowledged.
         """
         now = self._clock.now()
         made = AcknowledgmentSet(
@@ -306,12 +307,45 @@ class AcknowledgmentSets:
             written = self._change(set_id, released, owned=owned, version=version, by=by)
         self._log_order(f"{'positive' if positive else 'negative'} release of {handle!r}", written, by, reason)
         if effect is ReleaseEffect.LATE:
-            self.coordinator.count(CoordinationMetric.LATE_ACKNOWLEDGMENTS)
-            log.warning(
-                "late %s release of %r changes nothing, the set had ended: source=%s set=%s state=%s",
-                "positive" if positive else "negative", handle, self.coordinator.source, set_id, written.state,
-            )  # fmt: skip
+            self._note_late(f"{'positive' if positive else 'negative'} release of {handle!r}", written)
         return written, effect
+
+    def delivered(self, set_id: str, sinks: Sequence[str]) -> AcknowledgmentSet:
+        """Release the references of sinks that have taken the batch, all in one write under the partition's lease.
+
+        Safe to repeat. Only the owner of the partition says this: who lost the lease may have published nothing, and
+        the next owner may have begun to replace what it did.
+
+        :param set_id: the set.
+        :param sinks: those of its handles.
+        :returns: the set as it is now.
+        :raises AcknowledgmentSetNotFoundError: if the source has no such set.
+        :raises PartitionNotOwnedError: if the lease is lost, or the set ended before; the latter is counted as late.
+        """
+        late = False
+
+        def released(found: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
+            nonlocal late
+            self.coordinator.leased(found.partition_key)
+            late = False
+            for sink in sinks:
+                was_pending = found.is_pending and found.expires_at > now
+                found, effect = found.release(sink, positive=True, release_id=sink, at=now)
+                late |= effect is ReleaseEffect.LATE or (effect is ReleaseEffect.RELEASED and not was_pending)
+            return found
+
+        written = self._change(set_id, released, owned=True)
+        if late:
+            self._note_late(f"positive release of {', '.join(map(repr, sinks))}", written)
+            raise PartitionNotOwnedError(f"{written} ended as {written.state} while its batch was delivered")
+        return written
+
+    def _note_late(self, what: str, ended: AcknowledgmentSet) -> None:
+        self.coordinator.count(CoordinationMetric.LATE_ACKNOWLEDGMENTS)
+        log.warning(
+            "late %s changes nothing, the set had ended: source=%s set=%s state=%s",
+            what, self.coordinator.source, ended.set_id, ended.state,
+        )  # fmt: skip
 
     def acknowledge(
         self,

@@ -51,7 +51,7 @@ class BatchLedger(Protocol):
     def in_delivery(self, progress: Progress, batch_id: str, set_id: str) -> Progress:
         """Return the progress with a batch waiting for this set.
 
-        :raises ValueError: if there is no such batch.
+        :raises ProgressChangedError: if there is no such batch.
         """
         ...
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol, Self
 
+from airflow_provider_coordination.coordination.errors import ProgressChangedError
+
 
 @dataclass(frozen=True, kw_only=True)
 class LandedBatch:
@@ -20,7 +22,9 @@ class LandedBatch:
     :param start: the position before its first record.
     :param end: the position of its last record; the same as `start` when the partition ended without further
         records.
-    :param file: its URI; empty when there was nothing to write.
+    :param file: the URI at which it was landed; empty when there was nothing to write. A later owner of the partition
+        moves the file, see `LandedFiles`.
+    :param file_bytes: the size of that file; 0 where there is none.
     :param records: how many user records it holds.
     :param bytes: how many bytes of user data.
     :param is_last: whether the partition has no record after it.
@@ -37,6 +41,7 @@ class LandedBatch:
     start: str
     end: str
     file: str
+    file_bytes: int
     records: int
     bytes: int
     is_last: bool
@@ -68,7 +73,7 @@ class LandedProgress(Protocol):
     def in_delivery(self, batch_id: str, set_id: str) -> Self:
         """Return it with a batch waiting for this acknowledgment set.
 
-        :raises ValueError: if no such batch is landed, or it is acknowledged.
+        :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
         """
         ...
 
@@ -86,12 +91,12 @@ def with_batch(landed: Sequence[LandedBatch], of: str, batch_id: str, **changes:
     """Return the batches with one of them changed.
 
     :param of: what they are of, for the error.
-    :raises ValueError: if no such batch is landed, or it is acknowledged.
+    :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
     """
     batch = batch_named(landed, batch_id)
     if batch is None or batch.acknowledged:
         known = ", ".join(repr(b.batch_id) for b in landed if not b.acknowledged) or "none"
-        raise ValueError(f"{of}: batch '{batch_id}' is not to be delivered; to deliver: {known}")
+        raise ProgressChangedError(f"{of}: batch '{batch_id}' is not to be delivered; to deliver: {known}")
     return tuple(replace(b, **changes) if b.batch_id == batch_id else b for b in landed)
 
 

@@ -8,11 +8,16 @@ is fixed once it is in here: whoever owns the partition next delivers exactly th
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.errors import (
+    ConfigurationError,
+    ProgressChangedError,
+    SourceError,
+)
 from airflow_provider_coordination.coordination.partition import MAX_KEY_BYTES, Partition
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.landed import LandedBatch, batch_named, passed, with_batch
@@ -118,12 +123,12 @@ class PartitionProgress:
 
         :param batch: starts where the landed ones end.
         :param failed: the items in its range that could not be read.
-        :raises ValueError: if the batch does not continue what is landed.
+        :raises ProgressChangedError: if the batch does not continue what is landed.
         """
         if self.is_ended:
-            raise ValueError(f"batch '{batch.batch_id}' comes after the end of its partition")
+            raise ProgressChangedError(f"batch '{batch.batch_id}' comes after the end of its partition")
         if batch.start != self.landed_position:
-            raise ValueError(
+            raise ProgressChangedError(
                 f"batch '{batch.batch_id}' starts at {batch.start!r}, but what is landed ends at "
                 f"{self.landed_position!r}"
             )
@@ -140,7 +145,7 @@ class PartitionProgress:
     def acknowledged(self, batch_id: str) -> PartitionProgress:
         """Return it with a batch delivered, and the checkpoint at the end of all that is without a gap.
 
-        :raises ValueError: if no such batch is landed, or it is acknowledged.
+        :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
         """
         marked = self._with(batch_id, acknowledgment_set=None, acknowledged=True)
         delivered, left = passed(marked.landed)
@@ -149,7 +154,7 @@ class PartitionProgress:
     def rejected(self, batch_id: str) -> PartitionProgress:
         """Return it with a batch that has to be delivered again, from its file.
 
-        :raises ValueError: if no such batch is landed, or it is acknowledged.
+        :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
         """
         return self._with(batch_id, acknowledgment_set=None, redeliver=True)
 
@@ -178,7 +183,7 @@ class PartitionProgress:
         :param partition_key: that of this partition.
         """
         return {
-            split_key(partition_key, failed.item, self.epoch): PartitionProgress(
+            split_key(partition_key, failed.item): PartitionProgress(
                 kind=self.kind,
                 items=(self.items[failed.item],),
                 checkpoint=str(ItemPosition(0, failed.within)),
@@ -221,9 +226,13 @@ def items_of(partition: Partition) -> PartitionProgress | None:
     return PartitionProgress.from_mapping(partition.progress) if "kind" in partition.progress else None
 
 
-def split_key(partition_key: str, item: int, epoch: int = 0) -> str:
-    """Return the key of the partition that a failed item becomes: another one each time the partition is read."""
-    suffix = f"#{item}.{epoch}" if epoch else f"#{item}"
+def split_key(partition_key: str, item: int) -> str:
+    """Return a new key for the partition that a failed item becomes: one that no other partition can have.
+
+    A supplier may create a partition of any key. One that is named after the other and the item alone might be there
+    already, and creating what is there creates nothing: the item would be lost.
+    """
+    suffix = f"#{item}.{secrets.token_hex(8)}"
     if len(key := partition_key.encode()) + len(suffix) > MAX_KEY_BYTES:
         digest = hashlib.sha256(key).hexdigest()[:16]
         partition_key = f"{key[: MAX_KEY_BYTES - 64].decode(errors='ignore')}~{digest}"

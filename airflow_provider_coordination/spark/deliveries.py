@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, ReleaseEffect
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
@@ -25,8 +25,8 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BYTES
 from airflow_provider_coordination.sources.batches import SourceBatches, progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
-from airflow_provider_coordination.spark.delivery import Delivery, Prepared
-from airflow_provider_coordination.spark.landing import partition_folder
+from airflow_provider_coordination.spark.delivery import Attempt, Delivery, Prepared
+from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.spans import NoSpans, Spans
 
@@ -43,6 +43,7 @@ class Deliveries:
     :param settings: the job's.
     :param coordinator: of the source, for the job's owner.
     :param delivery: takes batches into sinks.
+    :param files: knows where landed files are.
     :param observer: told of the phases `delivering` and `delivered`.
     :param spans: makes the spans of batches.
     """
@@ -52,12 +53,14 @@ class Deliveries:
         settings: IngestSettings,
         coordinator: SourceCoordinator,
         delivery: Delivery,
+        files: LandedFiles,
         observer: Callable[[str], None],
         spans: Spans | None = None,
     ) -> None:
         self._settings = settings
         self._coordinator = coordinator
         self._delivery = delivery
+        self._files = files
         self._observer = observer
         self._spans = spans or NoSpans()
         self._sets = AcknowledgmentSets(coordinator, SourceBatches())
@@ -84,8 +87,13 @@ class Deliveries:
                     self._in_hand.pop(set_id, None)
 
     def end_overdue(self) -> None:
-        """End the source's sets whose time is up, so that their batches are delivered again."""
-        self._sets.expire_overdue()
+        """End the source's sets whose time is up, so that their batches are delivered again.
+
+        Also those that this job did not make: nobody may be left who releases what a DAG once asked for.
+        """
+        expiry = self._sets.next_expiry()
+        if expiry is not None and expiry <= self._coordinator.clock.now():
+            self._sets.expire_overdue()
 
     def purge(self) -> None:
         """Delete sets that ended long ago."""
@@ -145,24 +153,43 @@ class Deliveries:
         prepared = None
         owed = [sink for sink in self._delivery.sinks if waiting.references.get(sink)]
         if owed:
-            folder = partition_folder(self._coordinator.source_identifier, key)
-            token = self._coordinator.fencing_token(key)
-            prepared = self._delivery.prepare(folder, batch, token, owed)
-            self._observer("delivering")
-            for sink in owed:
-                if not self._coordinator.owns(key):  # the last look before the batch becomes visible
-                    self._coordinator.renew(key)
-                self._delivery.publish(sink, folder, batch, token)
+            attempt = Attempt(
+                batch=batch,
+                file=self._files.place(key, batch),
+                folder=self._files.folder(key),
+                set_id=waiting.set_id,
+                fencing_token=self._coordinator.fencing_token(key),
+            )
+            try:
+                prepared = self._delivery.prepare(attempt, owed)
+                self._observer("delivering")
+                self._look(key, attempt)
+                for sink in owed:
+                    self._delivery.publish(sink, attempt)
+            except Exception:
+                with suppress(OSError):  # the next owner sweeps what is left
+                    self._delivery.discard(attempt)
+                raise
+            self._delivery.discard(attempt)
             self._observer("delivered")
             with self._spans.span("acknowledge", partition=key, sinks=len(owed)):
-                for sink in owed:
-                    waiting, effect = self._sets.release(waiting.set_id, sink, positive=True)
-                    if effect is ReleaseEffect.LATE:
-                        raise PartitionNotOwnedError(
-                            f"{waiting} ended as {waiting.state} while its batch was delivered"
-                        )
+                waiting = self._sets.delivered(waiting.set_id, owed)
         self._let_go(waiting)
         return prepared
+
+    def _look(self, key: str, attempt: Attempt) -> None:
+        """Ask the store, before a batch becomes visible, whether it is still this job's to deliver.
+
+        :raises PartitionNotOwnedError: if it is not.
+        """
+        owns = self._coordinator.owns(key)
+        partition = self._coordinator.refresh(key) if owns else self._coordinator.renew(key)
+        noted = progress_of(partition).batch(attempt.batch.batch_id)
+        if noted is None or noted.acknowledgment_set != attempt.set_id:
+            raise PartitionNotOwnedError(
+                f"partition {key!r}: batch {attempt.batch.batch_id} no longer waits for set {attempt.set_id}, which "
+                "ended while the batch was delivered"
+            )
 
     def reject(self, key: str, batch: LandedBatch, reason: str) -> bool:
         """Say that a batch cannot be delivered, which gives its partition back; tell whether its set could be ended.

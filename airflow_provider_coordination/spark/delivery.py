@@ -2,6 +2,11 @@
 
 A batch becomes one file named by its batch id, and a rename makes it visible whole. Whoever delivers it again finds
 the file.
+
+What may be renamed carries the fencing token of a lease, and goes with the lease. An attempt prepares its files, asks
+the store whether it still may publish them, and renames them. The next owner first writes its lease to the store, then
+takes away what was prepared, then prepares its own. However the two interleave, the former owner reads in the store
+that it lost the lease, or finds its file gone.
 """
 
 from __future__ import annotations
@@ -13,18 +18,20 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.sources.landed import LandedBatch
-from airflow_provider_coordination.spark.landing import file_name, token_of
+from airflow_provider_coordination.spark.landed_identity import batch_landed_in, file_name
 from airflow_provider_coordination.spark.settings import MAIN
 from airflow_provider_coordination.spark.storage import (
-    columns_of,
     copy_file,
     delete_file,
     delete_folder,
     exists,
-    files_below,
+    file_size,
+    folders_in,
     join,
     make_folder,
     publish,
+    remove_if_empty,
+    schema_of,
     write_text,
 )
 
@@ -32,6 +39,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Transform = Callable[["DataFrame"], "DataFrame"]
+
+STAGING = "_staging"
+"""The folder below a sink's path that holds what is not visible yet: `<partition>/<fencing token>/<set>`."""
+EMPTY_ABOVE = 3
+"""How many folders above that of an attempt may be left empty: its lease's, its partition's and its source's."""
 
 
 class DeliveryError(CoordinationError):
@@ -52,35 +64,70 @@ class Prepared:
     columns: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One delivery of a batch, under one lease and for one acknowledgment set.
+
+    :param batch: the batch; has a file.
+    :param file: where its landed file is now, or was before it was published.
+    :param folder: the folder, below any root, of the batch's partition.
+    :param set_id: the acknowledgment set that waits for it.
+    :param fencing_token: of the lease.
+    """
+
+    batch: LandedBatch
+    file: str
+    folder: str
+    set_id: str
+    fencing_token: int
+
+    def staging(self, output: str) -> str:
+        """Return the folder where this attempt puts what a sink is to take, below the sink's path."""
+        return join(output, STAGING, self.folder, str(self.fencing_token), self.set_id)
+
+
 class Delivery(Protocol):
-    """Takes batches into sinks, each batch once. `publish` is called after `prepare`, while the lease is held."""
+    """Takes batches into sinks, each batch once.
+
+    `publish` is called after `prepare`, and after the store said that the lease and the set are still those of the
+    attempt. Whatever it makes visible it takes from a place that a later owner of the partition empties with `sweep`
+    before it delivers: so a former owner that goes on publishes either before the later one, or nothing.
+    """
 
     @property
     def sinks(self) -> Sequence[str]:
         """The names of the sinks, in the order of publishing; each owes a reference for every batch."""
         ...
 
-    def prepare(self, folder: str, batch: LandedBatch, fencing_token: int, sinks: Collection[str]) -> Prepared:
+    def prepare(self, attempt: Attempt, sinks: Collection[str]) -> Prepared:
         """Do everything that nobody can see yet.
 
-        :param folder: the folder, below any root, of the batch's partition.
-        :param batch: the batch; has a file.
-        :param fencing_token: of the lease under which it is delivered.
         :param sinks: those that have not taken the batch yet.
         :returns: what will become visible.
         :raises DeliveryError: if the batch cannot be delivered.
         """
         ...
 
-    def publish(self, sink: str, folder: str, batch: LandedBatch, fencing_token: int) -> None:
+    def publish(self, sink: str, attempt: Attempt) -> None:
         """Make the batch visible in one sink, whole, unless it is already.
 
         A batch that is delivered again because it was rejected replaces what is there.
+
+        :raises DeliveryError: if what was prepared is not whole.
+        :raises MissingFileError: if it is gone, as it is for a former owner of the partition.
         """
         ...
 
-    def sweep(self, folder: str) -> None:
-        """Remove what former owners of the partition prepared and never published."""
+    def discard(self, attempt: Attempt) -> None:
+        """Remove what an attempt prepared and did not publish."""
+        ...
+
+    def sweep(self, folder: str, fencing_token: int) -> None:
+        """Remove what former owners of a partition prepared, which takes their right to publish it.
+
+        :param folder: the partition's, below any root.
+        :param fencing_token: of the present lease; only what is older goes.
+        """
         ...
 
 
@@ -99,28 +146,76 @@ class PublishLanded:
         self._keep = keep
         self._columns: Mapping[str, str] = {}  # looked at once; the reader's do not change under way
 
-    def prepare(self, folder: str, batch: LandedBatch, fencing_token: int, sinks: Collection[str]) -> Prepared:
+    def prepare(self, attempt: Attempt, sinks: Collection[str]) -> Prepared:
         """Copy the landed file to where it can be renamed from; do nothing where it can itself be renamed."""
-        wanted = batch.redeliver or not exists(dataset_file(self._output, batch))
-        if self._keep and wanted and exists(batch.file):
-            copy_file(batch.file, self._staged(folder, batch, fencing_token))
-        if not self._columns and exists(batch.file):
-            self._columns = columns_of(batch.file)
-        return Prepared(records={MAIN: batch.records}, columns=self._columns)
+        visible = dataset_file(self._output, attempt.batch)
+        if self._needs(attempt):
+            visible = ensure_landed(attempt, self._output)
+            if self._keep:
+                copy_file(attempt.file, self._staged(attempt))
+        if not self._columns:
+            self._columns = {field.name: str(field.type) for field in schema_of(visible)}
+        return Prepared(records={MAIN: attempt.batch.records}, columns=self._columns)
 
-    def publish(self, sink: str, folder: str, batch: LandedBatch, fencing_token: int) -> None:
+    def publish(self, sink: str, attempt: Attempt) -> None:
         """Rename the file to the batch's name in the dataset."""
-        staged = self._staged(folder, batch, fencing_token)
-        target = dataset_file(self._output, batch)
-        if not self._keep or exists(staged) or not exists(target):
-            publish(staged if self._keep else batch.file, target)
+        if self._needs(attempt):
+            source = self._staged(attempt) if self._keep else attempt.file
+            publish(source, dataset_file(self._output, attempt.batch), size=attempt.batch.file_bytes)
 
-    def sweep(self, folder: str) -> None:
-        """Remove the partition's staging folder."""
-        delete_folder(join(self._output, "_staging", folder))
+    def discard(self, attempt: Attempt) -> None:
+        """See `Delivery.discard`."""
+        if self._keep:
+            discard_staged(self._output, attempt)
 
-    def _staged(self, folder: str, batch: LandedBatch, fencing_token: int) -> str:
-        return join(self._output, "_staging", folder, f"{batch.batch_id}.{fencing_token}.parquet")
+    def sweep(self, folder: str, fencing_token: int) -> None:
+        """See `Delivery.sweep`."""
+        sweep_staged(self._output, folder, fencing_token)
+
+    def _needs(self, attempt: Attempt) -> bool:
+        return attempt.batch.redeliver or not exists(dataset_file(self._output, attempt.batch))
+
+    def _staged(self, attempt: Attempt) -> str:
+        return join(attempt.staging(self._output), "landed.parquet")
+
+
+def ensure_landed(attempt: Attempt, output: str) -> str:
+    """Make sure that a batch's landed file is there, whole, and return it.
+
+    What was published is as good as what was landed: a job may have renamed the landed file into the dataset and died
+    before that was acknowledged, and the next one may need the records for a transform or another sink.
+
+    :param output: the main dataset's folder.
+    :raises DeliveryError: if the file is gone or damaged, and was not published as it was landed either.
+    """
+    batch, size = attempt.batch, file_size(attempt.file)
+    if size == batch.file_bytes:
+        return attempt.file
+    published = dataset_file(output, batch)
+    if file_size(published) == batch.file_bytes and batch_landed_in(published) == batch.batch_id:
+        copy = join(attempt.file.rpartition("/")[0], file_name("published", attempt.fencing_token))
+        copy_file(published, copy)
+        publish(copy, attempt.file, size=batch.file_bytes)
+        return attempt.file
+    found = "is gone" if size is None else f"has {size} bytes, and {batch.file_bytes} were landed"
+    raise DeliveryError(f"landed file {attempt.file} {found}: restore it, or reset its partition")
+
+
+def discard_staged(output: str, attempt: Attempt) -> None:
+    """Remove the staging folder of an attempt, and the folders above it that hold nothing else."""
+    staging = attempt.staging(output)
+    delete_folder(staging)
+    for _ in range(EMPTY_ABOVE):
+        staging, _, _ = staging.rpartition("/")
+        remove_if_empty(staging)
+
+
+def sweep_staged(output: str, folder: str, fencing_token: int) -> None:
+    """Remove what is staged of a partition under older leases; see `Delivery.sweep`."""
+    staged = join(output, STAGING, folder)
+    for name in folders_in(staged):
+        if name.isdigit() and int(name) < fencing_token:
+            delete_folder(join(staged, name))
 
 
 def dataset_file(output: str, batch: LandedBatch) -> str:
@@ -164,21 +259,3 @@ def check_folders(landing: str, outputs: Iterable[str], *, renaming: bool) -> No
         publish(*probes[:2])
     for probe in probes:
         delete_file(probe)
-
-
-def sweep(root: str, folder: str, keep: set[str], fencing_token: int) -> int:
-    """Delete what earlier owners of a partition landed but never recorded.
-
-    :param root: the landing root.
-    :param folder: the partition's folder below it.
-    :param keep: files that the partition's progress names, however their root is spelled there.
-    :param fencing_token: of the present lease; only files of older leases go.
-    :returns: how many files were deleted.
-    """
-    deleted, names = 0, {file.rsplit("/", 1)[-1] for file in keep}
-    for uri in files_below(join(root, folder)):
-        token = token_of(uri)
-        if uri.rsplit("/", 1)[-1] not in names and token is not None and token < fencing_token:
-            delete_file(uri)
-            deleted += 1
-    return deleted

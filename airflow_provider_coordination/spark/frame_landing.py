@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from airflow_provider_coordination.spark.item_landing import (
     LandedItems,
     landed_file,
 )
+from airflow_provider_coordination.spark.landed_identity import as_landed
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.records import check_names, with_origin
 from airflow_provider_coordination.spark.slots import MANIFEST, collected, manifest, name_job
@@ -131,9 +133,10 @@ def _write(
     with TableWriter(file) as writer:
         for portion in _portions(batches):
             table = with_origin(portion, origin, records)
-            writer.write(table.append_column(BATCH_ID, pa.repeat(batch_id, table.num_rows)))
+            writer.write(as_landed(table.append_column(BATCH_ID, pa.repeat(batch_id, table.num_rows)), batch_id))
             records, size = records + table.num_rows, size + table.nbytes
-    yield manifest([_row(plan, records=records, size=size, file=file if records else "")])
+    landed = _row(plan, records=records, size=size, file=file if records else "")
+    yield manifest([replace(landed, file_bytes=writer.size)])
 
 
 def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -19,12 +19,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import (
-    CoordinationError,
-    ProgressError,
-    SourceError,
-    StoreUnavailableError,
-)
+from airflow_provider_coordination.coordination.errors import CoordinationError, StoreUnavailableError
 from airflow_provider_coordination.coordination.handover import Balancer
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import Metrics, NoMetrics
@@ -32,9 +27,10 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer, Renewable
 from airflow_provider_coordination.sources.batches import progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch
-from airflow_provider_coordination.spark.bad_records import BadRecords
+from airflow_provider_coordination.spark.bad_records import BadRecords, error_text
 from airflow_provider_coordination.spark.deliveries import Deliveries
 from airflow_provider_coordination.spark.delivery import Delivery, Prepared
+from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.metrics import note_round
 from airflow_provider_coordination.spark.reading import MakeReading
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
@@ -101,7 +97,8 @@ class Ingestion:
             stop_at=settings.stop_at,
         )
         self._spans = spans or NoSpans()
-        self._deliveries = Deliveries(settings, coordinator, delivery, observer, self._spans)
+        files = LandedFiles(settings.landing_root, coordinator)
+        self._deliveries = Deliveries(settings, coordinator, delivery, files, observer, self._spans)
         self._balancer = Balancer(
             coordinator,
             balance_by=settings.balance_by,
@@ -110,7 +107,7 @@ class Ingestion:
             handover_timeout=timedelta(seconds=settings.handover_timeout_seconds),
             expected_workers=settings.workers,
         )
-        self._work = Work(settings, coordinator, self._balancer, self._deliveries, self._clock)
+        self._work = Work(settings, coordinator, self._balancer, self._deliveries, files, self._clock)
         self._summary = self._work.summary
         self._reading = reading(self._work)
         self._delivered: set[str] = set()
@@ -271,8 +268,7 @@ class Ingestion:
 
     def _acquire(self) -> bool:
         """Take what this job should have; tell whether there is something new, or will be soon."""
-        if self._settings.downstream or self._summary.rounds == 1:
-            self._deliveries.end_overdue()
+        self._deliveries.end_overdue()
         acquired = self._balancer.rebalance()
         # Not only what was acquired just now: an earlier answer may have been lost while the store was away.
         for key, partition in self._coordinator.held.items():
@@ -280,8 +276,13 @@ class Ingestion:
                 try:
                     if self._take_over(partition):
                         self._work.read_until[key] = None
-                except (ProgressError, SourceError, ValueError, OSError) as error:
-                    self._work.fail(key, str(error))
+                except LOST as error:
+                    log.warning("partition is left to its next owner: %s", error)
+                    self._work.doubt(key)
+                except StoreUnavailableError:
+                    raise
+                except Exception as error:  # whatever a partition's files do, that partition alone fails
+                    self._work.fail(key, self._reason(error))
         return bool(acquired) or self._balancer.is_waiting
 
     def _hand_over(self) -> None:
@@ -300,7 +301,9 @@ class Ingestion:
             return False
         files = self._work.files
         swept = files.take_over(partition.partition_key, progress.landed)
-        self._delivery.sweep(files.folder(partition.partition_key))
+        self._delivery.sweep(
+            files.folder(partition.partition_key), self._coordinator.fencing_token(partition.partition_key)
+        )
         if swept or progress.landed:
             log.info(
                 "partition taken over: partition=%s files swept=%d, batches landed and not delivered=%d",
@@ -342,8 +345,8 @@ class Ingestion:
                         self._work.doubt(key)
                     except StoreUnavailableError:
                         raise
-                    except (CoordinationError, OSError) as error:
-                        self._reject(key, batch, str(error))
+                    except Exception as error:  # whatever a partition's files do, that partition alone fails
+                        self._reject(key, batch, self._reason(error))
         self._summary.parse_exceptions = self._bad_records.total
         self._summary.saved_parse_exceptions = self._bad_records.samples
 
@@ -372,6 +375,13 @@ class Ingestion:
                 self._work.put_down(key, reason)
                 return
         self._work.fail(key, reason)
+
+    def _reason(self, error: Exception) -> str:
+        """Return what a partition failed by; the log has where, if nothing of ours raised it."""
+        if isinstance(error, CoordinationError | OSError):
+            return str(error)
+        log.debug("raised here:", exc_info=error)
+        return error_text(error)
 
     # The store, and the end
 

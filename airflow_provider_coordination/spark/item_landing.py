@@ -30,7 +30,7 @@ from airflow_provider_coordination.sources.items import (
     SourceUnavailableError,
 )
 from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, FailedItem, ItemPosition, item_batch_id
-from airflow_provider_coordination.spark.landing import file_name, partition_folder
+from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, partition_folder
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.records import Records, with_origin
 from airflow_provider_coordination.spark.slots import land_in_slots
@@ -104,6 +104,7 @@ class LandedItems:
     :param start: the position before the batch.
     :param end: the position at its end; the same where nothing was read.
     :param file: the landed file; empty if there was no record.
+    :param file_bytes: its size.
     :param records: how many are in it.
     :param bytes: how many bytes they take in memory.
     :param is_last: whether everything is read.
@@ -120,6 +121,7 @@ class LandedItems:
     start: str = ""
     end: str = ""
     file: str = ""
+    file_bytes: int = 0
     records: int = 0
     bytes: int = 0
     is_last: bool = False
@@ -343,17 +345,19 @@ class _Landing:
     def _landed(self) -> LandedItems:
         plan, end, kept = self._plan, str(self._position), self._kept.tables
         batch = item_batch_id(plan.kind, plan.source_identifier, plan.partition_key, plan.start, end, plan.epoch)
-        file = ""
+        file, file_bytes = "", 0
         if kept:
             table = pa.concat_tables(kept)
             file = landed_file(self._options.root, plan)
-            write_table(table.append_column(BATCH_ID, pa.repeat(batch, table.num_rows)), file)
+            landed = table.append_column(BATCH_ID, pa.repeat(batch, table.num_rows))
+            file_bytes = write_table(as_landed(landed, batch), file)
         return LandedItems(
             partition_key=plan.partition_key,
             batch_id=batch,
             start=plan.start,
             end=end,
             file=file,
+            file_bytes=file_bytes,
             records=sum(table.num_rows for table in kept),
             bytes=sum(table.nbytes for table in kept),
             is_last=self._position.item >= len(plan.items),

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_provider_coordination.coordination.errors import ProgressError, SourceError
+from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.items import Conditional, Finishing, FrameReader, ItemReader
@@ -102,34 +102,33 @@ class ItemReading:
 
     def land(self) -> list[LandedItems]:
         """See `Reading.land`."""
-        plans = [
-            ItemPlan(
-                source_identifier=self._coordinator.source_identifier,
-                partition_key=key,
-                kind=progress.kind,
-                fencing_token=self._coordinator.fencing_token(key),
-                items=progress.items,
-                start=progress.landed_position,
-                epoch=progress.epoch,
-            )
-            for key, progress in self._partitions()
-            if self._work.deliveries.may_land(progress)
-        ]
+        plans = []
+        for key, progress in self._partitions():
+            if self._work.deliveries.may_land(progress):
+                with suppress(*LOST):  # what is lost in this moment is not read
+                    plans.append(self._plan(key, progress))
         if not plans:
             return []
         if isinstance(self._reader, FrameReader):
             return land_frames(self._spark, plans, self._reader, self._options)
         return land_items(self._spark, plans, self._reader, self._options)
 
+    def _plan(self, key: str, progress: PartitionProgress) -> ItemPlan:
+        return ItemPlan(
+            source_identifier=self._coordinator.source_identifier,
+            partition_key=key,
+            kind=progress.kind,
+            fencing_token=self._coordinator.fencing_token(key),
+            items=progress.items,
+            start=progress.landed_position,
+            epoch=progress.epoch,
+        )
+
     def record(self, rows: Sequence[LandedItems]) -> RoundRead:
         """See `Reading.record`."""
         for row in rows:
-            try:
+            with self._work.recording(row.partition_key):
                 self._record(self._without_secrets(row))
-            except LOST as error:
-                log.warning("what was landed is dropped: %s", error)
-            except ProgressError as error:  # what was read is too much to be kept track of
-                self._work.fail(row.partition_key, str(error))
         read = [row for row in rows if row.is_batch]
         return RoundRead(
             partitions=len(read),
@@ -168,6 +167,7 @@ class ItemReading:
             start=row.start,
             end=row.end,
             file=row.file,
+            file_bytes=row.file_bytes,
             records=row.records,
             bytes=row.bytes,
             is_last=row.is_last,

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import StoreUnavailableError
+from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
 from airflow_provider_coordination.sources.landed import LandedBatch
-from airflow_provider_coordination.spark.delivery import sweep
-from airflow_provider_coordination.spark.landing import partition_folder
-from airflow_provider_coordination.spark.storage import delete_file, delete_folder, folders_in, join
+from airflow_provider_coordination.spark.landed_identity import identity_of, partition_folder, token_of, under_token
+from airflow_provider_coordination.spark.storage import (
+    delete_file,
+    file_size,
+    files_below,
+    folders_in,
+    join,
+    publish,
+    remove_if_empty,
+)
 
 log = logging.getLogger(__name__)
 
 
 class LandedFiles:
     """What one job knows of landed files.
+
+    A file that a former owner landed is moved to a name with the present fencing token when the partition is taken
+    over: the former owner, if it lives, finds its names gone. Files are deleted by name, each name is used once, and
+    a folder never goes with what it holds: so a job that was stopped for long deletes nothing that others landed since.
 
     :param root: the landing root.
     :param coordinator: of the source.
@@ -26,24 +37,55 @@ class LandedFiles:
     def __init__(self, root: str, coordinator: SourceCoordinator) -> None:
         self._root = root
         self._coordinator = coordinator
-        self._files: dict[str, set[str]] = {}
+        self._files: dict[str, dict[str, str]] = {}  # of each partition: where each recorded file is now
+        self._tokens: dict[str, int] = {}  # of each partition: that of the lease under which it was taken over
 
     def take_over(self, key: str, landed: Collection[LandedBatch]) -> int:
-        """Delete what former owners of a partition landed and never recorded; return how many files that were.
+        """Bring the files of a partition under the present lease, and delete those that nobody recorded.
 
         :param key: the partition; leased to this job.
-        :param landed: what they recorded.
-        :raises OSError: if the landing root cannot be read.
+        :param landed: what former owners recorded.
+        :returns: how many files were deleted.
+        :raises PartitionNotOwnedError: if the lease is lost, as the store or the files say.
+        :raises OSError: if the landing root, or where a batch was landed, cannot be reached.
         """
-        keep = {batch.file for batch in landed}
         token = self._coordinator.fencing_token(key)
-        swept = sweep(self._root, self.folder(key), keep=keep, fencing_token=token)
-        self._files[key] = keep - {""}
+        recorded = {batch.file: batch for batch in landed if batch.file}
+        folders = {join(self._root, self.folder(key)), *(file.rpartition("/")[0] for file in recorded)}
+        there = [uri for folder in sorted(folders) for uri in files_below(folder)]
+        places = {file: self._bring(batch, there, token) for file, batch in recorded.items()}
+        kept, swept = set(map(identity_of, recorded)), 0
+        for uri in there:
+            found = token_of(uri)
+            if found is not None and found < token and identity_of(uri) not in kept:
+                delete_file(uri)
+                swept += 1
+        self._files[key], self._tokens[key] = places, token
         return swept
 
+    def _bring(self, batch: LandedBatch, there: Collection[str], token: int) -> str:
+        """Move a batch's file to its name under a lease, wherever former owners left it; return that name."""
+        place = under_token(batch.file, token)
+        copies = [uri for uri in there if identity_of(uri) == identity_of(batch.file)]
+        newest = max((token_of(uri) or 0 for uri in copies), default=0)
+        if newest > token:
+            raise PartitionNotOwnedError(f"landed file {batch.file} is used under a later lease, of token {newest}")
+        if len(copies) > 1:  # where a move is a copy and a delete, and somebody died between them
+            copies.sort(key=lambda uri: (file_size(uri) == batch.file_bytes, token_of(uri)), reverse=True)
+        for number, uri in enumerate(copies):
+            if number == 0 and token_of(uri) != token:
+                publish(uri, place)
+            elif number and token_of(uri) != token:
+                delete_file(uri)
+        return place
+
     def add(self, key: str, file: str) -> None:
-        """Note that a batch was recorded with this file."""
-        self._files.setdefault(key, set()).add(file)
+        """Note that a batch was recorded with this file, which this job landed."""
+        self._files.setdefault(key, {})[file] = file
+
+    def place(self, key: str, batch: LandedBatch) -> str:
+        """Return where the file of a recorded batch is, or was before it was published."""
+        return self._files.get(key, {}).get(batch.file, batch.file)
 
     def keep(self, key: str, landed: Collection[LandedBatch]) -> None:
         """Delete the files of a partition that the checkpoint is past, whoever acknowledged them; not before: until
@@ -52,36 +94,53 @@ class LandedFiles:
         :param landed: what its progress still names.
         """
         named = {batch.file for batch in landed}
-        for file in self._files.get(key, set()) - named:
-            delete_file(file)
-        self._files[key] = named - {""}
+        places = self._files.get(key, {})
+        for file in places.keys() - named:
+            delete_file(places[file])
+        self._files[key] = {file: place for file, place in places.items() if file in named}
 
     def forget(self, key: str) -> None:
         """Leave the files of a partition to its next owner."""
         self._files.pop(key, None)
+        self._tokens.pop(key, None)
 
     def delete(self, key: str) -> None:
-        """Delete what is landed of a partition that is finished."""
+        """Delete what is landed of a partition that is finished, as far as it is not of a later lease."""
+        token = self._tokens.get(key)
+        self.keep(key, ())
         self.forget(key)
-        delete_folder(join(self._root, self.folder(key)))
+        folder = join(self._root, self.folder(key))
+        for uri in files_below(folder) if token is not None else ():
+            found = token_of(uri)
+            if found is not None and token is not None and found <= token:
+                delete_file(uri)
+        remove_if_empty(folder)
 
     def sweep_finished(self) -> None:
         """Delete what is landed of partitions that somebody else finished, who has nothing to do with files."""
-
-        def folder_of(partition: Partition) -> str:
-            return self.folder(partition.partition_key)
-
         source, _, _ = self.folder("").rpartition("/")
         try:
-            there = {join(source, name) for name in folders_in(join(self._root, source))}
-            left = there - set(map(folder_of, self._coordinator.partitions(*UNFINISHED))) if there else there
-            for partition in self._coordinator.partitions(PartitionStatus.COMPLETED) if left else ():
-                if folder_of(partition) in left:
-                    stored = self._coordinator.get(partition.partition_key)  # not a listing, which may be behind
-                    if stored is not None and stored.status is PartitionStatus.COMPLETED:
-                        delete_folder(join(self._root, folder_of(partition)))
+            folders = {join(source, name) for name in folders_in(join(self._root, source))}
+            for partition, folder in self._finished(folders):
+                # Listed before the store is asked: so these are older than the end that the store knows of.
+                there = files_below(join(self._root, folder))
+                stored = self._coordinator.get(partition.partition_key)  # not a listing, which may be behind
+                if stored is not None and stored.status is PartitionStatus.COMPLETED:
+                    for uri in there:
+                        delete_file(uri)
+                    remove_if_empty(join(self._root, folder))
         except (StoreUnavailableError, OSError) as error:
             log.warning("landed files of finished partitions are left for the next job: %s", error)
+
+    def _finished(self, folders: Collection[str]) -> Iterator[tuple[Partition, str]]:
+        """Yield the partitions that a listing has as finished and that have one of these folders."""
+        if not folders:
+            return
+        unfinished = {self.folder(partition.partition_key) for partition in self._coordinator.partitions(*UNFINISHED)}
+        left = set(folders) - unfinished
+        for partition in self._coordinator.partitions(PartitionStatus.COMPLETED) if left else ():
+            if (folder := self.folder(partition.partition_key)) in left:
+                yield partition, folder
 
     def folder(self, key: str) -> str:
         """Return the folder of a partition's files, below any root."""

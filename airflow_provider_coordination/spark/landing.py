@@ -8,8 +8,6 @@ times as fast as handing batches to the JVM.
 from __future__ import annotations
 
 import logging
-import re
-import secrets
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,8 +37,9 @@ from airflow_provider_coordination.sources.kinesis.pages import ShardPage
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap, batch_id
 from airflow_provider_coordination.sources.kinesis.reader import read_shard, reading_client
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA, user_records
+from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, partition_folder
 from airflow_provider_coordination.spark.slots import land_in_slots
-from airflow_provider_coordination.spark.storage import join, safe_name, write_table
+from airflow_provider_coordination.spark.storage import join, write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,6 +125,7 @@ class Landed:
 
     :param end: the position of the last whole Kinesis record read; the plan's start if there was none.
     :param file: the landed file; empty if there was no record.
+    :param file_bytes: its size.
     :param records: user records in the file.
     :param bytes: their payload bytes.
     :param end_of_shard: whether the shard has no more.
@@ -147,6 +147,7 @@ class Landed:
     start: str = ""
     end: str = ""
     file: str = ""
+    file_bytes: int = 0
     records: int = 0
     bytes: int = 0
     end_of_shard: bool = False
@@ -296,12 +297,14 @@ def _land_shard(
     records_landed = sum(table.num_rows for table in tables)
     batch = batch_id(plan.source_identifier, plan.partition_key, plan.start, reading.end, plan.epoch)
     seconds = clock.monotonic() - begun
+    file, file_bytes = _write(tables, options.root, plan, batch) if records_landed else ("", 0)
     return Landed(
         partition_key=plan.partition_key,
         batch_id=batch,
         start=plan.start,
         end=reading.end,
-        file=_write(tables, options.root, plan, batch) if records_landed else "",
+        file=file,
+        file_bytes=file_bytes,
         records=records_landed,
         bytes=sum(pc.sum(pc.binary_length(table.column("data"))).as_py() or 0 for table in tables),
         end_of_shard=reading.end_of_shard,
@@ -331,7 +334,7 @@ def _last_arrival(tables: Sequence[pa.RecordBatch]) -> datetime | None:
     return last
 
 
-def _write(tables: Sequence[pa.RecordBatch], root: str, plan: ReadPlan, batch: str) -> str:
+def _write(tables: Sequence[pa.RecordBatch], root: str, plan: ReadPlan, batch: str) -> tuple[str, int]:
     pages = pa.Table.from_batches(tables, USER_RECORD_SCHEMA)
     constant = {"stream": plan.stream, "shard_id": plan.shard_id, "_batch_id": batch}
     columns = [
@@ -340,22 +343,4 @@ def _write(tables: Sequence[pa.RecordBatch], root: str, plan: ReadPlan, batch: s
     ]
     folder = partition_folder(plan.source_identifier, plan.partition_key)
     uri = join(root, folder, file_name(plan.start, plan.fencing_token))
-    write_table(pa.Table.from_arrays(columns, schema=RECORD_SCHEMA), uri)
-    return uri
-
-
-def partition_folder(source_identifier: str, partition_key: str) -> str:
-    """Return the folder, below any root, of a partition's files."""
-    return join(safe_name(source_identifier), safe_name(partition_key))
-
-
-def file_name(start: str, fencing_token: int) -> str:
-    """Return a new name for a file: its range's start, its writer's fencing token, and something random, as a retried
-    Spark task writes its own file."""
-    return f"{re.sub('[^A-Za-z0-9_-]', '-', start)}.{fencing_token}.{secrets.token_hex(4)}.parquet"
-
-
-def token_of(file_uri: str) -> int | None:
-    """Return the fencing token in a file's name, or None if it is not such a file."""
-    parts = file_uri.rsplit("/", 1)[-1].split(".")
-    return int(parts[1]) if len(parts) == 4 and parts[1].isdigit() else None
+    return uri, write_table(as_landed(pa.Table.from_arrays(columns, schema=RECORD_SCHEMA), batch), uri)

@@ -165,25 +165,28 @@ class ShardReading:
 
     def land(self) -> list[Landed]:
         """See `Reading.land`."""
-        plans = [
-            ReadPlan(
-                source_identifier=self._coordinator.source_identifier,
-                partition_key=key,
-                fencing_token=self._coordinator.fencing_token(key),
-                stream=progress.stream,
-                shard_id=progress.shard_id,
-                start=progress.landed_position,
-                epoch=progress.epoch,
-                starting_hash_key=progress.starting_hash_key,
-                ending_hash_key=progress.ending_hash_key,
-                delivered_until=progress.owed_from,
-                retention_seconds=self._streams.retention_seconds(progress.stream),
-                consumer_arn=self._streams.consumer_arn(progress.stream),
-            )
-            for key, progress in self._shards()
-            if key not in self._at_stop and key not in self._gone and self._work.deliveries.may_land(progress)
-        ]
+        plans = []
+        for key, progress in self._shards():
+            if key not in self._at_stop and key not in self._gone and self._work.deliveries.may_land(progress):
+                with suppress(*LOST):  # what is lost in this moment is not read
+                    plans.append(self._plan(key, progress))
         return land(self._spark, plans, self._landing) if plans else []
+
+    def _plan(self, key: str, progress: ShardProgress) -> ReadPlan:
+        return ReadPlan(
+            source_identifier=self._coordinator.source_identifier,
+            partition_key=key,
+            fencing_token=self._coordinator.fencing_token(key),
+            stream=progress.stream,
+            shard_id=progress.shard_id,
+            start=progress.landed_position,
+            epoch=progress.epoch,
+            starting_hash_key=progress.starting_hash_key,
+            ending_hash_key=progress.ending_hash_key,
+            delivered_until=progress.owed_from,
+            retention_seconds=self._streams.retention_seconds(progress.stream),
+            consumer_arn=self._streams.consumer_arn(progress.stream),
+        )
 
     def record(self, rows: Sequence[Landed]) -> RoundRead:
         """See `Reading.record`."""
@@ -191,10 +194,8 @@ class ShardReading:
         for row in rows:
             if row.partition_key in self._gone:
                 continue  # what was landed is another stream's of this name, and swept later
-            try:
+            with self._work.recording(row.partition_key):
                 self._record(row)
-            except LOST as error:
-                log.warning("what was landed is dropped: %s", error)
         return RoundRead(
             partitions=sum(row.is_batch for row in rows),
             bytes=sum(row.bytes for row in rows),
@@ -239,6 +240,7 @@ class ShardReading:
             start=row.start,
             end=row.end,
             file=row.file,
+            file_bytes=row.file_bytes,
             records=row.records,
             bytes=row.bytes,
             is_last=row.end_of_shard,

@@ -1,7 +1,7 @@
 """Files of landing and dataset, on whatever filesystem pyarrow reaches: local, HDFS, S3.
 
-Two promises hold: a file that `write_table` returned from survives a crash of the machine, and `publish` gives a file
-its final name exactly once, however often it is repeated.
+Two promises hold: a file that `write_table` returned from survives a crash of the machine, and `publish` makes a file
+visible whole, or fails where its source is gone. No function here takes a missing file for a success.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,15 +19,25 @@ from pyarrow import fs
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 
+READABLE_CHARACTERS = 60
+"""How much of a text its name in paths shows: with the digest that fits the 255 bytes that filesystems allow a name."""
+
+
+DELETE_TRIES = 3
+"""How often a folder is deleted that somebody fills at the same time."""
+
 
 class MissingFileError(CoordinationError):
-    """A landed file that must be delivered is gone."""
+    """A file that must be delivered is gone."""
 
 
 def safe_name(text: str) -> str:
-    """Return a name that is fit for paths on every filesystem, and different for different texts."""
-    readable = re.sub(r"[^A-Za-z0-9._-]", "-", text).strip("-.") or "unnamed"
-    return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    """Return a name that is fit for paths on every filesystem, and different for different texts.
+
+    It shows the beginning of the text; 128 bits of a digest tell texts apart, whatever their letters and length.
+    """
+    readable = re.sub(r"[^A-Za-z0-9._-]", "-", text)[:READABLE_CHARACTERS].strip("-.") or "unnamed"
+    return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def join(root: str, *names: str) -> str:
@@ -39,13 +50,15 @@ def absolute(uri: str) -> str:
     return uri if "://" in uri else str(Path(uri).absolute())
 
 
-def write_table(table: pa.Table, uri: str) -> None:
-    """Write a Parquet file and see to it that it is durable."""
+def write_table(table: pa.Table, uri: str) -> int:
+    """Write a Parquet file and see to it that it is durable; return its size in bytes."""
     filesystem, path = _open(uri)
     filesystem.create_dir(path.rsplit("/", 1)[0], recursive=True)
     with filesystem.open_output_stream(path) as stream:
         pq.write_table(table, stream, compression="zstd")
+        size = int(stream.tell())
     _make_durable(filesystem, path)
+    return size
 
 
 class TableWriter:
@@ -57,6 +70,9 @@ class TableWriter:
     def __init__(self, uri: str) -> None:
         self._filesystem, self._path = _open(uri)
         self._writer: pq.ParquetWriter | None = None
+        self._stream: pa.NativeFile | None = None
+        self.size = 0
+        """The size of the file in bytes, once it is closed."""
 
     def __enter__(self) -> TableWriter:
         """Return itself."""
@@ -69,13 +85,16 @@ class TableWriter:
         """
         if self._writer is None:
             self._filesystem.create_dir(self._path.rsplit("/", 1)[0], recursive=True)
-            self._writer = pq.ParquetWriter(self._path, table.schema, filesystem=self._filesystem, compression="zstd")
+            self._stream = self._filesystem.open_output_stream(self._path)
+            self._writer = pq.ParquetWriter(self._stream, table.schema, compression="zstd")
         self._writer.write_table(table)
 
     def __exit__(self, kind: object, *error: object) -> None:
         """Close it."""
-        if self._writer is not None:
+        if self._writer is not None and self._stream is not None:
             self._writer.close()
+            self.size = int(self._stream.tell())
+            self._stream.close()
             if kind is None:
                 _make_durable(self._filesystem, self._path)
             else:
@@ -97,10 +116,17 @@ def row_count(uri: str) -> int:
     return int(pq.read_metadata(path, filesystem=filesystem).num_rows)
 
 
-def columns_of(uri: str) -> dict[str, str]:
-    """Return the types of a Parquet file's columns by their names."""
+def schema_of(uri: str) -> pa.Schema:
+    """Return the schema of a Parquet file, with its metadata."""
     filesystem, path = _open(uri)
-    return {field.name: str(field.type) for field in pq.read_schema(path, filesystem=filesystem)}
+    return pq.read_schema(path, filesystem=filesystem)
+
+
+def file_size(uri: str) -> int | None:
+    """Return the size of a file in bytes; None if there is no such file."""
+    filesystem, path = _open(uri)
+    info = filesystem.get_file_info(path)
+    return int(info.size) if info.type == fs.FileType.File else None
 
 
 def copy_file(uri: str, target: str) -> None:
@@ -110,44 +136,50 @@ def copy_file(uri: str, target: str) -> None:
     """
     filesystem, path = _open(uri)
     target_filesystem, target_path = _open(target)
-    if filesystem.get_file_info(path).type != fs.FileType.File:
-        raise MissingFileError(f"landed file {uri} is gone: restore it, or reset its partition")
     target_filesystem.create_dir(target_path.rsplit("/", 1)[0], recursive=True)
-    fs.copy_files(path, target_path, source_filesystem=filesystem, destination_filesystem=target_filesystem)
+    try:
+        fs.copy_files(path, target_path, source_filesystem=filesystem, destination_filesystem=target_filesystem)
+    except FileNotFoundError:
+        raise _missing(uri) from None
     _make_durable(target_filesystem, target_path)
 
 
-def publish(uri: str, target: str) -> None:
-    """Give a file its final name, if that was not done before.
+def publish(uri: str, target: str, *, size: int | None = None) -> None:
+    """Give a file its final name, in place of whatever has that name.
 
-    A local rename is atomic; on object stores it is a copy, which appears whole, followed by a delete.
+    A local rename is atomic; on object stores it is a copy, which appears whole, followed by a delete. Who took the
+    file away first decides: without its source nothing becomes visible.
 
-    :raises MissingFileError: if neither the file nor the target exists.
+    :param size: how many bytes the file has to have; None for any number.
+    :raises MissingFileError: if the file does not exist, or is not whole.
     :raises ConfigurationError: if the two are on different filesystems.
     """
     filesystem, path = _open(uri)
     target_filesystem, target_path = _open(target)
     if target_filesystem != filesystem:
         raise ConfigurationError(f"{uri} cannot be published as {target}: put landing and output on one filesystem")
-    if filesystem.get_file_info(path).type == fs.FileType.Directory:
+    info = filesystem.get_file_info(path)
+    if info.type == fs.FileType.NotFound:
+        raise _missing(uri)
+    if info.type != fs.FileType.File:
         raise ValueError(f"{uri} is a folder; only files are published")
-    if not exists(uri):
-        if exists(target):
-            return
-        raise MissingFileError(
-            f"landed file {uri} is gone and {target} does not exist: restore it, or reset its partition"
-        )
+    if size is not None and info.size != size:
+        raise MissingFileError(f"file {uri} has {info.size} bytes, and {size} were written: somebody changed it")
     try:
         filesystem.move(path, target_path)
     except OSError as error:
-        if exists(target) and not exists(uri):  # another owner published the same file in this moment
-            return
         if getattr(error, "errno", None) == 18 or "cross-device" in str(error).lower():
             raise ConfigurationError(
                 f"{uri} cannot be published as {target}: put landing and output on one filesystem"
             ) from error
+        if filesystem.get_file_info(path).type == fs.FileType.NotFound:
+            raise _missing(uri) from error
         raise
     _make_durable(filesystem, target_path)
+
+
+def _missing(uri: str) -> MissingFileError:
+    return MissingFileError(f"file {uri} is gone")
 
 
 def exists(uri: str) -> bool:
@@ -173,15 +205,32 @@ def folders_in(uri: str) -> list[str]:
 def delete_file(uri: str) -> None:
     """Delete a file; nothing happens if there is none."""
     filesystem, path = _open(uri)
-    if filesystem.get_file_info(path).type == fs.FileType.File:
+    with suppress(FileNotFoundError):
         filesystem.delete_file(path)
 
 
 def delete_folder(uri: str) -> None:
-    """Delete a folder and all it holds; nothing happens if there is none."""
+    """Delete a folder and all it holds; nothing happens if there is none.
+
+    :raises OSError: if it cannot be deleted, or somebody keeps filling it.
+    """
     filesystem, path = _open(uri)
-    if filesystem.get_file_info(path).type == fs.FileType.Directory:
-        filesystem.delete_dir(path)
+    for left in reversed(range(DELETE_TRIES)):
+        if filesystem.get_file_info(path).type != fs.FileType.Directory:
+            return
+        try:
+            filesystem.delete_dir(path)
+        except OSError:  # somebody writes to it, or deletes it too
+            if not left:
+                raise
+
+
+def remove_if_empty(uri: str) -> None:
+    """Remove a local folder that holds nothing; object stores have none, and elsewhere an empty one stays."""
+    filesystem, path = _open(uri)
+    if isinstance(filesystem, fs.LocalFileSystem):
+        with suppress(OSError):
+            Path(path).rmdir()
 
 
 def make_folder(uri: str) -> None:

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.bad_records import (
     BAD_SCHEMA,
     MAX_FAILING,
@@ -34,20 +33,29 @@ from airflow_provider_coordination.spark.bad_records import (
     is_of_a_record,
     samples,
 )
-from airflow_provider_coordination.spark.delivery import DeliveryError, Prepared, Transform
+from airflow_provider_coordination.spark.delivery import (
+    Attempt,
+    DeliveryError,
+    Prepared,
+    Transform,
+    discard_staged,
+    ensure_landed,
+    sweep_staged,
+)
 from airflow_provider_coordination.spark.layout import SHARD_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.payload import ERROR, JsonPayload
 from airflow_provider_coordination.spark.settings import DEAD_LETTER
-from airflow_provider_coordination.spark.sinks import ParquetSink, parquet_files
+from airflow_provider_coordination.spark.sinks import ParquetSink
 from airflow_provider_coordination.spark.storage import (
     delete_file,
     delete_folder,
-    exists,
+    files_below,
     join,
     make_folder,
     publish,
     read_table,
     row_count,
+    schema_of,
     write_table,
 )
 
@@ -134,20 +142,21 @@ class SparkDelivery:
             except AnalysisException:
                 continue
 
-    def prepare(self, folder: str, batch: LandedBatch, fencing_token: int, sinks: Collection[str]) -> Prepared:
+    def prepare(self, attempt: Attempt, sinks: Collection[str]) -> Prepared:
         """See `Delivery.prepare`: stage what each sink takes, in a folder of its own that readers pass over."""
-        wanted = [sink for sink in self._sinks.values() if sink.name in sinks and sink.needs(batch)]
+        wanted = [sink for sink in self._sinks.values() if sink.name in sinks and sink.needs(attempt.batch)]
         if not wanted:
             return Prepared()
-        if not exists(batch.file):
-            raise DeliveryError(f"landed file {batch.file} is gone: restore it, or reset its partition")
-        staging = {sink.name: sink.staging(folder, batch, fencing_token) for sink in wanted}
-        work = self.routed[0].staging(folder, batch, fencing_token) + ".work"
+        ensure_landed(attempt, self.routed[0].output)
+        for sink in wanted:
+            delete_folder(attempt.staging(sink.output))
+        work = attempt.staging(self.routed[0].output) + ".work"
         try:
-            return _Batch(self, batch, work, staging).prepare()
+            return _Batch(self, attempt, work, {sink.name for sink in wanted}).prepare()
         except DeliveryError:
             raise
         except Exception as error:
+            batch = attempt.batch
             raise DeliveryError(
                 f"batch {batch.batch_id} ({batch.records} records after {batch.start} up to {batch.end}): "
                 f"the transform or its write failed: {error_text(error)}"
@@ -155,14 +164,19 @@ class SparkDelivery:
         finally:
             delete_folder(work)
 
-    def publish(self, sink: str, folder: str, batch: LandedBatch, fencing_token: int) -> None:
+    def publish(self, sink: str, attempt: Attempt) -> None:
         """See `Delivery.publish`."""
-        self._sinks[sink].publish(folder, batch, fencing_token)
+        self._sinks[sink].publish(attempt)
 
-    def sweep(self, folder: str) -> None:
+    def discard(self, attempt: Attempt) -> None:
+        """See `Delivery.discard`."""
+        for sink in self._sinks.values():
+            discard_staged(sink.output, attempt)
+
+    def sweep(self, folder: str, fencing_token: int) -> None:
         """See `Delivery.sweep`."""
         for sink in self._sinks.values():
-            sink.sweep(folder)
+            sweep_staged(sink.output, folder, fencing_token)
 
     def plan(self, records: DataFrame, batch_id: str, *, fitting: bool) -> DataFrame:
         """Return what becomes of some records of a batch, before it is routed.
@@ -236,14 +250,15 @@ class _Batch:
 
     :param delivery: whose batch.
     :param work: a folder for what is needed on the way.
-    :param staging: the staging folder of each sink that needs the batch, by name.
+    :param wanted: the names of the sinks that need the batch.
     """
 
-    def __init__(self, delivery: SparkDelivery, batch: LandedBatch, work: str, staging: Mapping[str, str]) -> None:
+    def __init__(self, delivery: SparkDelivery, attempt: Attempt, work: str, wanted: Collection[str]) -> None:
         self._delivery = delivery
-        self._batch = batch
+        self._attempt = attempt
+        self._batch = attempt.batch
         self._work = work
-        self._staging = staging
+        self._wanted = wanted
 
     def prepare(self) -> Prepared:
         """Stage the batch; see `SparkDelivery.prepare`."""
@@ -256,15 +271,15 @@ class _Batch:
         records = {DEAD_LETTER: bad.num_rows}
         for n, sink in enumerate(self._delivery.routed):
             records[sink.name] = counts[n]
-            if sink.name in self._staging:
+            if sink.name in self._wanted:
                 self._stage(sink, n, staged, counts[n])
         return Prepared(
-            records={name: records[name] for name in self._staging}, unrouted=unrouted, columns=staged.columns
+            records={name: records[name] for name in self._wanted}, unrouted=unrouted, columns=staged.columns
         )
 
     @cached_property
     def _landed(self) -> pa.Table:
-        return read_table(self._batch.file)
+        return read_table(self._attempt.file)
 
     # Bad records
 
@@ -272,7 +287,7 @@ class _Batch:
         """Return the records whose payload does not fit the schema."""
         if self._delivery.payload is None:
             return BAD_SCHEMA.empty_table()
-        unfit = self._delivery.payload.unfit(self._read(self._batch.file)).toArrow()
+        unfit = self._delivery.payload.unfit(self._read(self._attempt.file)).toArrow()
         return bad_records(unfit, self._delivery.layout.position, unfit.column("error"), Stage.SCHEMA)
 
     def _transformed(self, unfit: pa.Table) -> tuple[_Staged, pa.Table]:
@@ -282,7 +297,7 @@ class _Batch:
         """
         fitting = unfit.num_rows > 0
         try:
-            return self._write(self._batch.file, fitting=fitting), BAD_SCHEMA.empty_table()
+            return self._write(self._attempt.file, fitting=fitting), BAD_SCHEMA.empty_table()
         except Exception as error:
             if not is_of_a_record(error):
                 raise
@@ -372,13 +387,10 @@ class _Batch:
             return
         if letters.num_rows:
             log.warning("batch %s: %s; to the dead letters", self._batch.batch_id, self._told(letters))
-        if (staging := self._staging.get(dead.name)) is None:
+        if dead.name not in self._wanted:
             return
         try:
-            delete_folder(staging)
-            if letters.num_rows:
-                write_table(letters, join(staging, "part-0.parquet"))
-            ParquetSink.mark_whole(staging)
+            dead.stage_rows(self._attempt, letters)
         except OSError as error:
             raise self._refused(dead, error) from error
 
@@ -419,17 +431,21 @@ class _Batch:
 
     def _stage(self, sink: ParquetSink, number: int, staged: _Staged, rows: int) -> None:
         """Give one sink its rows."""
-        staging = self._staging[sink.name]
+        staging = self._attempt.staging(sink.output)
+        ours = [name for name in staged.schema.names if name.startswith("_coordination_") or name == ERROR]
         try:
-            delete_folder(staging)
-            if rows and staged.is_for(number):
-                ours = [name for name in staged.schema.names if name.startswith("_coordination_") or name == ERROR]
+            if not rows:
+                schema = schema_of(staged.file)
+                sink.stage_nothing(self._attempt, pa.schema([field for field in schema if field.name not in ours]))
+                return
+            if staged.is_for(number):
                 taken = self._delivery.spark.read.schema(staged.schema).parquet(staged.file)
-                _write_one_file(taken.where(ROUTE.format(number)).drop(*ours), staging)
-            elif rows:
+                file = _write_one_file(taken.where(ROUTE.format(number)).drop(*ours), staging)
+            else:
+                file = join(staging, "part-0.parquet")
                 make_folder(staging)
-                publish(staged.file, join(staging, "part-0.parquet"))
-            ParquetSink.mark_whole(staging)
+                publish(staged.file, file)
+            sink.stage_file(self._attempt, file, rows)
         except Exception as error:
             raise self._refused(sink, error) from error
 
@@ -480,7 +496,7 @@ def _write_one_file(frame: DataFrame, folder: str) -> str:
     :returns: the file.
     """
     frame.coalesce(1).write.mode("overwrite").option("maxRecordsPerFile", 0).parquet(folder)
-    [file] = parquet_files(folder)
+    [file] = [file for file in files_below(folder) if file.endswith(".parquet")]
     return file
 
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import ProgressChangedError, ProgressError, SourceError
+from airflow_provider_coordination.coordination.errors import (
+    CoordinationError,
+    ProgressChangedError,
+    ProgressError,
+    SourceError,
+    StoreUnavailableError,
+)
 from airflow_provider_coordination.coordination.handover import Balancer
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
@@ -38,6 +44,7 @@ class Work:
     :param coordinator: of the source, for the job's owner.
     :param balancer: says which leases the job should have.
     :param deliveries: what of them is in delivery.
+    :param files: what is landed of them.
     :param clock: where the time comes from.
     """
 
@@ -47,6 +54,7 @@ class Work:
         coordinator: SourceCoordinator,
         balancer: Balancer,
         deliveries: Deliveries,
+        files: LandedFiles,
         clock: Clock,
     ) -> None:
         self.settings = settings
@@ -55,7 +63,7 @@ class Work:
         self.deliveries = deliveries
         self.clock = clock
         self.redaction = Redaction(settings)
-        self.files = LandedFiles(settings.landing_root, coordinator)
+        self.files = files
         self.summary = Summary()
         self.read_until: dict[str, datetime | None] = {}
         """What is at work, and up to when it is read."""
@@ -67,10 +75,15 @@ class Work:
         return key in self.read_until
 
     def all(self) -> Iterator[tuple[str, LandedProgress]]:
-        """Yield the partitions to work on."""
+        """Yield the partitions to work on; one whose progress somebody made unreadable fails."""
         for key, partition in self.coordinator.held.items():
             if key in self.read_until and self.coordinator.owns(key):
-                yield key, progress_of(partition)
+                try:
+                    progress = progress_of(partition)
+                except (ProgressError, SourceError) as error:
+                    self.fail(key, str(error))
+                    continue
+                yield key, progress
 
     def progress(self, key: str) -> LandedProgress:
         """Return the progress of a partition.
@@ -102,6 +115,18 @@ class Work:
         else:
             self.read_until[key] = batch.read_until
         self.summary.records_landed += batch.records
+
+    @contextmanager
+    def recording(self, key: str) -> Iterator[None]:
+        """Let a partition whose landed batch cannot be recorded end no round: it is dropped, or the partition fails."""
+        try:
+            yield
+        except LOST as error:
+            log.warning("what was landed is dropped: %s", error)
+        except StoreUnavailableError:
+            raise
+        except CoordinationError as error:  # such as a progress that would be too large
+            self.fail(key, str(error))
 
     def hand_over(self) -> None:
         """Hand over what other jobs ask for and has nothing left to deliver; the rest once its time is up."""

@@ -102,6 +102,7 @@ def deliver(coordinator: SourceCoordinator, settings: dict[str, Any], payloads: 
                     start=start,
                     end=end,
                     file="landed.parquet",
+                    file_bytes=0,
                     records=len(payloads),
                     bytes=0,
                     is_last=False,

@@ -30,6 +30,7 @@ PROGRESS = ShardProgress(
             start="1234",
             end="2345",
             file="f",
+            file_bytes=1,
             records=1,
             bytes=1,
             is_last=True,

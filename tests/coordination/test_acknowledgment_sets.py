@@ -174,7 +174,7 @@ def test_a_batch_whose_name_is_too_long_to_name_a_set_after_it_is_refused(office
 
 def test_a_batch_that_is_not_landed_makes_no_set(office: Office) -> None:
     office.shard()
-    with pytest.raises(ValueError, match="batch 'unheard of' is not to be delivered; to deliver: none"):
+    with pytest.raises(ProgressChangedError, match="batch 'unheard of' is not to be delivered; to deliver: none"):
         office.mine.begin(SHARD, "unheard of", ["sink"], timeout=HOUR)
     assert list(office.mine.pending()) == []
 

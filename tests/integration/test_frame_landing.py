@@ -20,7 +20,7 @@ from airflow_provider_coordination.sources.items import Item, SourceUnavailableE
 from airflow_provider_coordination.spark import frame_landing
 from airflow_provider_coordination.spark.frame_landing import land_frames
 from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, LandedItems
-from airflow_provider_coordination.spark.landing import partition_folder
+from airflow_provider_coordination.spark.landed_identity import partition_folder
 from airflow_provider_coordination.spark.slots import JOB_GROUP
 
 SCHEMA = "id long, text string"

@@ -217,6 +217,7 @@ def whole_shard(pages: list[ShardPage]) -> LandedBatch:
         start="TRIM_HORIZON",
         end=records[-1].sequence_number,
         file="",
+        file_bytes=0,
         records=len(records),
         bytes=0,
         is_last=pages[-1].end_of_shard,

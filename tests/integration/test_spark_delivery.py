@@ -21,7 +21,7 @@ from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.bad_records import BadRecords
-from airflow_provider_coordination.spark.delivery import DeliveryError, Prepared, Transform
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, Transform
 from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.payload import JsonPayload
@@ -63,12 +63,13 @@ class Place:
             for n, payload in enumerate(payloads)
         ]
         file = str(self.folder / "landed.parquet")
-        write_table(pa.Table.from_pylist(rows, RECORD_SCHEMA), file)
+        size = write_table(pa.Table.from_pylist(rows, RECORD_SCHEMA), file)
         self.batch = LandedBatch(
             batch_id="batch-1",
             start="TRIM_HORIZON",
             end=str(10**50 + len(rows)),
             file=file,
+            file_bytes=size,
             records=len(rows),
             bytes=1,
             is_last=False,
@@ -100,10 +101,17 @@ class Place:
         )
 
     def deliver(self, delivery: SparkDelivery) -> Prepared:
-        prepared = delivery.prepare(FOLDER, self.batch, 1, delivery.sinks)
+        attempt = self.attempt()
+        prepared = delivery.prepare(attempt, delivery.sinks)
         for sink in delivery.sinks:
-            delivery.publish(sink, FOLDER, self.batch, 1)
+            delivery.publish(sink, attempt)
+        delivery.discard(attempt)
         return prepared
+
+    def attempt(self, fencing_token: int = 1) -> Attempt:
+        return Attempt(
+            batch=self.batch, file=self.batch.file, folder=FOLDER, set_id="set-1", fencing_token=fencing_token
+        )
 
     def rows(self, sink: str) -> list[dict[str, Any]]:
         file = self.folder / sink / "batch-1.parquet"
@@ -271,7 +279,8 @@ def land_items(place: Place, batch_id: str = "batch-1", **columns: Any) -> None:
     }
     place.land(*[b""] * rows)
     place.batch = replace(place.batch, batch_id=batch_id, file=str(place.folder / f"{batch_id}.parquet"))
-    write_table(pa.table({**columns, **ours}), place.batch.file)
+    size = write_table(pa.table({**columns, **ours}), place.batch.file)
+    place.batch = replace(place.batch, file_bytes=size)
 
 
 def of_items(place: Place, *more: ParquetSink, **options: Any) -> SparkDelivery:
@@ -463,8 +472,8 @@ def test_a_sink_that_has_the_batch_is_left_alone(place: Place) -> None:
     place.land(click(1))
     place.deliver(place.delivery(schema=PAYLOAD))
     delivery = place.delivery(place.sink("copy"), schema=PAYLOAD)
-    assert delivery.prepare(FOLDER, place.batch, 2, ["main", "copy"]).records == {"copy": 1}
-    assert delivery.prepare(FOLDER, place.batch, 2, ["main"]).records == {}
+    assert delivery.prepare(place.attempt(2), ["main", "copy"]).records == {"copy": 1}
+    assert delivery.prepare(place.attempt(2), ["main"]).records == {}
 
 
 def test_a_rejected_delivery_is_replaced_also_by_nothing(place: Place) -> None:
@@ -496,9 +505,9 @@ class Faulty(SparkDelivery):
 
     happens: Callable[[str], None] = staticmethod(lambda sink: None)
 
-    def publish(self, sink: str, folder: str, batch: LandedBatch, fencing_token: int) -> None:
+    def publish(self, sink: str, attempt: Attempt) -> None:
         self.happens(sink)
-        super().publish(sink, folder, batch, fencing_token)
+        super().publish(sink, attempt)
 
 
 @dataclass

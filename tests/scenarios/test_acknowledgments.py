@@ -16,7 +16,11 @@ from airflow_provider_coordination.coordination.acknowledgment import (
     ReleaseEffect,
 )
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.coordination.errors import AcknowledgmentError, PartitionNotOwnedError
+from airflow_provider_coordination.coordination.errors import (
+    AcknowledgmentError,
+    PartitionNotOwnedError,
+    ProgressChangedError,
+)
 from airflow_provider_coordination.coordination.metrics import MetricTotals
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.batches import SourceBatches
@@ -285,7 +289,7 @@ def test_s56_the_checkpoint_passes_what_is_ready_without_a_gap(pipeline: Pipelin
 def test_s56_a_batch_that_is_not_known_is_refused(pipeline: Pipeline) -> None:
     """Given an unknown sequence number: IllegalArgument there, here an error that says what is known."""
     pipeline.read("5")
-    with pytest.raises(ValueError, match="batch 'batch-to-7' is not to be delivered; to deliver: 'batch-to-5'"):
+    with pytest.raises(ProgressChangedError, match="'batch-to-7' is not to be delivered; to deliver: 'batch-to-5'"):
         pipeline.sets.begin(SHARD, "batch-to-7", ["sink"], timeout=HOUR)
 
 

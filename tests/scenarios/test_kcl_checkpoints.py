@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState, ReleaseEffect
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.coordination.errors import StoreUnavailableError
+from airflow_provider_coordination.coordination.errors import ProgressChangedError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON
@@ -127,7 +127,7 @@ def test_66_an_end_whose_answer_was_lost_is_repeated_and_happens_once(worker: Wo
 def test_66_nothing_comes_after_the_end_not_even_the_end(worker: Worker) -> None:
     worker.land("5019", "6789", "sink", ends=True)
 
-    with pytest.raises(ValueError, match="comes after the end of the shard"):
+    with pytest.raises(ProgressChangedError, match="comes after the end of the shard"):
         worker.land("6789", "6789", "sink", ends=True)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.coordination.errors import ProgressChangedError, SourceError
 from airflow_provider_coordination.coordination.partition import (
     MAX_KEY_BYTES,
     Partition,
@@ -118,9 +118,9 @@ def test_what_is_not_the_progress_of_items_is_refused(wrong: dict[str, Any]) -> 
 
 
 def test_only_the_next_batch_can_be_landed_and_none_after_the_last() -> None:
-    with pytest.raises(ValueError, match="starts at '2', but what is landed ends at '1'"):
+    with pytest.raises(ProgressChangedError, match="starts at '2', but what is landed ends at '1'"):
         landed("1").landing(batch("2", "3"))
-    with pytest.raises(ValueError, match="comes after the end"):
+    with pytest.raises(ProgressChangedError, match="comes after the end"):
         landed("3").landing(batch("3", "4"))
 
 
@@ -139,7 +139,7 @@ def test_the_checkpoint_moves_over_what_is_acknowledged_without_a_gap_in_whateve
 def test_a_batch_that_is_delivered_cannot_be_delivered_or_rejected_once_more() -> None:
     progress = landed("1", "2").acknowledged("to-2")
     for change in (progress.acknowledged, progress.rejected):
-        with pytest.raises(ValueError, match="batch 'to-2' is not to be delivered; to deliver: 'to-1'"):
+        with pytest.raises(ProgressChangedError, match="batch 'to-2' is not to be delivered; to deliver: 'to-1'"):
             change("to-2")
 
 
@@ -190,7 +190,7 @@ def test_a_batch_that_is_delivered_before_another_one_moves_nothing() -> None:
 def test_items_that_could_not_be_read_follow_a_finished_partition_each_on_its_own() -> None:
     failed = (FailedItem(item=0, reason="no", within="77"), FailedItem(item=2, reason="no"))
     settled = settle(landed("3", failed=failed), "to-3")
-    assert settled.finished and list(settled.create) == ["p#0", "p#2"]
+    assert settled.finished and [key.rpartition(".")[0] for key in settled.create] == ["p#0", "p#2"]
     first, second = (PartitionProgress.from_mapping(progress) for progress in settled.create.values())
     assert (first.items, first.checkpoint, first.begin, first.split_of) == (named("a"), "0:77", "0:77", "p")
     assert (second.items, second.checkpoint, second.landed) == (named("c"), "", ())
@@ -211,14 +211,13 @@ def test_what_cannot_be_read_each_time_becomes_another_partition_each_time() -> 
     failed = (FailedItem(item=1, reason="no"),)
     first = settle(landed("3", failed=failed, of=again), "to-3")
     second = settle(landed("3", failed=failed, of=PartitionProgress.from_mapping(first.progress)), "to-3")
-    assert [*first.create, *second.create] == ["p#1", "p#1.1"]
+    assert len({*first.create, *second.create}) == 2
 
 
 @pytest.mark.parametrize("key", ["k" * MAX_KEY_BYTES, "é" * (MAX_KEY_BYTES // 2), "k" * (MAX_KEY_BYTES - 2)])
 def test_the_longest_key_can_be_split(key: str) -> None:
-    keys = [split_key(key, item, epoch) for item in (0, 10**6) for epoch in (0, 1_800_000_000)]
-    keys.append(split_key(key[:-1] + "!", 0))
-    assert len(set(keys)) == 5
+    keys = [split_key(key, item) for item in (0, 0, 10**6)]
+    assert len(set(keys)) == 3, "nobody else has such a name, nor has the same item of another time"
     for each in keys:
         check_partition_key(each)
 

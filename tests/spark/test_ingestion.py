@@ -20,9 +20,8 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.coordination.store import Acquisition
 from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError, KinesisUnavailableError
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
-from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark import ingestion
-from airflow_provider_coordination.spark.delivery import DeliveryError, Prepared, PublishLanded
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, PublishLanded
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, MortalStore, crash_at
 
@@ -138,10 +137,10 @@ class FailsForAWhile(PublishLanded):
 
     broken = True
 
-    def prepare(self, folder: str, batch: LandedBatch, fencing_token: int, sinks: Collection[str]) -> Prepared:
-        if self.broken and "shard-0" in folder:
+    def prepare(self, attempt: Attempt, sinks: Collection[str]) -> Prepared:
+        if self.broken and "shard-0" in attempt.folder:
             raise DeliveryError("the sink is broken")
-        return super().prepare(folder, batch, fencing_token, sinks)
+        return super().prepare(attempt, sinks)
 
 
 def test_a_batch_that_cannot_be_delivered_stays_landed_and_is_delivered_by_the_next_job(fleet: Fleet) -> None:

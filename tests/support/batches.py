@@ -26,6 +26,7 @@ def a_batch(start: str, end: str, **changes: Any) -> LandedBatch:
         start=start,
         end=end,
         file=f"{end}.parquet",
+        file_bytes=1000,
         records=10,
         bytes=100,
         is_last=False,
@@ -51,7 +52,7 @@ def a_shard(name: str) -> ShardProgress:
 def an_end(progress: ShardProgress, batch_id: str = "end") -> LandedBatch:
     """The batch that says that a shard has no record after what was read of it."""
     at = progress.landed_position
-    return a_batch(at, at, batch_id=batch_id, file="", records=0, bytes=0, is_last=True)
+    return a_batch(at, at, batch_id=batch_id, file="", file_bytes=0, records=0, bytes=0, is_last=True)
 
 
 def begin_delivery(

@@ -27,9 +27,8 @@ from airflow_provider_coordination.sources.kinesis.keys import parse_partition_k
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
-from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark import shard_reading
-from airflow_provider_coordination.spark.delivery import PublishLanded
+from airflow_provider_coordination.spark.delivery import Attempt, PublishLanded, dataset_file
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land_shard
 from airflow_provider_coordination.spark.settings import IngestSettings
@@ -68,11 +67,12 @@ class PublishInOrder(PublishLanded):
         super().__init__(output)
         self._sink = sink
 
-    def publish(self, sink: str, folder: str, batch: LandedBatch, fencing_token: int) -> None:
-        if batch.batch_id not in self._sink.batches:
-            data = pq.read_table(batch.file, columns=["data"])["data"].to_pylist()
-            self._sink.batches[batch.batch_id] = [payload.decode() for payload in data]
-        super().publish(sink, folder, batch, fencing_token)
+    def publish(self, sink: str, attempt: Attempt) -> None:
+        super().publish(sink, attempt)
+        batch_id = attempt.batch.batch_id
+        if batch_id not in self._sink.batches:
+            data = pq.read_table(dataset_file(self._output, attempt.batch), columns=["data"])["data"].to_pylist()
+            self._sink.batches[batch_id] = [payload.decode() for payload in data]
 
 
 class Waiting(threading.Event):

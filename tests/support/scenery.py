@@ -260,6 +260,7 @@ def a_batch(key: str) -> LandedBatch:
         start="",
         end="4",
         file="s3://lake/landing/part-0.parquet",
+        file_bytes=2_117_412,
         records=48_213,
         bytes=9_812_334,
         is_last=False,

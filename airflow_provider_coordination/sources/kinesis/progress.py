@@ -14,7 +14,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.errors import (
+    ConfigurationError,
+    ProgressChangedError,
+    SourceError,
+)
 from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
 from airflow_provider_coordination.sources.kinesis.positions import (
@@ -188,12 +192,15 @@ class ShardProgress:
 
         :param batch: starts where the landed ones end.
         :param children: the shards it continues in, given with the batch that ends the shard.
-        :raises ValueError: if the batch does not continue what is landed.
+        :raises ProgressChangedError: if the batch does not continue what is landed.
+        :raises ValueError: if it has children and does not end the shard.
         """
         if self.end_of_shard:
-            raise ValueError(f"shard '{self.shard_id}': batch '{batch.batch_id}' comes after the end of the shard")
+            raise ProgressChangedError(
+                f"shard '{self.shard_id}': batch '{batch.batch_id}' comes after the end of the shard"
+            )
         if batch.start != self.landed_position:
-            raise ValueError(
+            raise ProgressChangedError(
                 f"shard '{self.shard_id}': batch '{batch.batch_id}' starts at {batch.start},"
                 f" but what is landed ends at {self.landed_position}"
             )
@@ -210,14 +217,14 @@ class ShardProgress:
     def in_delivery(self, batch_id: str, set_id: str) -> ShardProgress:
         """Return it with a batch waiting for this acknowledgment set.
 
-        :raises ValueError: if no such batch is landed, or it is acknowledged.
+        :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
         """
         return self._with(batch_id, acknowledgment_set=set_id)
 
     def acknowledged(self, batch_id: str) -> ShardProgress:
         """Return it with a batch delivered, and the checkpoint at the end of all that is without a gap.
 
-        :raises ValueError: if no such batch is landed, or it is acknowledged.
+        :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
         """
         marked = self._with(batch_id, acknowledgment_set=None, acknowledged=True)
         delivered, left = passed(marked.landed)
@@ -231,7 +238,7 @@ class ShardProgress:
     def rejected(self, batch_id: str) -> ShardProgress:
         """Return it with a batch that has to be delivered again, from its file.
 
-        :raises ValueError: if no such batch is landed, or it is acknowledged.
+        :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
         """
         return self._with(batch_id, acknowledgment_set=None, redeliver=True)
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_coordination.coordination.errors import ProgressChangedError
 from airflow_provider_coordination.coordination.settings import write_settings
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp, position_order
 from airflow_provider_coordination.sources.kinesis.progress import (
@@ -57,7 +58,7 @@ def test_an_acknowledgment_moves_the_checkpoint_to_the_end_of_the_batch() -> Non
 
 
 def test_a_batch_that_does_not_continue_what_is_landed_is_refused() -> None:
-    with pytest.raises(ValueError, match="starts at 6, but what is landed ends at 5"):
+    with pytest.raises(ProgressChangedError, match="starts at 6, but what is landed ends at 5"):
         FRESH.landing(batch(TRIM_HORIZON, "5")).landing(batch("6", "9"))
 
 
@@ -116,11 +117,11 @@ def test_only_what_is_to_be_delivered_can_be_in_delivery_acknowledged_or_rejecte
     progress = three_batches().acknowledged("batch-to-9").acknowledged("batch-to-5")
     waits_after_a_gap = three_batches().acknowledged("batch-to-9")
 
-    with pytest.raises(ValueError, match="batch 'batch-to-5' is not to be delivered; to deliver: 'batch-to-12'"):
+    with pytest.raises(ProgressChangedError, match="'batch-to-5' is not to be delivered; to deliver: 'batch-to-12'"):
         act(progress, "batch-to-5")
-    with pytest.raises(ValueError, match="to deliver: 'batch-to-5', 'batch-to-12'"):
+    with pytest.raises(ProgressChangedError, match="to deliver: 'batch-to-5', 'batch-to-12'"):
         act(waits_after_a_gap, "batch-to-9")
-    with pytest.raises(ValueError, match="to deliver: none"):
+    with pytest.raises(ProgressChangedError, match="to deliver: none"):
         act(FRESH, "batch-to-5")
 
 
@@ -154,7 +155,7 @@ def test_a_shard_that_ended_empty_is_finished_by_a_batch_without_records() -> No
 def test_nothing_lands_after_the_end_of_a_shard() -> None:
     ended = FRESH.landing(batch(TRIM_HORIZON, "5", is_last=True))
 
-    with pytest.raises(ValueError, match="after the end of the shard"):
+    with pytest.raises(ProgressChangedError, match="after the end of the shard"):
         ended.landing(batch("5", "9"))
 
 

@@ -1,0 +1,67 @@
+"""One landed file: its name, which carries the fencing token of the lease that it is used under, and what it says of
+itself.
+
+A landed file belongs to one lease at a time. Who takes a partition over gives its files names with the new token, so
+that a former owner, which knows the old names alone, can publish nothing any more. A file says in its metadata which
+batch it is: wherever it lies, also as the published file, it can be told from what a transform made of the batch.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+import pyarrow as pa
+
+from airflow_provider_coordination.spark.storage import join, safe_name, schema_of
+
+LANDED_BATCH = b"coordination.landed_batch"
+"""The metadata of a landed file that names its batch."""
+
+
+def partition_folder(source_identifier: str, partition_key: str) -> str:
+    """Return the folder, below any root, of a partition's files."""
+    return join(safe_name(source_identifier), safe_name(partition_key))
+
+
+def file_name(start: str, fencing_token: int) -> str:
+    """Return a new name for a file: its range's start, its writer's fencing token, and something random, as a retried
+    Spark task writes its own file."""
+    return f"{re.sub('[^A-Za-z0-9_-]', '-', start)}.{fencing_token}.{secrets.token_hex(4)}.parquet"
+
+
+def token_of(file_uri: str) -> int | None:
+    """Return the fencing token in a file's name, or None if it is not such a file."""
+    parts = _parts(file_uri)
+    return int(parts[1]) if len(parts) == 4 and parts[1].isdigit() else None
+
+
+def identity_of(file_uri: str) -> tuple[str, str] | None:
+    """Return what stays the same in the name of a landed file under every lease; None if it is not such a file."""
+    return None if token_of(file_uri) is None else (_parts(file_uri)[0], _parts(file_uri)[2])
+
+
+def under_token(file_uri: str, fencing_token: int) -> str:
+    """Return the URI of a landed file as it is named under another lease."""
+    folder, _, _ = file_uri.rpartition("/")
+    start, _, *rest = _parts(file_uri)
+    return join(folder, ".".join((start, str(fencing_token), *rest)))
+
+
+def as_landed(table: pa.Table, batch_id: str) -> pa.Table:
+    """Return a table with the metadata that names the batch whose landed file it becomes."""
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), LANDED_BATCH: batch_id.encode()})
+
+
+def batch_landed_in(file_uri: str) -> str | None:
+    """Return the batch whose landed file this is; None if there is no such file, or it is no landed one."""
+    try:
+        metadata = schema_of(file_uri).metadata or {}
+    except (FileNotFoundError, pa.ArrowInvalid):
+        return None
+    named = metadata.get(LANDED_BATCH)
+    return None if named is None else named.decode()
+
+
+def _parts(file_uri: str) -> list[str]:
+    return file_uri.rsplit("/", 1)[-1].split(".")
