@@ -52,7 +52,8 @@ from airflow_provider_coordination.spark.stopping import TOLD_TO_STOP, because_o
 from airflow_provider_coordination.spark.storage import delete_file, join, read_text, write_text
 from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary
-from airflow_provider_coordination.spark.transforming import SparkDelivery
+from airflow_provider_coordination.spark.transformation import SparkTransformation
+from airflow_provider_coordination.spark.transforming import DeliverTransformed, routed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -319,19 +320,18 @@ def _delivery(spark: SparkSession, settings: IngestSettings, bad_records: BadRec
     if settings.publishes_landed:
         return PublishLanded(settings.output, keep=bool(settings.downstream))
     layout = SHARD_RECORDS if settings.reader is None else ITEM_RECORDS
-    delivery = SparkDelivery(
+    sinks = [ParquetSink(name=sink.name, output=sink.output, where=sink.where) for sink in settings.all_sinks]
+    transformation = SparkTransformation(
         spark,
-        [ParquetSink(name=sink.name, output=sink.output, where=sink.where) for sink in settings.all_sinks],
-        source=settings.source,
+        routed(sinks),
         layout=layout,
         # Loaded with the session there already: a decorator such as udf("long") asks for it while its module is
         # imported.
         transform=None if settings.transform is None else load_transform(settings.transform),
         payload=None if settings.schema is None else JsonPayload(settings.schema, layout),
-        found=bad_records,
     )
-    delivery.check()
-    return delivery
+    transformation.check()
+    return DeliverTransformed(transformation, sinks, source=settings.source, found=bad_records)
 
 
 def _stop_on_signal(spark: SparkSession, stop: threading.Event) -> None:

@@ -228,9 +228,9 @@ def delete_folder(uri: str) -> None:
 def remove_if_empty(uri: str) -> None:
     """Remove a local folder that holds nothing; object stores have none, and elsewhere an empty one stays."""
     filesystem, path = _open(uri)
-    if isinstance(filesystem, fs.LocalFileSystem):
+    if _is_local(filesystem):
         with suppress(OSError):
-            Path(path).rmdir()
+            _remove_folder(path)
 
 
 def make_folder(uri: str) -> None:
@@ -266,10 +266,18 @@ def _open(uri: str) -> tuple[fs.FileSystem, str]:
 
 def _make_durable(filesystem: fs.FileSystem, path: str) -> None:
     """Flush a local file and the folder entry that names it; other filesystems are durable once closed."""
-    if isinstance(filesystem, fs.LocalFileSystem):
+    if _is_local(filesystem):
         for name in (path, str(Path(path).parent)):
             descriptor = os.open(name, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+
+def _is_local(filesystem: fs.FileSystem) -> bool:
+    return isinstance(filesystem, fs.LocalFileSystem)
+
+
+def _remove_folder(path: str) -> None:
+    Path(path).rmdir()

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
-from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.bad_records import (
     BAD_SCHEMA,
     MAX_FAILING,
-    POSITION,
     BadRecords,
     Fails,
     Stage,
@@ -37,19 +33,16 @@ from airflow_provider_coordination.spark.delivery import (
     Attempt,
     DeliveryError,
     Prepared,
-    Transform,
     discard_staged,
     ensure_landed,
     sweep_staged,
 )
-from airflow_provider_coordination.spark.layout import SHARD_RECORDS, RecordLayout
-from airflow_provider_coordination.spark.payload import ERROR, JsonPayload
+from airflow_provider_coordination.spark.payload import ERROR
 from airflow_provider_coordination.spark.settings import DEAD_LETTER
 from airflow_provider_coordination.spark.sinks import ParquetSink
 from airflow_provider_coordination.spark.storage import (
     delete_file,
     delete_folder,
-    files_below,
     join,
     make_folder,
     publish,
@@ -58,89 +51,43 @@ from airflow_provider_coordination.spark.storage import (
     schema_of,
     write_table,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+from airflow_provider_coordination.spark.transformation import MARKED, ROUTE, Transformation, Transformed
 
 log = logging.getLogger(__name__)
 
-ROUTE = "_coordination_to_{}"
-"""The columns that say, in what is staged for all sinks, which of them take a row."""
-MARKED = tuple(f"_coordination_{name}" for name in POSITION)
-"""The columns that say, there, which record a marked row is."""
 
-
-class SparkDelivery:
+class DeliverTransformed:
     """Delivers batches through Spark.
 
-    :param spark: the session.
+    :param transformation: makes of the landed records what the sinks beside that of the dead letters take.
     :param sinks: the sinks, in the order in which they are published; that of the dead letters is named so.
     :param source: the source's name, for the dead letters.
-    :param layout: of the landed records.
-    :param transform: from a batch's records to what is written; `_batch_id` is added if it does not keep it.
-    :param payload: parses the payload before that.
     :param found: what the job finds wrong with records.
     :param clock: where the time comes from.
     """
 
     def __init__(
         self,
-        spark: SparkSession,
+        transformation: Transformation,
         sinks: Sequence[ParquetSink],
         *,
         source: str,
-        layout: RecordLayout = SHARD_RECORDS,
-        transform: Transform | None = None,
-        payload: JsonPayload | None = None,
         found: BadRecords | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.spark = spark
+        self.transformation = transformation
+        self.layout = transformation.layout
         self.source = source
-        self.layout = layout
-        self.payload = payload
         self.found = found or BadRecords()
         self.clock = clock or SystemClock()
         self.dead = next((sink for sink in sinks if sink.name == DEAD_LETTER), None)
-        self.routed = [sink for sink in sinks if sink is not self.dead]
-        self._transform = transform
+        self.routed = routed(sinks)
         self._sinks = {sink.name: sink for sink in sinks}
 
     @property
     def sinks(self) -> Sequence[str]:
         """See `Delivery.sinks`."""
         return tuple(self._sinks)
-
-    def check(self) -> None:
-        """Check the predicates, as far as that is possible without records: where each file has columns of its own,
-        that is their syntax.
-
-        :raises ConfigurationError: naming the sink, its predicate and what is wrong.
-        """
-        from pyspark.errors import AnalysisException, ParseException
-
-        if all(sink.where is None for sink in self.routed):
-            return
-        result = self.spark.range(0).toDF("_")
-        telling: type[AnalysisException] = ParseException
-        try:
-            if self.layout.ddl is not None:
-                result = self.plan(self.spark.createDataFrame([], self.layout.ddl), "", fitting=False)
-                telling = AnalysisException
-        except Exception as error:  # some transforms need records; what is wrong with others, their batches say
-            log.warning("columns of predicates are not checked: the transform does not work without records: %s", error)
-        for sink in self.routed:
-            try:
-                if sink.where is not None:
-                    result.withColumn(ROUTE, _holds(sink.where))
-            except telling as error:
-                raise ConfigurationError(
-                    f"sink {sink.name!r}: 'where' {sink.where!r} cannot be used: {error_text(error)}; give a SQL "
-                    "predicate over the columns that are written"
-                ) from None
-            except AnalysisException:
-                continue
 
     def prepare(self, attempt: Attempt, sinks: Collection[str]) -> Prepared:
         """See `Delivery.prepare`: stage what each sink takes, in a folder of its own that readers pass over."""
@@ -178,72 +125,6 @@ class SparkDelivery:
         for sink in self._sinks.values():
             sweep_staged(sink.output, folder, fencing_token)
 
-    def plan(self, records: DataFrame, batch_id: str, *, fitting: bool) -> DataFrame:
-        """Return what becomes of some records of a batch, before it is routed.
-
-        :param fitting: whether to leave out records whose payload does not fit.
-        """
-        from pyspark.sql import functions
-
-        if self.payload is not None:
-            records = self.payload.parsed(self.payload.fitting(records) if fitting else records)
-        result: Any = records if self._transform is None else self._transform(records)
-        if not hasattr(result, "write"):
-            raise TypeError(f"the transform must return a DataFrame; it returned {type(result).__name__}")
-        if "_batch_id" not in result.columns:
-            result = result.withColumn("_batch_id", functions.lit(batch_id))
-        return result  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Staged:
-    """What the transform made of a batch, for all sinks.
-
-    :param file: where it is.
-    :param schema: its columns.
-    """
-
-    file: str
-    schema: StructType
-
-    @property
-    def marks(self) -> bool:
-        """Whether the transform may have marked rows as bad."""
-        return ERROR in self.schema.names
-
-    def marked(self) -> pa.Table:
-        """Return what is known of the records that the transform marked."""
-        if not self.marks:
-            return BAD_SCHEMA.empty_table()
-        rows = read_table(self.file, [ERROR, *MARKED])
-        marked = rows.filter(pc.is_valid(rows.column(ERROR)))
-        return bad_records(marked, MARKED, marked.column(ERROR), Stage.TRANSFORM)
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """The types of the columns that sinks take, by their names."""
-        ours = {ERROR, *MARKED}
-        return {
-            field.name: field.dataType.simpleString()
-            for field in self.schema
-            if field.name not in ours and not field.name.startswith("_coordination_")
-        }
-
-    def is_for(self, sink: int) -> bool:
-        """Tell whether it says which rows a sink takes; it does not where the only sink takes all."""
-        return ROUTE.format(sink) in self.schema.names
-
-    def routes(self, sinks: int) -> tuple[list[int], int]:
-        """Return how many rows each sink takes, and how many none takes, marked rows left out."""
-        if not self.is_for(0):
-            return [row_count(self.file)], 0
-        columns = [ROUTE.format(n) for n in range(sinks)]
-        table = read_table(self.file, [*columns, *([ERROR] if self.marks else [])])
-        taken = pc.is_valid(table.column(ERROR)) if self.marks else pa.array([False] * table.num_rows, pa.bool_())
-        for column in columns:
-            taken = pc.or_(taken, table.column(column))
-        return [_count(table.column(column)) for column in columns], table.num_rows - _count(taken)
-
 
 class _Batch:
     """One batch on its way into the staging folders of some sinks.
@@ -253,7 +134,7 @@ class _Batch:
     :param wanted: the names of the sinks that need the batch.
     """
 
-    def __init__(self, delivery: SparkDelivery, attempt: Attempt, work: str, wanted: Collection[str]) -> None:
+    def __init__(self, delivery: DeliverTransformed, attempt: Attempt, work: str, wanted: Collection[str]) -> None:
         self._delivery = delivery
         self._attempt = attempt
         self._batch = attempt.batch
@@ -261,13 +142,13 @@ class _Batch:
         self._wanted = wanted
 
     def prepare(self) -> Prepared:
-        """Stage the batch; see `SparkDelivery.prepare`."""
+        """Stage the batch; see `DeliverTransformed.prepare`."""
         unfit = self._unfit()
         self._judge(unfit)
         staged, raising = self._transformed(unfit)
-        bad = pa.concat_tables([unfit, raising, staged.marked()])
+        bad = pa.concat_tables([unfit, raising, marked(staged)])
         self._stage_dead_letters(self._judge(bad))
-        counts, unrouted = staged.routes(len(self._delivery.routed))
+        counts, unrouted = routes(staged, len(self._delivery.routed))
         records = {DEAD_LETTER: bad.num_rows}
         for n, sink in enumerate(self._delivery.routed):
             records[sink.name] = counts[n]
@@ -285,12 +166,12 @@ class _Batch:
 
     def _unfit(self) -> pa.Table:
         """Return the records whose payload does not fit the schema."""
-        if self._delivery.payload is None:
+        if not self._delivery.transformation.parses:
             return BAD_SCHEMA.empty_table()
-        unfit = self._delivery.payload.unfit(self._read(self._attempt.file)).toArrow()
+        unfit = self._delivery.transformation.unfit(self._attempt.file)
         return bad_records(unfit, self._delivery.layout.position, unfit.column("error"), Stage.SCHEMA)
 
-    def _transformed(self, unfit: pa.Table) -> tuple[_Staged, pa.Table]:
+    def _transformed(self, unfit: pa.Table) -> tuple[Transformed, pa.Table]:
         """Write what the transform makes of all records on which it does not raise; return the others with it.
 
         :param unfit: the records that it does not get at all.
@@ -346,14 +227,9 @@ class _Batch:
             file = join(self._work, f"probe-{low}-{high}.parquet")
             write_table(self._landed.slice(low, high - low), file)
             try:
-                self._plan(file, fitting=fitting).write.format("noop").mode("overwrite").save()
-            except Exception as error:
-                if not is_of_a_record(error):
-                    raise
-                return error_text(error)
+                return self._delivery.transformation.fails(file, self._batch.batch_id, fitting=fitting)
             finally:
                 delete_file(file)
-            return None
 
         return fails
 
@@ -401,46 +277,22 @@ class _Batch:
 
     # Routing
 
-    def _read(self, file: str) -> DataFrame:
-        read, layout = self._delivery.spark.read, self._delivery.layout
-        if layout.ddl is not None:
-            return read.schema(layout.ddl).parquet(file)
-        records = read.parquet(file)
-        if self._delivery.payload is not None:
-            self._delivery.payload.check(records)
-        return records
+    def _write(self, file: str, *, fitting: bool) -> Transformed:
+        folder = join(self._work, "all")
+        return self._delivery.transformation.write(file, folder, self._batch.batch_id, fitting=fitting)
 
-    def _plan(self, file: str, *, fitting: bool) -> DataFrame:
-        """Return what is written of the records of a file, with what says which sinks take it."""
-        from pyspark.sql import functions
-
-        routed = self._delivery.routed
-        result = self._delivery.plan(self._read(file), self._batch.batch_id, fitting=fitting)
-        marks = ERROR in result.columns
-        if len(routed) == 1 and routed[0].where is None and not marks:
-            return result
-        if marks:
-            result = _with_positions(result, self._delivery.layout.position)
-        unmarked = functions.col(ERROR).isNull() if marks else functions.lit(True)
-        routes = {ROUTE.format(n): unmarked & _holds(sink.where or "true") for n, sink in enumerate(routed)}
-        return result.withColumns(routes)
-
-    def _write(self, file: str, *, fitting: bool) -> _Staged:
-        plan = self._plan(file, fitting=fitting)
-        return _Staged(file=_write_one_file(plan, join(self._work, "all")), schema=plan.schema)
-
-    def _stage(self, sink: ParquetSink, number: int, staged: _Staged, rows: int) -> None:
+    def _stage(self, sink: ParquetSink, number: int, staged: Transformed, rows: int) -> None:
         """Give one sink its rows."""
         staging = self._attempt.staging(sink.output)
-        ours = [name for name in staged.schema.names if name.startswith("_coordination_") or name == ERROR]
         try:
             if not rows:
                 schema = schema_of(staged.file)
-                sink.stage_nothing(self._attempt, pa.schema([field for field in schema if field.name not in ours]))
+                sink.stage_nothing(
+                    self._attempt, pa.schema([field for field in schema if field.name not in staged.ours])
+                )
                 return
             if staged.is_for(number):
-                taken = self._delivery.spark.read.schema(staged.schema).parquet(staged.file)
-                file = _write_one_file(taken.where(ROUTE.format(number)).drop(*ours), staging)
+                file = self._delivery.transformation.take(staged, number, staging)
             else:
                 file = join(staging, "part-0.parquet")
                 make_folder(staging)
@@ -456,48 +308,30 @@ class _Batch:
         )
 
 
-def _with_positions(result: DataFrame, position: Sequence[str]) -> DataFrame:
-    """Return what a transform made with the marked rows' positions under names of ours.
-
-    :param position: the columns that hold them.
-    :raises DeliveryError: if it did not keep them.
-    """
-    from pyspark.sql import functions
-
-    missing = [name for name in position if name not in result.columns]
-    if missing:
-        raise DeliveryError(
-            f"the transform marks records by {ERROR!r} and drops {' and '.join(map(repr, missing))}, which say what "
-            "record a row is; keep them"
-        )
-    is_marked = functions.col(ERROR).isNotNull()
-    types = ("string", "bigint")
-    return result.withColumns(
-        {
-            ERROR: functions.col(ERROR).cast("string"),
-            **{
-                ours: functions.when(is_marked, functions.col(name).cast(kind))
-                for ours, name, kind in zip(MARKED, position, types, strict=True)
-            },
-        }
-    )
+def routed(sinks: Sequence[ParquetSink]) -> list[ParquetSink]:
+    """Return the sinks that rows are routed to, in order: all but that of the dead letters."""
+    return [sink for sink in sinks if sink.name != DEAD_LETTER]
 
 
-def _holds(where: str) -> Column:
-    """Return whether a predicate holds; where it is null it does not."""
-    from pyspark.sql import functions
+def marked(made: Transformed) -> pa.Table:
+    """Return what is known of the records that the transform marked."""
+    if not made.marks:
+        return BAD_SCHEMA.empty_table()
+    rows = read_table(made.file, [ERROR, *MARKED])
+    bad = rows.filter(pc.is_valid(rows.column(ERROR)))
+    return bad_records(bad, MARKED, bad.column(ERROR), Stage.TRANSFORM)
 
-    return functions.coalesce(functions.expr(where), functions.lit(False))
 
-
-def _write_one_file(frame: DataFrame, folder: str) -> str:
-    """Write a DataFrame to a folder as one file, whatever the session is set to: it is what a rename can publish whole.
-
-    :returns: the file.
-    """
-    frame.coalesce(1).write.mode("overwrite").option("maxRecordsPerFile", 0).parquet(folder)
-    [file] = [file for file in files_below(folder) if file.endswith(".parquet")]
-    return file
+def routes(made: Transformed, sinks: int) -> tuple[list[int], int]:
+    """Return how many rows each sink takes, and how many none takes, marked rows left out."""
+    if not made.is_for(0):
+        return [row_count(made.file)], 0
+    columns = [ROUTE.format(n) for n in range(sinks)]
+    table = read_table(made.file, [*columns, *([ERROR] if made.marks else [])])
+    taken = pc.is_valid(table.column(ERROR)) if made.marks else pa.array([False] * table.num_rows, pa.bool_())
+    for column in columns:
+        taken = pc.or_(taken, table.column(column))
+    return [_count(table.column(column)) for column in columns], table.num_rows - _count(taken)
 
 
 def _count(flags: pa.ChunkedArray) -> int:

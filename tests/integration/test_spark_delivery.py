@@ -27,7 +27,8 @@ from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECOR
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks import ParquetSink
 from airflow_provider_coordination.spark.storage import files_below, write_table
-from airflow_provider_coordination.spark.transforming import SparkDelivery
+from airflow_provider_coordination.spark.transformation import SparkTransformation
+from airflow_provider_coordination.spark.transforming import DeliverTransformed, routed
 from tests.support.fleet import EPOCH, Crash, FakeStream, Fleet
 
 FOLDER = "clicks/shard"
@@ -88,19 +89,18 @@ class Place:
         schema: str | None = None,
         transform: Transform | None = None,
         layout: RecordLayout = SHARD_RECORDS,
-    ) -> SparkDelivery:
+    ) -> DeliverTransformed:
         sinks = [*([self.sink("dead_letter")] if dead else []), self.sink("main", where), *more]
-        return SparkDelivery(
+        transformation = SparkTransformation(
             self.spark,
-            sinks,
-            source="clicks",
+            routed(sinks),
             layout=layout,
             transform=transform,
             payload=None if schema is None else JsonPayload(schema, layout),
-            found=self.found,
         )
+        return DeliverTransformed(transformation, sinks, source="clicks", found=self.found)
 
-    def deliver(self, delivery: SparkDelivery) -> Prepared:
+    def deliver(self, delivery: DeliverTransformed) -> Prepared:
         attempt = self.attempt()
         prepared = delivery.prepare(attempt, delivery.sinks)
         for sink in delivery.sinks:
@@ -283,7 +283,7 @@ def land_items(place: Place, batch_id: str = "batch-1", **columns: Any) -> None:
     place.batch = replace(place.batch, file_bytes=size)
 
 
-def of_items(place: Place, *more: ParquetSink, **options: Any) -> SparkDelivery:
+def of_items(place: Place, *more: ParquetSink, **options: Any) -> DeliverTransformed:
     return place.delivery(*more, layout=ITEM_RECORDS, **options)
 
 
@@ -346,7 +346,7 @@ def test_batches_of_one_source_may_have_different_columns(place: Place) -> None:
 
 def test_a_predicate_over_a_column_that_a_batch_does_not_have_fails_that_batch_alone(place: Place) -> None:
     delivery = of_items(place, where="a > 0")
-    delivery.check()
+    delivery.transformation.check()
     land_items(place, b=[1])
     with pytest.raises(DeliveryError, match="`a` cannot be resolved"):
         place.deliver(delivery)
@@ -356,7 +356,7 @@ def test_a_predicate_over_a_column_that_a_batch_does_not_have_fails_that_batch_a
 
 def test_of_items_the_syntax_of_a_predicate_is_checked_before_any_batch(place: Place) -> None:
     with pytest.raises(ConfigurationError, match=r"sink 'main': 'where' 'a >' cannot be used: .*PARSE_SYNTAX_ERR"):
-        of_items(place, where="a >").check()
+        of_items(place, where="a >").transformation.check()
 
 
 def test_who_marks_records_of_items_has_to_keep_origin_and_row(place: Place) -> None:
@@ -455,17 +455,17 @@ def test_what_no_sink_takes_is_counted(place: Place) -> None:
 )
 def test_a_predicate_that_cannot_be_used_is_named_before_any_batch(place: Place, where: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        place.delivery(where=where, schema=PAYLOAD, transform=fragile).check()
+        place.delivery(where=where, schema=PAYLOAD, transform=fragile).transformation.check()
 
 
 def test_predicates_that_can_be_used_pass_also_where_the_transform_needs_records(place: Place) -> None:
     def first(records: DataFrame) -> DataFrame:
         return records.withColumn("first", functions.lit(records.first().data))  # type: ignore[union-attr]
 
-    place.delivery(where="_batch_id != ''", transform=lambda records: records.select("data")).check()
-    place.delivery(where="first = 'x'", transform=first).check()
+    place.delivery(where="_batch_id != ''", transform=lambda records: records.select("data")).transformation.check()
+    place.delivery(where="first = 'x'", transform=first).transformation.check()
     with pytest.raises(ConfigurationError, match="PARSE_SYNTAX_ERROR"):
-        place.delivery(where="first =", transform=first).check()
+        place.delivery(where="first =", transform=first).transformation.check()
 
 
 def test_a_sink_that_has_the_batch_is_left_alone(place: Place) -> None:
@@ -500,7 +500,7 @@ def test_a_sink_that_cannot_be_written_is_named_and_no_sink_gets_the_batch(place
 # In the rounds of a job
 
 
-class Faulty(SparkDelivery):
+class Faulty(DeliverTransformed):
     """A delivery that something happens to in the middle of publishing."""
 
     happens: Callable[[str], None] = staticmethod(lambda sink: None)
@@ -527,11 +527,12 @@ class Rounds:
             KinesisRecord(str(10**20 + len(records) + n), "k", datetime.now(UTC), p) for n, p in enumerate(payloads)
         ]
 
-    def delivery(self, happens: Callable[[str], None] = lambda sink: None) -> SparkDelivery:
+    def delivery(self, happens: Callable[[str], None] = lambda sink: None) -> DeliverTransformed:
         names = ["dead_letter", "main", "copy"]
         sinks = [ParquetSink(name=name, output=str(self.folder / name)) for name in names]
         self.found = BadRecords(saved=1)
-        delivery = Faulty(self.spark, sinks, source="clicks", payload=JsonPayload(PAYLOAD), found=self.found)
+        transformation = SparkTransformation(self.spark, routed(sinks), payload=JsonPayload(PAYLOAD))
+        delivery = Faulty(transformation, sinks, source="clicks", found=self.found)
         delivery.happens = happens  # type: ignore[method-assign]
         return delivery
 

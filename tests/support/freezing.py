@@ -1,0 +1,306 @@
+"""Every call of one worker to the store, to files and to its source, numbered; and what can happen at each of them.
+
+A run numbers the calls of its *victim*. At one of them the victim is frozen, until somebody thaws it: others go on
+meanwhile. Or the call is one that fails: not made, made without an answer, made twice. Who is not the victim is
+counted nowhere and disturbed by nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+import pyarrow as pa
+from pyarrow import fs
+
+from airflow_provider_coordination.coordination.errors import StoreUnavailableError
+from airflow_provider_coordination.spark import storage
+from tests.support.fleet import Crash
+
+T = TypeVar("T")
+
+VICTIM = "victim"
+acting: ContextVar[str] = ContextVar("acting", default="")
+"""Which worker makes a call; the pools of a job copy it to their threads."""
+
+
+class Strike(StrEnum):
+    """What happens at the point."""
+
+    FREEZE = "freeze"
+    """The worker stands still until it is thawed, then makes the call."""
+    KILLED_BEFORE = "killed before"
+    KILLED_AFTER = "killed after"
+    RAISED_BEFORE = "raised before"
+    RAISED_AFTER = "raised after"
+    TWICE = "twice"
+    """The call is made twice, as a client does that got no answer; the second answer counts."""
+
+
+class Calls:
+    """The calls of the victim.
+
+    :param point: at which of them, from 1, something happens; None for none.
+    :param strike: what.
+    """
+
+    def __init__(self, point: int | None = None, strike: Strike = Strike.FREEZE) -> None:
+        self.point = point
+        self.strike = strike
+        self.made: list[str] = []
+        self.dead = False
+        self.reached = threading.Event()
+        self.thawed = threading.Event()
+        self._lock = threading.Lock()
+
+    @property
+    def struck(self) -> str:
+        """The call at the point; empty if the victim did not come there."""
+        return self.made[self.point - 1] if self.point and len(self.made) >= self.point else ""
+
+    def make(self, what: str, call: Callable[[], T], error: Callable[[], Exception]) -> T:
+        """Make a call, whoever it is.
+
+        :param what: the call, for people.
+        :param error: what it raises where it fails.
+        """
+        if acting.get() != VICTIM:
+            return call()
+        with self._lock:
+            if self.dead:
+                raise Crash
+            self.made.append(what)
+            number = len(self.made)
+        if number != self.point:
+            return call()
+        self.reached.set()
+        match self.strike:
+            case Strike.FREEZE:
+                assert self.thawed.wait(60), "nobody thaws the victim"
+            case Strike.KILLED_BEFORE:
+                self._die()
+            case Strike.KILLED_AFTER:
+                call()
+                self._die()
+            case Strike.RAISED_BEFORE:
+                raise error()
+            case Strike.RAISED_AFTER:
+                call()
+                raise error()
+            case Strike.TWICE:
+                call()
+        return call()
+
+    def _die(self) -> None:
+        self.dead = True
+        raise Crash
+
+
+class CountedStore:
+    """A store of which every call counts."""
+
+    def __init__(self, store: Any, calls: Calls) -> None:
+        self._store = store
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if not callable(found):
+            return found
+
+        def called(*details: Any, **more: Any) -> Any:
+            return self._calls.make(
+                f"store.{name}", lambda: found(*details, **more), lambda: StoreUnavailableError("connection reset")
+            )
+
+        return called
+
+
+class CountedClient:
+    """A client of a service of which every call counts."""
+
+    def __init__(self, client: Any, calls: Calls, error: Callable[[], Exception]) -> None:
+        self._client = client
+        self._calls = calls
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._client, name)
+        if not callable(found) or name == "exceptions":
+            return found
+
+        def called(*details: Any, **more: Any) -> Any:
+            return self._calls.make(f"source.{name}", lambda: found(*details, **more), self._error)
+
+        return called
+
+
+class CountedFiles(fs.FileSystemHandler):  # type: ignore[misc]
+    """The machine's files, every primitive of which counts: opening to write and closing what was written, too.
+
+    :param calls: the calls.
+    :param object_store: whether nothing can be renamed: a move is a copy and a delete, a folder goes object by object,
+        and what is written is there once it is closed.
+    :param published: called with each path that something was moved or copied to.
+    """
+
+    def __init__(self, calls: Calls, *, object_store: bool, published: Callable[[str], None]) -> None:
+        self._calls = calls
+        self._object_store = object_store
+        self._published = published
+        self._files = fs.LocalFileSystem()
+
+    def _make(self, what: str, path: str, call: Callable[[], T]) -> T:
+        return self._calls.make(f"files.{what} {path}", call, lambda: OSError(5, f"{what} failed"))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CountedFiles)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def get_type_name(self) -> str:
+        return "counted"
+
+    def normalize_path(self, path: str) -> str:
+        return str(self._files.normalize_path(path))
+
+    def get_file_info(self, paths: list[str]) -> Any:
+        return self._make("look", paths[0], lambda: self._files.get_file_info(paths))
+
+    def get_file_info_selector(self, selector: Any) -> Any:
+        return self._make("list", selector.base_dir, lambda: self._files.get_file_info(selector))
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        if self._object_store:
+            self._files.create_dir(path, recursive=recursive)
+        else:
+            self._make("create_dir", path, lambda: self._files.create_dir(path, recursive=recursive))
+
+    def delete_dir(self, path: str) -> None:
+        if not self._object_store:
+            self._make("delete_dir", path, lambda: self._files.delete_dir(path))
+            return
+        found = self._files.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+        for info in found:
+            if info.type == fs.FileType.File:
+                self._delete(info.path)
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
+        raise AssertionError("nothing of ours empties folders")
+
+    def delete_root_dir_contents(self) -> None:
+        raise AssertionError("nothing of ours empties folders")
+
+    def delete_file(self, path: str) -> None:
+        if self._object_store:
+            self._delete(path)
+        else:
+            self._make("delete_file", path, lambda: self._files.delete_file(path))
+
+    def _delete(self, path: str) -> None:
+        """Delete an object, which is no error if there is none."""
+        self._make("delete", path, lambda: Path(path).unlink(missing_ok=True))
+
+    def move(self, src: str, dest: str) -> None:
+        if self._object_store:
+            self._copy(src, dest)
+            self._delete(src)
+        else:
+            self._make("move", f"{src} {dest}", lambda: self._files.move(src, dest))
+            self._published(dest)
+
+    def copy_file(self, src: str, dest: str) -> None:
+        self._copy(src, dest)
+
+    def _copy(self, src: str, dest: str) -> None:
+        def copy() -> None:  # whole, or not at all
+            content = Path(src).read_bytes()
+            Path(dest).parent.mkdir(parents=True, exist_ok=True)
+            partial = Path(f"{dest}.copying")
+            partial.write_bytes(content)
+            partial.rename(dest)
+
+        self._make("copy", f"{src} {dest}", copy)
+        self._published(dest)
+
+    def open_input_stream(self, path: str) -> Any:
+        return self._make("open", path, lambda: self._files.open_input_stream(path))
+
+    def open_input_file(self, path: str) -> Any:
+        return self._make("open", path, lambda: self._files.open_input_file(path))
+
+    def open_output_stream(self, path: str, metadata: Any) -> Any:
+        if not self._object_store:
+            return pa.PythonFile(_Output(self, path, self._make("create", path, lambda: Path(path).open("wb"))), "w")
+        return pa.PythonFile(_Upload(self, path), "w")
+
+    def open_append_stream(self, path: str, metadata: Any) -> Any:
+        raise AssertionError("nothing of ours appends")
+
+
+class _Output:
+    """A file that is being written."""
+
+    def __init__(self, files: CountedFiles, path: str, content: Any) -> None:
+        self._counted, self._path, self._content = files, path, content
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        return int(self._content.write(data))
+
+    def tell(self) -> int:
+        return int(self._content.tell())
+
+    def flush(self) -> None:
+        self._content.flush()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._counted._make("close", self._path, self._content.close)
+
+
+class _Upload(_Output):
+    """An object that is there once it is closed."""
+
+    def __init__(self, files: CountedFiles, path: str) -> None:
+        super().__init__(files, path, io.BytesIO())
+
+    def close(self) -> None:
+        def put() -> None:
+            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+            partial = Path(f"{self._path}.copying")
+            partial.write_bytes(self._content.getvalue())
+            partial.rename(self._path)
+
+        if not self.closed:
+            self.closed = True
+            self._counted._make("put", self._path, put)
+
+
+@contextmanager
+def counted_files(calls: Calls, *, object_store: bool, published: Callable[[str], None]) -> Iterator[None]:
+    """Let every file call of the package count."""
+    opened, remove = storage._open, storage._remove_folder
+
+    def open_counted(uri: str) -> tuple[fs.FileSystem, str]:
+        _, path = opened(uri)
+        return fs.PyFileSystem(CountedFiles(calls, object_store=object_store, published=published)), path
+
+    def remove_counted(path: str) -> None:
+        calls.make(f"files.rmdir {path}", lambda: remove(path), lambda: OSError(5, "rmdir failed"))
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(storage, "_open", open_counted))
+        stack.enter_context(patch.object(storage, "_remove_folder", remove_counted))
+        stack.enter_context(patch.object(storage, "_is_local", lambda filesystem: not object_store))
+        stack.enter_context(patch.object(storage.os, "fsync", lambda descriptor: None))
+        yield
