@@ -22,7 +22,7 @@ from airflow_provider_coordination.coordination.errors import (
     AcknowledgmentSetNotFoundError,
     PartitionNotOwnedError,
 )
-from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BYTES
+from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BYTES, Partition
 from airflow_provider_coordination.sources.batches import SourceBatches, progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, Prepared
@@ -154,7 +154,7 @@ class Deliveries:
         owed = [sink for sink in self._delivery.sinks if waiting.references.get(sink)]
         if owed:
             attempt = Attempt(
-                batch=batch,
+                batch=self._as_recorded(key, batch, waiting),
                 file=self._files.place(key, batch),
                 folder=self._files.folder(key),
                 set_id=waiting.set_id,
@@ -184,12 +184,11 @@ class Deliveries:
         """
         owns = self._coordinator.owns(key)
         partition = self._coordinator.refresh(key) if owns else self._coordinator.renew(key)
-        noted = progress_of(partition).batch(attempt.batch.batch_id)
-        if noted is None or noted.acknowledgment_set != attempt.set_id:
-            raise PartitionNotOwnedError(
-                f"partition {key!r}: batch {attempt.batch.batch_id} no longer waits for set {attempt.set_id}, which "
-                "ended while the batch was delivered"
-            )
+        _waiting_batch(partition, attempt.batch.batch_id, attempt.set_id)
+
+    def _as_recorded(self, key: str, batch: LandedBatch, waiting: AcknowledgmentSet) -> LandedBatch:
+        """Return a batch as it is now: a set that was cancelled a moment ago left it to be replaced."""
+        return _waiting_batch(self._coordinator.leased(key), batch.batch_id, waiting.set_id)
 
     def reject(self, key: str, batch: LandedBatch, reason: str) -> bool:
         """Say that a batch cannot be delivered, which gives its partition back; tell whether its set could be ended.
@@ -257,6 +256,20 @@ class Deliveries:
             return self.begin(key, batch, progress_of(self._coordinator.leased(key)))
         self._in_hand[known.set_id] = known
         return known
+
+
+def _waiting_batch(partition: Partition, batch_id: str, set_id: str) -> LandedBatch:
+    """Return a batch that waits for a set.
+
+    :raises PartitionNotOwnedError: if it does not, or no longer.
+    """
+    batch = progress_of(partition).batch(batch_id)
+    if batch is None or batch.acknowledgment_set != set_id:
+        raise PartitionNotOwnedError(
+            f"partition {partition.partition_key!r}: batch {batch_id} no longer waits for set {set_id}, which ended "
+            "while the batch was delivered"
+        )
+    return batch
 
 
 def _has_room(progress: LandedProgress) -> bool:

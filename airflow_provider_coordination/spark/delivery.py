@@ -144,18 +144,17 @@ class PublishLanded:
     def __init__(self, output: str, *, keep: bool = False) -> None:
         self._output = output
         self._keep = keep
-        self._columns: Mapping[str, str] = {}  # looked at once; the reader's do not change under way
 
     def prepare(self, attempt: Attempt, sinks: Collection[str]) -> Prepared:
-        """Copy the landed file to where it can be renamed from; do nothing where it can itself be renamed."""
+        """Copy the landed file to where it can be renamed from; only look into it where it can itself be renamed."""
         visible = dataset_file(self._output, attempt.batch)
         if self._needs(attempt):
             visible = ensure_landed(attempt, self._output)
             if self._keep:
                 copy_file(attempt.file, self._staged(attempt))
-        if not self._columns:
-            self._columns = {field.name: str(field.type) for field in schema_of(visible)}
-        return Prepared(records={MAIN: attempt.batch.records}, columns=self._columns)
+        # Each file, though all have the same columns: one that is damaged must not become part of the dataset.
+        columns = {field.name: str(field.type) for field in schema_of(visible)}
+        return Prepared(records={MAIN: attempt.batch.records}, columns=columns)
 
     def publish(self, sink: str, attempt: Attempt) -> None:
         """Rename the file to the batch's name in the dataset."""

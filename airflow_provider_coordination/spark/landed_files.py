@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError, StoreUnavailableError
@@ -95,8 +96,9 @@ class LandedFiles:
         """
         named = {batch.file for batch in landed}
         places = self._files.get(key, {})
-        for file in places.keys() - named:
-            delete_file(places[file])
+        with _left_for_later(key):
+            for file in places.keys() - named:
+                delete_file(places[file])
         self._files[key] = {file: place for file, place in places.items() if file in named}
 
     def forget(self, key: str) -> None:
@@ -109,12 +111,15 @@ class LandedFiles:
         token = self._tokens.get(key)
         self.keep(key, ())
         self.forget(key)
+        if token is None:
+            return
         folder = join(self._root, self.folder(key))
-        for uri in files_below(folder) if token is not None else ():
-            found = token_of(uri)
-            if found is not None and token is not None and found <= token:
-                delete_file(uri)
-        remove_if_empty(folder)
+        with _left_for_later(key):
+            for uri in files_below(folder):
+                found = token_of(uri)
+                if found is not None and found <= token:
+                    delete_file(uri)
+            remove_if_empty(folder)
 
     def sweep_finished(self) -> None:
         """Delete what is landed of partitions that somebody else finished, who has nothing to do with files."""
@@ -145,3 +150,12 @@ class LandedFiles:
     def folder(self, key: str) -> str:
         """Return the folder of a partition's files, below any root."""
         return partition_folder(self._coordinator.source_identifier, key)
+
+
+@contextmanager
+def _left_for_later(key: str) -> Iterator[None]:
+    """Let files that cannot be deleted now end nothing: they are of no use, and the next job sweeps them."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("partition %s: landed files are left for the next job to delete: %s", key, error)

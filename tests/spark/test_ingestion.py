@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import Acquisition
@@ -152,6 +153,61 @@ def test_a_batch_that_cannot_be_delivered_stays_landed_and_is_delivered_by_the_n
     sink.broken = False
     fleet.clock.ahead += timedelta(minutes=1)
     assert fleet.run(delivery=sink).failed == {}
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def landed_file(fleet: Fleet, shard: str) -> Path:
+    [batch] = fleet.progress(shard).landed
+    [file] = fleet.folder.glob(f"_landing/*/*{shard}*/{batch.start}*.parquet")
+    return file
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[: len(content) // 2], lambda content: b"x" * len(content)])
+def test_a_damaged_landed_file_fails_its_partition_alone_which_rests_and_parks(
+    fleet: Fleet, damage: Callable[[bytes], bytes]
+) -> None:
+    fleet.stream.send(4)
+    with pytest.raises(Crash):
+        fleet.run(crash_at("recorded", 1))
+    content = landed_file(fleet, "shard-0").read_bytes()
+    landed_file(fleet, "shard-0").write_bytes(damage(content))
+    for _ in range(4):
+        fleet.run(max_attempts=2, max_closed_count=1)
+        assert fleet.delivered() == Counter(fleet.stream.sent[1::2]), "the healthy shard"
+        fleet.clock.ahead += timedelta(hours=2)
+    damaged = fleet.look.get(partition_key("s", EPOCH, "shard-0"))
+    assert damaged is not None and damaged.is_parked and damaged.attempts == 4
+    landed_file(fleet, "shard-0").write_bytes(content)  # restored
+    Administration(fleet.store, fleet.look.source_identifier, fleet.clock).reopen(damaged.partition_key)
+    fleet.run()
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def test_a_dataset_folder_that_is_replaced_by_a_link_is_written_to_where_it_points(tmp_path: Path) -> None:
+    fleet = Fleet(FakeStream(1), tmp_path / "lake")
+    fleet.stream.send(2)
+    fleet.run()
+    (tmp_path / "lake").rename(tmp_path / "elsewhere")
+    (tmp_path / "lake").symlink_to(tmp_path / "elsewhere")
+    fleet.stream.send(2)
+    fleet.run()
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def test_a_dataset_folder_that_is_replaced_by_a_link_to_nowhere_fails_the_partitions_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    fleet = Fleet(FakeStream(1), tmp_path / "lake")
+    fleet.stream.send(2)
+    with pytest.raises(Crash):
+        fleet.run(crash_at("recorded", 1))
+    (tmp_path / "lake").rename(tmp_path / "elsewhere")
+    (tmp_path / "lake").symlink_to(tmp_path / "nowhere")
+    assert "lake" in next(iter(fleet.run(max_attempts=1).failed.values()))
+    (tmp_path / "lake").unlink()
+    (tmp_path / "elsewhere").rename(tmp_path / "lake")
+    fleet.clock.ahead += timedelta(hours=2)
+    fleet.run()
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 

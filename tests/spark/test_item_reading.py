@@ -73,6 +73,18 @@ def test_what_cannot_be_read_becomes_a_partition_of_its_own_and_is_delivered_onc
     assert history.source.delivered_items == ["p0.a", "p0.b"]
 
 
+def test_a_set_aside_item_is_delivered_though_a_supplier_made_a_partition_that_is_named_like_it(
+    history: ItemHistory,
+) -> None:
+    history.create({"a": FakeItem([["1"]]), "b": FakeItem([["2"]], error=DAMAGED)})
+    history.source.items["other"] = FakeItem([["3"]])
+    others = PartitionProgress(kind=KIND, items=named("other")).to_mapping()
+    history.look.create_partitions({f"p0#{n}": others for n in range(2)})
+    rounds(history, 2)
+    history.settle()
+    assert {"1", "2", "3"} == set(visible(history))
+
+
 def test_more_items_than_can_be_put_aside_fail_their_partition_also_over_several_batches(
     history: ItemHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from tests.support.fleet import Crash
 T = TypeVar("T")
 
 VICTIM = "victim"
+HOUR_SECONDS = 3600.0
 acting: ContextVar[str] = ContextVar("acting", default="")
 """Which worker makes a call; the pools of a job copy it to their threads."""
 
@@ -42,6 +43,8 @@ class Strike(StrEnum):
     RAISED_AFTER = "raised after"
     TWICE = "twice"
     """The call is made twice, as a client does that got no answer; the second answer counts."""
+    CLOCK_AHEAD = "clock an hour ahead"
+    CLOCK_BACK = "clock an hour back"
 
 
 class Calls:
@@ -54,6 +57,8 @@ class Calls:
     def __init__(self, point: int | None = None, strike: Strike = Strike.FREEZE) -> None:
         self.point = point
         self.strike = strike
+        self.jump: Callable[[float], None] = lambda seconds: None
+        """Sets the wall clock of everybody."""
         self.made: list[str] = []
         self.dead = False
         self.reached = threading.Event()
@@ -96,6 +101,10 @@ class Calls:
                 raise error()
             case Strike.TWICE:
                 call()
+            case Strike.CLOCK_AHEAD:
+                self.jump(HOUR_SECONDS)
+            case Strike.CLOCK_BACK:
+                self.jump(-HOUR_SECONDS)
         return call()
 
     def _die(self) -> None:

@@ -41,6 +41,11 @@ class VirtualClock:
             self._now += timedelta(seconds=seconds)
             self._monotonic += seconds
 
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock to another time, as an administrator does, or a time server."""
+        with self._lock:
+            self._now += timedelta(seconds=seconds)
+
     def sleep(self, seconds: float) -> None:
         """Let the time pass that somebody waits for."""
         self.advance(max(0.0, seconds))

@@ -1,0 +1,35 @@
+"""Goes through the calls of some cases until one is found at which something goes wrong; says which, or nothing.
+
+python -m tests.deep.first_found CASE [CASE ...]
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.support.freezing import Strike
+from tests.support.struck_jobs import CASES, live
+
+HOW = [(Strike.FREEZE, False), (Strike.FREEZE, True), (Strike.RAISED_AFTER, False), (Strike.KILLED_BEFORE, False)]
+
+
+def first_found(names: list[str]) -> str:
+    """Return what goes wrong first; empty if nothing does."""
+    for case in (case for case in CASES if str(case) in names):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                calls = len(live(case, Path(folder) / "none", None).made)
+                for point in range(1, calls + 1):
+                    for strike, gives_up in HOW:
+                        live(case, Path(folder) / f"{point}{strike}{gives_up}", point, strike=strike, gives_up=gives_up)
+            except AssertionError as error:
+                return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    logging.disable()
+    sys.stdout.write(first_found(sys.argv[1:]))

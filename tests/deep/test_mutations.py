@@ -1,0 +1,128 @@
+"""The search finds what it is for: each mend is taken out of a copy of the package, and some call shows its defect."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A mend that is taken out.
+
+    :param file: below the package.
+    :param mend: the text that is replaced; has to be there once.
+    :param without: what stands there instead.
+    :param cases: those that show it.
+    """
+
+    file: str
+    mend: str
+    without: str
+    cases: tuple[str, ...]
+
+
+MUTATIONS = {
+    "what is staged is listed, and nothing found taken for no rows": Mutation(
+        "spark/sinks.py",
+        "            for staged in self._staged(attempt):\n",
+        "            self._staged(attempt)\n"
+        "            from airflow_provider_coordination.spark.storage import delete_file, files_below\n"
+        "            found = [file for file in files_below(staging) if file.endswith('.parquet')]\n"
+        "            if not found:\n"
+        "                delete_file(dataset_file(self.output, attempt.batch))\n"
+        "            names = [file.rsplit('/', 1)[-1] for file in found]\n"
+        "            for staged in [StagedFile(name=n, bytes=file_size(join(staging, n)), rows=1) for n in names]:\n",
+        ("transformed-shards", "rejected-then-mended-shards"),
+    ),
+    "nobody asks the store before a batch becomes visible": Mutation(
+        "spark/deliveries.py",
+        "                self._look(key, attempt)\n",
+        "",
+        ("rejected-then-mended-items", "rejected-then-mended-shards"),
+    ),
+    "what former owners staged stays": Mutation(
+        "spark/delivery.py",
+        "int(name) < fencing_token",
+        "int(name) < 0",
+        ("rejected-then-mended-items",),
+    ),
+    "an empty result deletes what it replaces": Mutation(
+        "spark/sinks.py",
+        "            for staged in self._staged(attempt):\n",
+        "            if not self._staged(attempt):\n"
+        "                from airflow_provider_coordination.spark.storage import delete_file\n"
+        "                delete_file(dataset_file(self.output, attempt.batch))\n"
+        "            for staged in self._staged(attempt):\n",
+        ("copy-mended-items", "copy-mended-shards"),
+    ),
+    "what was published is not as good as what was landed": Mutation(
+        "spark/delivery.py",
+        "batch_landed_in(published) == batch.batch_id",
+        "False",
+        ("sink-added-items", "transform-added-items"),
+    ),
+    "a batch keeps what was known of it before its set was cancelled": Mutation(
+        "spark/deliveries.py",
+        "batch=self._as_recorded(key, batch, waiting)",
+        "batch=batch",
+        ("sink-added-items", "sink-added-items-objects"),
+    ),
+    "folders have 32 bits of their keys": Mutation(
+        "spark/storage.py",
+        "hexdigest()[:32]",
+        "hexdigest()[:8]",
+        ("plain-items", "transformed-items"),
+    ),
+    "a lease that is lost while its partition is taken over ends the round": Mutation(
+        "spark/ingestion.py",
+        '                    log.warning("partition is left to its next owner: %s", error)\n',
+        "                    raise\n",
+        ("plain-items", "plain-shards"),
+    ),
+    "files that cannot be deleted end the round": Mutation(
+        "spark/landed_files.py",
+        '    except OSError as error:\n        log.warning("partition %s: landed',
+        '    except ZeroDivisionError as error:\n        log.warning("partition %s: landed',
+        ("plain-items", "checked-items"),
+    ),
+    "overdue sets end in the first round alone": Mutation(
+        "spark/deliveries.py",
+        "        if expiry is not None and expiry <= self._coordinator.clock.now():\n",
+        "        if expiry is None:\n",
+        ("check-dropped-items", "check-dropped-shards"),
+    ),
+}
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mend_that_is_taken_out_is_missed_at_some_call(name: str, tmp_path: Path) -> None:
+    mutation = MUTATIONS[name]
+    for folder in ("airflow_provider_coordination", "tests"):
+        shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "static"))
+    file = tmp_path / "airflow_provider_coordination" / mutation.file
+    source = file.read_text()
+    assert source.count(mutation.mend) == 1, "the mend has changed; change the mutation with it"
+    file.write_text(source.replace(mutation.mend, mutation.without))
+    command = [sys.executable, "-m", "tests.deep.first_found", *mutation.cases]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    log.warning("%s: %s", name, done.stdout.strip()[:300])
+    assert done.stdout.strip(), f"{done.stderr[-2000:]}"

@@ -1,0 +1,151 @@
+"""Landed files belong to one lease at a time, and nobody deletes what was landed under a later one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.spark.landed_files import LandedFiles
+from airflow_provider_coordination.spark.landed_identity import file_name, token_of
+from airflow_provider_coordination.spark.storage import files_below, write_table
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.batches import a_batch
+
+KEY = "p"
+
+
+class Owner:
+    """One job over one partition."""
+
+    def __init__(self, store: InMemoryStore, root: Path, name: str) -> None:
+        self.root = str(root)
+        self.coordinator = SourceCoordinator(store, "s", name)
+        self.coordinator.initialize()
+        self.coordinator.create_partitions({KEY: {}})
+        assert self.coordinator.acquire(1)
+        self.files = LandedFiles(self.root, self.coordinator)
+
+    def land(self) -> LandedBatch:
+        name = file_name("5", self.coordinator.fencing_token(KEY))
+        file = f"{self.root}/{self.files.folder(KEY)}/{name}"
+        return a_batch("5", "9", file=file, file_bytes=write_table(pa.table({"n": [1]}), file))
+
+    def give_up(self) -> None:
+        self.coordinator.give_up(KEY)
+
+
+@pytest.fixture
+def store() -> InMemoryStore:
+    return InMemoryStore()
+
+
+@pytest.fixture
+def former(store: InMemoryStore, tmp_path: Path) -> Owner:
+    owner = Owner(store, tmp_path, "former")
+    owner.files.take_over(KEY, ())
+    return owner
+
+
+def follow(former: Owner, store: InMemoryStore, tmp_path: Path) -> Owner:
+    former.give_up()
+    return Owner(store, tmp_path, "next")
+
+
+def there(tmp_path: Path) -> list[str]:
+    return sorted(files_below(str(tmp_path)))
+
+
+def test_what_nobody_recorded_is_deleted_and_what_was_recorded_goes_under_the_present_lease(
+    former: Owner, store: InMemoryStore, tmp_path: Path
+) -> None:
+    recorded, _ = former.land(), former.land()
+    owner = follow(former, store, tmp_path)
+    assert owner.files.take_over(KEY, [recorded]) == 1
+    assert there(tmp_path) == [owner.files.place(KEY, recorded)]
+    assert token_of(owner.files.place(KEY, recorded)) == owner.coordinator.fencing_token(KEY)
+
+
+def test_a_recorded_file_is_found_however_its_root_is_spelled(
+    former: Owner, store: InMemoryStore, tmp_path: Path
+) -> None:
+    recorded = former.land()
+    owner = follow(former, store, tmp_path)
+    owner.files = LandedFiles(f"file://{tmp_path}//", owner.coordinator)
+    assert owner.files.take_over(KEY, [recorded]) == 0
+    assert there(tmp_path) == [owner.files.place(KEY, recorded)]
+
+
+def test_of_two_copies_of_a_recorded_file_the_whole_one_is_kept(
+    former: Owner, store: InMemoryStore, tmp_path: Path
+) -> None:
+    recorded = former.land()
+    other = Path(recorded.file.replace(f".{former.coordinator.fencing_token(KEY)}.", ".7."))
+    other.write_bytes(Path(recorded.file).read_bytes()[:20])
+    owner = follow(former, store, tmp_path)
+    owner.files.take_over(KEY, [recorded])
+    [kept] = there(tmp_path)
+    assert Path(kept).stat().st_size == recorded.file_bytes
+
+
+def test_a_damaged_file_is_kept_for_a_person_to_restore(former: Owner, store: InMemoryStore, tmp_path: Path) -> None:
+    recorded = former.land()
+    Path(recorded.file).write_bytes(b"half")
+    owner = follow(former, store, tmp_path)
+    owner.files.take_over(KEY, [recorded])
+    assert there(tmp_path) == [owner.files.place(KEY, recorded)]
+
+
+def test_a_former_owner_cannot_bring_a_file_back_under_its_lease(
+    former: Owner, store: InMemoryStore, tmp_path: Path
+) -> None:
+    recorded = former.land()
+    owner = follow(former, store, tmp_path)
+    owner.files.take_over(KEY, [recorded])
+    zombie = LandedFiles(former.root, _as_if_it_held(former.coordinator, recorded))
+    with pytest.raises(PartitionNotOwnedError, match="is used under a later lease"):
+        zombie.take_over(KEY, [recorded])
+    assert there(tmp_path) == [owner.files.place(KEY, recorded)]
+
+
+def test_a_late_deletion_leaves_what_was_landed_since(former: Owner, store: InMemoryStore, tmp_path: Path) -> None:
+    """A partition is finished and reset, and another job lands it anew, before the first one deletes its files."""
+    finished = former.land()
+    former.files.add(KEY, finished.file)
+    owner = follow(former, store, tmp_path)
+    again = owner.land()
+    former.files.delete(KEY)
+    assert there(tmp_path) == [again.file]
+
+
+def test_a_sweep_of_finished_partitions_leaves_what_was_landed_since_it_looked(
+    former: Owner, store: InMemoryStore, tmp_path: Path
+) -> None:
+    finished = former.land()
+    former.coordinator.complete(KEY)
+    landed_since = []
+    get = former.coordinator.get
+
+    def reset_right_after(key: str) -> Partition | None:
+        found = get(key)
+        folder = finished.file.rpartition("/")[0]
+        landed_since.append(f"{folder}/{file_name('5', 10**18)}")
+        write_table(pa.table({"n": [1]}), landed_since[0])
+        return found
+
+    former.coordinator.get = reset_right_after  # type: ignore[method-assign]
+    former.files.sweep_finished()
+    assert there(tmp_path) == landed_since
+
+
+def _as_if_it_held(coordinator: SourceCoordinator, recorded: LandedBatch) -> SourceCoordinator:
+    """Return a coordinator that does not know yet that it lost its lease."""
+    token = token_of(recorded.file)
+    assert token is not None
+    coordinator.fencing_token = lambda key: token  # type: ignore[method-assign]
+    return coordinator

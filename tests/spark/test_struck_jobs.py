@@ -1,0 +1,82 @@
+"""A job is struck at a call to the store, to files or to its source, and nothing is lost, doubled or changed.
+
+Each run takes other calls, by the day's date; `STRIKE_SEED` repeats a day. `tests/deep/test_struck_jobs.py` takes all.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
+from tests.support.freezing import Calls, Strike
+from tests.support.history import History
+from tests.support.struck_jobs import (
+    CASES,
+    CHECKED_OLD,
+    MENDED,
+    OLD,
+    PLAIN,
+    TWO,
+    Case,
+    Dag,
+    ItemLife,
+    Life,
+    ShardLife,
+    live,
+)
+
+log = logging.getLogger(__name__)
+
+SEED = int(os.environ.get("STRIKE_SEED", datetime.now(UTC).toordinal()))
+POINTS = 4
+"""How many calls of each case are tried: with all cases that takes a minute."""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_whatever_happens_at_a_call_nothing_is_lost_doubled_or_changed(case: Case, tmp_path: Path) -> None:
+    log.warning("STRIKE_SEED=%d", SEED)
+    chosen = random.Random(f"{SEED} {case}")
+    calls = len(live(case, tmp_path / "none", None).made)
+    for number, point in enumerate(chosen.sample(range(1, calls + 1), POINTS)):
+        strike = Strike.FREEZE if number % 2 == 0 else chosen.choice(list(Strike))
+        live(case, tmp_path / str(point), point, strike=strike, gives_up=chosen.random() < 0.5)
+
+
+@pytest.mark.parametrize("kind", [ShardLife, ItemLife])
+@pytest.mark.parametrize(("one", "other"), [(PLAIN, TWO), (OLD, MENDED), (TWO, PLAIN), (CHECKED_OLD, OLD)])
+def test_jobs_of_two_versions_of_a_dag_at_once_deliver_everything_once(
+    kind: type[Life], one: Dag, other: Dag, tmp_path: Path
+) -> None:
+    life = kind(Case("two versions", one, other), tmp_path, Calls(), gives_up=False)
+    life.work_together(one, other)
+    assert set(life.rows(MAIN)) | set(life.rows(DEAD_LETTER)) == set(life.sent)
+    assert set(life.rows(MAIN).values()) == {1}
+
+
+def test_a_lease_that_is_lost_while_shards_are_chosen_for_reading_ends_no_round(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.sync()
+    worker = history.start()
+    history.round(worker)
+    history.send(4)
+    coordinator = worker.job._coordinator
+    token_of = coordinator.fencing_token
+
+    def lost_in_this_moment(key: str) -> int:
+        history.notice(worker)
+        coordinator.recover()
+        return token_of(key)
+
+    with patch.object(coordinator, "fencing_token", lost_in_this_moment):
+        history.round(worker)
+    history.settle()
+    assert history.delivered == Counter(history.sent)

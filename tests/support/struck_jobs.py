@@ -1,0 +1,607 @@
+"""Jobs over one source, of which one is struck at a numbered call: all is real but Spark, on a clock of the test.
+
+A `Case` says which versions of a DAG deliver, and what happens to the first job at which call. `live` lets it happen:
+the victim works until it is struck; others take its partitions over and settle everything; a frozen victim goes on;
+the rest of the fleet settles what is left. Then everything that was sent has to be there once and in order, what was
+acknowledged has to be as it was, and every partition has to have a state that has a cause.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import AcknowledgmentError, StoreUnavailableError
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.batches import SourceBatches, landed_progress
+from airflow_provider_coordination.sources.items import Item, ReadPage, SourceUnavailableError
+from airflow_provider_coordination.sources.kinesis.errors import KinesisUnavailableError
+from airflow_provider_coordination.sources.kinesis.shards import describe_stream
+from airflow_provider_coordination.sources.kinesis.sync import ShardSync
+from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.spark import ingestion, item_reading, shard_reading, storage
+from airflow_provider_coordination.spark.bad_records import BadRecords
+from airflow_provider_coordination.spark.delivery import Delivery, PublishLanded
+from airflow_provider_coordination.spark.ingestion import Ingestion
+from airflow_provider_coordination.spark.item_landing import land_partition
+from airflow_provider_coordination.spark.item_reading import ItemReading
+from airflow_provider_coordination.spark.landing import land_shard
+from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECORDS, RecordLayout
+from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN, IngestSettings
+from airflow_provider_coordination.spark.shard_reading import ShardReading
+from airflow_provider_coordination.spark.sinks import ParquetSink
+from airflow_provider_coordination.spark.streams import Streams
+from airflow_provider_coordination.spark.transformation import ROUTE, Transformed
+from airflow_provider_coordination.spark.transforming import DeliverTransformed
+from airflow_provider_coordination.stores import StoreSettings
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.fleet import Crash
+from tests.support.freezing import VICTIM, Calls, CountedClient, CountedStore, Strike, acting, counted_files
+from tests.support.history import Waiting
+from tests.support.items import FakeItem, FakeSource, named
+from tests.support.kinesis_server.clock import VirtualClock
+from tests.support.kinesis_server.engine import Engine
+from tests.support.kinesis_server.in_process import InProcessClient
+
+LEASE, MARGIN = timedelta(seconds=300), timedelta(seconds=5)
+ACKNOWLEDGMENT = timedelta(seconds=600)
+CHECK = "check"
+STREAM = "clicks"
+KIND = "memory"
+BAD = b"bad"
+"""How a record begins that does not fit the schema, where there is one."""
+MAX_ROUNDS = 200
+MAY_END_A_JOB = ("store.initialize", "source.describe", "source.list")
+"""What a job cannot begin without: where that fails, so does its task, which is tried again."""
+COLLIDING_KEYS = ("öèýš", "öžèê")
+"""Keys without an ASCII letter, of which 32 bits of a digest are the same."""
+
+
+@dataclass(frozen=True)
+class Dag:
+    """One version of a DAG.
+
+    :param sinks: where records go; `copy` takes those with an even number.
+    :param copies: whether it takes any.
+    :param transforms: whether records are transformed, which leaves the version's name in what is written.
+    :param schema: whether bad records go to the dead letters.
+    :param downstream: who acknowledges after the job.
+    """
+
+    name: str
+    sinks: tuple[str, ...] = (MAIN,)
+    copies: bool = True
+    transforms: bool = False
+    schema: bool = False
+    downstream: tuple[str, ...] = ()
+
+    @property
+    def all_sinks(self) -> tuple[str, ...]:
+        return (*((DEAD_LETTER,) if self.schema else ()), *self.sinks)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What happens.
+
+    :param first: the victim's version of the DAG.
+    :param then: that of everybody after it.
+    :param rejects: whether the downstream check rejects each batch once.
+    :param items: whether the source holds items; shards if not.
+    :param object_store: whether files cannot be renamed.
+    """
+
+    name: str
+    first: Dag
+    then: Dag
+    rejects: bool = False
+    items: bool = False
+    object_store: bool = False
+
+    def __str__(self) -> str:
+        return "-".join((self.name, "items" if self.items else "shards", *(("objects",) if self.object_store else ())))
+
+
+PLAIN = Dag("plain")
+OLD = Dag("old", transforms=True)
+MENDED = Dag("mended", transforms=True)
+TWO = Dag("two", sinks=(MAIN, "copy"), transforms=True, schema=True)
+CHECKED_PLAIN = Dag("plain", downstream=(CHECK,))
+CHECKED_OLD = Dag("old", transforms=True, downstream=(CHECK,))
+CHECKED_MENDED = Dag("mended", transforms=True, downstream=(CHECK,))
+CHECKED_TWO = Dag("two", sinks=(MAIN, "copy"), transforms=True, downstream=(CHECK,))
+CHECKED_EMPTY = Dag("empty", sinks=(MAIN, "copy"), copies=False, transforms=True, downstream=(CHECK,))
+
+STORIES: dict[str, tuple[Dag, Dag, bool]] = {
+    "plain": (PLAIN, PLAIN, False),
+    "transformed": (OLD, OLD, False),
+    "sinks-and-dead-letters": (TWO, TWO, False),
+    "transform-mended": (OLD, MENDED, False),
+    "transform-added": (PLAIN, MENDED, False),
+    "transform-dropped": (OLD, PLAIN, False),
+    "sink-added": (PLAIN, TWO, False),
+    "sink-dropped": (TWO, MENDED, False),
+    "checked": (CHECKED_PLAIN, CHECKED_PLAIN, True),
+    "rejected-then-mended": (CHECKED_OLD, CHECKED_MENDED, True),
+    "copy-mended": (CHECKED_EMPTY, CHECKED_TWO, True),
+    "copy-emptied": (CHECKED_TWO, CHECKED_EMPTY, True),
+    "check-dropped": (CHECKED_OLD, OLD, False),
+}
+CASES = [
+    Case(name, first, then, rejects, items, object_store)
+    for name, (first, then, rejects) in STORIES.items()
+    for items in (False, True)
+    for object_store in (False, True)
+]
+
+
+class ArrowTransformation:
+    """What Spark would compute, by Arrow; a `Transformation`."""
+
+    def __init__(self, dag: Dag, layout: RecordLayout) -> None:
+        self.layout = layout
+        self._dag = dag
+
+    @property
+    def parses(self) -> bool:
+        return self._dag.schema
+
+    def unfit(self, file: str) -> pa.Table:
+        records = storage.read_table(file)
+        bad = records.filter(_is_bad(records))
+        return bad.select(self.layout.position).append_column(
+            "error", pa.array(["no JSON"] * bad.num_rows, pa.string())
+        )
+
+    def write(self, file: str, folder: str, batch_id: str, *, fitting: bool) -> Transformed:
+        records = storage.read_table(file)
+        if fitting:
+            records = records.filter(pc.invert(_is_bad(records)))
+        records = records.append_column("made_by", pa.array([self._dag.name] * records.num_rows, pa.string()))
+        if len(self._dag.sinks) > 1:
+            numbers = [_number(payload) for payload in records["data"].to_pylist()]
+            for n, sink in enumerate(self._dag.sinks):
+                takes = [sink == MAIN or (self._dag.copies and number % 2 == 0) for number in numbers]
+                records = records.append_column(ROUTE.format(n), pa.array(takes, pa.bool_()))
+        storage.delete_folder(folder)
+        made = storage.join(folder, "part-0.parquet")
+        storage.write_table(records, made)
+        return Transformed(file=made, types={field.name: str(field.type) for field in records.schema})
+
+    def fails(self, file: str, batch_id: str, *, fitting: bool) -> str | None:
+        return None
+
+    def take(self, made: Transformed, sink: int, folder: str) -> str:
+        records = storage.read_table(made.file)
+        taken = records.filter(records[ROUTE.format(sink)]).drop_columns(made.ours)
+        file = storage.join(folder, "part-0.parquet")
+        storage.write_table(taken, file)
+        return file
+
+
+def _text(payload: str | bytes) -> str:
+    return payload.decode() if isinstance(payload, bytes) else payload
+
+
+def _number(payload: str | bytes) -> int:
+    return int(_text(payload).rpartition("/")[2])
+
+
+def _is_bad(records: pa.Table) -> pa.Array:
+    return pa.array([_text(payload).startswith(BAD.decode()) for payload in records["data"].to_pylist()], pa.bool_())
+
+
+class Life:
+    """A source and its jobs; see the module.
+
+    :param case: what happens.
+    :param folder: an empty folder.
+    :param calls: the victim's.
+    :param gives_up: how others come by the victim's partitions: they are given up, or its lease runs out.
+    """
+
+    source = STREAM
+
+    def __init__(self, case: Case, folder: Path, calls: Calls, *, gives_up: bool) -> None:
+        self.case, self.folder, self.calls, self.gives_up = case, folder, calls, gives_up
+        self.clock = VirtualClock()
+        calls.jump = self.clock.jump
+        self.store = InMemoryStore()
+        self.sent: list[str] = []
+        self.visible: list[str] = []
+        self.rejected: set[str] = set()
+        self.trouble: list[str] = []
+        self.started = 0
+        self._seen: set[str] = set()
+        self.look = self.coordinator("look", self.store)
+        self.sets = AcknowledgmentSets(self.look, SourceBatches())
+
+    # What kinds of sources do in their own ways
+
+    def steps(self) -> Sequence[Callable[[], None]]:
+        """Return what happens beside the victim, before each of its rounds."""
+        raise NotImplementedError
+
+    def reading(self, coordinator: SourceCoordinator, *, counts: bool) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def settings(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    @property
+    def layout(self) -> RecordLayout:
+        raise NotImplementedError
+
+    # Jobs
+
+    def coordinator(self, owner: str, store: Any) -> SourceCoordinator:
+        coordinator = SourceCoordinator(
+            store, self.source, owner, clock=self.clock, ownership_timeout=LEASE, safety_margin=MARGIN
+        )
+        coordinator.initialize()
+        return coordinator
+
+    def job(self, dag: Dag, *, owner: str = "", counts: bool = False) -> Ingestion:
+        self.started += 1
+        owner = owner or f"worker-{self.started}"
+        coordinator = self.coordinator(owner, CountedStore(self.store, self.calls) if counts else self.store)
+        settings = IngestSettings(
+            **{
+                "source": self.source,
+                "owner": owner,
+                "output": str(self.folder / MAIN),
+                "expires_at": self.clock.now() + timedelta(days=365),
+                "store": StoreSettings(store="in_memory"),
+                "idle_seconds": 1.0,
+                "round_seconds": 2.0,
+                "downstream": dag.downstream,
+                "acknowledgment_timeout_seconds": ACKNOWLEDGMENT.total_seconds(),
+                "ownership_timeout_seconds": LEASE.total_seconds(),
+                "safety_margin_seconds": MARGIN.total_seconds(),
+                **self.settings(),
+            }
+        )
+        return Ingestion(
+            settings,
+            coordinator,
+            self.delivery(dag),
+            stop=Waiting(self.clock),
+            clock=self.clock,
+            **self.reading(coordinator, counts=counts),
+        )
+
+    def delivery(self, dag: Dag) -> Delivery:
+        if dag.sinks == (MAIN,) and not dag.transforms and not dag.schema:
+            return PublishLanded(str(self.folder / MAIN), keep=bool(dag.downstream))
+        sinks = [ParquetSink(name=name, output=str(self.folder / name)) for name in dag.all_sinks]
+        return DeliverTransformed(
+            ArrowTransformation(dag, self.layout), sinks, source=self.source, found=BadRecords(), clock=self.clock
+        )
+
+    def round(self, job: Ingestion) -> None:
+        try:
+            for renewable in job.renewables:
+                renewable.renew_due()
+            job.round()
+        except StoreUnavailableError as error:
+            job._outlast(error)
+
+    def check(self) -> None:
+        """Others say what they think of the batches that every sink has taken."""
+        for waiting in list(self.sets.pending()):
+            if not waiting.references.get(CHECK) or any(waiting.references[sink] for sink in waiting.sinks):
+                continue
+            positive = not self.case.rejects or waiting.batch_id in self.rejected
+            self.rejected.add(waiting.batch_id)
+            reason = None if positive else "no"
+            with suppress(AcknowledgmentError):  # the one that goes on may have said so in this moment
+                self.sets.acknowledge(waiting.set_id, positive=positive, handle=CHECK, reason=reason)
+
+    # The story
+
+    def victim(self) -> None:
+        """What the victim does, on a thread of its own."""
+        job = contextvars.copy_context().run(self._as_victim, lambda: self.job(self.case.first, owner="a", counts=True))
+        for step in self.steps():
+            step()
+            contextvars.copy_context().run(self._as_victim, lambda: self.round(job))
+            if CHECK in self.case.first.downstream:
+                self.check()
+
+    def _as_victim(self, act: Callable[[], Any]) -> Any:
+        acting.set(VICTIM)
+        return act()
+
+    def live(self) -> None:
+        """Let everything happen, and check what came of it.
+
+        :raises AssertionError: if anything is lost, there twice, out of order or changed, or stuck.
+        """
+        with self._in_process():
+            thread = threading.Thread(target=self._victim_thread, daemon=True)
+            thread.start()
+            while thread.is_alive() and not self.calls.reached.wait(0.001):
+                continue
+            if self.calls.strike is not Strike.FREEZE:
+                thread.join(60)
+            frozen = self.calls.strike is Strike.FREEZE and self.calls.reached.is_set()
+            if self.gives_up or self.calls.strike is Strike.CLOCK_BACK:  # what else is leased for an hour more
+                self.look.give_up_owner("a")
+            else:
+                self.clock.advance((LEASE + 3 * MARGIN).total_seconds())
+            self.settle()
+            acknowledged = self.files()
+            if frozen:
+                self.calls.thawed.set()
+                thread.join(60)
+                assert not thread.is_alive(), "the victim never came to an end"
+                self.look.give_up_owner("a")
+                self.settle()
+            after = self.files()
+        assert not self.trouble, self.trouble
+        changed = [file for file, rows in acknowledged.items() if after.get(file) != rows]
+        assert not changed, f"acknowledged, and changed since: {changed}"
+        self._check_everything()
+
+    def _victim_thread(self) -> None:
+        try:
+            self.victim()
+        except Crash:
+            return
+        except BaseException as error:
+            if self.calls.struck.startswith(MAY_END_A_JOB) and self.calls.strike is not Strike.FREEZE:
+                return
+            self.trouble.append(f"the victim's round ended: {error!r}")
+
+    def settle(self) -> None:
+        """Let a new job work until everything that was sent is delivered."""
+        job = self.job(self.case.then)
+        for _ in range(MAX_ROUNDS):
+            self.round(job)
+            if CHECK in self.case.then.downstream:
+                self.check()
+            if self.is_settled():
+                job.give_back()
+                return
+            self.clock.advance(5)
+        states = [f"{p.partition_key} {p.status} {p.owner} {p.last_error} {p.progress}" for p in self.look.partitions()]
+        raise AssertionError(f"the fleet never came to rest: {states}")
+
+    def work_together(self, *dags: Dag) -> None:
+        """Let jobs of several versions of a DAG work side by side, a round each, until everything is delivered."""
+        with self._in_process():
+            jobs = [self.job(dag) for dag in dags]
+            steps = list(self.steps())
+            for _ in range(MAX_ROUNDS):
+                for step in steps[:1]:
+                    step()
+                steps = steps[1:]
+                for job in jobs:
+                    self.round(job)
+                self.check()
+                self.clock.advance(5)
+                if not steps and self.is_settled():
+                    return
+            raise AssertionError("the fleet never came to rest")
+
+    def is_settled(self) -> bool:
+        done = all(self._is_done(partition) for partition in self.look.partitions())
+        return done and set(self.rows(MAIN)) | set(self.rows(DEAD_LETTER)) >= set(self.sent)
+
+    def _is_done(self, partition: Partition) -> bool:
+        progress = landed_progress(partition.progress)
+        assert progress is not None
+        return not progress.landed and (not progress.is_ended or partition.status is PartitionStatus.COMPLETED)
+
+    @contextmanager
+    def _in_process(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.enter_context(patch.object(ingestion, "DELIVERY_THREADS", 1))
+            stack.enter_context(
+                counted_files(self.calls, object_store=self.case.object_store, published=self._published)
+            )
+            yield
+
+    # What there is to see
+
+    def _published(self, path: str) -> None:
+        file = Path(path)
+        if file.parent == self.folder / MAIN and file.name not in self._seen:
+            self._seen.add(file.name)
+            self.visible += [_text(data) for data in pq.read_table(file)["data"].to_pylist()]
+
+    def files(self) -> dict[str, Any]:
+        """Return what each file that is visible holds."""
+        return {
+            str(file): pq.read_table(file, columns=_columns(file)).to_pylist()
+            for sink in (MAIN, "copy", DEAD_LETTER)
+            for file in sorted((self.folder / sink).glob("*.parquet"))
+        }
+
+    def rows(self, sink: str) -> Counter[str]:
+        files = (self.folder / sink).glob("*.parquet")
+        return Counter(_text(data) for file in files for data in pq.read_table(file)["data"].to_pylist())
+
+    def _check_everything(self) -> None:
+        bad = {event for event in self.sent if event.startswith(BAD.decode())}
+        main, dead = self.rows(MAIN), self.rows(DEAD_LETTER)
+        if self.case.first.schema and not self.case.then.schema:  # what was a dead letter is delivered anew as it is
+            dead -= main
+        taken = main + dead
+        assert taken == Counter(self.sent), f"lost {Counter(self.sent) - taken}, doubled {taken - Counter(self.sent)}"
+        assert set(dead) <= bad
+        assert set(self.rows("copy").values()) <= {1}, "doubled in a copy"
+        if self.case.first.sinks == self.case.then.sinks and "copy" in self.case.then.sinks and self.case.first.copies:
+            assert set(self.rows("copy")) == {
+                event for event in self.sent if event not in bad and not _number(event) % 2
+            }
+        self._check_order()
+        for partition in self.look.partitions():
+            assert not partition.is_parked and bool(partition.attempts) <= bool(partition.last_error), partition
+            assert self._is_done(partition), partition
+
+    def _check_order(self) -> None:
+        last: dict[str, int] = {}
+        for event in self.visible:
+            key = event.removeprefix(BAD.decode()).rpartition("/")[0]
+            if not event.startswith(BAD.decode()):
+                assert _number(event) > last.get(key, -1), f"out of order: {event} in {self.visible}"
+                last[key] = _number(event)
+
+
+def _columns(file: Path) -> list[str]:
+    """Return the columns that say what became of a record; when it turned out to be bad differs by nature."""
+    return [name for name in pq.read_schema(file).names if name in ("data", "made_by", "_batch_id")]
+
+
+class ShardLife(Life):
+    """A stream of two shards, one of which is split on the way."""
+
+    def __init__(self, *details: Any, **more: Any) -> None:
+        super().__init__(*details, **more)
+        self.client = InProcessClient(Engine(self.clock))
+        self.client.create_stream(StreamName=STREAM, ShardCount=2)
+        self._send(6)
+        self._sync(self.client, self.look).run([STREAM], forced=True)
+
+    def steps(self) -> Sequence[Callable[[], None]]:
+        return [lambda: None, lambda: self._send(3), self._split, lambda: self._send(3), lambda: None]
+
+    def _send(self, count: int) -> None:
+        for _ in range(count):
+            number = len(self.sent)
+            key = f"k{number % 4}"
+            event = f"{'bad' if number == 1 else ''}{key}/{number}"
+            self.clock.advance(0.001)
+            self.client.put_record(StreamName=STREAM, Data=event.encode(), PartitionKey=key)
+            self.sent.append(event)
+
+    def _split(self) -> None:
+        shard = self.client.list_shards(StreamName=STREAM)["Shards"][0]
+        self.client.split_shard(StreamName=STREAM, ShardToSplit=shard["ShardId"], NewStartingHashKey=str(2**126))
+
+    def _sync(self, client: Any, coordinator: SourceCoordinator) -> ShardSync:
+        return ShardSync(client, coordinator, initial_position="TRIM_HORIZON", sleep=self.clock.sleep)
+
+    def settings(self) -> dict[str, Any]:
+        return {"streams": (STREAM,)}
+
+    @property
+    def layout(self) -> RecordLayout:
+        return SHARD_RECORDS
+
+    def reading(self, coordinator: SourceCoordinator, *, counts: bool) -> dict[str, Any]:
+        client = self._client(counts=counts)
+        sync = self._sync(client, coordinator)
+        streams = Streams(
+            (STREAM,),
+            lambda stream: describe_stream(client, stream, clock=self.clock, sleep=self.clock.sleep),
+            sync=lambda: sync.run((STREAM,), forced=False),
+            clock=self.clock,
+        )
+        return {"reading": partial(ShardReading, None, streams)}
+
+    def _client(self, *, counts: bool) -> Any:
+        if not counts:
+            return self.client
+        return CountedClient(self.client, self.calls, lambda: KinesisUnavailableError("connection reset"))
+
+    @contextmanager
+    def _in_process(self) -> Iterator[None]:
+        def land(spark: object, plans: Sequence[Any], options: Any) -> list[Any]:
+            client = self._client(counts=acting.get() == VICTIM)
+            return [land_shard(client, options, plan, clock=self.clock, sleep=self.clock.sleep) for plan in plans]
+
+        with super()._in_process(), patch.object(shard_reading, "land", land):
+            yield
+
+
+class ItemLife(Life):
+    """Partitions of items whose keys have no ASCII letter."""
+
+    source = "objects"
+
+    def __init__(self, *details: Any, **more: Any) -> None:
+        super().__init__(*details, **more)
+        self.items = FakeSource()
+        for key in COLLIDING_KEYS:
+            self._create(key)
+
+    def steps(self) -> Sequence[Callable[[], None]]:
+        return [lambda: None, lambda: self._create("later"), lambda: None, lambda: None, lambda: None]
+
+    def _create(self, key: str) -> None:
+        names, number = [f"{key}.{n}" for n in range(2)], len(self.sent)
+        for name in names:
+            pages = [[f"{'bad' if (number := number + 1) == 2 else ''}{key}/{number}"] for _ in range(2)]
+            self.items.items[name] = FakeItem(pages, positions=True)
+            self.sent += [event for page in pages for event in page]
+        self.look.create_partitions({key: PartitionProgress(kind=KIND, items=named(*names)).to_mapping()})
+
+    def settings(self) -> dict[str, Any]:
+        # A batch for each item: several are landed one after the other, and a partition lives for some rounds.
+        return {"reader": ReaderSettings(kind=KIND), "max_batch_bytes": 60}
+
+    @property
+    def layout(self) -> RecordLayout:
+        return ITEM_RECORDS
+
+    def reading(self, coordinator: SourceCoordinator, *, counts: bool) -> dict[str, Any]:
+        reader = _CountedReader(self.items, self.calls) if counts else self.items
+        return {"reading": partial(ItemReading, None, KIND, reader)}
+
+    @contextmanager
+    def _in_process(self) -> Iterator[None]:
+        def land(spark: object, plans: Sequence[Any], reader: Any, options: Any) -> list[Any]:
+            return [land_partition(reader, options, plan, clock=self.clock) for plan in plans]
+
+        with super()._in_process(), patch.object(item_reading, "land_items", land):
+            yield
+
+
+class _CountedReader:
+    """A reader of which every page counts."""
+
+    def __init__(self, items: FakeSource, calls: Calls) -> None:
+        self._items, self._calls = items, calls
+
+    def read(self, item: Item, position: str) -> Iterator[ReadPage]:
+        for page in self._items.read(item, position):
+            self._calls.make("source.read", lambda: None, lambda: SourceUnavailableError("connection reset"))
+            yield page
+
+    def origin(self, item: Item) -> str:
+        return self._items.origin(item)
+
+
+def live(
+    case: Case, folder: Path, point: int | None, *, strike: Strike = Strike.FREEZE, gives_up: bool = False
+) -> Calls:
+    """Let a case happen with the victim struck at a point; return its calls.
+
+    :raises AssertionError: naming the call, if anything is wrong afterwards.
+    """
+    calls = Calls(point, strike)
+    life = (ItemLife if case.items else ShardLife)(case, folder, calls, gives_up=gives_up)
+    try:
+        life.live()
+    except AssertionError as error:
+        how = "given up" if gives_up else "expired"
+        raise AssertionError(f"{case}, {strike} at call {point} ({calls.struck}), lease {how}: {error}") from error
+    return calls
