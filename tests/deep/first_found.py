@@ -6,6 +6,7 @@ python -m tests.deep.first_found CASE [CASE ...]
 from __future__ import annotations
 
 import logging
+import random
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +15,9 @@ from tests.support.freezing import Strike
 from tests.support.struck_jobs import CASES, live
 
 HOW = [(Strike.FREEZE, False), (Strike.FREEZE, True), (Strike.RAISED_AFTER, False), (Strike.KILLED_BEFORE, False)]
+
+PAIRS = 300
+"""How many pairs of calls are tried last, one of the victim and one of the next owner."""
 
 
 def first_found(names: list[str]) -> str:
@@ -25,6 +29,10 @@ def first_found(names: list[str]) -> str:
                 for point in range(1, calls + 1):
                     for strike, gives_up in HOW:
                         live(case, Path(folder) / f"{point}{strike}{gives_up}", point, strike=strike, gives_up=gives_up)
+                chosen = random.Random(str(case))
+                for number in range(PAIRS):
+                    point, successor = chosen.randint(1, calls), chosen.randint(1, calls)
+                    live(case, Path(folder) / f"both{number}", point, gives_up=number % 2 == 0, successor=successor)
             except AssertionError as error:
                 return str(error)
     return ""

@@ -78,6 +78,18 @@ MUTATIONS = {
         "batch=batch",
         ("sink-added-items", "sink-added-items-objects"),
     ),
+    "a job's releases need no lease": Mutation(
+        "coordination/acknowledgment_sets.py",
+        "            self.coordinator.leased(found.partition_key)\n            late = False\n",
+        "            late = False\n",
+        ("rejected-then-mended-items", "transform-mended-items"),
+    ),
+    "landed files keep their names": Mutation(
+        "spark/landed_files.py",
+        "        place = under_token(batch.file, token)\n",
+        "        return batch.file\n        place = under_token(batch.file, token)\n",
+        ("transform-added-items", "transform-added-shards"),
+    ),
     "folders have 32 bits of their keys": Mutation(
         "spark/storage.py",
         "hexdigest()[:32]",

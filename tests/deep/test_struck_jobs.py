@@ -1,12 +1,15 @@
 """Every call of a job to the store, to files and to its source: see `tests/support/struck_jobs.py`.
 
-`STRIKE_EVERY=10` takes each tenth call, for trying it out. The table of what was tried is in the log at the end.
+`STRIKE_EVERY=10` takes each tenth call, for trying it out. The log says for each case how many points hold.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,9 @@ from tests.support.struck_jobs import CASES, Case, live
 log = logging.getLogger(__name__)
 
 EVERY = int(os.environ.get("STRIKE_EVERY", "1"))
+PAIRS = int(os.environ.get("STRIKE_PAIRS", "60"))
+"""How many pairs of calls of each case are tried: one of the victim, one of the next owner."""
+SEED = int(os.environ.get("STRIKE_SEED", datetime.now(UTC).toordinal()))
 FAILING = [strike for strike in Strike if strike is not Strike.FREEZE]
 
 
@@ -31,17 +37,41 @@ def strikes_at(how: str, point: int) -> tuple[Strike, bool]:
 @pytest.mark.parametrize("how", ["frozen and expired", "frozen and given up", "fails"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_at_no_call_anything_is_lost_doubled_or_changed(
-    case: Case, how: str, tmp_path: Path, record_property: pytest.RecordProperty
+    case: Case, how: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     calls = len(live(case, tmp_path / "none", None).made)
+    points = range(1, calls + 1, EVERY)
+
+    def try_at(number: int) -> None:
+        strike, gives_up = strikes_at(how, points[number])
+        live(case, tmp_path / str(number), points[number], strike=strike, gives_up=gives_up)
+
+    hold(f"{case}, {how}", len(points), try_at, record_property)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_at_no_call_of_the_next_owner_the_former_one_does_any_harm(
+    case: Case, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    calls = len(live(case, tmp_path / "none", None).made)
+    chosen = random.Random(f"{SEED} {case}")
+
+    def try_at(number: int) -> None:
+        point, successor = chosen.randint(1, calls), chosen.randint(1, calls)
+        live(case, tmp_path / str(number), point, gives_up=chosen.random() < 0.5, successor=successor)
+
+    hold(f"{case}, both frozen, STRIKE_SEED={SEED}", PAIRS, try_at, record_property)
+
+
+def hold(what: str, count: int, try_at: Callable[[int], None], record_property: Callable[[str, object], None]) -> None:
+    """Try all points; fail with all that do not hold."""
     wrong = []
-    for point in range(1, calls + 1, EVERY):
-        strike, gives_up = strikes_at(how, point)
+    for number in range(count):
         try:
-            live(case, tmp_path / str(point), point, strike=strike, gives_up=gives_up)
+            try_at(number)
         except AssertionError as error:
             wrong.append(str(error))
-    tried = len(range(1, calls + 1, EVERY))
-    record_property("points", f"{tried - len(wrong)} of {tried}")
-    log.warning("%s, %s: %d of %d points hold", case, how, tried - len(wrong), tried)
+    record_property("points", f"{count - len(wrong)} of {count}")
+    log.warning("%s: %d of %d points hold", what, count - len(wrong), count)
     assert not wrong, "\n".join(wrong)

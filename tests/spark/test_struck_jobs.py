@@ -36,7 +36,7 @@ from tests.support.struck_jobs import (
 log = logging.getLogger(__name__)
 
 SEED = int(os.environ.get("STRIKE_SEED", datetime.now(UTC).toordinal()))
-POINTS = 4
+POINTS = 3
 """How many calls of each case are tried: with all cases that takes a minute."""
 
 
@@ -49,6 +49,8 @@ def test_whatever_happens_at_a_call_nothing_is_lost_doubled_or_changed(case: Cas
     for number, point in enumerate(chosen.sample(range(1, calls + 1), POINTS)):
         strike = Strike.FREEZE if number % 2 == 0 else chosen.choice(list(Strike))
         live(case, tmp_path / str(point), point, strike=strike, gives_up=chosen.random() < 0.5)
+    point, successor = chosen.randint(1, calls), chosen.randint(1, calls)
+    live(case, tmp_path / "both", point, gives_up=chosen.random() < 0.5, successor=successor)
 
 
 @pytest.mark.parametrize("kind", [ShardLife, ItemLife])

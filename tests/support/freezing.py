@@ -1,8 +1,8 @@
 """Every call of one worker to the store, to files and to its source, numbered; and what can happen at each of them.
 
-A run numbers the calls of its *victim*. At one of them the victim is frozen, until somebody thaws it: others go on
-meanwhile. Or the call is one that fails: not made, made without an answer, made twice. Who is not the victim is
-counted nowhere and disturbed by nothing.
+A run numbers the calls of its *victim*. At one of them the victim is frozen until somebody thaws it, and others go on.
+Or the call is one that fails: not made, made without an answer, made twice. A *successor* can be frozen as well, while
+the victim goes on. Other workers are counted nowhere and disturbed by nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.fleet import Crash
 
 T = TypeVar("T")
 
-VICTIM = "victim"
+VICTIM, SUCCESSOR = "victim", "successor"
 HOUR_SECONDS = 3600.0
 acting: ContextVar[str] = ContextVar("acting", default="")
 """Which worker makes a call; the pools of a job copy it to their threads."""
@@ -48,15 +48,26 @@ class Strike(StrEnum):
 
 
 class Calls:
-    """The calls of the victim.
+    """The calls of one worker.
 
     :param point: at which of them, from 1, something happens; None for none.
     :param strike: what.
+    :param worker: whose calls.
+    :param others: the calls of another worker.
     """
 
-    def __init__(self, point: int | None = None, strike: Strike = Strike.FREEZE) -> None:
+    def __init__(
+        self,
+        point: int | None = None,
+        strike: Strike = Strike.FREEZE,
+        *,
+        worker: str = VICTIM,
+        others: Calls | None = None,
+    ) -> None:
         self.point = point
         self.strike = strike
+        self.worker = worker
+        self.others = others
         self.jump: Callable[[float], None] = lambda seconds: None
         """Sets the wall clock of everybody."""
         self.made: list[str] = []
@@ -76,8 +87,8 @@ class Calls:
         :param what: the call, for people.
         :param error: what it raises where it fails.
         """
-        if acting.get() != VICTIM:
-            return call()
+        if acting.get() != self.worker:
+            return call() if self.others is None else self.others.make(what, call, error)
         with self._lock:
             if self.dead:
                 raise Crash

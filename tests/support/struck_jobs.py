@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -52,7 +52,7 @@ from airflow_provider_coordination.spark.transforming import DeliverTransformed
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.fleet import Crash
-from tests.support.freezing import VICTIM, Calls, CountedClient, CountedStore, Strike, acting, counted_files
+from tests.support.freezing import SUCCESSOR, VICTIM, Calls, CountedClient, CountedStore, Strike, acting, counted_files
 from tests.support.history import Waiting
 from tests.support.items import FakeItem, FakeSource, named
 from tests.support.kinesis_server.clock import VirtualClock
@@ -71,6 +71,9 @@ MAY_END_A_JOB = ("store.initialize", "source.describe", "source.list")
 """What a job cannot begin without: where that fails, so does its task, which is tried again."""
 COLLIDING_KEYS = ("öèýš", "öžèê")
 """Keys without an ASCII letter, of which 32 bits of a digest are the same."""
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,16 @@ CASES = [
     for items in (False, True)
     for object_store in (False, True)
 ]
+
+
+def acting_as(worker: str, act: Callable[[], T]) -> T:
+    """Let the calls of something count as a worker's."""
+
+    def act_so() -> T:
+        acting.set(worker)
+        return act()
+
+    return contextvars.copy_context().run(act_so)
 
 
 class ArrowTransformation:
@@ -317,16 +330,12 @@ class Life:
 
     def victim(self) -> None:
         """What the victim does, on a thread of its own."""
-        job = contextvars.copy_context().run(self._as_victim, lambda: self.job(self.case.first, owner="a", counts=True))
+        job = acting_as(VICTIM, lambda: self.job(self.case.first, owner="a", counts=True))
         for step in self.steps():
             step()
-            contextvars.copy_context().run(self._as_victim, lambda: self.round(job))
+            acting_as(VICTIM, lambda: self.round(job))
             if CHECK in self.case.first.downstream:
                 self.check()
-
-    def _as_victim(self, act: Callable[[], Any]) -> Any:
-        acting.set(VICTIM)
-        return act()
 
     def live(self) -> None:
         """Let everything happen, and check what came of it.
@@ -334,23 +343,15 @@ class Life:
         :raises AssertionError: if anything is lost, there twice, out of order or changed, or stuck.
         """
         with self._in_process():
-            thread = threading.Thread(target=self._victim_thread, daemon=True)
-            thread.start()
-            while thread.is_alive() and not self.calls.reached.wait(0.001):
-                continue
-            if self.calls.strike is not Strike.FREEZE:
-                thread.join(60)
-            frozen = self.calls.strike is Strike.FREEZE and self.calls.reached.is_set()
+            victim = self._begin(self.victim)
+            self._wait(victim, self.calls)
             if self.gives_up or self.calls.strike is Strike.CLOCK_BACK:  # what else is leased for an hour more
                 self.look.give_up_owner("a")
             else:
                 self.clock.advance((LEASE + 3 * MARGIN).total_seconds())
-            self.settle()
-            acknowledged = self.files()
-            if frozen:
-                self.calls.thawed.set()
-                thread.join(60)
-                assert not thread.is_alive(), "the victim never came to an end"
+            acknowledged = self._follow(victim)
+            if victim.is_alive():
+                self._thaw(victim, self.calls)
                 self.look.give_up_owner("a")
                 self.settle()
             after = self.files()
@@ -359,19 +360,50 @@ class Life:
         assert not changed, f"acknowledged, and changed since: {changed}"
         self._check_everything()
 
-    def _victim_thread(self) -> None:
+    def _follow(self, victim: threading.Thread) -> dict[str, Any]:
+        """Let others settle everything, during which the victim may go on; return the files that were acknowledged
+        before it did."""
+        if self.calls.others is None:
+            self.settle()
+            return self.files()
+        successor = self._begin(lambda: acting_as(SUCCESSOR, lambda: self.settle(counts=True)))
+        self._wait(successor, self.calls.others)
+        acknowledged = self.acknowledged_files()
+        if victim.is_alive():
+            self._thaw(victim, self.calls)
+        if successor.is_alive():
+            self._thaw(successor, self.calls.others)
+        self.settle()
+        return acknowledged
+
+    def _begin(self, act: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=self._noting_trouble, args=(act,), daemon=True)
+        thread.start()
+        return thread
+
+    def _wait(self, thread: threading.Thread, calls: Calls) -> None:
+        """Wait until a worker is frozen, or has come to its end."""
+        while thread.is_alive() and not (calls.reached.wait(0.001) and calls.strike is Strike.FREEZE):
+            continue
+
+    def _thaw(self, thread: threading.Thread, calls: Calls) -> None:
+        calls.thawed.set()
+        thread.join(60)
+        assert not thread.is_alive(), f"the {calls.worker} never came to an end"
+
+    def _noting_trouble(self, act: Callable[[], None]) -> None:
         try:
-            self.victim()
+            act()
         except Crash:
             return
         except BaseException as error:
             if self.calls.struck.startswith(MAY_END_A_JOB) and self.calls.strike is not Strike.FREEZE:
                 return
-            self.trouble.append(f"the victim's round ended: {error!r}")
+            self.trouble.append(f"a round ended: {error!r}")
 
-    def settle(self) -> None:
+    def settle(self, *, counts: bool = False) -> None:
         """Let a new job work until everything that was sent is delivered."""
-        job = self.job(self.case.then)
+        job = self.job(self.case.then, counts=counts)
         for _ in range(MAX_ROUNDS):
             self.round(job)
             if CHECK in self.case.then.downstream:
@@ -434,6 +466,12 @@ class Life:
             for file in sorted((self.folder / sink).glob("*.parquet"))
         }
 
+    def acknowledged_files(self) -> dict[str, Any]:
+        """Return what each file holds whose batch no partition has to deliver any more."""
+        progresses = [landed_progress(partition.progress) for partition in self.look.partitions()]
+        owed = {batch.batch_id for progress in progresses if progress for batch in progress.landed}
+        return {file: rows for file, rows in self.files().items() if Path(file).stem not in owed}
+
     def rows(self, sink: str) -> Counter[str]:
         files = (self.folder / sink).glob("*.parquet")
         return Counter(_text(data) for file in files for data in pq.read_table(file)["data"].to_pylist())
@@ -447,10 +485,9 @@ class Life:
         assert taken == Counter(self.sent), f"lost {Counter(self.sent) - taken}, doubled {taken - Counter(self.sent)}"
         assert set(dead) <= bad
         assert set(self.rows("copy").values()) <= {1}, "doubled in a copy"
-        if self.case.first.sinks == self.case.then.sinks and "copy" in self.case.then.sinks and self.case.first.copies:
-            assert set(self.rows("copy")) == {
-                event for event in self.sent if event not in bad and not _number(event) % 2
-            }
+        first, then = self.case.first, self.case.then
+        if first.sinks == then.sinks == (MAIN, "copy") and first.copies and then.copies:
+            assert set(self.rows("copy")) == {e for e in self.sent if e not in bad and not _number(e) % 2}
         self._check_order()
         for partition in self.look.partitions():
             assert not partition.is_parked and bool(partition.attempts) <= bool(partition.last_error), partition
@@ -525,7 +562,7 @@ class ShardLife(Life):
     @contextmanager
     def _in_process(self) -> Iterator[None]:
         def land(spark: object, plans: Sequence[Any], options: Any) -> list[Any]:
-            client = self._client(counts=acting.get() == VICTIM)
+            client = self._client(counts=acting.get() != "")
             return [land_shard(client, options, plan, clock=self.clock, sleep=self.clock.sleep) for plan in plans]
 
         with super()._in_process(), patch.object(shard_reading, "land", land):
@@ -591,17 +628,27 @@ class _CountedReader:
 
 
 def live(
-    case: Case, folder: Path, point: int | None, *, strike: Strike = Strike.FREEZE, gives_up: bool = False
+    case: Case,
+    folder: Path,
+    point: int | None,
+    *,
+    strike: Strike = Strike.FREEZE,
+    gives_up: bool = False,
+    successor: int | None = None,
 ) -> Calls:
     """Let a case happen with the victim struck at a point; return its calls.
 
+    :param successor: the call at which the next owner is frozen while the victim goes on; None for none.
     :raises AssertionError: naming the call, if anything is wrong afterwards.
     """
-    calls = Calls(point, strike)
+    others = None if successor is None else Calls(successor, worker=SUCCESSOR)
+    calls = Calls(point, strike, others=others)
     life = (ItemLife if case.items else ShardLife)(case, folder, calls, gives_up=gives_up)
     try:
         life.live()
     except AssertionError as error:
         how = "given up" if gives_up else "expired"
-        raise AssertionError(f"{case}, {strike} at call {point} ({calls.struck}), lease {how}: {error}") from error
+        next_owner = "" if others is None else f", the next owner frozen at call {successor} ({others.struck})"
+        where = f"{case}, {strike} at call {point} ({calls.struck}), lease {how}{next_owner}"
+        raise AssertionError(f"{where}: {error}") from error
     return calls
