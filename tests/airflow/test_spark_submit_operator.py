@@ -325,6 +325,25 @@ def test_a_failure_without_a_word_of_ours_is_told_by_the_provider(
         operator().execute(context)
 
 
+def test_secrets_in_its_output_reach_neither_the_log_nor_the_result(
+    operator: Any, spark: StubSpark, context: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = SUMMARY_MARK + json.dumps({"failed": {"p1": f"cannot sign with {SECRET}"}})
+    spark.will(lines=[f"cannot sign with {SECRET}", "with of-the-conf", summary])
+    result = operator(conf={"spark.my.password": "of-the-conf"}).execute(context)
+    assert result["failed"] == {"p1": "cannot sign with ***"}
+    printed = capsys.readouterr().out
+    assert "cannot sign with ***" in printed and SECRET not in printed and "with of-the-conf" not in printed
+
+
+def test_secrets_in_its_last_error_do_not_reach_the_error_of_the_task(
+    operator: Any, spark: StubSpark, context: Any
+) -> None:
+    spark.will(exit=1, lines=[ERROR_LINE.format(f"failed: cannot sign with {SECRET}")])
+    with pytest.raises(AirflowException, match=r"failed: cannot sign with \*\*\*; what is landed stays"):
+        operator().execute(context)
+
+
 # What is given back
 
 
