@@ -35,9 +35,7 @@ def test_both_packages_that_own_sparks_files_are_held_to_the_one_version_that_is
         assert dependencies[name] == SpecifierSet(f"=={pins[name]}")
 
 
-def test_the_pinned_versions_are_within_the_bounds(
-    dependencies: dict[str, SpecifierSet], pins: dict[str, str]
-) -> None:
+def test_the_pinned_versions_are_within_the_bounds(dependencies: dict[str, SpecifierSet], pins: dict[str, str]) -> None:
     assert [name for name, bounds in dependencies.items() if pins[name] not in bounds] == []
 
 
