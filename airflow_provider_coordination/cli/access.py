@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from pathlib import Path
 
 from airflow_provider_coordination.coordination.coordinator import DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -103,10 +102,12 @@ def require_file(settings: StoreSettings) -> None:
     """
     import sqlalchemy as sa
 
+    from airflow_provider_coordination.stores.sqlite_file import sqlite_path
+
     with suppress(sa.exc.ArgumentError, ValueError):
         url = sa.make_url(settings.url or "")
-        if url.get_backend_name() == "sqlite" and url.database and not url.database.startswith((":", "file:")):
-            path = Path(url.database)
+        if url.get_backend_name() == "sqlite":
+            path = sqlite_path(url)
             if not path.exists():
                 raise ConfigurationError(
                     f"store file {str(path)!r} does not exist; check its path, or make it with init-store"

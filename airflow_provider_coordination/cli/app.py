@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from airflow_provider_coordination import __version__
 from airflow_provider_coordination.cli import acknowledging, acting, imports, reading
 from airflow_provider_coordination.cli.commands import CommandGroup
 
@@ -25,11 +28,26 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["--help", "-h"]},
     )
+    app.callback()(_options)
     reading.register(app)
     acting.register(app)
     acknowledging.register(app)
     imports.register(app)
     return app
+
+
+def _show_version(is_asked_for: bool) -> None:
+    if is_asked_for:
+        typer.echo(f"airflow-coordination {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:

@@ -51,6 +51,7 @@ def resume(
     source: SOURCE,
     *,
     reason: Annotated[str | None, typer.Option("--reason", help="Why; logged.", show_default=False)] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Changes nothing: this command never asks.")] = False,
     since: Annotated[
         str | None,
         typer.Option(

@@ -1,7 +1,9 @@
-"""Which DAG reads a source, and where from.
+"""Which DAG reads a source, where from, and where it delivers what it reads.
 
 Progress belongs to a source by its name. Two DAGs that give different things the same name would each skip what the
-other one has delivered, so the first one claims the name, and one that means something else is refused.
+other one has delivered; two that deliver one source to different places would each miss what the other one delivers. So
+the first one claims the name, and one that means something else is refused. What reads a source and what delivers it
+may be tasks of different DAGs, and are claimed apart.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, PartitionUpdateError
@@ -21,9 +23,8 @@ from airflow_provider_coordination.coordination.settings import read_settings, w
 log = logging.getLogger(__name__)
 
 FAMILY = "SOURCE_CLAIM"
-KEY = "READ_BY"
 MAX_VALUE_CHARACTERS = 200
-"""So much of a value is told where two DAGs differ."""
+"""How much of a value is shown where two DAGs differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,9 @@ class SourceClaim:
     :param location: where it reads from; JSON. Nothing that may differ between two runs of the DAG.
     """
 
+    KEY: ClassVar[str] = "READ_BY"
+    PURPOSE: ClassVar[str] = "read"
+
     dag_id: str
     task_id: str
     claimed_at: datetime
@@ -47,9 +51,16 @@ class SourceClaim:
         """Return in what the two mean something else, each as `<field> <here> here and <there> there`."""
         if self.kind != other.kind:
             return [f"kind {self.kind!r} here and {other.kind!r} there"]
-        names = sorted(self.location.keys() | other.location.keys())
-        values = ((name, _plain(self.location.get(name)), _plain(other.location.get(name))) for name in names)
-        return [f"{name} {_told(here)} here and {_told(there)} there" for name, here, there in values if here != there]
+        return _differences(self.location, other.location)
+
+    def refusal(self, source: str, other: SourceClaim) -> str:
+        """Return why a source that another DAG has claimed is not read by this one."""
+        return (
+            f"source {source!r} is claimed by DAG {other.dag_id!r}, since its task {other.task_id!r} at "
+            f"{other.claimed_at:%Y-%m-%dT%H:%M:%SZ}, and DAG {self.dag_id!r} reads something else by that name: "
+            f"{', '.join(self.differences(other))}; give one of them another 'source', or, if DAG {other.dag_id!r} is "
+            f"to read it no more: airflow-coordination unclaim {source}"
+        )
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object, the form in which it is stored."""
@@ -64,51 +75,98 @@ class SourceClaim:
         return read_settings(cls, "stored claim of a source", item.progress)
 
 
-def claim(coordinator: SourceCoordinator, mine: SourceClaim) -> None:
-    """Claim a source for a DAG, or find that it may read it.
+@dataclass(frozen=True, kw_only=True)
+class DeliveryClaim:
+    """Who delivers a source, and where to.
 
-    A DAG that means the same may read it too. One that claimed it before and means something else now takes it over.
+    :param dag_id: the DAG.
+    :param task_id: the task that claimed it.
+    :param claimed_at: when (aware).
+    :param sinks: by the name of each sink, where it is and what goes there.
+    """
+
+    KEY: ClassVar[str] = "DELIVERED_BY"
+    PURPOSE: ClassVar[str] = "deliver"
+
+    dag_id: str
+    task_id: str
+    claimed_at: datetime
+    sinks: dict[str, Any]
+
+    def differences(self, other: DeliveryClaim) -> list[str]:
+        """Return in what the two differ, each as `sink <name> <here> here and <there> there`."""
+        return [f"sink {difference}" for difference in _differences(self.sinks, other.sinks)]
+
+    def refusal(self, source: str, other: DeliveryClaim) -> str:
+        """Return why a source that another DAG delivers is not delivered by this one."""
+        return (
+            f"source {source!r} is delivered by DAG {other.dag_id!r}, since its task {other.task_id!r} at "
+            f"{other.claimed_at:%Y-%m-%dT%H:%M:%SZ}, and DAG {self.dag_id!r} delivers it elsewhere, where what the "
+            f"first one delivers would be missing: {', '.join(self.differences(other))}; give both the same sinks, or "
+            f"one of them another 'source', or, if DAG {other.dag_id!r} is to deliver it no more: airflow-coordination "
+            f"unclaim {source}"
+        )
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it as a JSON object, the form in which it is stored."""
+        return {**write_settings(self), "sinks": _plain(self.sinks)}
+
+    @classmethod
+    def of(cls, item: Partition) -> DeliveryClaim:
+        """Return the claim that is stored.
+
+        :raises ConfigurationError: if it is unreadable.
+        """
+        return read_settings(cls, "stored claim of a source's delivery", item.progress)
+
+
+KEYS = (SourceClaim.KEY, DeliveryClaim.KEY)
+
+
+def claim(coordinator: SourceCoordinator, mine: SourceClaim | DeliveryClaim) -> None:
+    """Claim a source, or its delivery, for a DAG, or find that the DAG may have it too.
+
+    A DAG that means the same may. One that claimed it before and means something else now takes it over.
 
     :param coordinator: of the source.
     :raises ConfigurationError: if another DAG has claimed it and means something else; both are named.
     """
     while True:
-        stored = claimed(coordinator)
+        stored = claimed(coordinator, mine.KEY)
         if stored is None:
-            item = new_partition(coordinator.family(FAMILY), KEY, coordinator.clock.now())
+            item = new_partition(coordinator.family(FAMILY), mine.KEY, coordinator.clock.now())
             if coordinator.store.create([item.with_progress(mine.to_mapping())]):
-                log.info("source claimed: source=%s dag=%s task=%s", coordinator.source, mine.dag_id, mine.task_id)
+                log.info(
+                    "source claimed to %s: source=%s dag=%s task=%s",
+                    mine.PURPOSE, coordinator.source, mine.dag_id, mine.task_id,
+                )  # fmt: skip
                 return
             continue  # somebody was faster
-        theirs = SourceClaim.of(stored)
+        theirs: Any = type(mine).of(stored)
         differences = mine.differences(theirs)
         if not differences:
             return
         if theirs.dag_id != mine.dag_id:
-            raise _refused(coordinator.source, mine, theirs, differences)
+            raise ConfigurationError(mine.refusal(coordinator.source, theirs))
         try:
             coordinator.store.transact(update=[stored.with_progress(mine.to_mapping())])
         except PartitionUpdateError:  # somebody changed it in between
             continue
         log.warning(
-            "source is read differently from now on: source=%s dag=%s task=%s: %s; progress that was made before stays",
-            coordinator.source, mine.dag_id, mine.task_id, ", ".join(differences),
+            "claim to %s a source changed: source=%s dag=%s task=%s before=%s: %s; progress that was made before stays",
+            mine.PURPOSE, coordinator.source, mine.dag_id, mine.task_id, theirs.task_id, ", ".join(differences),
         )  # fmt: skip
         return
 
 
-def claimed(coordinator: SourceCoordinator) -> Partition | None:
-    """Return the item that holds a source's claim; None if nobody claims it."""
-    return coordinator.store.get(coordinator.family(FAMILY), KEY)
+def claimed(coordinator: SourceCoordinator, key: str = SourceClaim.KEY) -> Partition | None:
+    """Return the item that holds a claim of a source, to read it by default; None if nobody claims it."""
+    return coordinator.store.get(coordinator.family(FAMILY), key)
 
 
-def _refused(source: str, mine: SourceClaim, theirs: SourceClaim, differences: list[str]) -> ConfigurationError:
-    return ConfigurationError(
-        f"source {source!r} is claimed by DAG {theirs.dag_id!r}, since its task {theirs.task_id!r} at "
-        f"{theirs.claimed_at:%Y-%m-%dT%H:%M:%SZ}, and DAG {mine.dag_id!r} reads something else by that name: "
-        f"{', '.join(differences)}; give one of them another 'source', or, if DAG {theirs.dag_id!r} is to read it no "
-        f"more: airflow-coordination unclaim {source}"
-    )
+def _differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    values = ((name, _plain(mine.get(name)), _plain(theirs.get(name))) for name in sorted(mine.keys() | theirs.keys()))
+    return [f"{name} {_shown(here)} here and {_shown(there)} there" for name, here, there in values if here != there]
 
 
 def _plain(value: Any) -> Any:
@@ -120,6 +178,6 @@ def _as_object(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     text = "nothing" if value is None else repr(value)
     return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[:MAX_VALUE_CHARACTERS]}…"

@@ -5,6 +5,7 @@ rejects them.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
@@ -35,6 +36,7 @@ from airflow_provider_coordination.operators.releasing import (
     task_release_id,
 )
 from airflow_provider_coordination.operators.templated import text_value
+from airflow_provider_coordination.spark.redaction import Redaction
 
 PARAMETER = "acknowledgment_sets"
 """A function that has a parameter of this name is given the sets."""
@@ -154,7 +156,10 @@ class AcknowledgesDecoratedOperator(_PythonDecoratedOperator):
             self.log.info("%d acknowledgment sets stay pending: a further try is left", len(chosen))
             return
         try:
-            self._release(context, chosen, positive=False, reason=f"{type(error).__name__}: {error}".strip(": "))
+            # The reason is kept in the store, and the text of an error of any code may hold anything.
+            redaction = Redaction(CoordinationHook(self.coordination_conn_id).settings.store, dict(os.environ))
+            reason = redaction.text(f"{type(error).__name__}: {error}".strip(": "))
+            self._release(context, chosen, positive=False, reason=reason)
         except Exception as other:
             self.log.warning("the sets could not be rejected, they expire: source=%s: %s", self.source, other)
 

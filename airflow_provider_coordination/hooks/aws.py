@@ -6,6 +6,7 @@ from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.hooks.connections import check_readable
 
 
 def aws_settings(
@@ -32,6 +33,8 @@ def aws_settings(
             aws_conn_id=aws_conn_id or None, region_name=region_name or None, client_type=service
         )
         connection = hook.conn_config
+        if aws_conn_id and not isinstance(connection.conn_id, str):  # not found, which may be a slip of the pen
+            check_readable(aws_conn_id, name)
         endpoint_url = connection.get_service_endpoint_url(service)
     except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{name}: {error}; check its extra") from None

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 from airflow.sdk import BaseHook, Connection
-from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from airflow_provider_coordination.aws import AwsSettings
@@ -27,6 +26,7 @@ from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POL
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.configuration import Configuration
+from airflow_provider_coordination.hooks.connections import airflow_connection
 from airflow_provider_coordination.hooks.metrics import AirflowMetrics
 from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, StoreSettings, open_store
 from airflow_provider_coordination.stores.hiding import without_secrets
@@ -130,13 +130,10 @@ class CoordinationHook(BaseHook):
 
         :raises ConfigurationError: naming the connection, the field, the value and the remedy.
         """
-        try:
-            connection = self.get_connection(self.coordination_conn_id)
-        except AirflowNotFoundException:
-            raise ConfigurationError(
-                f"connection {self.coordination_conn_id!r} is not defined; create it, of type 'coordination'"
-            ) from None
-        return connection_settings(connection)
+        name = f"connection {self.coordination_conn_id!r}"
+        return connection_settings(
+            airflow_connection(self.coordination_conn_id, name, "create it, of type 'coordination'")
+        )
 
     def get_conn(self) -> Any:
         """Open the store; close it afterwards."""
@@ -327,6 +324,8 @@ def _with_login(name: str, url: str | None, login: str | None, password: str | N
     """Return the URL with the connection's login and password in it; those win over the URL's own."""
     import sqlalchemy as sa
 
+    from airflow_provider_coordination.stores.sqlite_file import sqlite_path
+
     if url is None:
         return None
     try:
@@ -338,6 +337,11 @@ def _with_login(name: str, url: str | None, login: str | None, password: str | N
         ) from None
     if parsed.password:
         mask_secret(parsed.password)
+    if parsed.get_backend_name() == "sqlite":
+        try:
+            sqlite_path(parsed)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{name}: {error}") from None
     if not login and not password:
         return url
     if parsed.get_backend_name() == "sqlite":

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
 
-from airflow.sdk import BaseHook, Connection
-from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.hooks.connections import airflow_connection
 
 PORTS = {"postgresql": 5432, "mysql": 3306}
 TYPES = {"postgres": "postgresql", "postgresql": "postgresql", "mysql": "mysql", "mariadb": "mysql", "sqlite": "sqlite"}
@@ -54,12 +55,9 @@ def jdbc_connection(conn_id: str, url: str | None = None) -> JdbcConnection:
     :param url: a JDBC URL, where the connection is of a type that none is made of.
     :raises ConfigurationError: naming the connection, and what is missing.
     """
-    try:
-        connection = BaseHook.get_connection(conn_id)
-    except AirflowNotFoundException:
-        raise ConfigurationError(
-            f"connection {conn_id!r} is not defined; create it, of the database's type or of type 'jdbc'"
-        ) from None
+    connection = airflow_connection(
+        conn_id, f"connection {conn_id!r}", "create it, of the database's type or of type 'jdbc'"
+    )
     found = url or _url_of(connection)
     user, password = connection.login or None, connection.password or None
     extra = connection.extra_dejson

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow.sdk import BaseHook, Connection
-from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk import Connection
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import aws_settings
+from airflow_provider_coordination.hooks.connections import airflow_connection
 
 FIELDS = ("use_ssl", "verify_certs", "ca_certs", "aws_conn_id", "region_name")
 DEFAULT_PORT = 9200
@@ -28,10 +28,8 @@ def opensearch_cluster(opensearch_conn_id: str) -> dict[str, Any]:
     """
     name = f"OpenSearch connection {opensearch_conn_id!r}"
     try:
-        connection = BaseHook.get_connection(opensearch_conn_id)
+        connection = airflow_connection(opensearch_conn_id, name, "create it")
         extra = connection.extra_dejson
-    except AirflowNotFoundException:
-        raise ConfigurationError(f"{name} is not defined; create it") from None
     except ValueError as error:
         raise ConfigurationError(f"{name}: its extra is not JSON: {error}") from None
     for field in extra:

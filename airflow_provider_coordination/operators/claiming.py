@@ -1,4 +1,4 @@
-"""Claiming a source for a DAG, in a task that creates its partitions or reads them."""
+"""Claiming a source, and its delivery, for a DAG, in a task that creates its partitions, reads or delivers them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from airflow.sdk import Context
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import UNFINISHED
-from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
+from airflow_provider_coordination.coordination.source_claim import DeliveryClaim, SourceClaim, claim
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.operators.reads.reads import Located, Reads
-from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 
 KINESIS = "kinesis"
 
@@ -61,10 +61,28 @@ def claim_streams(
     claim_source(coordinator, context, KINESIS, {name: value for name, value in location.items() if value is not None})
 
 
+def claim_delivery(coordinator: SourceCoordinator, context: Context, sinks: Sequence[SinkSettings]) -> None:
+    """Claim the delivery of a source for this task's DAG.
+
+    :param coordinator: of the source.
+    :param sinks: all that the job delivers to.
+    :raises ConfigurationError: if another DAG has claimed it and delivers to other places; both are named.
+    """
+    ti: Any = context["ti"]
+    places = {
+        sink.name: (sink.output.rstrip("/") or sink.output) + ("" if sink.where is None else f" where {sink.where}")
+        for sink in sinks
+    }
+    claim(
+        coordinator,
+        DeliveryClaim(dag_id=ti.dag_id, task_id=ti.task_id, claimed_at=coordinator.clock.now(), sinks=places),
+    )
+
+
 def claim_for_job(
     connection: ConnectionSettings, context: Context, settings: IngestSettings, reads: Reads | None
 ) -> Prospect:
-    """Claim what a Spark job reads; see `claim_source`.
+    """Claim what a Spark job reads, and its delivery; see `claim_source` and `claim_delivery`.
 
     :returns: what awaits the job. What is not a stream, or is an interval of one, ends some day: nothing is left then.
     :raises StoreUnavailableError: if the store does not answer.
@@ -75,6 +93,7 @@ def claim_for_job(
             claim_streams(coordinator, context, settings.streams, settings.kinesis)
         else:
             claim_reads(coordinator, context, reads)
+        claim_delivery(coordinator, context, settings.all_sinks)
         ends = reads is not None or settings.finish_at_stop
         return Prospect(
             is_anything_left=not ends or any(coordinator.count_by_status()[status] for status in UNFINISHED),

@@ -29,11 +29,12 @@ from airflow.sdk.exceptions import AirflowException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
-from airflow_provider_coordination.coordination.settings import write_settings
+from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
-from airflow_provider_coordination.hooks.following import end_local_processes, stop_job
+from airflow_provider_coordination.hooks.following import end_local_processes, settings_file_of, stop_job
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.spark.outcome import Outcome
+from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.submission import LOG_NAME, command, tail_of
 
@@ -171,14 +172,24 @@ class JobFollower:
         else:
             by = f"{job.start_by:%Y-%m-%d %H:%M:%S} UTC"
             error = f"the job did not begin by {by}; raise 'start_within' if it had to queue"
+            redaction = self._redaction_of(job)  # the next line deletes what it needs
             end_local_processes(job.log)
-            tail = tail_of(Path(job.log)) if job.log else ""
+            tail = tail_of(Path(job.log), redaction) if job.log else ""
         if jobs.end(job.owner, Outcome(exit_code=None, error=error, tail=tail).to_mapping()):
             keys = coordinator.give_up_owner(job.owner)
             log.warning(
                 "%s; %d leases given back: source=%s owner=%s partitions=%s",
                 error, len(keys), self.source, job.owner, ", ".join(keys) or "none",
             )  # fmt: skip
+
+    def _redaction_of(self, job: Job) -> Redaction:
+        """Return what hides the secrets of a job that has not begun: its settings are still there then."""
+        holders: list[object] = [self.connection.store, dict(os.environ)]
+        if job.log is not None:
+            with suppress(OSError, ValueError, ConfigurationError):
+                settings = json.loads(settings_file_of(job.log).read_text(encoding="utf-8"))
+                holders.append(read_settings(IngestSettings, "ingest settings", settings))
+        return Redaction(*holders)
 
 
 def _is_worth_it(job: Job) -> bool:
@@ -205,8 +216,8 @@ def summary_of(owner: str, outcome: Outcome) -> dict[str, Any]:
     raise AirflowException(f"{what}; no data is lost, a retry continues from there{tail}")
 
 
-def show_log(job_log: str | None) -> None:
-    """Copy the end of a job's output into the task's log, if it is on this machine; then delete it."""
+def show_log(job_log: str | None, redaction: Redaction) -> None:
+    """Copy the end of a job's output into the task's log, without secrets, if it is on this machine; then delete it."""
     if job_log is None or not (path := Path(job_log)).is_file():
         return
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -214,7 +225,7 @@ def show_log(job_log: str | None) -> None:
     if len(lines) > LINES_SHOWN:
         log.info("the job's output has %d lines; the last %d:", len(lines), LINES_SHOWN)
     for line in lines[-LINES_SHOWN:]:
-        log.info("%s", line)
+        log.info("%s", redaction.text(line))
     shutil.rmtree(path.parent, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""What a Spark job says in its output: its summary, its last error, and what its exit code means."""
+"""What a Spark job says in its output: its summary, its last error, and what its exit code means; no secret."""
 
 from __future__ import annotations
 
@@ -11,24 +11,30 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_provider_coordination.spark.redaction import Redaction
+
 log = logging.getLogger(__name__)
 
 OUR_ERROR = re.compile(r" ERROR (?:airflow_provider_coordination[\w.]*|__main__): (?P<message>.*)")
 
 
 class JobOutput:
-    """Watches the lines of a job go by, without holding any back."""
+    """Watches the lines of a job go by, without holding any back.
 
-    def __init__(self) -> None:
+    :param redaction: hides the secrets that the job was given, in the lines and in what is kept of them.
+    """
+
+    def __init__(self, redaction: Redaction | None = None) -> None:
+        self.redaction = redaction or Redaction()
         self.summary: dict[str, Any] = {}
         self.last_error: str | None = None
         self.application_id: str | None = None
 
     def watched(self, lines: Iterable[str]) -> Iterator[str]:
-        """Yield the lines as they come, noting what is told here."""
+        """Yield the lines as they come, without secrets, noting what this class keeps."""
         for line in lines:
             self._note(line)
-            yield line
+            yield self.redaction.text(line)
 
     def explained(self, exit_code: int | None) -> AirflowException | None:
         """Return what an exit code means, or None where the provider's own error says all there is to say."""
@@ -56,14 +62,14 @@ class JobOutput:
             self.application_id = text.partition(" ")[0].strip() or None
         error = OUR_ERROR.search(line)
         if error:
-            self.last_error = error["message"].strip()
+            self.last_error = self.redaction.text(error["message"].strip())
         _, mark, text = line.partition(SUMMARY_MARK)
         if mark:
             try:
                 summary = json.loads(text)
-                self.summary = summary if isinstance(summary, dict) else {}
+                self.summary = self.redaction.mapping(summary) if isinstance(summary, dict) else {}
             except ValueError:
-                log.warning("the job's summary is not JSON and is left out: %s", text.strip())
+                log.warning("the job's summary is not JSON and is left out: %s", self.redaction.text(text.strip()))
 
 
 def _signal_name(number: int) -> str:

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -50,8 +50,10 @@ from airflow_provider_coordination.operators.shipping import (
     write_package_archive,
 )
 from airflow_provider_coordination.operators.templated import seconds_value, text_value
+from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
+from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.triggers.events import ERROR
 from airflow_provider_coordination.triggers.jobs import JobTrigger
 
@@ -70,7 +72,7 @@ class _Job:
     connection: ConnectionSettings
     settings_file: Path
     package_archive: Path
-    output: JobOutput = field(default_factory=JobOutput)
+    output: JobOutput
     log: str | None = None
     abandoned: bool = False
 
@@ -357,6 +359,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
                 connection=connection,
                 settings_file=folder / f"{folder.name}.json",
                 package_archive=write_package_archive(folder),
+                output=JobOutput(self._redaction(settings)),
             )
             settings.write(job.settings_file)
             try:
@@ -389,10 +392,10 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             self.log.info("the job of an earlier try did not end well, another one follows: owner=%s", event["owner"])
             return self.execute(context)
         deadline = None if event["deadline"] is None else parse_instant(event["deadline"])
-        result = self._go_on(follower, event["owner"], event["log"], deadline)
         settings = None
-        with suppress(Exception):  # the job is done; what it was told is only for lineage now
+        with suppress(Exception):  # they serve redaction and lineage alone: the job has its own
             settings = ingest_settings(self, connection, context)
+        result = self._go_on(follower, event["owner"], event["log"], deadline, settings)
         return self._told(context, event["source"], result, settings)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
@@ -455,7 +458,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         earlier = follower.earlier(settings)
         if earlier is not None:
             self.log.info("the job of an earlier try goes on: source=%s owner=%s", settings.source, earlier.owner)
-            return self._go_on(follower, earlier.owner, earlier.log, deadline)
+            return self._go_on(follower, earlier.owner, earlier.log, deadline, settings)
         if suspension is not None:
             raise _nothing_begins(settings.source, suspension)
         self.log.info("job is submitted without waiting: source=%s owner=%s", settings.source, settings.owner)
@@ -466,6 +469,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             connection=connection,
             settings_file=folder / f"{folder.name}.json",
             package_archive=write_package_archive(folder),
+            output=JobOutput(self._redaction(settings)),
         )
         try:
             settings.write(job.settings_file)
@@ -475,17 +479,25 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             self._abandon_job()
             shutil.rmtree(folder, ignore_errors=True)
             with suppress(CoordinationError):
-                follower.end(settings.owner, f"it was not submitted: {error}")
+                follower.end(settings.owner, job.output.redaction.text(f"it was not submitted: {error}"))
             raise
         if job.log is None:  # it has travelled to the cluster
             shutil.rmtree(folder, ignore_errors=True)
         self._job = None
-        return self._go_on(follower, settings.owner, job.log, deadline)
+        return self._go_on(follower, settings.owner, job.log, deadline, settings)
 
     def _go_on(
-        self, follower: JobFollower, owner: str, job_log: str | None, deadline: datetime | None
+        self,
+        follower: JobFollower,
+        owner: str,
+        job_log: str | None,
+        deadline: datetime | None,
+        settings: IngestSettings | None,
     ) -> dict[str, Any]:
-        """Return the summary of a job that is over; defer if it is not."""
+        """Return the summary of a job that is over; defer if it is not.
+
+        :param settings: the job's, for the secrets in them; None if they are not known any more.
+        """
         self._follower = follower
         outcome = follower.judged(owner)
         if outcome is None:
@@ -502,10 +514,14 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
                 timeout=left_of(deadline),
             )
         self._follower = None
-        show_log(job_log)
+        show_log(job_log, self._redaction(settings or follower.connection.store))
         job = follower.note_told(owner)
         self._note_places(None if job is None else job.application_id)
         return summary_of(owner, outcome)
+
+    def _redaction(self, holder: IngestSettings | StoreSettings) -> Redaction:
+        """Return what hides the secrets that a job is given, by its settings or beside them."""
+        return Redaction(holder, self.conf, self.env_vars, dict(os.environ))
 
     def _note_places(self, application_id: str | None) -> None:
         """Note where the job can be looked at that has ended."""

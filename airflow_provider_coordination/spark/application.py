@@ -174,11 +174,18 @@ def ingest(settings: IngestSettings, observer: Observer, followed: Followed | No
 def _ingest(
     settings: IngestSettings, observer: Observer, metrics: JobMetrics, spans: JobSpans, followed: Followed
 ) -> Summary:
-    outputs = [settings.output, *(sink.output for sink in settings.all_sinks if sink.output != settings.output)]
-    check_folders(settings.landing_root, outputs, renaming=settings.publishes_landed)
+    check_folders(_folders(settings), renaming=settings.publishes_landed)
     coordinator = coordinator_of(settings, settings.owner, metrics)
     with closing(coordinator.store):
         return _run(settings, coordinator, observer, metrics, spans, followed)
+
+
+def _folders(settings: IngestSettings) -> dict[str, str]:
+    """Return the folders that the job writes, by what the user calls them: the dataset first, landing last."""
+    sinks = {f"field 'output_path' of sink {sink.name!r}": sink.output for sink in settings.sinks}
+    dead_letter = {} if settings.dead_letter is None else {"field 'dead_letter_path'": settings.dead_letter}
+    landing = "field 'landing_path'" if settings.landing else "the landing folder of field 'output_path'"
+    return {"field 'output_path'": settings.output, **dead_letter, **sinks, landing: settings.landing_root}
 
 
 def _run(

@@ -12,8 +12,9 @@ that it lost the lease, or finds its file gone.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
@@ -239,22 +240,26 @@ def load_transform(name: str) -> Transform:
     return function  # type: ignore[no-any-return]
 
 
-def check_folders(landing: str, outputs: Iterable[str], *, renaming: bool) -> None:
-    """Check that these folders can be written, and that files can be renamed from landing to the first output.
+def check_folders(folders: Mapping[str, str], *, renaming: bool) -> None:
+    """Check that these folders can be written, and that files can be renamed from the last one to the first.
 
-    :param outputs: the folders of the sinks.
+    :param folders: by what the user calls each, such as `field 'output_path'`: those of the sinks, and landing last.
     :param renaming: whether files will be renamed.
-    :raises ConfigurationError: naming the folder and the reason.
+    :raises ConfigurationError: naming the field, the path, the reason and the remedy.
     """
     probes = []
-    for root in (landing, *outputs):
+    for name, root in folders.items():
         try:
             make_folder(root)
             probes.append(join(root, "_probe." + file_name("check", 0)))
             write_text(probes[-1], "check")
-        except OSError as error:
-            raise ConfigurationError(f"path {root!r} cannot be written: {error}") from error
+        except (OSError, ConfigurationError) as error:
+            link = f"it is a link to {str(Path(root).readlink())!r}; " if Path(root).is_symlink() else ""
+            raise ConfigurationError(
+                f"{name} is {root!r}, which cannot be written: {link}{error}; correct the path, or let the user who "
+                "runs the job write there"
+            ) from error
     if renaming:
-        publish(*probes[:2])
+        publish(probes[-1], probes[0])
     for probe in probes:
         delete_file(probe)

@@ -1,10 +1,12 @@
-"""What a job says, without the secrets that it knows: its log, its summary and its errors leave the driver.
+"""What a job says, without secrets: its output, its log, its summary and its errors reach the store and Airflow.
 
-The errors of drivers, of services and of users' own code may hold anything that they were given.
+The errors of drivers, of services and of users' own code may hold anything that they were given, and spark-submit may
+print its whole configuration.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import re
@@ -12,8 +14,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+from airflow_provider_coordination.coordination.settings import write_settings
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.stores.hiding import hiding, longest_first, secrets_of
+from airflow_provider_coordination.stores import StoreSettings
+from airflow_provider_coordination.stores.hiding import hiding, longest_first, secrets_of, without_likely_secrets
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 SECRET_NAME = re.compile(r"passw|secret|token|credential|api_?key|private_?key|authorization|signature", re.IGNORECASE)
@@ -22,23 +26,20 @@ FEWEST_CHARACTERS = 6
 
 
 class Redaction:
-    """Hides the secrets of a job's settings wherever they stand in a text.
+    """Hides secrets wherever they stand in a text: those that are known, and what looks like one.
 
-    :param settings: the job's.
+    :param holders: what holds those that are known: the job's settings, a store's, or JSON values such as an
+        environment, a Spark configuration and a command line.
     """
 
-    def __init__(self, settings: IngestSettings) -> None:
-        kinesis = settings.kinesis
-        known = {kinesis.secret_access_key or "", kinesis.session_token or "", *secrets_of(settings.store)}
-        if settings.reader is not None:
-            known |= set(_named_secrets(settings.reader.settings))
-        spelled = {each for secret in known for each in (secret, quote(secret, safe=""), quote_plus(secret))}
-        spelled |= {json.dumps(secret)[1:-1] for secret in known}
+    def __init__(self, *holders: object) -> None:
+        known = {secret for holder in holders for secret in _secrets_in(holder)}
+        spelled = {each for secret in known for each in _spellings(secret)}
         self._secrets = longest_first(secret for secret in spelled if len(secret) >= FEWEST_CHARACTERS)
 
     def text(self, text: str) -> str:
         """Return a text with the secrets in it replaced."""
-        return hiding(text, self._secrets)
+        return without_likely_secrets(hiding(text, self._secrets))
 
     def mapping(self, mapping: Mapping[str, Any]) -> dict[str, Any]:
         """Return a JSON object with the secrets in its texts replaced."""
@@ -66,6 +67,23 @@ class _Formatter(logging.Formatter):
         return self._redaction.text(super().format(record))
 
 
+def _secrets_in(holder: object) -> Iterator[str]:
+    if isinstance(holder, IngestSettings):
+        yield from secrets_of(holder.store)
+    if isinstance(holder, StoreSettings):
+        yield from secrets_of(holder)
+    yield from _named_secrets(write_settings(holder) if dataclasses.is_dataclass(holder) else holder)
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    """Yield a secret as it is, as URLs spell it, and as JSON and Python do."""
+    yield secret
+    for quoted in (quote(secret, safe=""), quote(secret), quote_plus(secret)):
+        yield quoted
+        yield re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), quoted)
+    yield from (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1])
+
+
 def _named_secrets(value: object, *, is_secret: bool = False) -> Iterator[str]:
     """Yield the texts of a JSON value whose name, or that of what holds them, says that they are secret.
 
@@ -82,3 +100,6 @@ def _named_secrets(value: object, *, is_secret: bool = False) -> Iterator[str]:
             yield value
         yield from re.findall(r"://[^\s:/@'\"]*:([^\s'\"]*)@", value)
         yield from re.findall(r"(?i)[?&;](?:password|pwd|secret|token)=([^&;\s]+)", value)
+        name, _, assigned = value.partition("=")
+        if re.fullmatch(r"[\w.-]+", name) and SECRET_NAME.search(name):
+            yield assigned

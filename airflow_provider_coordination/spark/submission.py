@@ -7,10 +7,15 @@ because it was killed, ran out of memory or never came up, it says so in the sto
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_provider_coordination.spark.redaction import Redaction
 
 TAIL_LINES = 20
 TAIL_BYTES = 64 * 1024
@@ -48,32 +53,34 @@ def main(arguments: list[str]) -> int:
             left.unlink(missing_ok=True)
     with log.open("a", encoding="utf-8") as output:
         try:
-            _tell(settings, code, log)
+            _report(settings, code, log, arguments)
         except Exception as error:  # nobody hears of it but who reads the log
             output.write(f"how the job ended could not be left in the store: {type(error).__name__}: {error}\n")
     return code
 
 
-def tail_of(log: Path) -> str:
-    """Return the last lines of a log; nothing if there is none."""
+def tail_of(log: Path, redaction: Redaction) -> str:
+    """Return the last lines of a log, without secrets; nothing if there is none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    return "\n".join(text.splitlines()[-TAIL_LINES:])
+    return redaction.text("\n".join(text.splitlines()[-TAIL_LINES:]))
 
 
-def _tell(settings_text: str, code: int, log: Path) -> None:
+def _report(settings_text: str, code: int, log: Path, arguments: list[str]) -> None:
     # Imported here: while the job runs this process should be small.
     from airflow_provider_coordination.coordination.jobs import Jobs
     from airflow_provider_coordination.coordination.settings import read_settings
     from airflow_provider_coordination.spark.outcome import Outcome, coordinator_of
+    from airflow_provider_coordination.spark.redaction import Redaction
     from airflow_provider_coordination.spark.settings import IngestSettings
 
     settings = read_settings(IngestSettings, "ingest settings", json.loads(settings_text))
+    tail = tail_of(log, Redaction(settings, dict(os.environ), arguments))
     coordinator = coordinator_of(settings, f"{settings.owner}:submission")
     with closing(coordinator.store):
-        if Jobs(coordinator).end(settings.owner, Outcome(exit_code=code, tail=tail_of(log)).to_mapping()):
+        if Jobs(coordinator).end(settings.owner, Outcome(exit_code=code, tail=tail).to_mapping()):
             coordinator.give_up_owner(settings.owner)

@@ -10,6 +10,21 @@ from airflow_provider_coordination.stores import StoreSettings
 
 HIDDEN = "***"
 
+_URL_PASSWORD = re.compile(r"(://[^\s:/@'\"]*):[^\s'\"]*@")
+# The password ends at the last @ before the path, a space or a quote: it may itself hold one.
+_AWS_KEY_PAIR = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}(\W{1,3})[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])")
+_AWS_KEY_ID = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")
+_AWS_SESSION_TOKEN = re.compile(r"\b(?:FQoGZX|FwoGZX|IQoJb3JpZ2lu)[A-Za-z0-9/+=%_-]{50,}")
+_NAMED = re.compile(
+    r"""(?ix)
+    ( [\w.-]* (?: passw(?:or)?d | secret | credential | signature | (?:access|auth|security|session)[._-]?token
+                | (?:access|account|api|private|secret)[._-]?key ) [\w.-]* )
+    ( \s*=\s*["']? | ["']\s*:\s*["'] | [:,] )      # name=value, "name": "value", name:value, (name,value)
+    ( (?!\*\*\*) [^\s"'&;,(){}\[\]]{6,} )
+    """
+)
+"""A value whose name says that it is secret. Shorter ones are words, such as `none`."""
+
 
 def without_secrets(text: str, settings: StoreSettings | None = None) -> str:
     """Return a text for people, with the passwords of URLs in it replaced.
@@ -19,8 +34,19 @@ def without_secrets(text: str, settings: StoreSettings | None = None) -> str:
     """
     if settings is not None:
         text = hiding(text, secrets_of(settings))
-    # The password ends at the last @ before the path, a space or a quote: it may itself hold one.
-    return re.sub(r"(://[^\s:/@'\"]*):[^\s'\"]*@", rf"\1:{HIDDEN}@", text)
+    return _URL_PASSWORD.sub(rf"\1:{HIDDEN}@", text)
+
+
+def without_likely_secrets(text: str) -> str:
+    """Return the output of a program of any kind, with what looks like a secret replaced.
+
+    Secrets that nobody here knows are found by their form: passwords of URLs, AWS keys and session tokens, and values
+    whose name says what they are, as in `fs.s3a.secret.key=…`.
+    """
+    text = _URL_PASSWORD.sub(rf"\1:{HIDDEN}@", text)
+    text = _AWS_KEY_PAIR.sub(rf"{HIDDEN}\1{HIDDEN}", text)
+    text = _AWS_SESSION_TOKEN.sub(HIDDEN, _AWS_KEY_ID.sub(HIDDEN, text))
+    return _NAMED.sub(rf"\1\2{HIDDEN}", text)
 
 
 def hiding(text: str, secrets: Iterable[str]) -> str:

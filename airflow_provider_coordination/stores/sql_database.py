@@ -17,10 +17,10 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
+from airflow_provider_coordination.stores.sqlite_file import SqliteFile, sqlite_path
 
 log = logging.getLogger(__name__)
 
-SQLITE_BUSY_TIMEOUT_MS = 30_000
 CONNECT_TIMEOUT_SECONDS = 10
 MYSQL_ANSWER_TIMEOUT_SECONDS = 60
 
@@ -74,6 +74,7 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (r"role .* does not exist", "check the login and the password"),
     (r"database .* does not exist|unknown database", "create the database, or check its name in 'url'"),
     (r"no pg_hba\.conf entry", "let the server accept this role from this machine"),
+    ("file is not a database", "name another file in 'url', or a new one: this one holds something else"),
 )
 _TABLE_DENIED = re.compile(r"permission denied for (table|relation)|(select|insert|update|delete) command denied", re.I)
 # MySQL says the same of a table that is not there, to a role that may not know.
@@ -239,10 +240,8 @@ def _parse(url: str) -> sa.URL:
         )
     if driver not in ("", DRIVERS[dialect][0]):
         raise ConfigurationError(f"store 'sql': driver {driver!r} is not supported; begin the URL with {scheme}://")
-    if dialect == "sqlite" and parsed.database in (None, "", ":memory:"):
-        raise ConfigurationError(
-            "store 'sql': SQLite needs a file that all workers of the machine share; give sqlite:////path/to/file.db"
-        )
+    if dialect == "sqlite":
+        sqlite_path(parsed)
     if dialect == "mysql" and not parsed.database:
         raise ConfigurationError(
             f"store 'sql': 'url' names no database; give for example {scheme}://user@host/database"
@@ -257,9 +256,9 @@ def _engine(url: sa.URL) -> sa.Engine:
         # `mysql` for MariaDB too: SQLAlchemy looks which of them answers, and refuses a `mariadb` that is a MySQL.
         url = url.set(drivername=f"{dialect}+{driver}")
         if dialect == "sqlite":
+            file = SqliteFile(sqlite_path(url))
             engine = sa.create_engine(url)
-            sa.event.listen(engine, "connect", _configure_sqlite)
-            sa.event.listen(engine, "begin", _begin_sqlite)
+            file.watch(engine)
             return engine
         arguments = _POSTGRESQL_ARGUMENTS if dialect == "postgresql" else _MYSQL_ARGUMENTS
         # What the URL says about times wins; what the texts mean is not its to say.
@@ -273,20 +272,6 @@ def _engine(url: sa.URL) -> sa.Engine:
     if dialect == "postgresql":
         sa.event.listen(engine, "connect", _configure_postgresql)
     return engine
-
-
-def _configure_sqlite(connection: Any, record: object) -> None:
-    connection.isolation_level = None  # transactions are begun below, not guessed by the driver
-    # The timeout first: another process may be switching the same new file to WAL in this moment.
-    connection.execute(f"PRAGMA busy_timeout = {SQLITE_BUSY_TIMEOUT_MS}")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")  # a checkpoint that was acknowledged survives a power cut
-
-
-def _begin_sqlite(connection: sa.Connection) -> None:
-    # A writer takes the write lock at once: upgrading a read lock later fails without waiting.
-    write = connection.get_execution_options().get("coordination_write")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
 def _configure_postgresql(connection: Any, record: object) -> None:

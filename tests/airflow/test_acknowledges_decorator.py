@@ -57,6 +57,19 @@ def test_a_function_that_raises_rejects_with_the_exception_as_reason(coordinatio
     assert status(coordination, "a") is PartitionStatus.UNASSIGNED
 
 
+def test_the_reason_is_kept_without_the_secrets_in_it(coordination: SourceCoordinator) -> None:
+    [waiting] = delivered(coordination, "a")
+
+    @task.acknowledges(source="clicks")
+    def check() -> None:
+        raise ValueError("cannot reach postgresql://ann:of-the-warehouse@host/db")
+
+    with pytest.raises(ValueError, match="cannot reach"):
+        run(check)
+    reason = the_set(coordination, waiting).reason
+    assert reason == "downstream: ValueError: cannot reach postgresql://ann:***@host/db"
+
+
 def test_an_exception_without_a_text_is_a_reason_too(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a")
 

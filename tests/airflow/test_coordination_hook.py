@@ -146,6 +146,10 @@ def test_a_connection_to_dynamodb_is_tested(connect: Any, dynamodb: DynamoDbLoca
             "connection 'c': field 'url' is not an SQLAlchemy URL; give for example",
         ),
         (
+            {"extra": {"url": "sqlite:///leases.db"}},
+            "connection 'c': store 'sql': 'url' names the SQLite file 'leases.db' by a relative path",
+        ),
+        (
             {"extra": {"url": "sqlite:////x.db", "ownership_timeout": "soon"}},
             "connection 'c': field 'ownership_timeout' must be a number of seconds, such as 60; got 'soon'",
         ),
@@ -257,5 +261,5 @@ def test_a_database_that_does_not_answer_fails_the_test_without_its_password(con
 
 def test_a_folder_that_is_not_there_is_told(connect: Any) -> None:
     connect("c", "coordination", extra=json.dumps({"url": "sqlite:////no/such/folder/c.db"}))
-    with pytest.raises(ConfigurationError, match=r"unable to open database file; .* name a file on a disk"):
+    with pytest.raises(ConfigurationError, match=r"folder '/no/such/folder' of the SQLite file .* does not exist"):
         CoordinationHook("c").coordinator("clicks", "me")

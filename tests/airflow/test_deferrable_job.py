@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from airflow.sdk.exceptions import (
@@ -213,6 +214,22 @@ def test_a_job_that_did_not_begin_in_time_fails_the_task_with_the_end_of_its_out
         operator().execute_complete(context, event(told.owner, status="overdue", log=str(log)))
     assert known(jobs, told.owner).state is JobState.ENDED, "should it come up after all, it does not begin"
     assert not log.parent.exists()
+
+
+def test_the_output_of_a_job_that_did_not_begin_is_kept_without_the_secrets_of_its_settings(
+    operator: Any, context: Any, jobs: Jobs, follower: JobFollower
+) -> None:
+    told = replace(
+        ingest_settings(operator(aws_conn_id="aws_default"), CoordinationHook().settings, context),
+        expires_at=datetime.now(UTC),
+    )
+    folder = job_folder()
+    told.write(folder / f"{folder.name}.json")
+    (folder / LOG_NAME).write_text(f"spark-submit cannot sign with {SECRET}\n")
+    follower.submit(told, str(folder / LOG_NAME))
+    with pytest.raises(AirflowException, match=r"cannot sign with \*\*\*"):
+        operator().execute_complete(context, event(told.owner, status="overdue"))
+    assert SECRET not in str(known(jobs, told.owner).outcome)
 
 
 def test_a_job_of_which_the_store_knows_nothing_fails_the_task(operator: Any, context: Any) -> None:
@@ -463,9 +480,9 @@ def job_on_this_machine(
 ) -> Iterator[Callable[..., TaskDeferred]]:
     """Submits a job that does as it is told, and defers."""
 
-    def submit(**plan: Any) -> TaskDeferred:
+    def submit(arguments: dict[str, Any] | None = None, /, **plan: Any) -> TaskDeferred:
         spark.will(**plan)
-        waiting = deferred(operator(aws_conn_id="aws_default"), context)
+        waiting = deferred(operator(aws_conn_id="aws_default", **arguments or {}), context)
         spark.wait_for_a_call()
         return waiting
 
@@ -508,6 +525,37 @@ def test_a_job_whose_processes_die_is_known_at_once(
     with pytest.raises(AirflowException, match=r"exit code 1; no data is lost[\s\S]*the last words"):
         operator().execute_complete(context, payload)
     assert held(coordination) == []
+
+
+CONF_SECRET = "of-the-spark-conf/1"
+CONF = {"spark.hadoop.fs.s3a.secret.key": CONF_SECRET}
+SPILT = (
+    f"cannot sign with {SECRET}",
+    f"GET https://ann:{quote(SECRET, safe='')}@host/",
+    f"Spark config: (spark.hadoop.fs.s3a.secret.key,{CONF_SECRET}) or {quote(CONF_SECRET, safe='')}",
+    "another account: " + "AKIA" + "IOSFODNN7EXAMPLE",
+)
+
+
+def spilt(text: str) -> list[str]:
+    """Return the secrets of `SPILT` in a text."""
+    return [said for said in (SECRET, CONF_SECRET, quote(CONF_SECRET, safe=""), "IOSFODNN7") if said in text]
+
+
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
+def test_secrets_in_the_output_of_a_job_reach_neither_the_store_nor_the_task_nor_its_log(
+    operator: Any, spark: StubSpark, context: Any, jobs: Jobs, job_on_this_machine: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    caplog.set_level("INFO")
+    waiting = job_on_this_machine({"conf": CONF}, exit=1, lines=SPILT)
+    payload = first_payload(waiting.trigger)
+    with pytest.raises(AirflowException, match=r"cannot sign with \*\*\*") as error:
+        operator(aws_conn_id="aws_default", conf=CONF).execute_complete(context, payload)
+    outcome = known(jobs, spark.calls[0]["settings"]["owner"]).outcome or {}
+    assert "cannot sign with ***" in outcome["tail"] and "another account: ***" in outcome["tail"]
+    assert "cannot sign with ***" in caplog.text
+    assert [spilt(text) for text in (str(outcome), str(error.value), caplog.text)] == [[], [], []]
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
@@ -572,10 +620,13 @@ def test_a_job_that_the_cluster_refuses_fails_the_task_and_is_not_waited_for_by_
 ) -> None:
     connect("spark_default", "spark", host="yarn", extra={"deploy-mode": "cluster"})
     monkeypatch.setenv("PATH", spark.path)
-    spark.will(exit=1, lines=["queue is full"])
-    with pytest.raises(AirflowException, match="queue is full"):
-        operator(env_vars=None).execute(context)
+    spark.will(exit=1, lines=["queue is full", *SPILT])
+    with pytest.raises(AirflowException, match="queue is full") as error:
+        operator(env_vars=None, aws_conn_id="aws_default", conf=CONF).execute(context)
     assert jobs.unfinished() == []
+    [job] = jobs.of_task(TASK)
+    assert "queue is full" in str(job.outcome)
+    assert spilt(str(job.outcome)) == spilt(str(error.value)) == []
 
 
 def test_a_task_of_a_context_without_tries_is_not_retried() -> None:

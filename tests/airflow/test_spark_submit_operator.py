@@ -27,7 +27,7 @@ from airflow_provider_coordination.operators.shipping import (
     local_environment,
     packaged_application,
 )
-from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.spark_submit import NOTHING_LEFT, CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_LOST_WORK, SUMMARY_MARK
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
@@ -267,6 +267,43 @@ def test_durable_has_no_use_here(operator: Any) -> None:
     assert operator(durable=False).durable is False
 
 
+# Which DAG delivers the source
+
+
+def test_a_second_dag_that_writes_elsewhere_is_refused_before_spark_starts(
+    operator: Any, spark: StubSpark, context: Any, tmp_path: Path
+) -> None:
+    operator().execute(context)
+    context["ti"].dag_id = "second"
+    with pytest.raises(AirflowFailException) as error:
+        operator(output_path="/second").execute(context)
+    assert "source 'clicks' is delivered by DAG 'dag', since its task 'task'" in str(error.value)
+    assert "and DAG 'second' delivers it elsewhere" in str(error.value)
+    assert f"sink main '/second' here and '{tmp_path}/out' there" in str(error.value)
+    assert len(spark.calls) == 1
+
+
+def test_a_second_dag_and_a_second_task_that_write_to_the_same_place_share_the_source(
+    operator: Any, spark: StubSpark, context: Any, tmp_path: Path
+) -> None:
+    operator().execute(context)
+    context["ti"].task_id = "second"
+    operator().execute(context)
+    context["ti"].dag_id = "second"
+    operator(output_path=f"{tmp_path}/out/").execute(context)
+    assert len(spark.calls) == 3
+
+
+def test_an_interval_of_a_source_may_be_delivered_elsewhere_by_another_dag(
+    operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator
+) -> None:
+    operator().execute(context)
+    context["ti"].dag_id = "backfill"
+    interval = "2026-01-01T00:00:00Z/PT1H"
+    result = operator(output_path="/second", interval=interval).execute(context)
+    assert result["stopped_because"] == NOTHING_LEFT, "it has no partitions, and is not refused"
+
+
 # How the job ends
 
 
@@ -322,6 +359,25 @@ def test_a_failure_without_a_word_of_ours_is_told_by_the_provider(
 ) -> None:
     spark.will(exit=1, lines=["the last words"])
     with pytest.raises(AirflowException, match=r"Error code is: 1\.[\s\S]*the last words"):
+        operator().execute(context)
+
+
+def test_secrets_in_its_output_reach_neither_the_log_nor_the_result(
+    operator: Any, spark: StubSpark, context: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = SUMMARY_MARK + json.dumps({"failed": {"p1": f"cannot sign with {SECRET}"}})
+    spark.will(lines=[f"cannot sign with {SECRET}", "with of-the-conf", summary])
+    result = operator(conf={"spark.my.password": "of-the-conf"}).execute(context)
+    assert result["failed"] == {"p1": "cannot sign with ***"}
+    printed = capsys.readouterr().out
+    assert "cannot sign with ***" in printed and SECRET not in printed and "with of-the-conf" not in printed
+
+
+def test_secrets_in_its_last_error_do_not_reach_the_error_of_the_task(
+    operator: Any, spark: StubSpark, context: Any
+) -> None:
+    spark.will(exit=1, lines=[ERROR_LINE.format(f"failed: cannot sign with {SECRET}")])
+    with pytest.raises(AirflowException, match=r"failed: cannot sign with \*\*\*; what is landed stays"):
         operator().execute(context)
 
 

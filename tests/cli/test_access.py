@@ -20,6 +20,7 @@ import pytest
 
 # Airflow's logging holds on to the streams that are there when it is imported, and those of one command are closed.
 import airflow_provider_coordination.hooks.coordination  # noqa: F401
+from airflow_provider_coordination import __version__
 from airflow_provider_coordination.cli.access import STORE_VARIABLE
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.stores import StoreSettings, open_store
@@ -125,6 +126,11 @@ def test_the_command_line_wins_over_the_environment(shell: Shell, clicks: Clicks
     shell.environment = {STORE_VARIABLE: "nonsense"}
     assert shell("sources").exit_code == 0
     assert "'absent' is not defined" in shell("sources", "--conn-id", "absent", store=False).err
+
+
+def test_the_version_is_shown_without_a_store(shell: Shell) -> None:
+    ended = shell("--version", store=False)
+    assert (ended.exit_code, ended.out) == (0, f"airflow-coordination {__version__}\n")
 
 
 def test_a_store_is_named_once(shell: Shell) -> None:

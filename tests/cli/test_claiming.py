@@ -1,10 +1,10 @@
-"""Letting another DAG read a source."""
+"""Letting another DAG read a source, and deliver it elsewhere."""
 
 from __future__ import annotations
 
 import pytest
 
-from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim, claimed
+from airflow_provider_coordination.coordination.source_claim import DeliveryClaim, SourceClaim, claim, claimed
 from tests.cli.conftest import Clicks, Shell
 
 
@@ -15,11 +15,35 @@ def claimed_clicks(clicks: Clicks) -> Clicks:
     return clicks
 
 
+@pytest.fixture
+def delivered_clicks(claimed_clicks: Clicks) -> Clicks:
+    now = claimed_clicks.clock.now()
+    sinks = {"main": "/lake", "copy": "/copy"}
+    claim(claimed_clicks.a, DeliveryClaim(dag_id="other", task_id="ingest", claimed_at=now, sinks=sinks))
+    return claimed_clicks
+
+
+def test_both_claims_of_a_source_are_named_and_gone(shell: Shell, delivered_clicks: Clicks) -> None:
+    ended = shell("unclaim", "clicks", answer="y\n")
+    assert [claimed(delivered_clicks.a, key) for key in (SourceClaim.KEY, DeliveryClaim.KEY)] == [None, None]
+    assert ended.out.endswith("and was delivered by DAG other to /lake, /copy since 2026-01-01T00:00:00Z\n")
+    assert "clicks was delivered by DAG other to /lake, /copy" in ended.err
+
+
+def test_a_delivery_that_is_claimed_alone_can_be_unclaimed(shell: Shell, delivered_clicks: Clicks) -> None:
+    item = claimed(delivered_clicks.a)
+    assert item is not None
+    delivered_clicks.store.delete(item)
+    [record] = shell("unclaim", "clicks", "--yes", "--json").records
+    assert record["read_by"] is None and record["delivered_by"]["sinks"] == {"main": "/lake", "copy": "/copy"}
+    assert claimed(delivered_clicks.a, DeliveryClaim.KEY) is None
+
+
 def test_a_claim_is_gone_when_the_person_agrees(shell: Shell, claimed_clicks: Clicks) -> None:
     ended = shell("unclaim", "clicks", answer="y\n")
     assert (ended.exit_code, claimed(claimed_clicks.a)) == (0, None)
     assert ended.out.startswith("unclaimed clicks, which was claimed by DAG hourly as kinesis at ")
-    assert "which was claimed by DAG hourly" in ended.err and "Unclaim clicks?" in ended.err
+    assert "clicks was claimed by DAG hourly" in ended.err and "Unclaim clicks?" in ended.err
 
 
 @pytest.mark.parametrize(("answer", "exit_code"), [("n\n", 1), (None, 2)])
@@ -32,7 +56,8 @@ def test_nothing_is_changed_unless_the_person_agrees(
 
 def test_a_script_is_told_what_the_claim_was(shell: Shell, claimed_clicks: Clicks) -> None:
     [record] = shell("unclaim", "clicks", "--yes", "--json").records
-    assert (record["source"], record["claim"]["dag_id"], record["claim"]["kind"]) == ("clicks", "hourly", "kinesis")
+    assert (record["source"], record["read_by"]["dag_id"], record["read_by"]["kind"]) == ("clicks", "hourly", "kinesis")
+    assert record["delivered_by"] is None
 
 
 def test_a_source_that_nobody_claims_is_no_error(shell: Shell, clicks: Clicks) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from airflow_provider_coordination.coordination.acknowledgment import FAMILY, AcknowledgmentSet, item_of
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL
-from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
+from airflow_provider_coordination.coordination.source_claim import DeliveryClaim, SourceClaim, claim
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from tests.cli.conftest import Clicks, Shell
 
@@ -64,7 +64,9 @@ def example_store(clicks: Clicks) -> None:
             handle, positive=positive, release_id=handle, reason="the warehouse refused it", at=now
         )
     clicks.store.create([item_of(each, clicks.a.family(FAMILY)) for each in (pending, rejected)])
-    claim(clicks.a, SourceClaim(dag_id="clicks_to_parquet", task_id="ingest", claimed_at=now, kind="kinesis"))
+    dag = {"dag_id": "clicks_to_parquet", "task_id": "ingest", "claimed_at": now}
+    claim(clicks.a, SourceClaim(**dag, kind="kinesis"))
+    claim(clicks.a, DeliveryClaim(**dag, sinks={"main": "/data/lake/clicks"}))
     clicks.clock.advance(80)
 
 

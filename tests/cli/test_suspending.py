@@ -79,6 +79,13 @@ def test_a_suspension_that_the_person_has_not_seen_stays(shell: Shell, clicks: C
     assert found(clicks) is None
 
 
+def test_a_script_may_give_yes_to_both(shell: Shell, clicks: Clicks) -> None:
+    clicks.waiting("p")
+    assert shell("suspend", "clicks", *WHY, "--yes").exit_code == 0
+    assert shell("resume", "clicks", "--yes").exit_code == 0
+    assert found(clicks) is None
+
+
 @pytest.mark.parametrize("since", ["yesterday", "2026-01-01T00:00:00"])
 def test_what_is_no_instant_resumes_nothing(shell: Shell, clicks: Clicks, since: str) -> None:
     shell("suspend", "clicks", *WHY, "--yes")

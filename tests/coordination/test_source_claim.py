@@ -1,4 +1,4 @@
-"""Which DAG may read a source: whoever means the same by its name."""
+"""Which DAG may read a source, and deliver it: whoever means the same by its name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ import pytest
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, PartitionUpdateError
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.coordination.source_claim import FAMILY, KEY, SourceClaim, claim, claimed
+from airflow_provider_coordination.coordination.source_claim import (
+    FAMILY,
+    KEYS,
+    DeliveryClaim,
+    SourceClaim,
+    claim,
+    claimed,
+)
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.clock import ManualClock
 
@@ -28,6 +35,18 @@ class Source:
             self.coordinator,
             SourceClaim(dag_id=dag_id, task_id="ingest", claimed_at=self.clock.now(), kind=kind, location=location),
         )
+
+    def delivered_by(self, dag_id: str, task_id: str = "ingest", **sinks: str) -> None:
+        claim(
+            self.coordinator,
+            DeliveryClaim(dag_id=dag_id, task_id=task_id, claimed_at=self.clock.now(), sinks=sinks),
+        )
+
+    @property
+    def delivery(self) -> DeliveryClaim:
+        item = claimed(self.coordinator, DeliveryClaim.KEY)
+        assert item is not None
+        return DeliveryClaim.of(item)
 
     @property
     def claim(self) -> SourceClaim:
@@ -85,7 +104,10 @@ def test_the_dag_that_claimed_it_takes_it_over_with_other_settings_and_says_so(
     source.read_by("a", table="orders")
     with caplog.at_level(logging.WARNING):
         source.read_by("a", table="returns")
-    assert "read differently from now on: source=events dag=a task=ingest: table 'returns' here" in caplog.text
+    assert (
+        "claim to read a source changed: source=events dag=a task=ingest before=ingest: table 'returns' here"
+        in caplog.text
+    )
     assert source.claim.location == {"table": "returns"}
 
 
@@ -137,4 +159,57 @@ def test_a_take_over_that_meets_another_one_looks_again(source: Source, monkeypa
 def test_a_claim_is_no_partition(source: Source) -> None:
     source.read_by("a")
     assert not any(source.coordinator.count_by_status().values())
-    assert source.coordinator.store.get(source.coordinator.family(FAMILY), KEY) is not None
+    source.delivered_by("a", main="/lake")
+    assert not any(source.coordinator.count_by_status().values())
+    assert all(source.coordinator.store.get(source.coordinator.family(FAMILY), key) is not None for key in KEYS)
+
+
+def test_a_dag_that_delivers_to_the_same_places_may_deliver_it_too_and_the_claim_stays(source: Source) -> None:
+    source.delivered_by("a", main="/lake", copy="/copy")
+    before = claimed(source.coordinator, DeliveryClaim.KEY)
+    source.delivered_by("b", main="/lake", copy="/copy")
+    assert claimed(source.coordinator, DeliveryClaim.KEY) == before
+
+
+@pytest.mark.parametrize(
+    ("sinks", "difference"),
+    [
+        ({"main": "/other"}, "sink main '/other' here and '/lake' there;"),
+        ({"main": "/lake", "copy": "/copy"}, "sink copy '/copy' here and nothing there;"),
+        ({"main": "/lake where amount > 0"}, "sink main '/lake where amount > 0' here and '/lake' there;"),
+    ],
+)
+def test_a_dag_that_delivers_elsewhere_is_refused_with_both_named_and_what_differs(
+    source: Source, sinks: dict[str, str], difference: str
+) -> None:
+    source.delivered_by("a", main="/lake")
+    with pytest.raises(ConfigurationError) as error:
+        source.delivered_by("b", **sinks)
+    for told in (
+        "source 'events' is delivered by DAG 'a', since its task 'ingest' at 2026-",
+        f"and DAG 'b' delivers it elsewhere, where what the first one delivers would be missing: {difference}",
+        "give both the same sinks, or one of them another 'source', or, if DAG 'a' is to deliver it no more:",
+        "airflow-coordination unclaim events",
+    ):
+        assert told in str(error.value)
+    assert source.delivery.sinks == {"main": "/lake"}
+
+
+def test_the_dag_that_delivers_it_may_change_its_sinks_and_the_log_names_both_tasks(
+    source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    source.delivered_by("a", "old", main="/lake")
+    with caplog.at_level(logging.WARNING):
+        source.delivered_by("a", "new", main="/lake", copy="/copy")
+    said = (
+        "claim to deliver a source changed: source=events dag=a task=new before=old: sink copy '/copy' here and nothing"
+    )
+    assert said in caplog.text
+    assert source.delivery.sinks == {"main": "/lake", "copy": "/copy"}
+
+
+def test_one_dag_may_read_what_another_one_delivers(source: Source) -> None:
+    source.read_by("sync", table="orders")
+    source.read_by("ingest", table="orders")
+    source.delivered_by("ingest", main="/lake")
+    assert (source.claim.dag_id, source.delivery.dag_id) == ("sync", "ingest")

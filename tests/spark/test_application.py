@@ -18,7 +18,7 @@ from airflow_provider_coordination.spark.application import (
     SUMMARY_MARK,
     main,
 )
-from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
 
@@ -53,7 +53,26 @@ def test_a_store_that_cannot_be_opened_is_a_configuration_error(
 ) -> None:
     path = settings_file(tmp_path, store=StoreSettings(url=f"sqlite:///{tmp_path}/no-folder/c.db"))
     assert main([path]) == EXIT_CONFIGURATION
-    assert "name a file on a disk that can be written" in capsys.readouterr().out
+    assert "no-folder/c.db' does not exist on this machine; create it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"output": "/proc/lake"}, "field 'output_path' is '/proc/lake', which"),
+        ({"landing": "/proc/landing"}, "field 'landing_path' is '/proc/landing', which"),
+        ({"dead_letter": "/proc/dead"}, "field 'dead_letter_path' is '/proc/dead', which"),
+        (
+            {"sinks": (SinkSettings(name="copy", output="/proc/copy"),)},
+            "field 'output_path' of sink 'copy' is '/proc/copy', which",
+        ),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_a_configuration_error_that_names_the_field_of_the_task(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], message: str
+) -> None:
+    assert main([settings_file(tmp_path, **changes)]) == EXIT_CONFIGURATION
+    assert f"configuration error: {message} cannot be written" in capsys.readouterr().out
 
 
 def test_a_store_that_does_not_work_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

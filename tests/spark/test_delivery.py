@@ -181,19 +181,39 @@ def test_an_empty_path_never_means_the_current_directory(tmp_path: Path, monkeyp
 
 
 def test_checking_folders_leaves_nothing_behind(tmp_path: Path) -> None:
-    check_folders(str(tmp_path / "landing"), [str(tmp_path / "out"), str(tmp_path / "copy")], renaming=True)
+    check_folders({name: str(tmp_path / name) for name in ("out", "copy", "landing")}, renaming=True)
     assert files_below(str(tmp_path)) == []
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/proc/lake", "Cannot create directory '/proc/lake'"),
+        ("{folder}/file/out", "Cannot create directory '{folder}/file/out'"),
+        ("{folder}/dangling", "it is a link to '/nowhere/at/all'; "),
+        ("{folder}/to-a-file", "it is a link to '{folder}/file'; "),
+        ("nope://x/y", "'nope://x/y' is not a path that can be written: "),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_named_by_its_field_as_it_was_written(
+    tmp_path: Path, path: str, reason: str
+) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigurationError, match="file/out' cannot be written"):
-        check_folders(str(tmp_path / "landing"), [str(tmp_path), str(tmp_path / "file" / "out")], renaming=True)
+    (tmp_path / "dangling").symlink_to("/nowhere/at/all")
+    (tmp_path / "to-a-file").symlink_to(tmp_path / "file")
+    written = path.format(folder=tmp_path)
+    with pytest.raises(ConfigurationError) as error:
+        check_folders({"field 'output_path'": written, "landing": f"{written}/_landing"}, renaming=True)
+    said = str(error.value)
+    assert said.startswith(f"field 'output_path' is '{written}', which cannot be written: ")
+    assert reason.format(folder=tmp_path) in said
+    assert said.endswith("; correct the path, or let the user who runs the job write there")
 
 
-def test_a_path_that_is_no_path_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="'nope://x/y' is not a path that can be written"):
-        check_folders("nope://x/y", ["nope://x/y"], renaming=False)
+def test_a_dataset_folder_that_is_a_link_to_another_folder_will_do(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "lake")
+    check_folders({"out": str(tmp_path / "link"), "landing": str(tmp_path / "link" / "_landing")}, renaming=True)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -51,13 +52,51 @@ def test_settings_in_a_text_show_no_secret(settings: IngestSettings) -> None:
 
 @pytest.mark.parametrize("secret", SECRETS)
 def test_a_secret_is_hidden_however_it_is_spelled(settings: IngestSettings, secret: str) -> None:
-    for spelled in (secret, quote(secret, safe=""), json.dumps(secret)):
+    lower = re.sub("%..", lambda code: code[0].lower(), quote(secret, safe=""))
+    for spelled in (secret, quote(secret, safe=""), quote_plus(secret), quote(secret), lower, json.dumps(secret)):
         assert secret not in Redaction(settings).text(f"it said {spelled}!")
         assert spelled.strip('"') not in Redaction(settings).text(f"it said {spelled}!")
 
 
-def test_what_is_no_secret_stays(settings: IngestSettings) -> None:
-    said = "table not-a-secret of source clicks in region eu-west-1"
+def test_secrets_beside_the_settings_are_hidden_by_their_names(settings: IngestSettings) -> None:
+    environment = {"AWS_SESSION_TOKEN": "of-the-machine-1", "HOME": "/home/ann"}
+    command = ["spark-submit", "--conf", "spark.hadoop.fs.s3a.secret.key=of-the-command-1", "--conf", "spark.x=plain-1"]
+    redaction = Redaction(settings, environment, command, None)
+    said = "of-the-machine-1 of-the-command-1 /home/ann plain-1"
+    assert redaction.text(said) == "*** *** /home/ann plain-1"
+
+
+ID = "AKIA" + "IOSFODNN7EXAMPLE"
+KEY_OF_ID = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+
+
+@pytest.mark.parametrize(
+    ("said", "hidden"),
+    [
+        (f"no such key {ID}", "no such key ***"),
+        (f"{ID}:{KEY_OF_ID}", "***:***"),
+        (f"aws_secret_access_key = {KEY_OF_ID}", "aws_secret_access_key = ***"),
+        (f"(spark.hadoop.fs.s3a.secret.key,{KEY_OF_ID})", "(spark.hadoop.fs.s3a.secret.key,***)"),
+        (f"Authorization of {'IQoJb3JpZ2lu' + 'a1b2' * 20} expired", "Authorization of *** expired"),
+        ("https://b/x?X-Amz-Signature=0a1b2c3d4e&n=1", "https://b/x?X-Amz-Signature=***&n=1"),
+        ("jdbc:postgresql://ann:pass@word@h/d", "jdbc:postgresql://ann:***@h/d"),
+        ('{"user": "ann", "password": "hunter22"}', '{"user": "ann", "password": "***"}'),
+    ],
+)
+def test_what_looks_like_a_secret_is_hidden_though_nobody_knows_it(said: str, hidden: str) -> None:
+    assert Redaction().text(said) == hidden
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "table not-a-secret of source clicks in region eu-west-1",
+        "batch landed: partition=p1 fencing_token=1767268800000001 file=/lake/_landing/a.parquet",
+        "store postgresql+psycopg://ann:***@h/d cannot be used: password authentication failed; check the password",
+        "commit 5da0d99a1b2c3d4e5f60718293a4b5c6d7e8f901 of spark://master:7077",
+    ],
+)
+def test_what_is_no_secret_stays(settings: IngestSettings, said: str) -> None:
     assert Redaction(settings).text(said) == said
 
 

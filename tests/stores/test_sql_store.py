@@ -698,6 +698,40 @@ def test_a_file_that_is_opened_read_only_is_told_with_the_remedy(tmp_path: Path)
         SqlStore(f"sqlite:///file:{path}?mode=ro&uri=true", table=TABLE).initialize()
 
 
+@pytest.mark.parametrize("becomes", ["replaced", "deleted or moved"])
+def test_a_file_that_is_exchanged_under_open_connections_is_an_unavailable_store(tmp_path: Path, becomes: str) -> None:
+    path, restored = tmp_path / "coordination.db", tmp_path / "restored.db"
+    with opened(f"sqlite:///{restored}"):
+        pass
+    with opened(f"sqlite:///{path}") as store:
+        store.create([a_partition("a")])
+        if becomes == "replaced":
+            restored.rename(path)
+        else:
+            path.unlink()
+        with pytest.raises(
+            StoreUnavailableError, match=rf"{path}: its file was {becomes} while this process had it open"
+        ):
+            store.create([a_partition("b")])
+
+
+def test_a_file_that_took_the_place_of_an_open_one_is_used_by_processes_that_start_alone(tmp_path: Path) -> None:
+    path, restored = tmp_path / "coordination.db", tmp_path / "restored.db"
+    with opened(f"sqlite:///{restored}") as store:
+        store.create([a_partition("restored")])
+    with opened(f"sqlite:///{path}") as store:
+        store.create([a_partition("a")])
+        restored.rename(path)
+        for _ in range(2):
+            store._database.engine.dispose()
+            with pytest.raises(StoreUnavailableError, match=r"without 'coordination\.db-wal'"):
+                store.get(SOURCE, "a")
+    for left in ("-wal", "-shm"):
+        path.with_name(path.name + left).unlink(missing_ok=True)
+    with opened(f"sqlite:///{path}") as store:
+        assert keys(store.acquire(acquisition())) == ["restored"]
+
+
 def test_a_file_that_becomes_read_only_is_an_unavailable_store(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/coordination.db"
     with opened(url) as store:

@@ -31,6 +31,31 @@ def test_in_memory_needs_nothing() -> None:
         (StoreSettings(url="not a url"), "not an SQLAlchemy URL"),
         (StoreSettings(url="oracle://host/db"), "database 'oracle' is not supported"),
         (StoreSettings(url="sqlite://"), "SQLite needs a file"),
+        (StoreSettings(url="sqlite:///file:/x.db?mode=memory&uri=true"), "SQLite needs a file"),
+        (
+            StoreSettings(url="sqlite:///leases.db"),
+            "'url' names the SQLite file 'leases.db' by a relative path, .* would coordinate through other files; give "
+            "the whole path: sqlite:////path/to/leases.db, four slashes",
+        ),
+        (
+            StoreSettings(url="sqlite:///var/lib/leases.db"),
+            "give the whole path: sqlite:////var/lib/leases.db, four slashes",
+        ),
+        (
+            StoreSettings(url="sqlite:///../leases.db"),
+            "give the whole path: sqlite:////path/to/leases.db, four slashes",
+        ),
+        (StoreSettings(url="sqlite:///file:leases.db?uri=true"), "SQLite file 'leases.db' by a relative path"),
+        (
+            StoreSettings(url="sqlite://var/lib/leases.db"),
+            "names a server, 'var', .* sqlite:////var/lib/leases.db, four slashes",
+        ),
+        (
+            StoreSettings(url="sqlite:////nowhere/to/be/leases.db"),
+            "folder '/nowhere/to/be' of the SQLite file '/nowhere/to/be/leases.db' does not exist on this machine; "
+            "create it, or correct the path in 'url'",
+        ),
+        (StoreSettings(url="sqlite:////tmp"), "'/tmp' is a folder; name a file in it"),
         (StoreSettings(url="sqlite:////x.db", table="a; drop table b"), "table 'a; drop table b' is not usable"),
         (StoreSettings(store="in_memory", history_days=-1), "history_days' must be a number of days from 0, for"),
         (StoreSettings(store="in_memory", history_days=366), "to 365; got 366"),
@@ -155,15 +180,9 @@ def test_the_url_and_its_password_stay_out_of_logs() -> None:
     assert "secret" not in repr(StoreSettings(url="postgresql://u:secret@h/d"))
 
 
-def test_a_database_file_that_cannot_be_opened_is_told_at_once(tmp_path: Path) -> None:
-    store = open_store(StoreSettings(url=f"sqlite:///{tmp_path}/missing-folder/coordination.db"))
-    with pytest.raises(ConfigurationError, match="unable to open database file; let the user who runs this write"):
-        store.initialize()
-
-
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_text("this is no database, and long enough to look at " * 30)
-    with pytest.raises(StoreUnavailableError, match="file is not a database"):
+    with pytest.raises(StoreUnavailableError, match="file is not a database; name another file in 'url'"):
         open_store(StoreSettings(url=f"sqlite:///{tmp_path}/x.db")).initialize()
 
 

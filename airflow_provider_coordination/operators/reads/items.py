@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
-
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
+from airflow_provider_coordination.hooks.connections import airflow_connection
 from airflow_provider_coordination.operators.reads.reads import Connected
 from airflow_provider_coordination.operators.templated import text_value
 from airflow_provider_coordination.sources.readers import ReaderSettings
@@ -89,10 +87,7 @@ class Items:
 
 
 def _connection(conn_id: str) -> dict[str, Any]:
-    try:
-        connection = BaseHook.get_connection(conn_id)
-    except AirflowNotFoundException:
-        raise ConfigurationError(f"Items: connection {conn_id!r} is not defined; create it") from None
+    connection = airflow_connection(conn_id, f"Items: connection {conn_id!r}", "create it")
     return {
         "conn_type": connection.conn_type,
         "host": connection.host,
