@@ -47,7 +47,14 @@ from airflow_provider_coordination.coordination.partition import (
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.coordination.storable import storable
 from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions, is_available
-from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, GlobalState, Page, Supplier, Turn
+from airflow_provider_coordination.coordination.supplier import FAMILY as GLOBAL_STATE_FAMILY
+from airflow_provider_coordination.coordination.supplier import (
+    GLOBAL_STATE_KEY,
+    GlobalState,
+    Page,
+    Supplier,
+    Turn,
+)
 from airflow_provider_coordination.coordination.suspension import FAMILY as SUPERVISOR_FAMILY
 from airflow_provider_coordination.coordination.suspension import Suspension, Suspensions
 from airflow_provider_coordination.coordination.workers import FAMILY as WORKER_FAMILY
@@ -106,7 +113,7 @@ class SourceCoordinator:
         self.clock = clock or SystemClock()
         self._prefix = prefix
         self._leases = self._leases_of(self.source_identifier)
-        self._global_state = self.family("GLOBAL_STATE")
+        self._global_state = self.family(GLOBAL_STATE_FAMILY)
         self.workers = Workers(
             store,
             self.family(WORKER_FAMILY),

@@ -29,6 +29,7 @@ from airflow_provider_coordination.coordination.store import CoordinationStore
 
 log = logging.getLogger(__name__)
 
+FAMILY = "GLOBAL_STATE"
 GLOBAL_STATE_KEY = "GLOBAL_STATE_SOURCE_PARTITION_KEY_FOR_CREATING_PARTITIONS"
 PATIENCE = timedelta(minutes=10)
 """How long a task waits for a worker that runs the supplier and keeps its lease."""
