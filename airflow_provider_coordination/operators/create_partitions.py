@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Self
 
-from airflow.sdk import Context, XComArg
+from airflow.sdk import BaseOperator, Context, XComArg
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -25,7 +25,7 @@ from airflow_provider_coordination.sources.items import Item
 from airflow_provider_coordination.sources.supplying import Found, pages_of
 
 
-class CreatePartitionsOperator(EndsWhenKilled):
+class CreatePartitionsOperator(EndsWhenKilled, BaseOperator):
     """Creates the partitions of a source, page by page: those that its supplier finds, or those that are given.
 
     Partitions that exist already are left alone, so it may run at any time, twice, and beside running ingestion. One

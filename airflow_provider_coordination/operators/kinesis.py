@@ -8,7 +8,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import Context
+from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import aws_settings
@@ -37,7 +37,7 @@ INTERVAL_IS_SYNCED = "the shards of the interval are known"
 LEFT_TO = "source {!r} delivers all of the interval"
 
 
-class KinesisShardSyncOperator(EndsWhenKilled):
+class KinesisShardSyncOperator(EndsWhenKilled, BaseOperator):
     """Creates the partitions that the shards of Kinesis streams call for, and keeps the two in step.
 
     It lists the shards, creates what is missing, reports what is gone, and removes the partitions of shards that are

@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -32,9 +31,10 @@ class TaskKilledError(BaseException):
     """The task was killed. Not an `Exception`, so that no supplier takes it for an error of its own."""
 
 
-class EndsWhenKilled(BaseOperator):
-    """An operator that gives back the lease of its supplier when its task is killed."""
+class EndsWhenKilled:
+    """A base of operators: a task that is killed gives back the lease of its supplier. It comes first of the bases."""
 
+    task_id: str
     _is_supplying = False
 
     @contextmanager
@@ -51,7 +51,6 @@ class EndsWhenKilled(BaseOperator):
 
         :raises TaskKilledError: once, while the supplier runs or is waited for; the lease is given back on the way out.
         """
-        super().on_kill()
         if self._is_supplying:
             self._is_supplying = False
             raise TaskKilledError(f"task {self.task_id!r} was killed while it looked for partitions")
