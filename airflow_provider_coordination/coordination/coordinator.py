@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 DEFAULT_OWNERSHIP_TIMEOUT = timedelta(seconds=60)
 DEFAULT_SAFETY_MARGIN = timedelta(seconds=2)
 MAX_LOOKS = 10
-"""So often a supplier is run again, because another source that shares its claims was faster."""
+"""How often a supplier is run, where another source that shares its claims was faster, or its lease was lost."""
 
 
 class SourceCoordinator:
@@ -743,6 +743,7 @@ class SourceCoordinator:
         :returns: the keys that were created; None if the source is suspended, or, without patience, another worker is
             running a supplier.
         :raises SupplierBusyError: with patience, if another worker keeps its lease for longer.
+        :raises PartitionNotOwnedError: with patience, if the lease is lost in run after run.
         :raises ProgressError: if the stored global state is unreadable: the supplier does not run.
         :raises ConfigurationError: if the supplier yields names, again and again, that are claimed.
         :raises Exception: whatever the supplier raises.
@@ -764,6 +765,7 @@ class SourceCoordinator:
 
     def _supply(self, supplier: Supplier, turn: Turn | None) -> list[str] | None:
         created: list[str] = []
+        runs_lost = 0
         while self.suspension() is None:
             try:
                 holder = self._run_supplier(supplier, created)
@@ -771,6 +773,9 @@ class SourceCoordinator:
                 log.warning("supplier ends early: source=%s owner=%s: %s", self.source, self.owner, error)
                 if turn is None:
                     return created
+                runs_lost += 1
+                if runs_lost == MAX_LOOKS:
+                    raise
                 continue
             if holder is None:
                 return created

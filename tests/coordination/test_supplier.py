@@ -13,6 +13,7 @@ import pytest
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
+    PartitionNotOwnedError,
     ProgressError,
     StoreUnavailableError,
     SupplierBusyError,
@@ -371,6 +372,19 @@ def test_a_supplier_that_lost_its_lease_on_the_way_runs_again_once_the_other_wor
 
     assert supply(fleet, "a", supplier) == ["x", "y"]
     assert runs == [{}, {"until": "x"}]
+
+
+def test_a_supplier_that_loses_its_lease_in_every_run_is_not_run_for_ever(fleet: Fleet) -> None:
+    runs: list[int] = []
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        runs.append(1)
+        taken(fleet, by="b")
+        yield Page({"x": {}})
+
+    with pytest.raises(PartitionNotOwnedError):
+        supply(fleet, "a", supplier)
+    assert len(runs) == 10
 
 
 def test_who_waits_ends_when_the_source_is_suspended(fleet: Fleet) -> None:
