@@ -183,14 +183,13 @@ class CountingStore:
         return getattr(self._store, name)
 
     def create(self, partitions: Sequence[Partition]) -> list[str]:
-        """Create them, and count whether it is many at once."""
-        if partitions:
-            self.writes["bulk" if len(partitions) > 1 else "other"] += 1
+        """Create them, and count it."""
+        self.writes["other"] += 1
         return self._store.create(partitions)
 
     def transact(self, **changes: Any) -> list[Partition]:
-        """Do it, and count it."""
-        self.writes["other"] += 1
+        """Do it, and count whether it creates many at once."""
+        self.writes["bulk" if len(changes.get("new", ())) > 1 else "other"] += 1
         return self._store.transact(**changes)
 
 

@@ -72,9 +72,12 @@ class Administration:
 
         :raises PartitionNotFoundError: if there is none.
         """
-        partition = self._store.get(self._source_identifier, partition_key)
+        return self._get(self._source_identifier, partition_key)
+
+    def _get(self, source_identifier: str, partition_key: str) -> Partition:
+        partition = self._store.get(source_identifier, partition_key)
         if partition is None:
-            raise PartitionNotFoundError(f"partition {partition_key!r} of {self._source_identifier!r} does not exist")
+            raise PartitionNotFoundError(f"partition {partition_key!r} of {source_identifier!r} does not exist")
         return partition
 
     def release(
@@ -87,6 +90,7 @@ class Administration:
     ) -> Partition:
         """End anybody's lease now; progress and failures are kept. The former owner's writes are refused from then on.
 
+        :param seen: as for the others; or the source's global state, for the lease of its supplier.
         :param expired_by: only if the lease had ended by this instant (aware), and was not renewed since it was seen.
         :returns: the partition as written.
         :raises PartitionStatusError: if nobody holds it.
@@ -215,7 +219,7 @@ class Administration:
             try:
                 [written] = self._store.transact(update=[intended])
             except PartitionUpdateError:
-                stored = self.get(partition_key)
+                stored = self._get(first.source_identifier, partition_key)
                 if stored != intended.written():
                     _check_version(stored, version)
                     _check_unchanged(first, stored)

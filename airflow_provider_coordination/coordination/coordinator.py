@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -27,6 +28,7 @@ from airflow_provider_coordination.coordination.errors import (
     ProgressChangedError,
     ProgressError,
     StoreUnavailableError,
+    SupplierBusyError,
     UninitializedCoordinatorError,
 )
 from airflow_provider_coordination.coordination.history import FAMILY as HISTORY_FAMILY
@@ -45,7 +47,14 @@ from airflow_provider_coordination.coordination.partition import (
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.coordination.storable import storable
 from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions, is_available
-from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, GlobalState, Page, Supplier
+from airflow_provider_coordination.coordination.supplier import FAMILY as GLOBAL_STATE_FAMILY
+from airflow_provider_coordination.coordination.supplier import (
+    GLOBAL_STATE_KEY,
+    GlobalState,
+    Page,
+    Supplier,
+    Turn,
+)
 from airflow_provider_coordination.coordination.suspension import FAMILY as SUPERVISOR_FAMILY
 from airflow_provider_coordination.coordination.suspension import Suspension, Suspensions
 from airflow_provider_coordination.coordination.workers import FAMILY as WORKER_FAMILY
@@ -56,7 +65,7 @@ log = logging.getLogger(__name__)
 DEFAULT_OWNERSHIP_TIMEOUT = timedelta(seconds=60)
 DEFAULT_SAFETY_MARGIN = timedelta(seconds=2)
 MAX_LOOKS = 10
-"""So often a supplier is run again, because another source that shares its claims was faster."""
+"""How often a supplier is run, where another source that shares its claims was faster, or its lease was lost."""
 
 
 class SourceCoordinator:
@@ -104,7 +113,7 @@ class SourceCoordinator:
         self.clock = clock or SystemClock()
         self._prefix = prefix
         self._leases = self._leases_of(self.source_identifier)
-        self._global_state = self.family("GLOBAL_STATE")
+        self._global_state = self.family(GLOBAL_STATE_FAMILY)
         self.workers = Workers(
             store,
             self.family(WORKER_FAMILY),
@@ -521,22 +530,14 @@ class SourceCoordinator:
     def give_up_owner(self, owner: str) -> list[str]:
         """Give back every lease of another owner that is known to be dead; return the keys. It is a worker no more.
 
-        If the owner lives after all, its writes are refused from here on.
+        So is its lease on the supplier, which is none of the keys. If the owner lives after all, its writes are refused
+        from here on.
         """
-        given_up = []
-        for partition in self.partitions(PartitionStatus.ASSIGNED):
-            current: Partition | None = partition
-            while current is not None and current.owner == owner:
-                try:
-                    self.store.transact(update=[current.given_up(self.clock.now()).because("given up: its task ended")])
-                    given_up.append(current.partition_key)
-                    log.info(
-                        "partition given up for its owner: source=%s partition=%s owner=%s",
-                        self.source, current.partition_key, owner,
-                    )  # fmt: skip
-                    break
-                except PartitionUpdateError:  # it was renewed, or taken, in between
-                    current = self.get(current.partition_key)
+        leased = self.partitions(PartitionStatus.ASSIGNED)
+        given_up = [partition.partition_key for partition in leased if self._give_up_for(owner, partition)]
+        supplying = self.store.get(self._global_state, GLOBAL_STATE_KEY)
+        if supplying is not None:
+            self._give_up_for(owner, supplying)
         self.count(CoordinationMetric.PARTITIONS_GIVEN_UP, len(given_up))
         self.workers.remove(owner)  # last: who notices that it is gone finds its partitions free
         return given_up
@@ -721,15 +722,28 @@ class SourceCoordinator:
 
     # The supplier
 
-    def supply(self, supplier: Supplier) -> list[str] | None:
-        """Run a supplier unless another worker is running it, and create what it finds, page by page.
+    def supply(
+        self,
+        supplier: Supplier,
+        *,
+        patience: timedelta | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> list[str] | None:
+        """Run a supplier, if no other worker is running it, and create what it finds, page by page.
 
         The lease on the global state is renewed while the supplier runs, whatever it does, and given back in all
-        cases. If the lease is lost, or the source is suspended meanwhile, the run ends before its next page; what was
-        created remains.
+        cases. What an earlier try of this worker's task holds of it is taken over. If the lease is lost, or the source
+        is suspended during the run, the run ends before its next page; what was created remains.
 
         :param supplier: finds new partitions.
-        :returns: the keys that were created; None if another worker is running a supplier, or the source is suspended.
+        :param patience: run it to its end, whoever else is running it: another worker is waited for as long as its
+            lease may last, and for this long if it keeps its lease; a run whose lease is lost is repeated. None leaves
+            the supplier to the other worker.
+        :param sleep: waits that many seconds.
+        :returns: the keys that were created; None if the source is suspended, or, without patience, another worker is
+            running a supplier.
+        :raises SupplierBusyError: with patience, if another worker keeps its lease for longer.
+        :raises PartitionNotOwnedError: with patience, if the lease is lost in run after run.
         :raises ProgressError: if the stored global state is unreadable: the supplier does not run.
         :raises ConfigurationError: if the supplier yields names, again and again, that are claimed.
         :raises Exception: whatever the supplier raises.
@@ -737,38 +751,72 @@ class SourceCoordinator:
         self._require_initialized()
         if self.suspension() is not None:
             return None
-        if not self._supplying.acquire(blocking=False):
+        if not self._supplying.acquire(timeout=0 if patience is None else patience.total_seconds()):
+            if patience is not None:
+                raise SupplierBusyError(f"source {self.source!r}: another thread of {self.owner} runs the supplier")
             log.info("supplier left to another thread: source=%s owner=%s", self.source, self.owner)
             return None
         try:
-            return self._supply(supplier)
+            return self._supply(supplier, None if patience is None else self._turn(patience, sleep))
         finally:
             self._supplying.release()
 
     # Inside
 
-    def _supply(self, supplier: Supplier) -> list[str] | None:
-        self._supplied_at = self.clock.monotonic()
-        state = GlobalState(self.store, self._leases_of(self._global_state), self._global_state, self.clock)
-        if not state.acquire():
-            log.info("supplier left to another worker: source=%s owner=%s", self.source, self.owner)
-            return None
-        log.info("supplier starts: source=%s owner=%s", self.source, self.owner)
+    def _supply(self, supplier: Supplier, turn: Turn | None) -> list[str] | None:
         created: list[str] = []
+        runs_lost = 0
+        while self.suspension() is None:
+            try:
+                holder = self._run_supplier(supplier, created)
+            except LOST as error:
+                log.warning("supplier ends early: source=%s owner=%s: %s", self.source, self.owner, error)
+                if turn is None:
+                    return created
+                runs_lost += 1
+                if runs_lost == MAX_LOOKS:
+                    raise
+                continue
+            if holder is None:
+                return created
+            if turn is None:
+                log.info(
+                    "supplier left to another worker: source=%s owner=%s holder=%s",
+                    self.source, self.owner, holder.owner,
+                )  # fmt: skip
+                return None
+            turn.wait(holder)
+        return created or None
+
+    def _run_supplier(self, supplier: Supplier, created: list[str]) -> Partition | None:
+        """Run a supplier, adding the keys that were created; return the global state as another worker holds it."""
+        self._supplied_at = self.clock.monotonic()
+        leases = self._leases_of(self._global_state)
+        state = GlobalState(self.store, leases, self._global_state, self.owner, self.clock)
         try:
-            self._create_pages(supplier, state, created)
-        except LOST as error:
-            self.count(CoordinationMetric.SUPPLIER_FAILURES)
-            log.warning("supplier ends early: source=%s owner=%s: %s", self.source, self.owner, error)
-        except BaseException:
-            self.count(CoordinationMetric.SUPPLIER_FAILURES)
-            raise
-        else:
-            self.count(CoordinationMetric.PARTITION_CREATION_SUPPLIER_INVOCATIONS)
-            log.info("supplier ends: source=%s partitions created=%d", self.source, len(created))
+            if (held := state.acquire()) is not None:
+                return held
+            log.info("supplier starts: source=%s owner=%s", self.source, self.owner)
+            try:
+                self._create_pages(supplier, state, created)
+            except BaseException:
+                self.count(CoordinationMetric.SUPPLIER_FAILURES)
+                raise
         finally:
             state.release()
-        return created
+        self.count(CoordinationMetric.PARTITION_CREATION_SUPPLIER_INVOCATIONS)
+        log.info("supplier ends: source=%s partitions created=%d", self.source, len(created))
+        return None
+
+    def _turn(self, patience: timedelta, sleep: Callable[[float], None]) -> Turn:
+        return Turn(
+            self.owner,
+            self.source,
+            patience=patience,
+            safety_margin=self.safety_margin,
+            clock=self.clock,
+            sleep=sleep,
+        )
 
     def _create_pages(self, supplier: Supplier, state: GlobalState, created: list[str]) -> None:
         """Create what a supplier finds, adding the keys to `created`; run it again where names were taken meanwhile."""
@@ -790,12 +838,31 @@ class SourceCoordinator:
         """Create a page's partitions, those with claims together with these; yield what was created."""
         if strangers := page.claims.keys() - page.partitions.keys():
             raise ConfigurationError(f"page: names are claimed for {min(strangers)!r}, which is none of its partitions")
-        if plain := {key: progress for key, progress in page.partitions.items() if not page.claims.get(key)}:
-            yield from self.create_partitions(plain)
+        plain = [self.new(key, progress) for key, progress in page.partitions.items() if not page.claims.get(key)]
+        for created in state.create_absent(plain):
+            self._note_created([created.partition_key])
+            yield created.partition_key
         claimed = ((key, names) for key, names in page.claims.items() if names)
         for created in state.create_all((self.new(k, page.partitions[k]), self.claims.of(k, n)) for k, n in claimed):
             self._note_created([created.partition_key])
             yield created.partition_key
+
+    def _give_up_for(self, owner: str, found: Partition) -> bool:
+        """Give back a lease for its owner, which is dead; tell whether that owner still held it."""
+        current: Partition | None = found
+        while current is not None and current.owner == owner:
+            try:
+                self.store.transact(update=[current.given_up(self.clock.now()).because("given up: its task ended")])
+            except PartitionUpdateError:  # it was renewed, or taken, in between
+                current = self.store.get(found.source_identifier, found.partition_key)
+                continue
+            log.info(
+                "%s given up for its owner: source=%s partition=%s owner=%s",
+                "partition" if found.source_identifier == self.source_identifier else "supplier's lease",
+                self.source, found.partition_key, owner,
+            )  # fmt: skip
+            return True
+        return False
 
     def _acquire(self, limit: int) -> list[Partition]:
         self._require_initialized()

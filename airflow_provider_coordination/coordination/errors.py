@@ -43,6 +43,10 @@ class NamesClaimedError(CoordinationError):
     """Names that were free when a supplier looked belong to a partition of another source by now: look again."""
 
 
+class SupplierBusyError(CoordinationError):
+    """Another worker is running the source's supplier, and keeps its lease: this worker's did not run."""
+
+
 class PartitionStatusError(CoordinationError):
     """What a person asks for makes no sense for a partition that stands where this one does."""
 

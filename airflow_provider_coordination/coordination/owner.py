@@ -44,3 +44,11 @@ def task_of(owner: str) -> TaskTry | None:
         return TaskTry(dag_id, ":".join(run), task_id, int(map_index), int(try_number))
     except ValueError:
         return None
+
+
+def is_earlier_try(owner: str, than: str) -> bool:
+    """Tell whether an owner stands for an earlier try of a task, in the same run, than another one."""
+    earlier, later = task_of(owner), task_of(than)
+    if earlier is None or later is None:
+        return False
+    return earlier._replace(try_number=0) == later._replace(try_number=0) and earlier.try_number < later.try_number

@@ -12,6 +12,8 @@ from datetime import datetime
 from airflow_provider_coordination.coordination.owner import task_of
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions
+from airflow_provider_coordination.coordination.supplier import FAMILY as GLOBAL_STATE_FAMILY
+from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +50,15 @@ class LeaseChoice:
 
 
 def chosen_leases(store: CoordinationStore, source_identifier: str, choice: LeaseChoice) -> Iterator[Partition]:
-    """Yield the leased partitions of an item family that are meant, the lease that ends first first."""
-    for partition in all_partitions(store, source_identifier, PartitionStatus.ASSIGNED):
-        if choice.objection(partition) is None:
-            yield partition
+    """Yield the leases of a source that are meant: of partitions, the one that ends first first, and of its supplier.
+
+    :param source_identifier: the source's partitions; the supplier's lease is in another item family.
+    """
+    supplying = store.get(f"{source_identifier.rpartition('|')[0]}|{GLOBAL_STATE_FAMILY}", GLOBAL_STATE_KEY)
+    leased = all_partitions(store, source_identifier, PartitionStatus.ASSIGNED)
+    for lease in (*leased, *([] if supplying is None else [supplying])):
+        if choice.objection(lease) is None:
+            yield lease
 
 
 def has_run_out(partition: Partition, expired_by: datetime) -> bool:

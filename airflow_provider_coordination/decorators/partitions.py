@@ -16,7 +16,7 @@ from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.operators.claiming import claim_reads
 from airflow_provider_coordination.operators.reads.reads import Reads, own_copy, source_of
-from airflow_provider_coordination.operators.supplying import supply
+from airflow_provider_coordination.operators.supplying import EndsWhenKilled, supply
 from airflow_provider_coordination.operators.templated import yes_or_no_value
 from airflow_provider_coordination.sources.supplying import Found, pages_of
 
@@ -24,12 +24,13 @@ PARAMETER = "state"
 """A function that has a parameter of this name is given what the last page that had a state left."""
 
 
-class PartitionsDecoratedOperator(_PythonDecoratedOperator):
+class PartitionsDecoratedOperator(EndsWhenKilled, _PythonDecoratedOperator):
     """Runs a function, and creates partitions of what it yields, page by page.
 
     It yields, or returns a list of, what a `PartitionSupplier` yields: keys, items, and pages of these. Partitions that
     exist already are left alone, so it may yield everything each time. It runs under the lease of the source's
-    supplier: where another worker is at it, the function is not called.
+    supplier: another worker is waited for, as by `CreatePartitionsOperator`. If the function loses that lease on its
+    way, it is called again.
 
     A function with a parameter `state` is given what the last page that had a state left, as a dict; empty at first.
 
@@ -40,6 +41,8 @@ class PartitionsDecoratedOperator(_PythonDecoratedOperator):
     :param source: the source's name; by default what `reads` calls it. (templated)
     :param skip_when_empty: skip the task, and so what follows it, where no partition is available afterwards.
         (templated)
+    :param leave_when_busy: leave the supplier to another worker that is running it, and succeed: what that one finds is
+        enough. By default the task waits for that one, and then looks itself. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
@@ -48,6 +51,7 @@ class PartitionsDecoratedOperator(_PythonDecoratedOperator):
         "reads",
         "source",
         "skip_when_empty",
+        "leave_when_busy",
         "coordination_conn_id",
     )
     custom_operator_name: str = "@task.partitions"
@@ -62,6 +66,7 @@ class PartitionsDecoratedOperator(_PythonDecoratedOperator):
         reads: Reads | None = None,
         source: str | None = None,
         skip_when_empty: bool | str = False,
+        leave_when_busy: bool | str = False,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
@@ -73,6 +78,7 @@ class PartitionsDecoratedOperator(_PythonDecoratedOperator):
         self.reads = own_copy(reads)
         self.source = source
         self.skip_when_empty = skip_when_empty
+        self.leave_when_busy = leave_when_busy
         self.coordination_conn_id = coordination_conn_id
 
     def prepare_for_execution(self) -> Self:
@@ -85,22 +91,25 @@ class PartitionsDecoratedOperator(_PythonDecoratedOperator):
         """Run the function, and create what it yields.
 
         :raises AirflowFailException: if only a person can put things right.
-        :raises CoordinationError: if the store did not answer; a retry may help.
+        :raises CoordinationError: if the store did not answer, or another worker keeps looking; a retry may help.
         :raises Exception: what the function raises; what it yielded in pages before is created.
         """
         with failing_when_misconfigured():
             skip_when_empty = yes_or_no_value("skip_when_empty", self.skip_when_empty)
+            leave_when_busy = yes_or_no_value("leave_when_busy", self.leave_when_busy)
             kind = self.reads.kind if self.reads is not None else None
             source = source_of(self.source, self.reads)
             coordinator = CoordinationHook(self.coordination_conn_id).coordinator(source, owner_of_try(context))
             with closing(coordinator.store):
                 if self.reads is not None:
                     claim_reads(coordinator, context, self.reads)
-                return supply(
-                    coordinator,
-                    lambda state: pages_of(self._found(context, state), kind),
-                    skip_when_empty=skip_when_empty,
-                )
+                with self.supplying():
+                    return supply(
+                        coordinator,
+                        lambda state: pages_of(self._found(context, state), kind),
+                        skip_when_empty=skip_when_empty,
+                        leave_when_busy=leave_when_busy,
+                    )
 
     def execute_callable(self) -> Any:
         """Call the function. What a generator yields is not for Airflow, which would take it for asset metadata."""

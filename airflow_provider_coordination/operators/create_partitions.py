@@ -19,21 +19,22 @@ from airflow_provider_coordination.operators.claiming import claim_reads
 from airflow_provider_coordination.operators.deduplication import left_by, other_source
 from airflow_provider_coordination.operators.interval import Interval, interval_value
 from airflow_provider_coordination.operators.reads.reads import Reads, own_copy, source_of
-from airflow_provider_coordination.operators.supplying import supply
+from airflow_provider_coordination.operators.supplying import EndsWhenKilled, supply
 from airflow_provider_coordination.operators.templated import NOTHING, yes_or_no_value
 from airflow_provider_coordination.sources.items import Item
 from airflow_provider_coordination.sources.supplying import Found, pages_of
 
 
-class CreatePartitionsOperator(BaseOperator):
+class CreatePartitionsOperator(EndsWhenKilled, BaseOperator):
     """Creates the partitions of a source, page by page: those that its supplier finds, or those that are given.
 
     Partitions that exist already are left alone, so it may run at any time, twice, and beside running ingestion. One
-    worker of the fleet runs a source's supplier at a time; where another one is at it, this task leaves it to that.
+    worker of the fleet runs a source's supplier at a time. The task takes over from an earlier try of its own, waits
+    for any other worker until that one ends or its lease runs out, and fails if neither happens within ten minutes.
 
-    Returns a small summary: `source`, `supplier` (`"ran"` or `"left to another worker"`), how many were `created`, the
-    first ten of them as `partition_keys`, whether any partition is `available`, and of `partitions` how many have each
-    status.
+    Returns a small summary: `source`, `supplier` (`"ran"`, or why it did not, or not to its end), how many were
+    `created`, the first ten of them as `partition_keys`, whether any partition is `available`, and of `partitions` how
+    many have each status.
 
     :param reads: the source, one of the classes of `operators.reads`. (templated)
     :param partitions: the partitions instead of the supplier's: a list of keys or items, or a mapping from keys to an
@@ -42,6 +43,8 @@ class CreatePartitionsOperator(BaseOperator):
     :param source: the source's name; by default what `reads` calls it. (templated)
     :param skip_when_empty: skip the task, and so what follows it, where no partition is available afterwards.
         (templated)
+    :param leave_when_busy: leave the supplier to another worker that is running it, and succeed: what that one finds is
+        enough. By default the task waits for that one, and then looks itself. (templated)
     :param interval: take exactly what there is of an interval, under leases of its own: `"data_interval"` for that of
         the run, or its ends; see `interval_value`. None for no bounds. (templated)
     :param deduplicate_against: the source of live ingestion, by its name: what it delivers, of the interval, is left to
@@ -54,6 +57,7 @@ class CreatePartitionsOperator(BaseOperator):
         "partitions",
         "source",
         "skip_when_empty",
+        "leave_when_busy",
         "interval",
         "deduplicate_against",
         "coordination_conn_id",
@@ -68,6 +72,7 @@ class CreatePartitionsOperator(BaseOperator):
         partitions: Sequence[str | Item] | Mapping[str, Item | Sequence[Item]] | str | None = None,
         source: str | None = None,
         skip_when_empty: bool | str = False,
+        leave_when_busy: bool | str = False,
         interval: str | Sequence[Any] | None = None,
         deduplicate_against: str | None = None,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
@@ -83,6 +88,7 @@ class CreatePartitionsOperator(BaseOperator):
         self.source = source
         self.source_worked_on = ""
         self.skip_when_empty = skip_when_empty
+        self.leave_when_busy = leave_when_busy
         self.interval = interval
         self.deduplicate_against = deduplicate_against
         self.coordination_conn_id = coordination_conn_id
@@ -101,10 +107,12 @@ class CreatePartitionsOperator(BaseOperator):
 
         :raises AirflowFailException: if only a person can put things right.
         :raises AirflowSkipException: if nothing is available, and the task is to be skipped then.
-        :raises CoordinationError: if the store or the source did not answer; a retry may help.
+        :raises CoordinationError: if the store or the source did not answer, or another worker keeps looking; a retry
+            may help.
         """
         with failing_when_misconfigured():
             skip_when_empty = yes_or_no_value("skip_when_empty", self.skip_when_empty)
+            leave_when_busy = yes_or_no_value("leave_when_busy", self.leave_when_busy)
             interval = interval_value(self.interval, context)
             source = source_of(self.source, self.reads)
             self.source_worked_on = source = source if interval is None else interval.of(source)
@@ -114,7 +122,14 @@ class CreatePartitionsOperator(BaseOperator):
                 supplier = self._supplier(coordinator, interval, connection)
                 if self.reads is not None:
                     claim_reads(coordinator, context, self.reads)
-                return supply(coordinator, supplier, skip_when_empty=skip_when_empty, is_interval=interval is not None)
+                with self.supplying():
+                    return supply(
+                        coordinator,
+                        supplier,
+                        skip_when_empty=skip_when_empty,
+                        leave_when_busy=leave_when_busy,
+                        is_interval=interval is not None,
+                    )
 
     def _supplier(
         self, coordinator: SourceCoordinator, interval: Interval | None, connection: ConnectionSettings

@@ -18,6 +18,7 @@ from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.claiming import KINESIS, claim_streams
 from airflow_provider_coordination.operators.deduplication import other_source
 from airflow_provider_coordination.operators.interval import Interval, interval_value
+from airflow_provider_coordination.operators.supplying import EndsWhenKilled
 from airflow_provider_coordination.operators.templated import (
     instant_value,
     source_name,
@@ -36,11 +37,13 @@ INTERVAL_IS_SYNCED = "the shards of the interval are known"
 LEFT_TO = "source {!r} delivers all of the interval"
 
 
-class KinesisShardSyncOperator(BaseOperator):
+class KinesisShardSyncOperator(EndsWhenKilled, BaseOperator):
     """Creates the partitions that the shards of Kinesis streams call for, and keeps the two in step.
 
     It lists the shards, creates what is missing, reports what is gone, and removes the partitions of shards that are
-    worked off. It may run at any time, twice, and beside running ingestion; what a job holds it leaves to the job.
+    worked off. It may run at any time, twice, and beside running ingestion; what a job holds it leaves to the job. It
+    takes over from an earlier try of its own, waits for the sync of any other worker until that one ends or its lease
+    runs out, and fails if neither happens within ten minutes.
 
     Returns what it found and did, a small mapping: `source`, `streams` (for each stream, among others `created`,
     `removed`, `lost`, `hole` and the `counts` of all), `put_aside` and `skipped`.
@@ -109,7 +112,8 @@ class KinesisShardSyncOperator(BaseOperator):
         """Sync once.
 
         :raises AirflowFailException: if only a person can put things right.
-        :raises CoordinationError: if the store or a stream did not answer; a retry may help.
+        :raises CoordinationError: if the store or a stream did not answer, or another worker keeps syncing; a retry may
+            help.
         """
         with failing_when_misconfigured():
             streams = stream_names(self.stream_name)
@@ -137,7 +141,8 @@ class KinesisShardSyncOperator(BaseOperator):
                     for stream in streams:
                         check_kept(describe_stream(client, stream), interval, on_data_loss)
                 sync = ShardSync(client, coordinator, initial_position=initial_position, on_data_loss=on_data_loss)
-                summary = sync.run(streams, forced=True)
+                with self.supplying():
+                    summary = sync.run(streams, forced=True)
                 assert summary is not None  # only what is not forced leaves it to others without a word
                 return summary.to_mapping()
 

@@ -42,9 +42,9 @@ class ReleasePartitionsOperator(BaseOperator):
 
     :param source: the source's name. (templated)
     :param partition_keys: a key, or a list of keys. (templated)
-    :param lease_owner: all that this owner holds. (templated)
-    :param run_id: all that the jobs of this run hold, whatever try they are of. What waits for an acknowledgment is
-        held by no job. (templated)
+    :param lease_owner: all that this owner holds, the lease of the source's supplier included. (templated)
+    :param run_id: all that the tasks and jobs of this run hold, whatever try they are of. What waits for an
+        acknowledgment is held by no job. (templated)
     :param run_dag_id: the DAG of that run; this one if not given. (templated)
     :param run_task_id: only what this task of that run leads. (templated)
     :param expired: only leases whose time is up; all of them if nothing else is given. (templated)

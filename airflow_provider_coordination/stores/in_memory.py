@@ -39,7 +39,7 @@ class InMemoryStore:
     """A store that one process keeps in memory, for all its threads; gone when the process ends."""
 
     kind = "in_memory"
-    transaction_items = 1000
+    transaction_items = 2500
 
     def __init__(self) -> None:
         self._partitions: dict[tuple[str, str], Partition] = {}

@@ -1,7 +1,7 @@
 """Runs one task as a worker does: Airflow's supervisor forks a process for it. Only the API server is faked.
 
-Called with the DAG file, the DAG's id and the task's id. What the API server is asked is added to the file that the
-environment names as `TASK_REQUESTS`, if it does.
+Called with the DAG file, the DAG's id, the task's id and perhaps the number of the try. What the API server is asked is
+added to the file that the environment names as `TASK_REQUESTS`, if it does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def note(request: httpx.Request) -> None:
             file.write(json.dumps(asked) + "\n")
 
 
-def main(dag_file: str, dag_id: str, task_id: str) -> int:
+def main(dag_file: str, dag_id: str, task_id: str, try_number: str = "1") -> int:
     dag_run = {
         "dag_id": dag_id,
         "run_id": "run",
@@ -57,7 +57,7 @@ def main(dag_file: str, dag_id: str, task_id: str) -> int:
             task_id=task_id,
             dag_id=dag_id,
             run_id="run",
-            try_number=1,
+            try_number=int(try_number),
             dag_version_id=uuid.uuid4(),
         ),
         bundle_info=BundleInfo(name="dags-folder"),

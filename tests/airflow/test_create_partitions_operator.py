@@ -12,13 +12,17 @@ from airflow.sdk import DAG, XComArg, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import SupplierBusyError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claimed
-from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page
+from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
-from airflow_provider_coordination.operators.supplying import work_for_jobs
+from airflow_provider_coordination.operators.supplying import TaskKilledError, supply, work_for_jobs
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.airflow.weather import weather
+from tests.support.clock import ManualClock
 
 
 @pytest.fixture
@@ -75,17 +79,110 @@ def test_a_summary_stays_small(source: SourceCoordinator, context: Any) -> None:
     assert len(json.dumps(summary)) < 1000
 
 
-def test_a_supplier_that_another_worker_runs_is_left_to_it(
+def test_a_supplier_that_another_worker_runs_is_left_to_it_only_if_that_is_enough(
     source: SourceCoordinator, context: Any, store_url: str
 ) -> None:
     inside: list[dict[str, Any]] = []
 
     def busy(state: Mapping[str, Any]) -> Iterator[Page]:
-        inside.append(create(context, reads=weather()))
+        inside.append(create(context, reads=weather(), leave_when_busy="True"))
         yield Page({"oslo": {}})
 
     coordinator_of("weather", store_url, "other").supply(busy)
     assert (inside[0]["supplier"], inside[0]["created"]) == ("left to another worker", 0)
+
+
+def busy_worker(clock: ManualClock) -> tuple[SourceCoordinator, SourceCoordinator]:
+    """A worker that holds the lease of the supplier of a source, and another one."""
+    store = InMemoryStore()
+    holder, waiting = (SourceCoordinator(store, "weather", name, clock=clock) for name in ("holder", "waiting"))
+    for coordinator in (holder, waiting):
+        coordinator.initialize()
+    holder.supply(lambda state: [])
+    renewed(holder)
+    return holder, waiting
+
+
+def renewed(holder: SourceCoordinator) -> None:
+    item = holder.store.get("weather|GLOBAL_STATE", GLOBAL_STATE_KEY)
+    assert item is not None
+    holder.store.transact(update=[item.acquired("holder", holder.clock.now() + holder.ownership_timeout)])
+
+
+def test_a_task_that_may_not_look_for_too_long_fails_and_names_the_way_out() -> None:
+    clock = ManualClock()
+    holder, waiting = busy_worker(clock)
+
+    def sleep(seconds: float) -> None:
+        clock.advance(seconds)
+        renewed(holder)
+
+    with pytest.raises(SupplierBusyError, match=r"supplier, holder, .*Let the task retry, or set 'leave_when_busy' if"):
+        supply(waiting, lambda state: [Page({"oslo": {}})], skip_when_empty=False, sleep=sleep)
+    assert list(waiting.partitions()) == []
+
+
+def test_a_task_looks_itself_once_the_lease_of_a_dead_worker_has_run_out() -> None:
+    clock = ManualClock()
+    _, waiting = busy_worker(clock)
+    summary = supply(waiting, lambda state: [Page({"oslo": {}})], skip_when_empty=False, sleep=clock.advance)
+    assert (summary["supplier"], summary["created"]) == ("ran", 1)
+
+
+def test_a_run_that_was_overtaken_does_not_say_that_it_ran() -> None:
+    clock = ManualClock()
+    holder, waiting = busy_worker(clock)
+    clock.advance(100)
+
+    def overtaken(state: Mapping[str, Any]) -> Iterator[Page]:
+        yield Page({"oslo": {}})
+        renewed(holder)
+        yield Page({"rome": {}})
+
+    summary = supply(waiting, overtaken, skip_when_empty=False, leave_when_busy=True)
+    assert (summary["supplier"], summary["created"]) == ("left to another worker", 1)
+
+
+def test_a_run_that_was_cut_off_by_a_suspension_does_not_say_that_it_ran() -> None:
+    clock = ManualClock()
+    holder, coordinator = busy_worker(clock)
+    clock.advance(100)
+
+    def suspended(state: Mapping[str, Any]) -> Iterator[Page]:
+        yield Page({"oslo": {}})
+        holder.suspensions.suspend("ann")
+        clock.advance(REMEMBERED_SECONDS)
+        yield Page({"rome": {}})
+
+    summary = supply(coordinator, suspended, skip_when_empty=False)
+    assert summary["supplier"].startswith("ended early: the source is suspended by ann since ")
+    assert summary["created"] == 1
+
+
+def test_a_task_that_is_killed_gives_the_lease_back_and_ends(source: SourceCoordinator, context: Any) -> None:
+    def finds(state: Mapping[str, Any]) -> Iterator[Any]:
+        yield ["oslo"]
+        try:
+            operator.on_kill()  # as Airflow's signal handler does, in the middle of whatever runs
+        except Exception as error:
+            raise AssertionError("a supplier must not take it for an error of its own") from error
+        yield ["rome"]
+
+    operator = CreatePartitionsOperator(task_id="create", reads=weather(supplier=finds))
+    with pytest.raises(TaskKilledError, match="task 'create' was killed while it looked for partitions"):
+        operator.execute(context)
+    assert sorted(stored(source)) == ["oslo"]
+    item = source.store.get("weather|GLOBAL_STATE", GLOBAL_STATE_KEY)
+    assert item is not None and item.owner is None
+
+
+def test_a_task_that_is_killed_before_or_after_its_supplier_runs_ends_by_itself(
+    source: SourceCoordinator, context: Any
+) -> None:
+    operator = CreatePartitionsOperator(task_id="create", reads=weather())
+    operator.on_kill()
+    operator.execute(context)
+    operator.on_kill()
 
 
 def test_a_supplier_is_given_what_it_left_the_last_time(source: SourceCoordinator, context: Any) -> None:

@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.operators.supplying import TaskKilledError
 from tests.airflow.weather import weather
 
 
@@ -91,8 +92,10 @@ def test_a_function_is_given_the_state_that_it_left(coordination: SourceCoordina
     assert keys(coordination) == ["day-2", "day-4"]
 
 
-def test_a_function_that_another_worker_runs_is_not_called(coordination: SourceCoordinator) -> None:
-    @task.partitions(source="clicks")
+def test_a_function_is_not_called_where_another_worker_looks_and_that_is_enough(
+    coordination: SourceCoordinator,
+) -> None:
+    @task.partitions(source="clicks", leave_when_busy=True)
     def find() -> list[str]:
         raise AssertionError("must not run")
 
@@ -101,6 +104,22 @@ def test_a_function_that_another_worker_runs_is_not_called(coordination: SourceC
         yield Page({"a": {}})
 
     assert coordination.supply(busy) == ["a"]
+
+
+def test_a_task_that_is_killed_gives_the_lease_back_and_ends(coordination: SourceCoordinator) -> None:
+    @task.partitions(source="clicks")
+    def find() -> Iterator[list[str]]:
+        yield ["a"]
+        operator.on_kill()
+        yield ["b"]
+
+    with DAG("dag", schedule=None):
+        operator = find().operator
+    ti = SimpleNamespace(dag_id="dag", run_id="run", task_id="find", map_index=-1, try_number=1, max_tries=0)
+    with pytest.raises(TaskKilledError):
+        operator.execute({"ti": ti, "outlet_events": {}})
+    assert keys(coordination) == ["a"]
+    assert coordination.supply(lambda state: []) == []
 
 
 def test_it_skips_what_follows_where_nothing_is_available_if_it_is_told_to(coordination: SourceCoordinator) -> None:

@@ -13,6 +13,7 @@ from airflow_provider_coordination.coordination.administration import Administra
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX, Partition, PartitionStatus
+from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator, release_seen
 
 MINUTE = timedelta(minutes=1)
@@ -54,6 +55,21 @@ def test_a_lease_that_ran_out_is_released_and_its_progress_kept(coordination: So
     }
     after = seen(coordination, "p")
     assert (after.status, after.owner, after.progress) == (PartitionStatus.UNASSIGNED, None, {"checkpoint": "7"})
+
+
+def test_the_lease_of_the_supplier_is_released_with_what_a_run_holds(
+    coordination: SourceCoordinator, context: Any
+) -> None:
+    coordination.supply(lambda state: [])
+    item = coordination.store.get("clicks|GLOBAL_STATE", GLOBAL_STATE_KEY)
+    assert item is not None
+    task = new_owner("dag", RUN, "create", -1, 1)
+    coordination.store.transact(update=[item.acquired(task, datetime.now(UTC) + MINUTE)])
+
+    summary = release(run_id=RUN, force=True).execute(context)
+
+    assert [each["partition_key"] for each in summary["partitions"]] == [GLOBAL_STATE_KEY]
+    assert coordination.supply(lambda state: []) == []
 
 
 @pytest.mark.parametrize("choice", [{"partition_keys": ["p", "q"]}, {"lease_owner": "alive"}])

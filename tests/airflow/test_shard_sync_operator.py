@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.supplying import TaskKilledError
 from tests.airflow.conftest import CREATION_EPOCH, SECRET, FakeKinesis
 
 
@@ -46,6 +49,29 @@ def test_a_second_sync_creates_nothing(coordination: SourceCoordinator, kinesis:
     KinesisShardSyncOperator(task_id="sync", stream_name="clicks").execute(context)
     [stream] = KinesisShardSyncOperator(task_id="sync", stream_name="clicks").execute(context)["streams"]
     assert (stream["created"], stream["existing"]) == ([], 1)
+
+
+def test_a_task_that_is_killed_gives_the_lease_back_and_ends(
+    coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = KinesisShardSyncOperator(task_id="sync", stream_name="clicks")
+    kinesis.streams["clicks"] = ["s0"]
+    answer = kinesis.answer
+
+    def killed(operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if operation == "ListShards":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return answer(operation, request)
+
+    monkeypatch.setattr(kinesis, "answer", killed)
+    handler = signal.signal(signal.SIGTERM, lambda *_: operator.on_kill())  # as Airflow's
+    try:
+        with pytest.raises(TaskKilledError):
+            operator.execute(context)
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    assert list(coordination.partitions()) == []
+    assert coordination.supply(lambda state: []) == [], "the lease is free"
 
 
 def test_several_streams_are_synced_into_one_source(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from airflow_provider_coordination.cli.commands import Surroundings
 from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.cli.conftest import Clicks, Shell
 
@@ -81,6 +84,19 @@ def test_everything_that_an_owner_holds_is_released(shell: Shell, clicks: Clicks
     ended = shell("release", "clicks", "--owner", "host:a", "--yes", "--json")
     assert [record["partition_key"] for record in ended.records] == ["p", "q"]
     assert clicks["other"].owner == "host:b"
+
+
+def test_the_lease_of_the_supplier_is_released_with_what_its_owner_holds(shell: Shell, clicks: Clicks) -> None:
+    released: list[str] = []
+
+    def finding(state: Mapping[str, Any]) -> Iterator[Page]:
+        yield Page({"p": {}})
+        released.append(shell("release", "clicks", "--owner", "host:b", "--yes").err)
+        released.append(shell("release", "clicks", "--owner", "host:a", "--yes").out)
+        yield Page({"q": {}})
+
+    assert clicks.owner("host:a").supply(finding) == ["p"], "its writes are refused from then on"
+    assert released == ["There is nothing to release.\n", f"released {GLOBAL_STATE_KEY}, was leased to host:a\n"]
 
 
 def test_everything_that_the_jobs_of_a_run_hold_is_released(shell: Shell, clicks: Clicks) -> None:

@@ -29,6 +29,7 @@ from airflow_provider_coordination.coordination.errors import (
     StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.leases import LOST
+from airflow_provider_coordination.coordination.owner import is_earlier_try
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page
@@ -103,7 +104,9 @@ class LeaseSafety(RuleBasedStateMachine):
 
     def new_worker(self, number: int, clock: ManualClock) -> Worker:
         self.generation += 1
-        coordinator = a_coordinator(self.store, f"owner-{self.generation}", clock)
+        # Who takes the place of a worker that was killed is a later try of its task.
+        owner = f"host:dag:run:task-{number}:-1:{self.generation}:00000000"
+        coordinator = a_coordinator(self.store, owner, clock)
         return Worker(number, coordinator, clock)
 
     @initialize(beyond=st.booleans(), shares=st.tuples(*[shares] * WORKERS))
@@ -512,7 +515,12 @@ class LeaseSafety(RuleBasedStateMachine):
         self.time_passes(0.001)
         now = worker.clock.now()
         before = self.global_state()
-        is_free = before is None or (before.priority + (MARGIN if before.owner else timedelta(0)) <= now)
+        is_free = (
+            before is None
+            or (before.priority + (MARGIN if before.owner else timedelta(0)) <= now)
+            or before.owner == worker.owner  # it could not give it back
+            or is_earlier_try(before.owner or "", than=worker.owner)
+        )
         ran: list[int] = []
 
         def supplier(state: Mapping[str, int]) -> Iterator[Page]:

@@ -13,12 +13,15 @@ import pytest
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
+    PartitionNotOwnedError,
     ProgressError,
     StoreUnavailableError,
+    SupplierBusyError,
 )
 from airflow_provider_coordination.coordination.metrics import MetricTotals
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page, Supplier
+from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.coordination.fleet import GLOBAL_FAMILY, MARGIN, TIMEOUT, Fleet, keys, seconds
 from tests.coordination.unreliable_store import NOT_MADE, Fault
@@ -200,6 +203,217 @@ def test_the_global_state_of_a_dead_worker_is_taken_over_after_its_lease(fleet: 
     assert fleet.global_state().progress == {"runs": 1}
 
 
+# Whose turn it is
+
+TRY = "host:dag:run:find:-1:{}:0a1b2c3d"
+PATIENCE_SECONDS = 600
+
+
+def supply(fleet: Fleet, name: str, supplier: Supplier, *meanwhile: Callable[[], object]) -> list[str] | None:
+    """Let an owner run a supplier to its end; while it waits, these happen, one each time it looks again."""
+    happens = iter(meanwhile)
+
+    def sleep(seconds: float) -> None:
+        fleet.clock.advance(seconds)
+        next(happens, lambda: None)()
+
+    return fleet.owner(name).supply(supplier, patience=seconds(PATIENCE_SECONDS), sleep=sleep)
+
+
+def held_by(fleet: Fleet, holder: str, lease: float = TIMEOUT) -> None:
+    """Let an owner hold the global state, and leave a state of its own, in the middle of its supplier."""
+    fleet.owner("first").supply(finding(state={"until": "noon"}))
+    fleet.store.store.transact(update=[fleet.global_state().acquired(holder, fleet.clock.now() + seconds(lease))])
+
+
+@pytest.mark.parametrize(
+    ("holder", "is_taken_over"),
+    [
+        (TRY.format(1), True),
+        (TRY.format(2), True),  # this worker itself, whose release failed
+        (TRY.format(2).replace("0a1b2c3d", "another1"), False),
+        (TRY.format(3), False),
+        (TRY.format(1).replace("host", "another-host"), True),
+        (TRY.format(1).replace(":-1:", ":7:"), False),
+        (TRY.format(1).replace("run", "scheduled__2026-01-01T00:00:00+00:00"), False),
+        (TRY.format(1).replace("find", "ingest"), False),
+        (TRY.format(1).replace("dag", "another"), False),
+        ("a person", False),
+    ],
+)
+def test_a_lease_is_taken_over_only_from_an_earlier_try_of_the_same_task_and_from_itself(
+    fleet: Fleet, holder: str, is_taken_over: bool
+) -> None:
+    held_by(fleet, holder)
+    given: list[Mapping[str, Any]] = []
+
+    def supplier(state: Mapping[str, Any]) -> list[Page]:
+        given.append(state)
+        return [Page({"x": {}})]
+
+    assert fleet.owner(TRY.format(2)).supply(supplier) == (["x"] if is_taken_over else None)
+    assert given == ([{"until": "noon"}] if is_taken_over else []), "it goes on from what the earlier try left"
+
+
+def test_an_earlier_try_that_lives_on_creates_nothing_more_and_leaves_no_state(fleet: Fleet) -> None:
+    def earlier(state: Mapping[str, Any]) -> Iterator[Page]:
+        yield Page({"x": {}}, {"by": "try 1"})
+        assert fleet.owner(TRY.format(2)).supply(finding("y", state={"by": "try 2"})) == ["y"]
+        yield Page({"z": {}}, {"by": "try 1"})
+        raise AssertionError("it must be cut off")
+
+    assert fleet.owner(TRY.format(1)).supply(earlier) == ["x"]
+    assert fleet.owner("a").get("z") is None
+    assert is_free(fleet) and fleet.global_state().progress == {"by": "try 2"}
+
+
+def test_an_earlier_try_that_is_overtaken_at_the_very_last_moment_creates_nothing(fleet: Fleet) -> None:
+    """As many partitions as the page has are one whole: another worker may cut the source into more, or fewer."""
+
+    def overtaken() -> None:
+        fleet.owner(TRY.format(2)).supply(finding("1 of 3", "2 of 3", "3 of 3"))
+
+    def earlier(state: Mapping[str, Any]) -> Iterator[Page]:
+        fleet.store.fault = Fault(before=overtaken)  # the next write is the creation
+        yield Page({"1 of 2": {}, "2 of 2": {}})
+
+    assert fleet.owner(TRY.format(1)).supply(earlier) == []
+    assert sorted(p.partition_key for p in fleet.owner("a").partitions()) == ["1 of 3", "2 of 3", "3 of 3"]
+
+
+def test_an_overtaken_try_that_has_to_run_to_the_end_fails(fleet: Fleet) -> None:
+    def earlier(state: Mapping[str, Any]) -> Iterator[Page]:
+        held_by_later = fleet.global_state().acquired(TRY.format(2), fleet.clock.now() + seconds(TIMEOUT))
+        fleet.store.store.transact(update=[held_by_later])
+        yield Page({"x": {}})
+
+    with pytest.raises(SupplierBusyError, match=r"'clicks': a later try of this task is running the supplier, host:"):
+        supply(fleet, TRY.format(1), earlier)
+    assert fleet.global_state().owner == TRY.format(2)
+
+
+def test_partitions_that_others_create_at_the_same_time_are_theirs(fleet: Fleet) -> None:
+    a, b = fleet.owner("a"), fleet.owner("b")
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        fleet.store.fault = Fault(before=lambda: b.create_partitions({"y": {"by": "b"}}))
+        yield Page({"x": {}, "y": {}, "z": {}})
+
+    assert a.supply(supplier) == ["x", "z"]
+    assert fleet.stored("y").progress == {"by": "b"}
+
+
+@pytest.mark.parametrize("items", [2, 3, 4, 100])
+def test_a_page_is_created_in_transactions_that_renew_the_lease(fleet: Fleet, items: int) -> None:
+    a = fleet.owner("a")
+    a.supply(finding("b"))
+    before = fleet.global_state().version
+    fleet.store.store.transaction_items = items  # type: ignore[misc]
+    assert a.supply(finding(*"abcd")) == ["a", "c", "d"]
+    acquired_and_given_up = 2
+    of_new = {2: 3, 3: 2, 4: 2, 100: 1}[items]
+    assert fleet.global_state().version - before == of_new + acquired_and_given_up
+
+
+@pytest.mark.parametrize("lease", [TIMEOUT, 300, 3600])
+def test_a_dead_worker_is_waited_for_as_long_as_its_lease_may_last(fleet: Fleet, lease: int) -> None:
+    held_by(fleet, "dead", lease)
+    began = fleet.clock.monotonic()
+    assert supply(fleet, "a", finding("x")) == ["x"]
+    waited = fleet.clock.monotonic() - began
+    assert lease + MARGIN <= waited <= lease + MARGIN + 2
+
+
+def test_a_live_worker_is_waited_for_until_it_ends_and_then_the_supplier_runs(fleet: Fleet) -> None:
+    held_by(fleet, "alive")
+
+    def ends() -> None:
+        fleet.store.store.transact(update=[fleet.global_state().given_up(fleet.clock.now())])
+
+    began = fleet.clock.monotonic()
+    assert supply(fleet, "a", finding("x"), lambda: None, ends) == ["x"]
+    assert fleet.clock.monotonic() - began <= 4
+
+
+def test_a_live_worker_that_keeps_its_lease_is_waited_for_no_longer_than_the_patience(fleet: Fleet) -> None:
+    held_by(fleet, "alive")
+
+    def renews() -> None:
+        item = fleet.global_state()
+        fleet.store.store.transact(update=[item.renewed(fleet.clock.now() + seconds(TIMEOUT))])
+
+    began = fleet.clock.monotonic()
+    with pytest.raises(
+        SupplierBusyError,
+        match=r"'clicks': another worker .*, alive, .* for the 600 s that a waited",
+    ):
+        supply(fleet, "a", never, *[renews] * 400)
+    assert fleet.clock.monotonic() - began == PATIENCE_SECONDS
+
+
+def test_a_wall_clock_that_is_set_back_does_not_prolong_the_wait(fleet: Fleet) -> None:
+    held_by(fleet, "dead")
+    began = fleet.clock.monotonic()
+    with pytest.raises(SupplierBusyError):
+        supply(fleet, "a", never, lambda: fleet.clock.set_wall_clock_back(3600))
+    assert fleet.clock.monotonic() - began == PATIENCE_SECONDS
+
+
+def test_a_supplier_that_lost_its_lease_on_the_way_runs_again_once_the_other_worker_has_ended(fleet: Fleet) -> None:
+    runs: list[Mapping[str, Any]] = []
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        runs.append(state)
+        yield Page({"x": {}}, {"until": "x"})
+        if len(runs) == 1:
+            fleet.lease_passes()
+            taken(fleet, by="b")
+        yield Page({"y": {}}, {"until": "y"})
+
+    assert supply(fleet, "a", supplier) == ["x", "y"]
+    assert runs == [{}, {"until": "x"}]
+
+
+def test_a_supplier_that_loses_its_lease_in_every_run_is_not_run_for_ever(fleet: Fleet) -> None:
+    runs: list[int] = []
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        runs.append(1)
+        taken(fleet, by="b")
+        yield Page({"x": {}})
+
+    with pytest.raises(PartitionNotOwnedError):
+        supply(fleet, "a", supplier)
+    assert len(runs) == 10
+
+
+def test_who_waits_ends_when_the_source_is_suspended(fleet: Fleet) -> None:
+    held_by(fleet, "alive")
+
+    def suspended() -> None:
+        fleet.owner("person").suspensions.suspend("ann")
+        fleet.clock.advance(REMEMBERED_SECONDS)
+
+    assert supply(fleet, "a", never, suspended) is None
+
+
+def test_who_waits_says_for_whom_and_until_when_once_a_minute(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    held_by(fleet, "dead", 90)
+    with caplog.at_level("INFO"):
+        supply(fleet, "a", finding("x"))
+    waiting = "waiting for the worker that runs the supplier: source=clicks owner=a holder=dead leased_until="
+    messages = [record.getMessage() for record in caplog.records if record.getMessage().startswith(waiting)]
+    assert messages == [f"{waiting}2026-01-01 00:01:30+00:00"] * 2
+
+
+def test_what_is_given_up_for_a_dead_owner_includes_its_supplier(fleet: Fleet) -> None:
+    held_by(fleet, "dead")
+    assert fleet.owner("operator").give_up_owner("alive") == []
+    assert fleet.global_state().owner == "dead"
+    assert fleet.owner("operator").give_up_owner("dead") == []
+    assert fleet.owner("a").supply(finding("x")) == ["x"]
+
+
 # However it ends
 
 
@@ -255,7 +469,7 @@ def test_a_supplier_that_loses_the_global_state_leaves_it_to_its_new_owner(fleet
         taken(fleet, by="b")
         yield Page({"x": {}}, {"by": "a"})
 
-    assert fleet.owner("a").supply(supplier) == ["x"]  # creating does no harm
+    assert fleet.owner("a").supply(supplier) == []
     assert fleet.global_state().owner == "b" and fleet.global_state().progress == {}
 
 
@@ -286,6 +500,19 @@ def test_a_release_that_fails_hides_nothing_and_the_lease_runs_out(fleet: Fleet,
     assert b.supply(never) is None
     fleet.lease_passes()
     assert b.supply(finding("y")) == ["y"]
+
+
+def test_a_worker_whose_release_failed_is_not_refused_by_its_own_lease(fleet: Fleet) -> None:
+    a = fleet.owner("a")
+
+    def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
+        yield Page({"x": {}})
+        fleet.store.fault = NOT_MADE  # the next write is the release
+
+    a.supply(supplier)
+    assert fleet.global_state().owner == "a"
+    assert a.supply(finding("y")) == ["y"]
+    assert is_free(fleet)
 
 
 def test_a_store_that_goes_away_during_the_listing_ends_it_with_that_error(fleet: Fleet) -> None:

@@ -35,12 +35,12 @@ class FailingStore(InMemoryStore):
         super().__init__()
         self.tries: list[int] = []
 
-    def create(self, partitions: Sequence[Partition]) -> list[str]:
-        if len(partitions) > 1:
-            self.tries.append(len(partitions))
+    def transact(self, *, new: Sequence[Partition] = (), **others: Sequence[Partition]) -> list[Partition]:
+        if len(new) > 1:
+            self.tries.append(len(new))
             if len(self.tries) == 1:
                 raise StoreUnavailableError("gone")
-        return super().create(partitions)
+        return super().transact(new=new, **others)
 
 
 def decided(graph: list[Shard], leased: str, position: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.partition import UNFINISHED, PartitionStatus
-from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.coordination.supplier import PATIENCE, Page
 from airflow_provider_coordination.sources.kinesis.audit import CONFIDENCE, HoleTracker, hole_between
 from airflow_provider_coordination.sources.kinesis.beginnings import (
     EARLIEST,
@@ -68,12 +68,9 @@ FULL_LISTING_INTERVAL = timedelta(minutes=30)
 """How often a job lists shards although all hash keys are read: for cleanup, and to notice what is gone."""
 KEEP_COMPLETED = timedelta(hours=1)
 """How long finished partitions stay at the least: others may yet ask what became of them."""
-BUSY_PATIENCE = timedelta(seconds=60)
-BUSY_POLL_SECONDS = 2.0
 READY_WITHIN_SECONDS = 60.0
 
 NOTHING_TO_DO = "every hash key is read, and the shards were listed not long ago"
-BUSY = "another worker is running the shard sync"
 TAKEN_OVER = "another worker took over before the end"
 SUSPENDED = "the source is {}"
 EXPIRED_UNREAD = "shard sync: the shard expired before its end was read"
@@ -90,7 +87,6 @@ class ShardSync:
         `"reset"` records the gap, finishes it and goes on with what follows.
     :param keep_completed: finished partitions are removed no earlier than this.
     :param full_listing_interval: how often shards are listed even if nothing seems to have changed.
-    :param busy_patience: how long a forced run waits for another worker's to end.
     :param sleep: waits that many seconds.
     :raises ConfigurationError: if a value is not usable.
     """
@@ -104,7 +100,6 @@ class ShardSync:
         on_data_loss: str = "fail",
         keep_completed: timedelta = KEEP_COMPLETED,
         full_listing_interval: timedelta = FULL_LISTING_INTERVAL,
-        busy_patience: timedelta = BUSY_PATIENCE,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         check_initial_position(initial_position)
@@ -119,13 +114,13 @@ class ShardSync:
         self.keep_completed = keep_completed
         self.full_listing_interval = full_listing_interval
         self.sleep = sleep
-        self._busy_patience = busy_patience
 
     def run(self, streams: Sequence[str], *, forced: bool) -> ShardSyncSummary | None:
         """Sync once.
 
         Forced, as a task of its own does it: the named streams are all that the source has, their shards are listed,
-        and a stream that cannot be synced is an error once the others are done. Not forced, as a job does it now and
+        a stream that cannot be synced is an error once the others are done, and another worker that runs a sync is
+        waited for. Not forced, as a job does it now and
         then: only if something can have changed, and errors are logged and counted; nothing is done about streams
         that are not named, nor about those that no forced run has begun.
 
@@ -134,6 +129,7 @@ class ShardSync:
             source is suspended.
         :raises StreamNotFoundError: forced, if there is no such stream and never was one in this source.
         :raises ConfigurationError: forced, if only a person can put things right.
+        :raises SupplierBusyError: forced, if another worker goes on running a sync.
         :raises SourceError: forced, if a stream cannot be listed; always, if the global state cannot be read.
         :raises StoreUnavailableError: if the store does not answer.
         """
@@ -141,11 +137,14 @@ class ShardSync:
             self.coordinator.count(ShardSyncMetric.SKIPPED)
             return ShardSyncSummary(self.coordinator.source, skipped=NOTHING_TO_DO)
         run = _Run(self, streams, forced=forced)
-        created = self._supply(run, patient=forced)
+        created = self.coordinator.supply(run.pages, patience=PATIENCE if forced else None, sleep=self.sleep)
         if created is None:
             self.coordinator.count(ShardSyncMetric.SKIPPED)
-            why = _or_suspended(self.coordinator, BUSY)
-            return ShardSyncSummary(self.coordinator.source, skipped=why) if forced else None
+            if not forced:
+                return None
+            why = _or_suspended(self.coordinator, "the source was suspended")
+            return ShardSyncSummary(self.coordinator.source, skipped=why)
+        run.note_created(created)
         summary = run.summary()
         self._note(summary)
         if forced and run.errors:
@@ -171,20 +170,6 @@ class ShardSync:
             if all(hole_between(leases.get(key, {})) is None for key in keys):
                 return False
         return True
-
-    def _supply(self, run: _Run, *, patient: bool) -> list[str] | None:
-        clock = self.coordinator.clock
-        give_up_at = clock.monotonic() + self._busy_patience.total_seconds()
-        while (
-            (created := self.coordinator.supply(run.pages)) is None
-            and patient
-            and self.coordinator.suspension() is None
-            and clock.monotonic() < give_up_at
-        ):
-            self.sleep(BUSY_POLL_SECONDS)
-        if created is not None:
-            run.note_created(created)
-        return created
 
     def _note(self, summary: ShardSyncSummary) -> None:
         count = self.coordinator.count
@@ -248,12 +233,13 @@ def sync_shards(client: KinesisClient, coordinator: SourceCoordinator, stream_na
 
     :param options: as for `ShardSync`.
     :raises StreamNotFoundError: if there is no such stream.
-    :raises SourceError: if it cannot be listed, or another worker goes on running a sync.
+    :raises SupplierBusyError: if another worker goes on running a sync.
+    :raises SourceError: if it cannot be listed, or the source is suspended.
     """
     summary = ShardSync(client, coordinator, **options).run([stream_name], forced=True)
-    if summary is None or not summary.streams:
-        why = BUSY if summary is None else summary.skipped
-        raise SourceError(f"stream '{stream_name}' was not synced: {why}; try again")
+    assert summary is not None  # it is forced
+    if not summary.streams:
+        raise SourceError(f"stream '{stream_name}' was not synced: {summary.skipped}; try again")
     return summary.streams[0]
 
 
@@ -311,7 +297,8 @@ class _Run:
     def note_created(self, created: Sequence[str]) -> None:
         """Sort the keys that the coordinator created by stream."""
         for key in created:
-            self._results[parse_partition_key(key).stream].created.append(key)
+            stream = parse_partition_key(key).stream
+            self._results.setdefault(stream, StreamSync(stream)).created.append(key)
 
     def summary(self) -> ShardSyncSummary:
         """Return what was found and done."""

@@ -9,8 +9,13 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.errors import (
+    ConfigurationError,
+    SourceError,
+    SupplierBusyError,
+)
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS
 from airflow_provider_coordination.sources.kinesis.cleanup import gap_after, with_loss
 from airflow_provider_coordination.sources.kinesis.errors import (
@@ -109,20 +114,60 @@ def test_a_job_does_not_wait_for_another_worker_that_syncs(synced: Synced) -> No
     assert found == [None]
 
 
-def test_a_task_waits_a_minute_for_another_worker_that_syncs_and_says_so(synced: Synced) -> None:
+def held_by(synced: Synced, holder: str, lease_seconds: float) -> None:
+    """Let an owner hold the lease of the sync from now on; there is something to sync."""
     synced.sync()
-    other = synced.owner("other")
+    synced.delete(1)
+    taken_by(synced, holder, lease_seconds)
+
+
+def taken_by(synced: Synced, holder: str, lease_seconds: float) -> None:
+    item = synced.store.get("source|GLOBAL_STATE", GLOBAL_STATE_KEY)
+    assert item is not None
+    synced.store.transact(update=[item.acquired(holder, synced.clock.now() + timedelta(seconds=lease_seconds))])
+
+
+def test_a_task_waits_for_a_dead_worker_as_long_as_its_lease_and_then_syncs(synced: Synced) -> None:
+    held_by(synced, "dead", 900)
     began = synced.clock.monotonic()
-    found = []
 
-    def meanwhile() -> None:
-        found.append(synced.summary(busy_patience=timedelta(seconds=20)))
+    assert len(synced.sync().created) == 1
+    assert 902 <= synced.clock.monotonic() - began < 906
 
-    synced.engine.faults.before("ListShards", meanwhile)
-    ShardSync(synced.client, other, sleep=synced.clock.sleep).run([STREAM], forced=True)
 
-    assert found[0] is not None and found[0].skipped == "another worker is running the shard sync"
-    assert synced.clock.monotonic() - began == 20
+def test_a_task_fails_where_another_worker_goes_on_syncing(synced: Synced) -> None:
+    held_by(synced, "alive", 60)
+    began = synced.clock.monotonic()
+
+    def renewed_meanwhile(seconds: float) -> None:
+        synced.pass_time(seconds)
+        taken_by(synced, "alive", 60)
+
+    with pytest.raises(SupplierBusyError, match="another worker is running the supplier, alive, "):
+        synced.summary(sleep=renewed_meanwhile)
+    assert synced.clock.monotonic() - began == 600
+    assert len(synced.leases()) == 1
+
+
+def test_the_next_try_of_a_task_that_was_killed_syncs_at_once(synced: Synced) -> None:
+    held_by(synced, "host:dag:run:sync_shards:-1:1:00000000", 900)
+    began = synced.clock.monotonic()
+    synced.coordinator = synced.owner("host:dag:run:sync_shards:-1:2:11111111")
+
+    assert len(synced.sync().created) == 1
+    assert synced.clock.monotonic() - began < 6
+
+
+def test_a_sync_whose_lease_was_taken_runs_again_from_the_beginning(synced: Synced) -> None:
+    synced.sync()
+    synced.delete(1)
+    before = synced.engine.calls["ListShards"]
+
+    synced.engine.faults.before("ListShards", lambda: taken_by(synced, "other", 30))
+    result = synced.sync()
+
+    assert synced.engine.calls["ListShards"] == before + 2
+    assert len(result.created) == 1
 
 
 def test_a_task_does_nothing_at_once_where_the_source_is_suspended_and_says_so(synced: Synced) -> None:

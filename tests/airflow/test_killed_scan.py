@@ -1,0 +1,206 @@
+"""Tasks that are killed in the middle of a scan, in processes as a worker makes them: their next try misses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
+from airflow_provider_coordination.stores import StoreSettings, open_store
+from tests.airflow.conftest import REPOSITORY
+
+pytestmark = pytest.mark.integration  # needs no server, but whole processes, and so seconds
+
+OBJECTS = 2500
+
+DAG_FILE = """
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
+from airflow_provider_coordination.operators.reads.s3 import S3Objects
+
+ROOT = Path("%s")
+
+
+class SlowObjects(S3Objects):
+    # Stands still after the first page of a try, for as long as a file of the try's name is there.
+    def connect(self):
+        connected = super().connect()
+
+        def supplier(coordinator):
+            scan = connected.supplier(coordinator)
+            number = coordinator.owner.split(":")[-2]
+
+            def slow(state):
+                for page in scan(state):
+                    yield page
+                    (ROOT / f"page-{number}").write_text(str(os.getpid()))
+                    while (ROOT / f"stop-{number}").exists():
+                        time.sleep(0.02)
+
+            return slow
+
+        return replace(connected, supplier=supplier)
+
+
+with DAG(dag_id="scanning", schedule=None):
+    CreatePartitionsOperator(
+        task_id="create", reads=SlowObjects(paths=str(ROOT / "objects"), source="files", format="text")
+    )
+"""
+
+
+@dataclass
+class Try:
+    """A try of the task that runs: its supervisor, and the log of both processes."""
+
+    number: int
+    process: subprocess.Popen[bytes]
+    log: Path
+    page: Path
+
+    def wait_for_a_page(self) -> int:
+        """Wait until its first page is created; return the number of the task's own process."""
+        wait_until(lambda: (self.page.exists() and bool(self.page.read_text())) or self.process.poll() is not None)
+        assert self.process.poll() is None, self.log.read_text()
+        return int(self.page.read_text())
+
+    def end(self) -> str:
+        """Wait for its end; return the log."""
+        self.process.wait(120)
+        return self.log.read_text()
+
+
+@pytest.fixture
+def start(tmp_path: Path, store_url: str) -> Iterator[Callable[..., Try]]:
+    """Starts a try of a task that scans the objects; one that is told to stands still after its first page."""
+    objects = tmp_path / "objects"
+    objects.mkdir()
+    for number in range(OBJECTS):
+        (objects / f"{number:04}.txt").write_text("text\n")
+    (tmp_path / "dags").mkdir()
+    (tmp_path / "dags" / "scanning.py").write_text(DAG_FILE % tmp_path)
+    begun: list[Try] = []
+
+    def begin(number: int, *, stands_still: bool = False) -> Try:
+        if stands_still:
+            (tmp_path / f"stop-{number}").touch()
+        connection = {"conn_type": "coordination", "extra": {"url": store_url, "ownership_timeout": 600}}
+        script, log = Path(__file__).with_name("task_process.py"), tmp_path / f"try-{number}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, str(script), "scanning.py", "scanning", "create", str(number)],
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(REPOSITORY),
+                    "AIRFLOW_HOME": str(tmp_path / "airflow"),
+                    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{tmp_path}/airflow.db",
+                    "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "dags"),
+                    "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",  # how soon the supervisor sees that it ended
+                    "AIRFLOW_CONN_COORDINATION_DEFAULT": json.dumps(connection),
+                    "TASK_REQUESTS": str(tmp_path / f"requests-{number}.jsonl"),
+                },
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        begun.append(Try(number, process, log, tmp_path / f"page-{number}"))
+        return begun[-1]
+
+    yield begin
+    for each in begun:
+        (tmp_path / f"stop-{each.number}").unlink(missing_ok=True)
+        if each.process.poll() is None:
+            each.process.kill()
+        each.process.wait(60)
+
+
+@pytest.fixture
+def source(store_url: str) -> SourceCoordinator:
+    coordinator = SourceCoordinator(open_store(StoreSettings(url=store_url)), "files", "test")
+    coordinator.initialize()
+    return coordinator
+
+
+def test_the_next_try_of_a_scan_that_was_killed_finds_all_objects(
+    start: Callable[..., Try], source: SourceCoordinator, tmp_path: Path
+) -> None:
+    first = start(1, stands_still=True)
+    os.kill(first.wait_for_a_page(), signal.SIGKILL)
+    first.end()
+    assert 0 < len(objects_of(source)) < OBJECTS
+    assert holder(source).owner is not None, "nobody has given the lease of ten minutes back"
+
+    log = start(2).end()
+    assert summary(tmp_path, 2)["supplier"] == "ran", log
+    names = objects_of(source)
+    assert len(names) == len(set(names)) == OBJECTS
+    assert holder(source).owner is None
+
+
+def test_a_try_that_lives_on_creates_nothing_once_the_next_one_has_taken_over(
+    start: Callable[..., Try], source: SourceCoordinator, tmp_path: Path
+) -> None:
+    first = start(1, stands_still=True)
+    first.wait_for_a_page()
+    second = start(2, stands_still=True)
+    second.wait_for_a_page()
+    (tmp_path / "stop-1").unlink()
+    assert "a later try of this task is running the supplier" in first.end()
+    (tmp_path / "stop-2").unlink()
+    second.end()
+
+    assert summary(tmp_path, 2)["supplier"] == "ran"
+    names = objects_of(source)
+    assert len(names) == len(set(names)) == OBJECTS
+
+
+def test_a_task_that_is_told_to_end_gives_the_lease_back(
+    start: Callable[..., Try], source: SourceCoordinator, tmp_path: Path
+) -> None:
+    first = start(1, stands_still=True)
+    first.wait_for_a_page()
+    first.process.send_signal(signal.SIGTERM)  # as a cluster ends a worker; its supervisor passes it on
+    log = first.end()
+    assert "was killed while it looked for partitions" in log
+    assert holder(source).owner is None, log
+
+
+def objects_of(source: SourceCoordinator) -> list[str]:
+    return [item["uri"] for partition in source.partitions() for item in partition.progress["items"]]
+
+
+def holder(source: SourceCoordinator) -> Partition:
+    item = source.store.get("files|GLOBAL_STATE", GLOBAL_STATE_KEY)
+    assert item is not None
+    return item
+
+
+def summary(tmp_path: Path, number: int) -> dict[str, object]:
+    """What a try left as its XCom."""
+    asked = [json.loads(line) for line in (tmp_path / f"requests-{number}.jsonl").read_text().splitlines()]
+    [left] = [each["body"] for each in asked if each["path"].endswith("/return_value")]
+    return dict(json.loads(left) if isinstance(left, str) else left)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    for _ in range(6000):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it did not happen within two minutes")
