@@ -319,11 +319,14 @@ class Life:
 
     def round(self, job: Ingestion) -> None:
         try:
-            for renewable in job.renewables:
-                renewable.renew_due()
+            self.renew(job)
             job.round()
         except StoreUnavailableError as error:
             job._outlast(error)
+
+    def renew(self, job: Ingestion) -> None:
+        for renewable in job.renewables:
+            renewable.renew_due()
 
     def check(self) -> None:
         """Others say what they think of the batches that every sink has taken."""
@@ -341,6 +344,8 @@ class Life:
     def victim(self) -> None:
         """What the victim does, on a thread of its own."""
         job = acting_as(VICTIM, lambda: self.job(self.case.first, owner="a", counts=True))
+        if not self.gives_up:  # otherwise it believes in its leases until it asks
+            self.calls.renew = lambda: self.renew(job)
         for step in self.steps():
             step()
             acting_as(VICTIM, lambda: self.round(job))
