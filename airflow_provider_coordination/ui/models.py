@@ -48,11 +48,16 @@ class Connections(BaseModel):
 
 
 class OldestLease(BaseModel):
-    """The lease that was acquired first of those that are held; `held_for` is null where no history says since when."""
+    """The lease that was acquired first of those that are held, as far as they say since when.
+
+    `held_for` is null where none says so. Where `is_longest` is false, another one may be held for longer: it does not
+    say since when, or there are more than were looked at.
+    """
 
     partition_key: str
     owner: Owner
     held_for: float | None
+    is_longest: bool
 
 
 class SuspensionFacts(BaseModel):
@@ -120,6 +125,7 @@ class PartitionRow(BaseModel):
     status: str
     state: str
     owner: Owner | None
+    held_since: datetime | None
     leased_until: datetime | None
     reopen_at: datetime | None
     since: datetime

@@ -74,12 +74,7 @@ async def source_names(desk: Desk, connection_id: str) -> list[str]:
 
 def card_of(desk: Desk, connection_id: str, source: str) -> SourceCard:
     """Return how a source stands; asks the store."""
-    has_history = bool(desk.stores.settings(connection_id).store.history_days)
-
-    def asked(coordinator: SourceCoordinator) -> SourceCard:
-        return source_card(coordinator, connection_id, has_history=has_history)
-
-    return desk.stores.ask_source(connection_id, source, asked)
+    return desk.stores.ask_source(connection_id, source, lambda coordinator: source_card(coordinator, connection_id))
 
 
 async def _card(desk: Desk, connection_id: str, source: str, among: int = 1) -> bytes:
