@@ -192,6 +192,7 @@ def show(
         "priority": Text(format_instant(partition.priority)),
         "owner": printable(partition.owner or "-"),
         "ownership_timeout": _instant(partition.ownership_timeout, now),
+        "held_since": _instant(partition.held_since, now),
         "reopen_at": Text("never: parked") if partition.is_parked else _instant(partition.reopen_at, now),
         "closed_count": Text(str(partition.closed_count)),
         "attempts": Text(str(partition.attempts), style=ALARM if partition.attempts else ""),

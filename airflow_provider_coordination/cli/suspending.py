@@ -11,6 +11,7 @@ from rich.text import Text
 from airflow_provider_coordination.cli.asking import SOURCE, YES
 from airflow_provider_coordination.cli.commands import CommandError, Session
 from airflow_provider_coordination.cli.output import duration, printable
+from airflow_provider_coordination.coordination.known_sources import is_known, known_sources, unknown_source
 from airflow_provider_coordination.coordination.partition import format_instant, source_identifier
 from airflow_provider_coordination.coordination.suspension import FAMILY, Suspension, Suspensions
 
@@ -26,6 +27,9 @@ def suspend(
     *,
     reason: Annotated[str, typer.Option("--reason", help="Why; jobs, tasks and logs tell it.", show_default=False)],
     yes: YES = False,
+    new_source: Annotated[
+        bool, typer.Option("--new-source", help="Also a source of which the store holds nothing yet.")
+    ] = False,
 ) -> None:
     """Let nobody begin anything new with a source. Jobs deliver what they have read, and end."""
     if not reason.strip():
@@ -33,8 +37,8 @@ def suspend(
     output, suspensions = session.output, suspensions_of(session, source, session.access.prefix)
     before = suspensions.get()
     if before is None:
-        if not any(session.store.count_by_status(session.source_identifier(source)).values()):
-            output.warn(f"source {source!r} has no partitions here; `airflow-coordination sources` lists what there is")
+        if not new_source:
+            _check_known(session, source)
         if not yes:
             _ask(session, source)
     suspension = suspensions.suspend(session.surroundings.user(), reason)
@@ -71,6 +75,13 @@ def resume(
         output.say(f"{source} is not suspended.")
     else:
         output.line(printable(f"resumed {source}, which was {former}"))
+
+
+def _check_known(session: Session, source: str) -> None:
+    store, prefix = session.store, session.access.prefix
+    if not is_known(store, source, prefix):
+        remedy = "give --new-source to suspend it before it begins"
+        raise CommandError(unknown_source(source, known_sources(store, prefix), remedy=remedy))
 
 
 def _as_seen(suspensions: Suspensions, since: str) -> datetime:

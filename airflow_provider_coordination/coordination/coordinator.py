@@ -273,11 +273,11 @@ class SourceCoordinator:
         :raises PartitionNotOwnedError: if somebody else has it already.
         :raises PartitionUpdateError: if one of `unchanged` has changed; nothing was written.
         """
-        until = self.clock.now() + self.ownership_timeout
+        now = self.clock.now()
         with self._counting_errors():
             written = self._leases.change(
                 partition_key,
-                lambda p: p.acquired(to, until).because("handed over"),
+                lambda p: p.acquired(to, now + self.ownership_timeout, now).because("handed over"),
                 needs_trust=False,
                 unchanged=unchanged,
             )
@@ -364,7 +364,7 @@ class SourceCoordinator:
         :raises ProgressChangedError: if the stored progress is not the one that this owner knows: what it would wait
             for may have been acknowledged; the lease is still held.
         """
-        until = self.clock.now() + timeout
+        now = self.clock.now()
         known = self.held.get(partition_key)
 
         def awaiting(partition: Partition) -> Partition:
@@ -373,7 +373,7 @@ class SourceCoordinator:
                     f"partition {partition_key!r}: its progress changed before {self.owner} left it to wait; look "
                     "again whether there is anything to wait for"
                 )
-            return partition.awaiting(until)
+            return partition.awaiting(now + timeout, now)
 
         with self._counting_errors():
             written = self._leases.change(partition_key, awaiting)

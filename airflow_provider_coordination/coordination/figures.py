@@ -28,7 +28,7 @@ class SourceFigures:
     :param oldest_waiting: how long the partition that waits longest has been available; None if none is.
     :param owners: how many leases each owner holds that have not run out.
     :param worst: the partitions that failed most often in a row, a few, the worst first.
-    :param is_complete: whether every unfinished partition was looked at; else all but `partitions` is of some alone.
+    :param incomplete: the statuses of which not every partition was looked at: all but `partitions` is of some alone.
     """
 
     partitions: Mapping[PartitionStatus, int]
@@ -38,7 +38,12 @@ class SourceFigures:
     oldest_waiting: timedelta | None
     owners: Mapping[str, int]
     worst: Sequence[Partition] = ()
-    is_complete: bool = True
+    incomplete: frozenset[PartitionStatus] = frozenset()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every unfinished partition was looked at."""
+        return not self.incomplete
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +101,7 @@ def source_figures(
         oldest_waiting=None if waiting_since is None else now - waiting_since,
         owners=dict(sorted(owners.items())),
         worst=[partition for _, _, partition in sorted(worst, reverse=True)],
-        is_complete=reading.is_complete,
+        incomplete=frozenset(reading.incomplete),
     )
 
 
@@ -108,7 +113,7 @@ class _Reading:
         self._source_identifier = source_identifier
         self._left = None if bounds is None else bounds.partitions
         self._until = None if bounds is None else time.monotonic() + bounds.seconds
-        self.is_complete = True
+        self.incomplete: set[PartitionStatus] = set()
 
     def pages(self, status: PartitionStatus) -> Iterator[list[Partition]]:
         """Yield the pages of a status, the oldest partitions first."""
@@ -121,5 +126,5 @@ class _Reading:
             if self._left is not None:
                 self._left -= len(page)
                 if self._left <= 0 or (self._until is not None and time.monotonic() >= self._until):
-                    self.is_complete = False
+                    self.incomplete.add(status)
                     return

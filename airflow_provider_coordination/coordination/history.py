@@ -25,6 +25,7 @@ from airflow_provider_coordination.coordination.partition import (
     PartitionStatus,
     new_partition,
 )
+from airflow_provider_coordination.coordination.standing import Standing, standing_of
 from airflow_provider_coordination.coordination.store import CoordinationStore, completed_last
 
 FAMILY = "HISTORY"
@@ -253,7 +254,7 @@ class End(StrEnum):
     RESET = "reset"
     DELETED = "deleted"
     EXPIRED = "expired"
-    """The lease had run out before somebody else took it."""
+    """The lease ran out; perhaps somebody else took it after that."""
     TAKEN_OVER = "taken over"
     """While the lease ran."""
     HANDED_OVER = "handed over"
@@ -285,7 +286,9 @@ class Holding:
     by: str | None = None
 
 
-def holdings(transitions: Iterable[Transition], standing: Iterable[Partition] = ()) -> dict[str, list[Holding]]:
+def holdings(
+    transitions: Iterable[Transition], standing: Iterable[Partition] = (), *, now: datetime
+) -> dict[str, list[Holding]]:
     """Return who held which partition when, by partition key, the first first; no two of one partition overlap.
 
     Each transition says what was before, and the partitions say what is now. So a transition that was lost, with a
@@ -294,18 +297,19 @@ def holdings(transitions: Iterable[Transition], standing: Iterable[Partition] = 
     :param transitions: in any order.
     :param standing: partitions as they stand now, as far as they are known; others are as their last transition left
         them.
+    :param now: the present instant (aware): what is leased until then or earlier is not held any more.
     """
     by_key: dict[str, list[Transition]] = defaultdict(list)
     for transition in transitions:
         by_key[transition.partition_key].append(transition)
-    now = {partition.partition_key: partition for partition in standing}
+    present = {partition.partition_key: partition for partition in standing}
     found = {}
-    for key in [*by_key, *(key for key in now if key not in by_key)]:
+    for key in [*by_key, *(key for key in present if key not in by_key)]:
         life = _Life()
         for transition in sorted(_once(by_key.get(key, ())), key=_version):
             life.tell(transition)
-        if key in now:
-            life.stand(now[key])
+        if key in present:
+            life.stand(present[key], now)
         if life.holdings:
             found[key] = life.holdings
     return found
@@ -341,7 +345,7 @@ class _Life:
             self._begin(Holding(owner=transition.owner, began_at=at, begin=begin))
         self._until = transition.until
 
-    def stand(self, partition: Partition) -> None:
+    def stand(self, partition: Partition, now: datetime) -> None:
         """Add what is known of the present, unless that is older than what was told."""
         if partition.version < self._version:
             return
@@ -349,9 +353,13 @@ class _Life:
             if partition.status is PartitionStatus.COMPLETED:
                 self._end(partition.priority, End.COMPLETED)
             else:
-                self._lose_sight()
-        if partition.owner is not None and not self._is_held:
-            self._begin(Holding(owner=partition.owner))
+                self._lose_sight(by=partition.held_since)
+        if partition.owner is None:
+            return
+        if not self._is_held:
+            self._begin(Holding(owner=partition.owner, began_at=partition.held_since))
+        if standing_of(partition, now) is Standing.EXPIRED:
+            self._end(partition.priority, End.EXPIRED, "nobody has taken it over yet")
 
     @property
     def _is_held(self) -> bool:

@@ -145,7 +145,7 @@ class Leases:
             found = self._store.get(self._source_identifier, partition_key)
             if found is None or not is_available(found, asked.now, expired_by=asked.now - self._safety_margin):
                 return None
-            intended = found.acquired(self._owner, asked.now + self.ownership_timeout)
+            intended = found.acquired(self._owner, asked.now + self.ownership_timeout, asked.now)
             try:
                 [written] = self._store.transact(update=[intended])
             except PartitionUpdateError:
@@ -184,7 +184,7 @@ class Leases:
                 found = self._store.get(self._source_identifier, partition_key)
                 if found is None or found.owner != owner:
                     return None
-                intended = found.acquired(self._owner, asked.now + self.ownership_timeout)
+                intended = found.acquired(self._owner, asked.now + self.ownership_timeout, asked.now)
                 try:
                     [written] = self._store.transact(update=[intended])
                 except PartitionUpdateError:  # it was renewed in between; or this was written, and the answer lost

@@ -72,6 +72,8 @@ class Partition:
         when it reopens, or when it was completed (aware, UTC).
     :param owner: who holds the lease; None unless ASSIGNED.
     :param ownership_timeout: when the lease ends (aware, UTC); None unless ASSIGNED.
+    :param held_since: since when this owner has held it (aware, UTC); None unless ASSIGNED, and where whoever leased it
+        did not say so, as Data Prepper does not.
     :param progress: its state, a JSON object, whose meaning belongs to the source.
     :param unreadable_progress: the state as it is stored, where that is not a JSON object; `progress` is empty then.
         Every write keeps it, except one that a person orders.
@@ -90,6 +92,7 @@ class Partition:
     priority: datetime
     owner: str | None = None
     ownership_timeout: datetime | None = None
+    held_since: datetime | None = None
     progress: Mapping[str, Any] = field(default_factory=dict)
     unreadable_progress: str | None = None
     reopen_at: datetime | None = None
@@ -109,21 +112,25 @@ class Partition:
         """Whether no process holds its lease, which lasts until its batches are acknowledged."""
         return self.status is PartitionStatus.ASSIGNED and (self.owner or "").endswith(AWAITING_SUFFIX)
 
-    def acquired(self, owner: str, ownership_timeout: datetime) -> Partition:
-        """Return it leased to `owner` until `ownership_timeout`."""
+    def acquired(self, owner: str, ownership_timeout: datetime, held_since: datetime | None = None) -> Partition:
+        """Return it leased to `owner` until `ownership_timeout`.
+
+        :param held_since: since when; None where nobody wants to know that.
+        """
         return replace(
             self,
             status=PartitionStatus.ASSIGNED,
             owner=owner,
             ownership_timeout=ownership_timeout,
+            held_since=held_since,
             priority=ownership_timeout,
             reopen_at=None,
             change=self._change("taken over" if self.status is PartitionStatus.ASSIGNED else "acquired"),
         )
 
-    def taken(self, owner: str, ownership_timeout: datetime) -> Partition:
+    def taken(self, owner: str, ownership_timeout: datetime, held_since: datetime) -> Partition:
         """Return it as a store's acquisition writes and returns it: it still tells what it was before."""
-        acquired = self.acquired(owner, ownership_timeout)
+        acquired = self.acquired(owner, ownership_timeout, held_since)
         return replace(acquired.written(), change=acquired.change)
 
     def renewed(self, ownership_timeout: datetime) -> Partition:
@@ -131,10 +138,14 @@ class Partition:
         end = max(ownership_timeout, self.ownership_timeout or ownership_timeout)
         return replace(self, ownership_timeout=end, priority=end)
 
-    def awaiting(self, until: datetime) -> Partition:
-        """Return it leased until `until`, or longer where it was, without a process that works on it."""
+    def awaiting(self, until: datetime, held_since: datetime | None = None) -> Partition:
+        """Return it leased until `until`, or longer where it was, without a process that works on it.
+
+        :param held_since: since when; None where nobody wants to know that.
+        """
         owner = f"{(self.owner or '').removesuffix(AWAITING_SUFFIX)}{AWAITING_SUFFIX}"
-        return replace(self.renewed(until), owner=owner, change=self._change("waits for acknowledgments"))
+        change = self._change("waits for acknowledgments")
+        return replace(self.renewed(until), owner=owner, held_since=held_since, change=change)
 
     def with_progress(self, progress: Mapping[str, Any]) -> Partition:
         """Return it with this state.
@@ -207,7 +218,13 @@ class Partition:
 
     def _disowned(self, status: PartitionStatus, reason: str) -> Partition:
         return replace(
-            self, status=status, owner=None, ownership_timeout=None, reopen_at=None, change=self._change(reason)
+            self,
+            status=status,
+            owner=None,
+            ownership_timeout=None,
+            held_since=None,
+            reopen_at=None,
+            change=self._change(reason),
         )
 
     def _change(self, reason: str) -> Change:

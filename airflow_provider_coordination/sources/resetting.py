@@ -114,6 +114,7 @@ def target_of(to: datetime | str, now: datetime) -> Target:
         position = Position(timestamp=_instant(text))
     if (instant := position.timestamp) is not None:
         _check_instant(instant, text, now)
+        position = replace(position, timestamp=instant.astimezone(UTC))
     return Target(name=text, position=position, asked_at=now)
 
 
@@ -517,11 +518,11 @@ def _instant(text: str) -> datetime:
             f"position {text!r} is neither 'earliest', 'latest', an instant with a time zone such as "
             "'2026-01-01T00:00:00Z', nor a sequence number in decimal digits"
         )
-    return instant.astimezone(UTC)
+    return instant  # in its own zone: UTC does not have the last hours of the year 9999 of every zone
 
 
 def _check_instant(instant: datetime, text: str, now: datetime) -> None:
-    if instant.timestamp() < 0:
+    if instant < datetime(1970, 1, 1, tzinfo=UTC):
         raise ConfigurationError(f"position {text!r} lies before 1970; give 'earliest' for all that there is")
     if instant > now:
         raise ConfigurationError(

@@ -304,6 +304,7 @@ def _mended(item: JudgedItem, now: datetime) -> dict[str, Value | None]:
             "sourceStatusCombinationKey": {"S": queue},
             "partitionOwner": None,
             "partitionOwnershipTimeout": None,
+            "heldSince": None,
         }
     return wanted
 

@@ -75,7 +75,7 @@ class InMemoryStore:
             for status, latest in acquisition_order(request):
                 queue = (p for p in self._queue(request.source_identifier, status) if p.priority <= latest)
                 chosen += [p for p, _ in zip(queue, range(request.limit - len(chosen)), strict=False)]
-            written = [p.taken(request.owner, request.ownership_timeout) for p in chosen]
+            written = [p.taken(request.owner, request.ownership_timeout, request.available_by) for p in chosen]
             for partition in written:
                 self._put(partition)
             return [_copy(p) for p in written]

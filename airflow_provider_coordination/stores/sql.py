@@ -52,7 +52,7 @@ TRANSACTION_ITEMS = 2500
 """A database takes more; this keeps what a transaction locks short, some hundredths of a second."""
 OF_EACH = ("partition_key", "progress", "version", "priority")
 """What differs between partitions that are created together."""
-LEASE_COLUMNS = ("status", "owner", "ownership_timeout", "priority", "reopen_at")
+LEASE_COLUMNS = ("status", "owner", "ownership_timeout", "held_since", "priority", "reopen_at")
 """What an acquisition changes beside the version, the same in every row that it takes."""
 
 T = TypeVar("T")
@@ -418,7 +418,7 @@ class SqlStore:
 
     def _lease(self, connection: sa.Connection, rows: Sequence[sa.Row[Any]], request: Acquisition) -> list[Partition]:
         """Lease rows that this transaction has locked: one statement for all of them."""
-        leased = [_partition(row).taken(request.owner, request.ownership_timeout) for row in rows]
+        leased = [_partition(row).taken(request.owner, request.ownership_timeout, request.available_by) for row in rows]
         for start in range(0, len(rows), CHUNK_ROWS):
             chunk, first = rows[start : start + CHUNK_ROWS], _row(leased[start])
             changes = {name: first[name] for name in LEASE_COLUMNS} | {"version": self._table.c.version + 1}
@@ -576,6 +576,7 @@ def _row(partition: Partition) -> dict[str, Any]:
         "status": partition.status.value,
         "owner": partition.owner,
         "ownership_timeout": partition.ownership_timeout and format_instant(partition.ownership_timeout),
+        "held_since": partition.held_since and format_instant(partition.held_since),
         "progress": progress_text(partition),
         "reopen_at": partition.reopen_at and format_instant(partition.reopen_at),
         "closed_count": partition.closed_count,
@@ -593,6 +594,7 @@ def _partition(row: sa.Row[Any]) -> Partition:
         status=PartitionStatus(row.status),
         owner=row.owner,
         ownership_timeout=row.ownership_timeout and parse_instant(row.ownership_timeout),
+        held_since=row.held_since and parse_instant(row.held_since),
         reopen_at=row.reopen_at and parse_instant(row.reopen_at),
         closed_count=row.closed_count,
         version=row.version,

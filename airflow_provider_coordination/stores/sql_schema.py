@@ -91,6 +91,7 @@ def partition_table(name: str) -> sa.Table:
         sa.Column("priority", KeyText(27), nullable=False),
         sa.Column("attempts", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("last_error", LONG_TEXT),
+        sa.Column("held_since", INSTANT),
         sa.Index(order_index(name), "source_identifier", "status", "priority", "partition_key"),
         **MYSQL_TABLE,
     )
@@ -224,14 +225,12 @@ def _create(connection: sa.Connection, table: sa.Table) -> None:
 
 def _add_failures_and_order_by_code_points(connection: sa.Connection, table: sa.Table) -> None:
     """Step 2: what failed, how often; longer keys, compared by code points."""
-    there = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
-    added = (
+    _add_missing(
+        connection,
+        table,
         sa.Column("attempts", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("last_error", LONG_TEXT),
     )
-    for column in added:
-        if column.name not in there:
-            _alter(connection, table.name, f"ADD COLUMN {_definition(connection, column)}")
     if connection.dialect.name == "postgresql":
         _alter(
             connection,
@@ -250,6 +249,18 @@ def _add_failures_and_order_by_code_points(connection: sa.Connection, table: sa.
         _alter(connection, table.name, f"ADD CONSTRAINT {quoted} PRIMARY KEY (source_identifier, partition_key)")
 
 
+def _add_since_when_it_is_held(connection: sa.Connection, table: sa.Table) -> None:
+    """Step 3: since when its owner has held a partition."""
+    _add_missing(connection, table, sa.Column("held_since", INSTANT))
+
+
+def _add_missing(connection: sa.Connection, table: sa.Table, *columns: sa.Column[Any]) -> None:
+    there = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+    for column in columns:
+        if column.name not in there:
+            _alter(connection, table.name, f"ADD COLUMN {_definition(connection, column)}")
+
+
 def _alter(connection: sa.Connection, name: str, change: str) -> None:
     quoted = connection.dialect.identifier_preparer.quote(name)
     connection.exec_driver_sql(f"ALTER TABLE {quoted} {change}")
@@ -259,7 +270,11 @@ def _definition(connection: sa.Connection, column: sa.Column[Any]) -> str:
     return str(sa.schema.CreateColumn(column).compile(dialect=connection.dialect))
 
 
-STEPS: tuple[Callable[[sa.Connection, sa.Table], None], ...] = (_create, _add_failures_and_order_by_code_points)
+STEPS: tuple[Callable[[sa.Connection, sa.Table], None], ...] = (
+    _create,
+    _add_failures_and_order_by_code_points,
+    _add_since_when_it_is_held,
+)
 """In order; the number of a step is its place, counted from 1. A step that was released is never changed."""
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +25,8 @@ from airflow.models import connection as stored
 from airflow.secrets.environment_variables import CONN_ENV_PREFIX
 from airflow.utils.session import create_session
 from fastapi import Depends, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
 from sqlalchemy import select
 
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
@@ -36,6 +38,8 @@ log = logging.getLogger(__name__)
 
 MAX_BODY_CHARACTERS = 48_000
 """The body of an action goes into Airflow's audit log, whose text has 64 KB in MySQL."""
+MAX_NAME_CHARACTERS = 100
+"""So much is repeated of a name that is not taken."""
 OWN_SITES = ("same-origin", "none")
 """What a browser says of a request that the page itself makes, or its user."""
 
@@ -50,18 +54,21 @@ def may_read_connection() -> Any:
     return Depends(requires_access_connection("GET"))
 
 
-def may_change_connection(event: str) -> list[Any]:
+def may_change_connection(event: str, body: type[BaseModel]) -> list[Any]:
     """Return the dependencies of what changes something, in the order in which they are asked.
 
-    They refuse those who may not change the connection `connection_id` of the path, other sites, and what is not JSON;
-    what is left is written to Airflow's audit log, before it is done.
+    They refuse those who may not change the connection `connection_id` of the path, other sites, and what is not such a
+    body; what is left is written to Airflow's audit log, before it is done.
 
     :param event: what it is called there.
+    :param body: what is sent. Airflow's audit log takes some fields of an action's own, such as `dag_id`, as they are,
+        and fails where they are not what it expects: none of those gets there.
     """
     return [
         Depends(requires_access_connection("PUT")),
         Depends(refuse_cross_site),
-        Depends(require_json),
+        Depends(refuse_query),
+        Depends(require(body)),
         Depends(action_logging(event)),
     ]
 
@@ -83,24 +90,52 @@ async def refuse_cross_site(request: Request) -> None:
     """
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")
-    own = {request.headers.get("host", ""), urlsplit(conf.get("api", "base_url", fallback="") or "").netloc} - {""}
-    if site not in (None, *OWN_SITES) or (origin is not None and urlsplit(origin).netloc not in own):
+    own = {request.headers.get("host", ""), _host_of(conf.get("api", "base_url", fallback="") or "")} - {""}
+    if site not in (None, *OWN_SITES) or (origin is not None and _host_of(origin) not in own):
         raise HTTPException(403, "this request comes from another site; open Airflow itself, and try again there")
 
 
-async def require_json(request: Request) -> None:
-    """Refuse what a form of another site could send, and what is too long.
+def _host_of(url: str) -> str:
+    """Return the host of an address, with its port; empty where it has none, or is no address."""
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return ""
 
-    :raises HTTPException: if it is not JSON, or too long.
+
+async def refuse_query(request: Request) -> None:
+    """Refuse what is given in the address of an action, where nobody looks at it.
+
+    :raises HTTPException: if there is anything.
     """
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise HTTPException(415, f"content type {media_type!r} is not taken; send application/json")
-    size = len(json.dumps(await request.json()))
-    if size > MAX_BODY_CHARACTERS:
-        raise HTTPException(
-            413, f"the request has {size} characters and may have {MAX_BODY_CHARACTERS}; name fewer partitions at once"
-        )
+    if request.query_params:
+        name = next(iter(request.query_params))[:MAX_NAME_CHARACTERS]
+        raise HTTPException(422, f"query.{name}: an action takes nothing in the query; send it in the body")
+
+
+def require(body: type[BaseModel]) -> Callable[[Request], Awaitable[None]]:
+    """Return what refuses a form of another site, what is too long, and what is not such a body."""
+
+    async def require_json(request: Request) -> None:
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media_type != "application/json":
+            raise HTTPException(415, f"content type {media_type!r} is not taken; send application/json")
+        try:
+            given = await request.json()
+            size = len(json.dumps(given))
+        except (ValueError, RecursionError):
+            raise HTTPException(422, "body: it is no JSON; send an object with the fields of this action") from None
+        if size > MAX_BODY_CHARACTERS:
+            raise HTTPException(
+                413,
+                f"the request has {size} characters and may have {MAX_BODY_CHARACTERS}; name fewer partitions at once",
+            )
+        try:
+            body.model_validate(given)
+        except ValidationError as error:
+            raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in error.errors()]) from None
+
+    return require_json
 
 
 @dataclass(frozen=True)

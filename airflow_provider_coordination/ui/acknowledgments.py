@@ -12,11 +12,11 @@ from pydantic import BaseModel, ConfigDict, StrictBool, StrictInt
 
 from airflow_provider_coordination.coordination.acknowledgment import record_of
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.coordination.partition import check_partition_key
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection, may_read_connection
 from airflow_provider_coordination.ui.answers import SOURCE, json_response
 from airflow_provider_coordination.ui.asking import AtDesk, Desk
+from airflow_provider_coordination.ui.models import Key
 
 # A set may have slashes in its name as well.
 SETS = SOURCE + "/acknowledgments"
@@ -47,7 +47,7 @@ class ReleaseBody(BaseModel):
 def router() -> APIRouter:
     """Return the routes."""
     routes = APIRouter()
-    asked_first = may_change_connection("coordination.release_acknowledgment")
+    asked_first = may_change_connection("coordination.release_acknowledgment", ReleaseBody)
     routes.post(ONE_SET + "/release", dependencies=asked_first)(release)
     routes.get(ONE_SET, dependencies=[may_read_connection()])(read)
     routes.get(SETS, dependencies=[may_read_connection()])(pending)
@@ -71,17 +71,15 @@ async def pending(
     return await _looked(desk, connection_id, source, ("sets", source, run, batch_id, limit), asked)
 
 
-async def read(desk: AtDesk, connection_id: str, source: str, set_id: str) -> Response:
+async def read(desk: AtDesk, connection_id: str, source: str, set_id: Key) -> Response:
     """Return a set as it is now."""
-    check_partition_key(set_id)
     return await _looked(desk, connection_id, source, ("set", source, set_id), lambda sets: record_of(sets.get(set_id)))
 
 
 async def release(
-    desk: AtDesk, connection_id: str, source: str, set_id: str, body: ReleaseBody, user: UserName
+    desk: AtDesk, connection_id: str, source: str, set_id: Key, body: ReleaseBody, user: UserName
 ) -> Response:
     """Release a reference of a set; return what that did, and the set as it is now."""
-    check_partition_key(set_id)
 
     def released(sets: AcknowledgmentSets) -> bytes:
         written, effect = sets.acknowledge(

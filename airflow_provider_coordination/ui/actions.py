@@ -18,6 +18,7 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
     StoreUnavailableError,
 )
+from airflow_provider_coordination.coordination.known_sources import is_known, known_sources, unknown_source
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.resetting import REFUSALS, ResetAction, Resets, Target, restarted, target_of
@@ -30,15 +31,16 @@ from airflow_provider_coordination.ui.models import (
     ActionResult,
     ActionResults,
     PartitionSeen,
-    ReasonBody,
     ResumeBody,
     SourceCard,
+    SuspendBody,
 )
 from airflow_provider_coordination.ui.sources import card_of
 
 Action = Callable[[SourceCoordinator, ActionBody, str], list[ActionResult]]
 Written = Partition | CoordinationError
 PERHAPS_DONE = "the store did not answer: perhaps it was done; look at it again"
+REMEDY = 'send "new_source": true to suspend it before it begins'
 NOT_TRIED = "it was not tried, since the store did not answer; try again"
 
 
@@ -50,24 +52,28 @@ def router() -> APIRouter:
             f"{SOURCE}/partitions/{name}",
             _on_partitions(name, action),
             methods=["POST"],
-            dependencies=may_change_connection(f"coordination.{name}_partitions"),
+            dependencies=may_change_connection(f"coordination.{name}_partitions", ActionBody),
             response_model=ActionResults,
         )
-    for name, change in (("suspend", suspend), ("resume", resume)):
+    for name, change, body in (("suspend", suspend, SuspendBody), ("resume", resume, ResumeBody)):
         routes.add_api_route(
             f"{SOURCE}/{name}",
             change,
             methods=["POST"],
-            dependencies=may_change_connection(f"coordination.{name}_source"),
+            dependencies=may_change_connection(f"coordination.{name}_source", body),
             response_model=SourceCard,
         )
     return routes
 
 
-async def suspend(desk: AtDesk, connection_id: str, source: str, body: ReasonBody, user: UserName) -> Response:
+async def suspend(desk: AtDesk, connection_id: str, source: str, body: SuspendBody, user: UserName) -> Response:
     """Suspend the source; one that is suspended already stays so as it is. Return how it stands then."""
 
     def change(coordinator: SourceCoordinator) -> None:
+        prefix = desk.stores.settings(connection_id).prefix
+        if not body.new_source and not is_known(coordinator.store, source, prefix):
+            known = known_sources(coordinator.store, prefix)
+            raise HTTPException(404, unknown_source(source, known, remedy=REMEDY))
         coordinator.suspensions.suspend(user, body.reason)
 
     return await _changed(desk, connection_id, source, change, "suspension", user, body.reason)

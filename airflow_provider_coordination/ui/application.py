@@ -92,4 +92,6 @@ async def _not_understood(request: Request, error: Exception) -> JSONResponse:
     where = ".".join(str(part) for part in first["loc"])
     given = first.get("input")
     got = f"; got {repr(given)[:MAX_GIVEN_CHARACTERS]}" if isinstance(given, str | int | float) else ""
-    return JSONResponse({"detail": f"{where}: {first['msg']}{got}"}, 422)
+    # Pydantic puts "Value error," before a sentence of our own.
+    said = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+    return JSONResponse({"detail": f"{where}: {said}{got}"}, 422)

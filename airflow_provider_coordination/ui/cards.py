@@ -11,7 +11,6 @@ from airflow_provider_coordination.coordination.acknowledgment import FAMILY as 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.figures import Bounds, source_figures
-from airflow_provider_coordination.coordination.history import End, holdings
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.standing import Standing, standing_of
 from airflow_provider_coordination.coordination.store import completed_last
@@ -26,19 +25,15 @@ TREND_STEP = timedelta(minutes=5)
 TREND_PAGE = 500
 TREND_PARTITIONS = 4_000
 TREND_SECONDS = 0.1
-HISTORY_PAGES = 4
-REMEMBERED = timedelta(days=1)
-"""So far back it is looked since when a lease is held."""
 LATE_AFTER = timedelta(hours=1)
 """A source that is so far behind is worth a warning, and so is work that nobody takes for so long."""
 
 
-def source_card(coordinator: SourceCoordinator, connection_id: str, *, has_history: bool) -> SourceCard:
+def source_card(coordinator: SourceCoordinator, connection_id: str) -> SourceCard:
     """Return how a source stands.
 
     :param coordinator: of the source, initialized.
     :param connection_id: the connection that it was reached by.
-    :param has_history: whether a history is kept.
     """
     now = coordinator.clock.now()
     seen = _Seen(now)
@@ -59,7 +54,7 @@ def source_card(coordinator: SourceCoordinator, connection_id: str, *, has_histo
         parked=figures.parked,
         failing=figures.failing,
         expired_leases=figures.expired_leases,
-        oldest_lease=_oldest_lease(coordinator, seen.held, now) if has_history else None,
+        oldest_lease=_oldest_lease(seen.held, now, is_every_one=PartitionStatus.ASSIGNED not in figures.incomplete),
         oldest_waiting=None if figures.oldest_waiting is None else figures.oldest_waiting.total_seconds(),
         lag=seen.lag,
         throughput=seen.throughput,
@@ -115,26 +110,20 @@ def _kind_of_finished(coordinator: SourceCoordinator, now: datetime) -> str | No
     return None if told is None else told.kind
 
 
-def _oldest_lease(coordinator: SourceCoordinator, held: list[Partition], now: datetime) -> OldestLease | None:
-    """Return the lease that is held longest, as far as the history tells.
+def _oldest_lease(held: list[Partition], now: datetime, *, is_every_one: bool) -> OldestLease | None:
+    """Return the lease that is held longest of those that say since when; of others any may be older.
 
-    One of which it does not tell, since it began before, or since nobody has told of it yet, is named where it tells of
-    none.
+    :param is_every_one: whether these are all that are held.
     """
     if not held:
         return None
-    lines = holdings(coordinator.history.between(now - REMEMBERED, pages=HISTORY_PAGES).transitions, held)
-    began = {
-        partition.partition_key: last.began_at
-        for partition in held
-        if (last := lines[partition.partition_key][-1]).end is End.HELD and last.began_at is not None
-    }
-    oldest = min(held, key=lambda partition: (began.get(partition.partition_key, now), partition.priority))
-    since = began.get(oldest.partition_key)
+    dated = [(partition.held_since, partition) for partition in held if partition.held_since is not None]
+    since, oldest = min(dated, key=lambda each: each[0], default=(None, held[0]))
     return OldestLease(
         partition_key=oldest.partition_key,
         owner=owner_of(oldest.owner or ""),
-        held_for=None if since is None else (now - since).total_seconds(),
+        held_for=None if since is None else max(0.0, (now - since).total_seconds()),
+        is_longest=is_every_one and len(dated) == len(held),
     )
 
 

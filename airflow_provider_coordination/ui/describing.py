@@ -36,6 +36,7 @@ def row_of(partition: Partition, now: datetime) -> PartitionRow:
         status=partition.status.value,
         state=standing_of(partition, now).value,
         owner=known_owner(partition.owner),
+        held_since=partition.held_since,
         leased_until=partition.ownership_timeout,
         reopen_at=None if partition.is_parked else partition.reopen_at,
         since=partition.priority,

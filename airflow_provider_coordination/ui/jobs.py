@@ -11,6 +11,7 @@ from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.answers import SOURCE
 from airflow_provider_coordination.ui.asking import AtDesk
+from airflow_provider_coordination.ui.models import Key
 
 # A run's id in the owner may have slashes, too.
 SPARK_UI = SOURCE + "/jobs/{owner:path}/spark-ui"
@@ -25,7 +26,7 @@ def router() -> APIRouter:
     return routes
 
 
-async def spark_ui(desk: AtDesk, connection_id: str, source: str, owner: str) -> RedirectResponse:
+async def spark_ui(desk: AtDesk, connection_id: str, source: str, owner: Key) -> RedirectResponse:
     """Lead on to the Spark UI of a job that runs."""
     job = await desk.look(
         connection_id,

@@ -8,15 +8,38 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictInt, StringConstraints, field_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StringConstraints,
+    field_validator,
+)
 
-from airflow_provider_coordination.coordination.partition import MAX_KEY_BYTES
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.partition import check_partition_key
 
 MAX_REASON_CHARACTERS = 500
 MAX_PARTITIONS_AT_ONCE = 500
 
 NO_NUL = r"^[^\x00]*$"
 """What every store takes."""
+
+
+def _usable_key(text: str) -> str:
+    try:
+        check_partition_key(text)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+Key = Annotated[str, AfterValidator(_usable_key)]
+"""A key that every store takes, as they are of partitions and of other items."""
 
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_REASON_CHARACTERS)]
 
@@ -48,11 +71,16 @@ class Connections(BaseModel):
 
 
 class OldestLease(BaseModel):
-    """The lease that was acquired first of those that are held; `held_for` is null where no history says since when."""
+    """The lease that was acquired first of those that are held, as far as they say since when.
+
+    `held_for` is null where none says so. Where `is_longest` is false, another one may be held for longer: it does not
+    say since when, or there are more than were looked at.
+    """
 
     partition_key: str
     owner: Owner
     held_for: float | None
+    is_longest: bool
 
 
 class SuspensionFacts(BaseModel):
@@ -120,6 +148,7 @@ class PartitionRow(BaseModel):
     status: str
     state: str
     owner: Owner | None
+    held_since: datetime | None
     leased_until: datetime | None
     reopen_at: datetime | None
     since: datetime
@@ -314,7 +343,7 @@ class PartitionSeen(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    key: Annotated[str, StringConstraints(min_length=1, max_length=MAX_KEY_BYTES, pattern=NO_NUL)]
+    key: Key
     version: StrictInt
 
 
@@ -346,6 +375,12 @@ class ReasonBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     reason: Reason
+
+
+class SuspendBody(ReasonBody):
+    """Why a source is suspended; `new_source` says that it may be one of which the store holds nothing yet."""
+
+    new_source: StrictBool = False
 
 
 class ResumeBody(ReasonBody):

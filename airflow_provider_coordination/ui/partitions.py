@@ -21,7 +21,6 @@ from airflow_provider_coordination.coordination.errors import (
     ProgressError,
 )
 from airflow_provider_coordination.coordination.partition import (
-    MAX_KEY_BYTES,
     Partition,
     PartitionStatus,
     check_partition_key,
@@ -41,6 +40,7 @@ from airflow_provider_coordination.ui.describing import row_of, transition_facts
 from airflow_provider_coordination.ui.models import (
     NO_NUL,
     FailedItemFacts,
+    Key,
     LandedBatchFacts,
     PartitionDetail,
     PartitionPage,
@@ -53,7 +53,6 @@ MAX_SETS = 20
 MAX_TRANSITIONS = 50
 MAX_SEARCH_CHARACTERS = 1024
 
-Key = Annotated[str, Query(min_length=1, max_length=MAX_KEY_BYTES, pattern=NO_NUL)]
 Search = Annotated[str, Query(max_length=MAX_SEARCH_CHARACTERS, pattern=NO_NUL)]
 
 

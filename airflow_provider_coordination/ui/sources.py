@@ -9,11 +9,8 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter, HTTPException, Response
 
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.partition import parse_source_identifier
-from airflow_provider_coordination.coordination.suspension import FAMILY as SUPERVISOR_FAMILY
-from airflow_provider_coordination.coordination.workers import FAMILY as WORKER_FAMILY
+from airflow_provider_coordination.coordination.known_sources import known_sources
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.ui.access import AnyVisitor, Visitor, coordination_connections, may_read_connection
 from airflow_provider_coordination.ui.answers import SOURCE, json_response, json_text
@@ -25,8 +22,6 @@ log = logging.getLogger(__name__)
 
 CARD_REST = 3.0
 """To count what is finished is dear on DynamoDB."""
-FAMILIES = ("PARTITION", WORKER_FAMILY, SUPERVISOR_FAMILY)
-"""The item families of which any makes a source worth showing."""
 
 
 def router() -> APIRouter:
@@ -74,12 +69,7 @@ async def source_names(desk: Desk, connection_id: str) -> list[str]:
 
 def card_of(desk: Desk, connection_id: str, source: str) -> SourceCard:
     """Return how a source stands; asks the store."""
-    has_history = bool(desk.stores.settings(connection_id).store.history_days)
-
-    def asked(coordinator: SourceCoordinator) -> SourceCard:
-        return source_card(coordinator, connection_id, has_history=has_history)
-
-    return desk.stores.ask_source(connection_id, source, asked)
+    return desk.stores.ask_source(connection_id, source, lambda coordinator: source_card(coordinator, connection_id))
 
 
 async def _card(desk: Desk, connection_id: str, source: str, among: int = 1) -> bytes:
@@ -91,15 +81,7 @@ async def _card(desk: Desk, connection_id: str, source: str, among: int = 1) -> 
 
 def _names(desk: Desk, connection_id: str) -> list[str]:
     settings = desk.stores.settings(connection_id)
-    found = set()
-    for identifier in desk.stores.ask(settings.store, lambda store: store.source_identifiers()):
-        try:
-            family = parse_source_identifier(identifier)
-        except ValueError:  # another system named it
-            continue
-        if family.prefix == settings.prefix and family.family in FAMILIES:
-            found.add(family.source)
-    return sorted(found)
+    return desk.stores.ask(settings.store, lambda store: known_sources(store, settings.prefix))
 
 
 def _known(desk: Desk) -> list[tuple[str, str | None]]:

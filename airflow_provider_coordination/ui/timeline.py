@@ -49,12 +49,7 @@ async def timeline(
     limit: Annotated[int, Query(ge=1, le=2000)] = 200,
 ) -> Response:
     """Return who held which partition when, of the last hour where nothing else is asked for."""
-    if since is not None and until is not None and since >= until:
-        raise HTTPException(422, "query.since: it is not before 'until'")
-    # Who looks at the last hour asks for another one each time: many of them share an answer all the same.
-    if until is not None and until >= datetime.now(UTC):
-        until = None
-    since, until = _rounded(since), None if until is None else _rounded(until + STEP)
+    since, until = _asked_time(since, until, datetime.now(UTC))
 
     def asked() -> Timeline:
         days = desk.stores.settings(connection_id).store.history_days
@@ -89,8 +84,8 @@ def timeline_of(
     since = max(since or until - DEFAULT_SPAN, now - MAX_SPAN).astimezone(UTC)
     told = coordinator.history.between(since) if history_days else Told(transitions=[])
     transitions = [each for each in told.transitions if search in each.partition_key]
-    present, every_lease = _present(coordinator, transitions, search)
-    lines = holdings(transitions, present)
+    present, every_lease = _present(coordinator, transitions, search, now)
+    lines = holdings(transitions, present, now=now)
     shown = {key: [each for each in line if _overlaps(each, since, until)] for key, line in lines.items()}
     latest = {key: _latest(line, since) for key, line in shown.items() if line}
     by_change = sorted(latest, key=latest.__getitem__, reverse=True)
@@ -124,19 +119,41 @@ def holding_facts(holding: Holding) -> HoldingFacts:
 
 
 def _present(
-    coordinator: SourceCoordinator, transitions: list[Transition], search: str
+    coordinator: SourceCoordinator, transitions: list[Transition], search: str, now: datetime
 ) -> tuple[list[Partition], bool]:
     """Return the partitions that are held now, or were when they were last told of, and whether that is all of them."""
     leases = islice(coordinator.partitions(PartitionStatus.ASSIGNED), MAX_LEASES)
     held = {lease.partition_key: lease for lease in leases}
     # What was told of last may have changed since, and its worker not have told of it yet, or never.
-    open_ends = [key for key, line in holdings(transitions).items() if line[-1].end is End.HELD and key not in held]
+    lines = holdings(transitions, now=now)
+    open_ends = [key for key, line in lines.items() if line[-1].end is End.HELD and key not in held]
     read = [found for key in open_ends[-MAX_READ:] if (found := coordinator.get(key)) is not None]
     return [*(lease for key, lease in held.items() if search in key), *read], len(held) < MAX_LEASES
 
 
-def _rounded(instant: datetime | None) -> datetime | None:
-    return None if instant is None else instant - (instant - EPOCH) % STEP
+def _asked_time(
+    since: datetime | None, until: datetime | None, now: datetime
+) -> tuple[datetime | None, datetime | None]:
+    """Return the time that is asked for, rounded: who looks at the last hour asks for another one each time.
+
+    Instants may be any that a year of four digits can say, too far out to calculate with before they are compared.
+
+    :raises HTTPException: if there is no such time.
+    """
+    earliest = now - MAX_SPAN
+    if until is not None and until >= now:
+        until = None
+    if since is not None and since >= (until or now):
+        raise HTTPException(422, f"query.since: it is not before {'now' if until is None else repr('until')}")
+    if until is not None and until <= earliest:
+        raise HTTPException(422, f"query.until: it is over {MAX_SPAN.days} days ago; give a later instant")
+    if since is not None:
+        since = _rounded(max(since, earliest))
+    return since, None if until is None else _rounded(until + STEP)
+
+
+def _rounded(instant: datetime) -> datetime:
+    return instant - (instant - EPOCH) % STEP
 
 
 def _overlaps(holding: Holding, since: datetime, until: datetime) -> bool:

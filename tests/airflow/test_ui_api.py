@@ -19,14 +19,15 @@ from fastapi.testclient import TestClient
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.browsing import Order, Place
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.figures import Bounds
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
-from airflow_provider_coordination.ui import actions, pages, places, timeline
+from airflow_provider_coordination.ui import actions, cards, pages, places, timeline
 from airflow_provider_coordination.ui.models import ActionBody, PartitionSeen
 from airflow_provider_coordination.ui.partitions import Cursor
 from tests.coordination.unreliable_store import Fault, UnreliableStore
-from tests.support.scenery import EPOCH, ODD_KEYS, ODD_SOURCE, RUN, STREAM, Scenery
+from tests.support.scenery import EPOCH, HOUR, MINUTE, ODD_KEYS, ODD_SOURCE, RUN, STREAM, Scenery, owner, soon
 
 pytestmark = pytest.mark.integration  # needs no server, but Airflow's API, and so seconds
 
@@ -121,6 +122,44 @@ def test_a_card_tells_how_a_source_stands(scenery: Scenery, op: TestClient) -> N
     assert card["oldest_lease"]["owner"]["dag_id"] == "nightly_orders"
     assert [alarm["level"] for alarm in card["alarms"]] == ["error", "warning", "warning"]
     assert card == found(op.get(at("orders", "summary"))) | {"oldest_waiting": card["oldest_waiting"]}
+
+
+def test_the_longest_lease_is_told_however_much_has_happened_since(scenery: Scenery, op: TestClient) -> None:
+    scenery.make("orders", dict.fromkeys(("stuck", "busy"), lambda p: p))
+    since = soon(-13 * MINUTE)
+    scenery.change("orders", "stuck", lambda p: p.acquired(owner(0), soon(HOUR), since))
+    for _ in range(6):  # each leaves a page of history
+        scenery.change("orders", "busy", lambda p: p.acquired(owner(1), soon(HOUR), datetime.now(UTC)))
+        scenery.change("orders", "busy", lambda p: p.given_up(datetime.now(UTC)))
+    scenery.change("orders", "busy", lambda p: p.acquired(owner(1), soon(HOUR), datetime.now(UTC)))
+    lease = found(op.get(at("orders", "summary")))["oldest_lease"]
+    assert (lease["partition_key"], lease["is_longest"]) == ("stuck", True)
+    assert 780 <= lease["held_for"] < 1000
+    assert datetime.fromisoformat(row(op, "orders", "stuck")["held_since"]) == since
+
+
+def test_a_lease_that_does_not_say_since_when_may_be_older_than_the_longest_known(
+    scenery: Scenery, op: TestClient
+) -> None:
+    scenery.make("orders", dict.fromkeys(("unknown", "known"), lambda p: p))
+    scenery.change("orders", "unknown", lambda p: p.acquired(owner(0), soon(HOUR)))
+    lease = found(op.get(at("orders", "summary")))["oldest_lease"]
+    assert (lease["partition_key"], lease["held_for"], lease["is_longest"]) == ("unknown", None, False)
+    scenery.make("others", dict.fromkeys(("unknown", "known"), lambda p: p))
+    scenery.change("others", "unknown", lambda p: p.acquired(owner(0), soon(HOUR)))
+    scenery.change("others", "known", lambda p: p.acquired(owner(0), soon(2 * HOUR), soon(-MINUTE)))
+    lease = found(op.get(at("others", "summary")))["oldest_lease"]
+    assert (lease["partition_key"], lease["is_longest"]) == ("known", False) and lease["held_for"] >= 60
+
+
+def test_of_more_leases_than_are_looked_at_another_may_be_the_longest(
+    scenery: Scenery, op: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for source, looked_at in (("all", 20_000), ("some", 1)):
+        monkeypatch.setattr(cards, "BOUNDS", Bounds(partitions=looked_at, seconds=3600))
+        scenery.many(source, 5100)  # of which 510 are held, ten more than the store gives at once
+        lease = found(op.get(at(source, "summary")))["oldest_lease"]
+        assert lease["is_longest"] is (source == "all")
 
 
 def test_instants_are_utc_and_names_of_sources_whatever_they_are(scenery: Scenery, op: TestClient) -> None:
@@ -336,10 +375,14 @@ def test_the_timeline_tells_who_held_what_and_that_a_worker_died(
 
 def test_who_asks_for_a_time_a_moment_later_asks_the_same(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", {"a": lambda p: p})
-    asked = ("2026-01-01T00:00:01Z", "2026-01-01T00:00:58Z"), ("2026-01-01T00:00:09.5Z", "2026-01-01T00:00:50.1Z")
-    answers = {op.get(at("orders", "timeline"), params={"since": s, "until": u}).text for s, u in asked}
+    day = f"{datetime.now(UTC) - timedelta(days=2):%Y-%m-%d}"
+    asked = ("00:00:01Z", "00:00:58Z"), ("00:00:09.5Z", "00:00:50.1Z")
+    answers = {
+        op.get(at("orders", "timeline"), params={"since": f"{day}T{since}", "until": f"{day}T{until}"}).text
+        for since, until in asked
+    }
     [told] = map(json.loads, answers)
-    assert (told["since"], told["until"]) == ("2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z")
+    assert (told["since"], told["until"]) == (f"{day}T00:00:00Z", f"{day}T00:01:00Z")
 
 
 def test_who_holds_a_partition_now_is_on_the_timeline_before_its_worker_has_told(
@@ -352,16 +395,40 @@ def test_who_holds_a_partition_now_is_on_the_timeline_before_its_worker_has_told
     assert (holding["ended_at"], holding["end"], holding["owner"]["task_id"]) == (None, "held", "ingest")
 
 
+def test_a_lease_that_ran_out_ends_there_on_the_timeline_although_nobody_took_it_over(
+    scenery: Scenery, op: TestClient
+) -> None:
+    scenery.died("orders", "dead")
+    told = found(op.get(at("orders", "timeline")))
+    [holding] = told["partitions"][0]["holdings"]
+    assert (holding["end"], holding["ended_at"]) == ("expired", row(op, "orders", "dead")["leased_until"])
+    assert holding["ended_at"] < told["as_of"]
+
+
 @pytest.mark.parametrize(
-    "query",
+    ("query", "detail"),
     [
-        {"since": "yesterday"},
-        {"since": "2026-01-01T00:00:00"},
-        {"since": "2026-01-02T00:00:00Z", "until": "2026-01-01T00:00:00Z"},
+        ({"since": "yesterday"}, "query.since: Input should be a valid datetime"),
+        ({"since": "2026-01-01T00:00:00"}, "query.since: Input should have timezone info"),
+        ({"since": "2026-01-02T00:00:00Z", "until": "2026-01-01T00:00:00Z"}, "query.since: it is not before 'until'"),
+        ({"since": "2999-01-01T00:00:00Z"}, "query.since: it is not before now"),
+        ({"since": "9999-12-31T23:59:59-14:00"}, "query.since: it is not before now"),
+        ({"until": "0001-01-01T00:00:00Z"}, "query.until: it is over 365 days ago"),
+        ({"until": "0001-01-01T00:00:00+14:00"}, "query.until: it is over 365 days ago"),
     ],
 )
-def test_a_senseless_time_is_refused(scenery: Scenery, op: TestClient, query: Any) -> None:
-    assert op.get(at("orders", "timeline"), params=query).status_code == 422
+def test_a_senseless_time_is_refused(scenery: Scenery, op: TestClient, query: Any, detail: str) -> None:
+    answer = op.get(at("orders", "timeline"), params=query)
+    assert (answer.status_code, answer.json()["detail"].startswith(detail)) == (422, True), answer.text
+
+
+@pytest.mark.parametrize(
+    "query", [{"since": "0001-01-01T00:00:00+14:00"}, {"until": "9999-12-31T23:59:59-14:00"}], ids=["since", "until"]
+)
+def test_a_time_that_reaches_beyond_what_is_kept_is_cut(scenery: Scenery, op: TestClient, query: Any) -> None:
+    scenery.make("orders", {"a": lambda p: p})
+    told = found(op.get(at("orders", "timeline"), params=query))
+    assert "2020" < told["since"] < told["until"] <= told["as_of"]
 
 
 def test_workers_are_those_that_have_registered_and_those_that_hold_something(scenery: Scenery, op: TestClient) -> None:
@@ -493,6 +560,44 @@ def test_a_senseless_order_is_refused_whole(
     assert scenery.found("orders", "a") == before
 
 
+def test_our_own_words_stand_alone_in_what_is_refused(scenery: Scenery, op: TestClient) -> None:
+    body = {"partitions": [{"key": "a", "version": 1}] * 2, "reason": "x"}
+    answer = op.post(at("orders", "partitions/park"), json=body)
+    assert answer.json() == {"detail": "body.partitions: a key is named twice; name each partition once"}
+    answer = op.get(at("orders", "partition"), params={"key": "a\0"})
+    assert answer.json()["detail"].startswith("query.key: partition key 'a\\x00' is not usable: give text")
+
+
+@pytest.mark.parametrize("content", ["", " ", "{", "[" * 30_000])
+def test_an_action_without_a_body_is_told_what_to_send(scenery: Scenery, op: TestClient, content: str) -> None:
+    answer = op.post(at("orders", "suspend"), content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422)
+    assert "body" in answer.json()["detail"]
+
+
+def test_an_action_takes_nothing_in_the_query(scenery: Scenery, op: TestClient) -> None:
+    scenery.make("orders", {"a": lambda p: p})
+    answer = op.post(at("orders", "suspend"), params={"new_source": "true"}, json={"reason": "x"})
+    assert (answer.status_code, answer.json()["detail"]) == (
+        422,
+        "query.new_source: an action takes nothing in the query; send it in the body",
+    )
+
+
+def test_what_is_refused_for_its_body_is_not_in_airflows_audit_log(scenery: Scenery, op: TestClient) -> None:
+    before = audited()
+    assert op.post(at("orders", "suspend"), json={"reason": "x", "dag_id": {}}).status_code == 422
+    assert audited() == before
+
+
+def audited() -> int:
+    from airflow.models.log import Log
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        return session.scalar(sa.select(sa.func.count()).select_from(Log)) or 0
+
+
 def test_once_the_store_is_away_nothing_more_is_tried_and_what_was_done_is_told(api: Any) -> None:
     store = UnreliableStore(InMemoryStore())
     coordinator = SourceCoordinator(store, "orders", "http")
@@ -520,7 +625,34 @@ def test_a_source_is_suspended_and_goes_on(scenery: Scenery, op: TestClient) -> 
     assert len(scenery.worker("orders").acquire(1)) == 1
 
 
+def test_a_misspelt_source_is_not_suspended_and_those_with_like_names_are_told(
+    scenery: Scenery, op: TestClient
+) -> None:
+    scenery.make("orders", {"a": lambda p: p})
+    scenery.make("returns", {"a": lambda p: p})
+    answer = op.post(at("ordesr", "suspend"), json={"reason": "the sink is full"})
+    assert answer.status_code == 404
+    assert answer.json()["detail"] == (
+        "the store holds nothing of source 'ordesr'; did you mean 'orders'? Check the name, or send "
+        '"new_source": true to suspend it before it begins'
+    )
+    assert [card["source"] for card in found(op.get(f"{CONNECTION}/sources"))["sources"]] == ["orders", "returns"]
+
+
+def test_a_source_may_be_suspended_before_it_begins(scenery: Scenery, op: TestClient) -> None:
+    body = {"reason": "the sink is not there yet", "new_source": True}
+    assert found(op.post(at("new", "suspend"), json=body))["suspended"]["by"] == "olga"
+    again = found(op.post(at("new", "suspend"), json={"reason": "x"}))
+    assert again["suspended"]["reason"] == "the sink is not there yet"
+
+
+def test_a_source_whose_supplier_found_nothing_is_known(scenery: Scenery, op: TestClient) -> None:
+    assert scenery.worker("orders").supply(lambda state: iter(())) == []
+    assert op.post(at("orders", "suspend"), json={"reason": "x"}).status_code == 200
+
+
 def test_a_suspension_that_nobody_has_seen_stays(scenery: Scenery, op: TestClient) -> None:
+    scenery.make("orders", {"a": lambda p: p})
     seen = found(op.post(at("orders", "suspend"), json={"reason": "the sink is full"}))["suspended"]["since"]
     op.post(at("orders", "resume"), json={"reason": "it was emptied"})
     op.post(at("orders", "suspend"), json={"reason": "the stream is wrong"})

@@ -112,7 +112,8 @@ class Clicks:
     def leased(self, *keys: str) -> None:
         for key in keys:
             self.waiting(key)
-            self.store.transact(update=[self[key].acquired("host:a", self.clock.now() + self.a.ownership_timeout)])
+            now = self.clock.now()
+            self.store.transact(update=[self[key].acquired("host:a", now + self.a.ownership_timeout, now)])
 
     def parked(self, *keys: str) -> None:
         for key in keys:

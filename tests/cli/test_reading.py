@@ -123,6 +123,7 @@ def test_a_partition_is_json_with_the_names_of_its_fields(shell: Shell, clicks: 
         "priority": format_instant(clicks["ü|1"].priority),
         "owner": "host:a",
         "ownership_timeout": "2026-01-01T00:01:00.000000Z",
+        "held_since": "2026-01-01T00:00:00.000000Z",
         "progress": {"rows_done": 3},
         "unreadable_progress": None,
         "reopen_at": None,
@@ -146,6 +147,7 @@ def test_one_partition_is_shown_whole(shell: Shell, clicks: Clicks, clock: Manua
         "status             ASSIGNED (40 s left)",
         "owner              host:a",
         "ownership_timeout  2026-01-01T00:01:00.000000Z (in 40 s)",
+        "held_since         2026-01-01T00:00:00.000000Z (20 s ago)",
         "last_error         -",
         '  "rows_done": 3',
     ):

@@ -40,12 +40,21 @@ def test_a_suspension_needs_a_reason(shell: Shell, clicks: Clicks, why: list[str
     assert found(clicks) is None
 
 
-def test_a_source_without_partitions_may_be_a_mistyped_one(shell: Shell, clicks: Clicks) -> None:
+def test_a_source_of_which_the_store_holds_nothing_may_be_a_misspelt_one(shell: Shell, clicks: Clicks) -> None:
+    clicks.waiting("p")
     ended = shell("suspend", "clicsk", *WHY, "--yes")
-    assert ended.exit_code == 0 and "warning: source 'clicsk' has no partitions here" in ended.err
+    assert (ended.exit_code, ended.out) == (1, "")
+    assert "the store holds nothing of source 'clicsk'; did you mean 'clicks'? Check the name, or give" in ended.err
+    assert clicks.owner("x", source="clicsk").suspensions.get() is None
+
+
+def test_a_source_may_be_suspended_before_it_begins(shell: Shell, clicks: Clicks) -> None:
+    assert shell("suspend", "clicks", *WHY, "--yes", "--new-source").exit_code == 0
+    assert found(clicks) is not None
 
 
 def test_what_is_suspended_already_stays_as_it_is_without_a_question(shell: Shell, clicks: Clicks) -> None:
+    clicks.waiting("p")
     shell("suspend", "clicks", *WHY, "--yes")
     clicks.clock.advance(60)
     ended = shell("suspend", "clicks", "--reason", "another")
@@ -71,6 +80,7 @@ def test_a_suspended_source_goes_on_once_it_is_resumed(shell: Shell, clicks: Cli
 
 @pytest.mark.parametrize("since", ["2026-01-01T00:00:00.250000Z", "2026-01-01T01:00:00+01:00"])
 def test_a_suspension_that_the_person_has_not_seen_stays(shell: Shell, clicks: Clicks, since: str) -> None:
+    clicks.waiting("p")
     clicks.clock.advance(0.25)
     shell("suspend", "clicks", *WHY, "--yes")
     assert shell("resume", "clicks", "--since", "2025-12-31T00:00:00Z").exit_code == 1
@@ -88,6 +98,7 @@ def test_a_script_may_give_yes_to_both(shell: Shell, clicks: Clicks) -> None:
 
 @pytest.mark.parametrize("since", ["yesterday", "2026-01-01T00:00:00"])
 def test_what_is_no_instant_resumes_nothing(shell: Shell, clicks: Clicks, since: str) -> None:
+    clicks.waiting("p")
     shell("suspend", "clicks", *WHY, "--yes")
     ended = shell("resume", "clicks", "--since", since)
     assert ended.exit_code == 2 and "give an instant with its zone" in ended.err
@@ -95,6 +106,7 @@ def test_what_is_no_instant_resumes_nothing(shell: Shell, clicks: Clicks, since:
 
 
 def test_both_write_json(shell: Shell, clicks: Clicks) -> None:
+    clicks.waiting("p")
     assert shell("suspend", "clicks", *WHY, "--yes", "--json").records == [{"source": "clicks", "suspended": RECORD}]
     assert shell("resume", "clicks", "--json").records == [
         {"source": "clicks", "suspended": None, "was_suspended": RECORD}

@@ -283,6 +283,26 @@ def test_a_partition_that_vanished_is_told_apart_from_one_that_was_taken(fleet: 
 # Handing over
 
 
+def test_a_lease_is_held_since_its_owner_got_it_however_it_did(fleet: Fleet) -> None:
+    a, b, c = fleet.working("a", "x"), fleet.owner("b"), fleet.owner("c")
+    assert fleet.stored().held_since == fleet.clock.now()
+    since = fleet.clock.now()
+    fleet.clock.advance(40)
+    a.renew_due()
+    assert fleet.stored().held_since == since
+    a.hand_over("x", "b")
+    assert b.adopt("x") is not None and fleet.stored().held_since == fleet.clock.now()
+    fleet.clock.advance(5)
+    assert c.take_over("x", "b") is not None and fleet.stored().held_since == fleet.clock.now()
+    fleet.clock.advance(5)
+    c.await_acknowledgment("x", timedelta(seconds=9))
+    assert fleet.stored().held_since == fleet.clock.now()
+    fleet.lease_passes()
+    assert keys(a.acquire(1)) == ["x"] and fleet.stored().held_since == fleet.clock.now()
+    a.give_up("x")
+    assert fleet.stored().held_since is None
+
+
 def test_who_adopts_what_is_not_its_own_gets_nothing(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
     assert b.adopt("x") is b.adopt("absent") is None

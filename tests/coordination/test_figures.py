@@ -102,6 +102,7 @@ def test_figures_that_somebody_waits_for_are_of_so_many_partitions_and_say_so(so
 
     bounded = figures(1000)
     assert (bounded.is_complete, len(looked_at)) == (False, 1001)
+    assert bounded.incomplete == {PartitionStatus.UNASSIGNED}, "every lease was looked at"
     assert (bounded.owners, bounded.partitions[PartitionStatus.UNASSIGNED]) == ({"a": 1}, 1199)
     assert figures(5000).is_complete
     assert len(looked_at) == 1200

@@ -60,7 +60,7 @@ class Life:
             self.told.append(transition)
 
     def acquired(self, owner: str, seconds: float) -> None:
-        self.becomes(self.partition.acquired(owner, at(seconds) + LEASE), seconds)
+        self.becomes(self.partition.acquired(owner, at(seconds) + LEASE, at(seconds)), seconds)
 
     def completed(self, seconds: float) -> None:
         self.becomes(self.partition.completed(at(seconds)), seconds)
@@ -68,10 +68,13 @@ class Life:
     def given_up(self, seconds: float) -> None:
         self.becomes(self.partition.given_up(at(seconds)), seconds)
 
-    def holdings(self, *, without: Sequence[int] = (), now: bool = False) -> list[Holding]:
-        """Return them as told without some of the transitions, and with or without the partition as it is now."""
+    def holdings(self, *, without: Sequence[int] = (), now: float | None = None) -> list[Holding]:
+        """Return them as told without some of the transitions.
+
+        :param now: the second at which the partition is known as it is; None where it is not.
+        """
         told = [transition for number, transition in enumerate(self.told) if number not in without]
-        return holdings(told, [self.partition] if now else []).get("p", [])
+        return holdings(told, [] if now is None else [self.partition], now=at(now or 0)).get("p", [])
 
 
 # Transitions
@@ -260,14 +263,23 @@ def test_a_life_is_told_from_owner_to_owner() -> None:
         Holding(owner=A, began_at=at(1), begin=Begin.ACQUIRED, ended_at=at(30), end=End.RELEASED, reason="given up"),
         Holding(owner=B, began_at=at(40), begin=Begin.ACQUIRED, ended_at=at(50), end=End.COMPLETED, reason="completed"),
     ]
-    assert life.holdings(now=True) == life.holdings()
+    assert life.holdings(now=500) == life.holdings()
 
 
 def test_who_holds_it_now_has_no_end() -> None:
     life = Life()
     life.acquired(A, 1)
     assert life.holdings() == [Holding(owner=A, began_at=at(1), begin=Begin.ACQUIRED)]
-    assert life.holdings(now=True) == life.holdings()
+    assert life.holdings(now=60) == life.holdings()
+
+
+def test_a_lease_that_ran_out_and_that_nobody_took_over_ends_when_it_ran_out() -> None:
+    life = Life()
+    life.acquired(A, 1)
+    life.becomes(life.partition.renewed(at(80)), 20)
+    [dead] = life.holdings(now=500)
+    assert (dead.began_at, dead.ended_at, dead.end) == (at(1), at(80), End.EXPIRED)
+    assert dead.reason == "nobody has taken it over yet"
 
 
 def test_a_lease_that_ran_out_ends_when_it_ran_out_and_not_when_it_was_taken_over() -> None:
@@ -299,7 +311,9 @@ def test_a_worker_that_died_before_it_told_anything_is_still_known_to_have_held_
 def test_a_worker_that_died_before_it_told_anything_is_known_from_the_partition_alone() -> None:
     life = Life()
     life.acquired(A, 1)
-    assert life.holdings(without=[0], now=True) == [Holding(owner=A)]
+    assert life.holdings(without=[0], now=2) == [Holding(owner=A, began_at=at(1))]
+    life.partition = replace(life.partition, held_since=None)  # as who does not say so leaves it
+    assert life.holdings(without=[0], now=2) == [Holding(owner=A)]
 
 
 def test_an_end_that_was_never_told_is_unknown_and_when_the_lease_was_to_end() -> None:
@@ -311,14 +325,23 @@ def test_an_end_that_was_never_told_is_unknown_and_when_the_lease_was_to_end() -
     assert (first.owner, first.end, first.ended_at) == (A, End.UNKNOWN, at(61))
     assert (second.owner, second.end) == (B, End.HELD)
     life.given_up(95)
-    assert [h.end for h in life.holdings(without=[1, 3], now=True)] == [End.UNKNOWN, End.UNKNOWN]
+    assert [h.end for h in life.holdings(without=[1, 3], now=96)] == [End.UNKNOWN, End.UNKNOWN]
+
+
+def test_an_end_that_was_never_told_came_before_the_present_owner() -> None:
+    life = Life()
+    life.acquired(A, 1)
+    life.given_up(30)
+    life.acquired(B, 40)
+    first, second = life.holdings(without=[1, 2], now=45)
+    assert (first.end, first.ended_at, second.began_at) == (End.UNKNOWN, at(40), at(40))
 
 
 def test_a_completion_that_was_never_told_is_known_from_the_partition() -> None:
     life = Life()
     life.acquired(A, 1)
     life.completed(30)
-    assert life.holdings(without=[1], now=True) == [
+    assert life.holdings(without=[1], now=31) == [
         Holding(owner=A, began_at=at(1), begin=Begin.ACQUIRED, ended_at=at(30), end=End.COMPLETED)
     ]
 
@@ -328,7 +351,7 @@ def test_a_partition_that_was_read_before_the_last_transition_says_nothing() -> 
     life.acquired(A, 1)
     before = life.partition
     life.completed(30)
-    assert holdings(life.told, [before])["p"] == life.holdings()
+    assert holdings(life.told, [before], now=at(31))["p"] == life.holdings()
 
 
 def test_owners_between_two_that_told_are_known_by_what_the_second_says() -> None:
@@ -364,7 +387,7 @@ def test_each_way_to_end_has_its_word() -> None:
         first = life.holdings()[0]
         assert (first.owner, first.ended_at, first.end) == (A, at(5), end)
         assert (first.by == "ann") == ("by hand" in first.reason)
-    assert holdings([deletion_of(life.partition, at(6))])["p"][-1].end is End.DELETED
+    assert holdings([deletion_of(life.partition, at(6))], now=NOW)["p"][-1].end is End.DELETED
 
 
 def test_what_waits_for_acknowledgments_is_held_by_no_process() -> None:
@@ -384,7 +407,7 @@ def test_versions_put_in_order_what_clocks_do_not_and_no_two_holdings_overlap() 
     life.acquired(B, 9.5)
     life.completed(9.9)
     for told in (life.told, life.told[::-1], sorted(life.told, key=lambda t: t.at)):
-        first, second = holdings(told)["p"]
+        first, second = holdings(told, now=NOW)["p"]
         assert (first.owner, first.began_at, first.ended_at) == (A, at(10), at(12))
         assert (second.owner, second.began_at, second.ended_at) == (B, at(12), at(12))
 
@@ -394,6 +417,6 @@ def test_each_partition_has_a_life_of_its_own() -> None:
     one.acquired(A, 1)
     other.acquired(B, 2)
     one.completed(3)
-    found = holdings([*one.told, *other.told])
+    found = holdings([*one.told, *other.told], now=NOW)
     assert {key: [h.owner for h in held] for key, held in found.items()} == {"p": [A], "q": [B]}
-    assert holdings([], [new_partition(PARTITIONS, "p", NOW)]) == {}
+    assert holdings([], [new_partition(PARTITIONS, "p", NOW)], now=NOW) == {}

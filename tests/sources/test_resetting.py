@@ -73,6 +73,10 @@ def test_what_is_no_position_is_refused_with_examples(to: str) -> None:
 def test_an_instant_before_1970_or_in_the_future_is_refused_with_what_to_say_instead() -> None:
     with pytest.raises(ConfigurationError, match="'1969-12-31T23:59:59Z' lies before 1970; give 'earliest'"):
         target_of("1969-12-31T23:59:59Z", NOON)
+    with pytest.raises(ConfigurationError, match="lies before 1970"):
+        target_of("0001-01-01T00:00:00+14:00", NOON)
+    with pytest.raises(ConfigurationError, match="lies in the future"):
+        target_of("9999-12-31T23:59:59-14:00", NOON)
     with pytest.raises(ConfigurationError, match=r"in the future, it is 2026-01-01T12:00:00.000000Z; give 'latest'"):
         target_of("2026-01-01T12:00:01Z", NOON)
 

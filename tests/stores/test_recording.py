@@ -30,6 +30,7 @@ from airflow_provider_coordination.coordination.partition import (
     PartitionStatus,
     new_partition,
 )
+from airflow_provider_coordination.coordination.standing import Standing, standing_of
 from airflow_provider_coordination.coordination.store import Acquisition, all_partitions
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -549,10 +550,10 @@ class Fleet:
 
         :param by_now: whether the partitions are known as they stand now.
         """
-        began = ManualClock().now()
+        began, now = ManualClock().now(), self.recorded.clock.now()
         standing = list(all_partitions(self.recorded.bare, SOURCE))
         told = History(self.recorded.bare, HISTORY).since(began)
-        found = holdings(told, standing if by_now else [])
+        found = holdings(told, standing if by_now else [], now=now)
         for held in found.values():
             assert all(h.end is not End.HELD and h.ended_at is not None for h in held[:-1])
             times = [t for h in held for t in (h.began_at, h.ended_at) if t is not None]
@@ -560,7 +561,8 @@ class Fleet:
         for partition in standing:
             held = found.get(partition.partition_key, [])
             holder = held[-1].owner if held and held[-1].end is End.HELD else None
-            assert holder == partition.owner
+            has_run_out = by_now and standing_of(partition, now) is Standing.EXPIRED
+            assert holder == (None if has_run_out else partition.owner)
 
 
 @settings(max_examples=25, deadline=None)

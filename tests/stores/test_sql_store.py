@@ -183,10 +183,11 @@ def test_the_steps_lead_to_the_table_that_the_store_works_with(store: SqlStore, 
         [],
         [f"DELETE FROM {TABLE}_schema", f"ALTER TABLE {TABLE} DROP COLUMN last_error"],
         [f"UPDATE {TABLE}_schema SET version = 1", f"ALTER TABLE {TABLE} DROP COLUMN last_error"],
+        [f"UPDATE {TABLE}_schema SET version = 2", f"ALTER TABLE {TABLE} DROP COLUMN held_since"],
         [f"DROP TABLE {TABLE}_schema", f"DROP INDEX ix_{TABLE}_order"],
         [f"DROP TABLE {TABLE}"],
     ],
-    ids=["the last step", "step 1", "half of step 2", "the table of step 1, without its index", "nothing at all"],
+    ids=["the last step", "step 1", "half of step 2", "step 2", "a table without its index", "nothing at all"],
 )
 def test_steps_that_were_cut_off_are_taken_up_again(engine: sa.Engine, url: str, cut_off_after: list[str]) -> None:
     with opened(url):

@@ -93,6 +93,16 @@ def test_acquiring_writes_owner_timeout_and_one_version_more(store: Coordination
     assert acquired.progress == {"checkpoint": "7"}
 
 
+def test_a_lease_says_since_when_it_is_held_until_it_ends(store: CoordinationStore) -> None:
+    store.create([a_partition("a")])
+    [acquired] = store.acquire(acquisition())
+    [renewed] = store.transact(update=[acquired.renewed(NOW + timedelta(seconds=90))])
+    assert (acquired.held_since, renewed.held_since) == (NOW, NOW)
+    [given_up] = store.transact(update=[renewed.given_up(NOW)])
+    found = store.get(SOURCE, "a")
+    assert found is not None and (given_up.held_since, found.held_since) == (None, None)
+
+
 def test_acquiring_takes_no_more_than_the_limit_oldest_first(store: CoordinationStore) -> None:
     store.create(
         [a_partition("young", age_seconds=1), a_partition("old", age_seconds=9), a_partition("mid", age_seconds=5)]

@@ -115,6 +115,15 @@ class Scenery:
         worker.await_acknowledgment(key, timeout)
         return made
 
+    def died(self, source: str, key: str) -> None:
+        """Make a partition whose worker died: its lease ran for 15 minutes, ended 5 minutes ago, and nobody has it."""
+        clock = ManualClock(datetime.now(UTC) - 20 * MINUTE)
+        with closing(self._open(clock)) as store:
+            worker = SourceCoordinator(store, source, owner(1), clock=clock, ownership_timeout=15 * MINUTE)
+            worker.initialize()
+            worker.create_partitions({key: objects(key)})
+            assert [acquired.partition_key for acquired in worker.acquire(1)] == [key]
+
     # Whole sources
 
     def trouble(self, source: str) -> None:
@@ -129,8 +138,8 @@ class Scenery:
                 "state/waiting.json.gz": lambda p: p,
                 "state/delayed.json.gz": lambda p: p.given_up(now + 30 * MINUTE),
                 "state/failing.json.gz": lambda p: p.failed(THROTTLED).given_up(now),
-                "state/held.json.gz": lambda p: p.acquired(owner(0), now + 6 * HOUR),
-                "state/expired.json.gz": lambda p: p.acquired(owner(1), now - 5 * MINUTE),
+                "state/held.json.gz": lambda p: p.acquired(owner(0), now + 6 * HOUR, now - 3 * HOUR),
+                "state/expired.json.gz": lambda p: p.acquired(owner(1), now - 5 * MINUTE, now - 2 * HOUR),
                 "state/resting.json.gz": lambda p: p.failed(THROTTLED).failed(THROTTLED).resting(now + 3 * HOUR),
                 "state/due.json.gz": lambda p: p.closed(now - MINUTE),
                 "state/parked.json.gz": lambda p: replace(p.failed(DAMAGED), attempts=3).resting(PARKED_UNTIL),
@@ -184,7 +193,7 @@ class Scenery:
             waiting = new_partition(family, key, since).with_progress(objects(key))
             match number % 20:
                 case 3 | 13:
-                    partition = waiting.acquired(owner(number % 8), now + 6 * HOUR)
+                    partition = waiting.acquired(owner(number % 8), now + 6 * HOUR, since)
                 case 7:
                     partition = waiting.failed(THROTTLED).resting(now + 6 * HOUR)
                 case 11:
@@ -222,7 +231,7 @@ class Scenery:
             elif number % 5 == 0:
                 partition = waiting
             else:
-                partition = waiting.acquired(owner(number % 4), now + 6 * HOUR)
+                partition = waiting.acquired(owner(number % 4), now + 6 * HOUR, now - HOUR)
             partitions.append(replace(partition, change=None))
         for start in range(0, len(partitions), 1000):
             self.store.create(partitions[start : start + 1000])

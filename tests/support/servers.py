@@ -174,6 +174,13 @@ def postgres_server(postgres: Any) -> str:
 @pytest.fixture
 def postgres_url(postgres_server: str) -> Iterator[str]:
     """The SQLAlchemy URL of an empty PostgreSQL database, dropped after the test."""
+    with postgres_database(postgres_server) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def postgres_database(postgres_server: str) -> Iterator[str]:
+    """Make an empty PostgreSQL database, give its SQLAlchemy URL, and drop it."""
     import psycopg
 
     name = f"test_{uuid.uuid4().hex[:12]}"

@@ -8,7 +8,9 @@ import {
   duration,
   formatInstant,
   lagText,
+  longestLeaseText,
   relative,
+  secondsHeld,
   secondsUntil,
   ServerClock,
   zoneOffset,
@@ -77,6 +79,21 @@ test("no lag is not the same as a lag that nobody knows", () => {
   assert.equal(lagText(0.3), "0 s");
   assert.equal(lagText(75), "1 min 15 s");
   assert.equal(lagText(90000), "1 d");
+});
+
+test("a partition is held until now, or until its lease ran out", () => {
+  const row = { held_since: "2026-01-31T11:00:00Z", leased_until: "2026-01-31T11:50:00Z" };
+  assert.equal(secondsHeld({ ...row, state: "held" }, NOW), 3600);
+  assert.equal(secondsHeld({ ...row, state: "expired" }, NOW), 3000);
+  assert.equal(secondsHeld({ ...row, state: "held" }, NOW - 7200000), 0);
+  assert.equal(secondsHeld({ ...row, held_since: null, state: "waiting" }, NOW), null);
+});
+
+test("a lease that may not be the longest is the least that the longest can be", () => {
+  assert.equal(longestLeaseText({ held_for: 780, is_longest: true }), "13 min");
+  assert.equal(longestLeaseText({ held_for: 24, is_longest: false }), "at least 24 s");
+  assert.equal(longestLeaseText({ held_for: null, is_longest: false }), "–");
+  assert.equal(longestLeaseText(null), "–");
 });
 
 test("ages are told by the server's clock, however wrong the browser's is", () => {

@@ -1,7 +1,7 @@
 """Partitions as items of a DynamoDB table, attribute by attribute as Data Prepper's source coordination writes them.
 
-Two attributes are ours, `attempts` and `lastError`. Instants are written with microseconds, always, so that the order
-of texts is the order of instants, and read with however many digits Java gave them.
+Three attributes are ours: `attempts`, `lastError` and `heldSince`. Instants are written with microseconds, always, so
+that the order of texts is the order of instants, and read with however many digits Java gave them.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def lease_attributes(partition: Partition, ttl_seconds: int | None) -> dict[str,
         "partitionOwner": _text(partition.owner),
         "sourcePartitionStatus": _text(partition.status.value),
         "partitionOwnershipTimeout": _instant(partition.ownership_timeout),
+        "heldSince": _instant(partition.held_since),
         "reOpenAt": _instant(partition.reopen_at),
         "version": _number(partition.version),
         "sourceStatusCombinationKey": _text(combination_key(partition.source_identifier, partition.status)),
@@ -97,13 +98,16 @@ def partition_of(item: Item) -> Partition:
     """
     values = {name: next(iter(value.values())) for name, value in item.items() if "NULL" not in value}
     try:
-        timeout, reopen_at = (_read_instant(values.get(name)) for name in ("partitionOwnershipTimeout", "reOpenAt"))
+        timeout, reopen_at, held_since = (
+            _read_instant(values.get(name)) for name in ("partitionOwnershipTimeout", "reOpenAt", "heldSince")
+        )
         return Partition(
             source_identifier=values["sourceIdentifier"],
             partition_key=values["sourcePartitionKey"],
             status=PartitionStatus(values.get("sourcePartitionStatus", PartitionStatus.UNASSIGNED)),
             owner=values.get("partitionOwner"),
             ownership_timeout=timeout,
+            held_since=held_since,
             reopen_at=reopen_at,
             closed_count=int(values.get("closedCount", 0)),
             version=int(values.get("version", 0)),

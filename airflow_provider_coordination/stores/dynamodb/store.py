@@ -324,7 +324,7 @@ class DynamoDbStore:
 
     def _acquire(self, candidate: Partition, request: Acquisition) -> Partition | None:
         """Lease one partition unless it has changed since it was read."""
-        intended = candidate.taken(request.owner, request.ownership_timeout)
+        intended = candidate.taken(request.owner, request.ownership_timeout, request.available_by)
         lease = lease_attributes(intended, self._ttl_seconds)
         try:
             stored = self._call("update_item", **conditional_update(candidate, lease), ReturnValues="ALL_NEW")[

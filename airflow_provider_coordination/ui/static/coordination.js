@@ -24,8 +24,6 @@ import { WorkersPage } from "./workers.js";
 // What those import, and what that imports: named here, a browser asks for all of them at once.
 import "./actions.js";
 import "./api.js";
-import "./holders.js";
-import "./holdings.js";
 import "./icons.js";
 import "./looping.js";
 import "./ordering.js";

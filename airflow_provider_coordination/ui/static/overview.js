@@ -21,7 +21,7 @@ import { Failed, FailedPart, Loading, Nothing, Shown } from "./problems.js";
 import { byUrgency, segmentsOf, worstLevel } from "./states.js";
 import { countText, plural, rateText, roughText } from "./texts.js";
 import { useNow } from "./ticking.js";
-import { duration, lagText, secondsUntil } from "./time.js";
+import { duration, lagText, longestLeaseText, secondsUntil } from "./time.js";
 import { useTyped } from "./typing.js";
 
 const BAR = 7;
@@ -182,7 +182,7 @@ const Card = memo(function Card({ card }) {
       h(
         Figure,
         { name: "Longest lease" },
-        card.oldest_lease?.held_for == null ? "–" : duration(card.oldest_lease.held_for, { short: true }),
+        longestLeaseText(card.oldest_lease),
       ),
       h(Figure, { name: "Awaiting a word" }, countText(card.pending_sets)),
     ),

@@ -1,7 +1,6 @@
 /** The drawer of one partition: everything about it, to read, to copy, and to act on. */
 
 import { ActionButtons, ActionDialog } from "./actions.js";
-import { sinceOf } from "./holdings.js";
 import { C, Fragment, h, useEffect, useRef, useState } from "./host.js";
 import { Icon } from "./icons.js";
 import { useLive } from "./live.js";
@@ -306,7 +305,7 @@ function Details({ row, place, connection, search, refresh }) {
         facts: [
           ["Key", h(Copied, { text: row.partition_key, label: "Copy the key" })],
           row.owner && ["Owner", h(OwnerFacts, { owner: row.owner })],
-          sinceOf(row) !== null && ["Held since", h(Instant, { instant: sinceOf(row) })],
+          row.held_since && ["Held since", h(Instant, { instant: row.held_since })],
           row.leased_until && ["Lease ends", h(Instant, { instant: row.leased_until })],
           row.reopen_at && row.state !== "parked" && ["Reopens", h(Instant, { instant: row.reopen_at })],
           ["UNASSIGNED", "COMPLETED"].includes(row.status) && [

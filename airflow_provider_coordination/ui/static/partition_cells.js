@@ -1,11 +1,11 @@
 /** What a partition's row says: its name and last error, its times, how far it is. */
 
-import { C, createContext, h, useContext, useEffect, useRef } from "./host.js";
+import { C, h, useEffect, useRef } from "./host.js";
 import { Icon } from "./icons.js";
 import { Shortened } from "./pieces.js";
 import { countText, plural } from "./texts.js";
 import { useNow } from "./ticking.js";
-import { duration, secondsUntil } from "./time.js";
+import { duration, secondsHeld, secondsUntil } from "./time.js";
 
 /** What the time says about a partition: how long its lease runs, or how long it waits. */
 export function Time({ row }) {
@@ -44,15 +44,10 @@ function timeOf(row, now) {
   }
 }
 
-/** Since when present owners hold their partitions, by key: `{owner, since}`. */
-export const HeldSince = createContext(new Map());
-
-/** For how long its owner has held it, as far as the history tells. */
+/** For how long its owner has held it, or did until its lease ran out. */
 export function HeldFor({ row }) {
-  const now = useNow();
-  const known = useContext(HeldSince).get(row.partition_key);
-  if (row.owner === null || known?.owner !== row.owner.name) return h(C.Text, { as: "span", color: "fg.muted" }, "–");
-  return duration(Math.max(0, -secondsUntil(known.since, now)), { short: true });
+  const seconds = secondsHeld(row, useNow());
+  return seconds === null ? h(C.Text, { as: "span", color: "fg.muted" }, "–") : duration(seconds, { short: true });
 }
 
 /** How far a partition is: items that are done, or batches that wait for their delivery. */

@@ -1,9 +1,8 @@
 /** The partitions of a source: a table of any length, with filters and sorting that the address tells, and bulk actions. */
 
 import { ActionButtons, ActionDialog } from "./actions.js";
-import { useHeldSince } from "./holders.js";
 import { C, Fragment, h, useCallback, useMemo, useRef, useState } from "./host.js";
-import { Check, HeldFor, HeldSince, Name, Progress, SortButton, Time } from "./partition_cells.js";
+import { Check, HeldFor, Name, Progress, SortButton, Time } from "./partition_cells.js";
 import { Filters, isFiltering, questionOf } from "./partition_filters.js";
 import { usePartitions } from "./partition_list.js";
 import { Chip, Owner } from "./pieces.js";
@@ -149,7 +148,6 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
   );
 
   const total = card === null ? -1 : Object.values(card.counts).reduce((sum, count) => sum + count, 0);
-  const holders = useHeldSince(place, (card?.counts.ASSIGNED ?? 0) > 0);
   const isFiltered = isFiltering(parameters);
   const closeAction = (wasDone) => {
     setAction(null);
@@ -184,36 +182,32 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
           : h(
               Fragment,
               null,
-              h(
-                HeldSince.Provider,
-                { value: holders },
-                h(RowsTable, {
-                  name: list.name,
-                  isBusy: !list.isLoaded,
-                  label: `Partitions of ${place.source}`,
-                  columns,
-                  heads,
-                  rows,
-                  total: isFiltered ? (list.hasMore ? -1 : rows.length) : total,
-                  rowHeight: WIDE_ROW,
-                  narrowBelow: NARROW_BELOW,
-                  narrowHeight: NARROW_ROW,
-                  narrowRow,
-                  selectedKeys: selected,
-                  openKey: parameters.get("partition"),
-                  onSight: list.onSight,
-                  onStill: list.onStill,
-                  onOpen,
-                  end:
-                    list.hasMore &&
-                    h(
-                      C.Flex,
-                      { justify: "center", align: "center", gap: 2, p: 3, color: "fg.muted", fontSize: "sm" },
-                      h(C.Spinner, { size: "xs" }),
-                      rows.length === 0 ? "Looking through the partitions…" : "Loading more…",
-                    ),
-                }),
-              ),
+              h(RowsTable, {
+                name: list.name,
+                isBusy: !list.isLoaded,
+                label: `Partitions of ${place.source}`,
+                columns,
+                heads,
+                rows,
+                total: isFiltered ? (list.hasMore ? -1 : rows.length) : total,
+                rowHeight: WIDE_ROW,
+                narrowBelow: NARROW_BELOW,
+                narrowHeight: NARROW_ROW,
+                narrowRow,
+                selectedKeys: selected,
+                openKey: parameters.get("partition"),
+                onSight: list.onSight,
+                onStill: list.onStill,
+                onOpen,
+                end:
+                  list.hasMore &&
+                  h(
+                    C.Flex,
+                    { justify: "center", align: "center", gap: 2, p: 3, color: "fg.muted", fontSize: "sm" },
+                    h(C.Spinner, { size: "xs" }),
+                    rows.length === 0 ? "Looking through the partitions…" : "Loading more…",
+                  ),
+              }),
               h(
                 C.Flex,
                 {

@@ -101,6 +101,22 @@ export function secondsUntil(instant, now) {
   return (Date.parse(instant) - now) / 1000;
 }
 
+/**
+ * Return for how many seconds its owner has held a partition, or did until its lease ran out; null where nobody holds it,
+ * or its lease does not say since when.
+ */
+export function secondsHeld(row, now) {
+  if (row.held_since === null) return null;
+  const until = row.state === "expired" ? Date.parse(row.leased_until) : now;
+  return Math.max(0, (until - Date.parse(row.held_since)) / 1000);
+}
+
+/** Return how long the longest lease is held; where another may be held for longer, that it is at least that. */
+export function longestLeaseText(lease) {
+  if (lease === null || lease.held_for === null) return "–";
+  return `${lease.is_longest ? "" : "at least "}${duration(lease.held_for, { short: true })}`;
+}
+
 /** Return how far behind something is; what is less than a second is no lag that a person could act on. */
 export function lagText(seconds) {
   if (seconds === null || seconds === undefined) return "–";

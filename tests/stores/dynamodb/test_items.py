@@ -61,6 +61,7 @@ def test_a_leased_partition_is_an_item_with_its_lease_and_its_failures(store: Dy
         "sourceStatusCombinationKey": {"S": f"{SOURCE}|ASSIGNED"},
         "partitionOwner": {"S": "me"},
         "partitionOwnershipTimeout": {"S": "2026-03-01T12:01:00.000000Z"},
+        "heldSince": {"S": "2026-03-01T12:00:00.000000Z"},
         "partitionPriority": {"S": "2026-03-01T12:01:00.000000Z"},
         "partitionProgressState": {"S": '{"checkpoint":"7"}'},
         "closedCount": {"N": "0"},

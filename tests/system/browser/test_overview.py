@@ -26,6 +26,7 @@ def test_the_menu_leads_to_the_sources_with_what_is_wrong_first(site: Site, see:
     orders = section.get_by_role("article", name="orders", exact=True)
     expect(orders).to_contain_text("parked")
     expect(orders.get_by_role("img", name=re.compile("1 Parked"))).to_be_visible()
+    expect(orders).to_contain_text(re.compile(r"Longest lease\s*3 h"))
 
 
 def test_a_connection_without_sources_says_how_they_come(site: Site, see: See) -> None:

@@ -51,6 +51,21 @@ def test_each_partition_tells_its_state_by_a_word(site: Site, see: See) -> None:
     expect(row(page, "state/unreadable.json.gz")).to_contain_text("unreadable")
 
 
+def test_a_partition_says_how_long_it_is_held_or_was_until_its_lease_ran_out(site: Site, see: See) -> None:
+    page = see(site.at("orders"))
+
+    def held_for(key: str) -> Locator:
+        heads = page.get_by_role("columnheader").all_text_contents()
+        return row(page, key).get_by_role("cell").nth(heads.index("Held for"))
+
+    expect(row(page, "state/held.json.gz")).to_be_visible()
+    expect(held_for("state/held.json.gz")).to_have_text("3 h")
+    expect(held_for("state/expired.json.gz")).to_have_text("1 h")
+    expect(held_for("state/waiting.json.gz")).to_have_text("–")
+    page.get_by_role("button", name="state/held.json.gz", exact=True).click()
+    expect(page.get_by_role("dialog")).to_contain_text("Held since")
+
+
 def test_filters_order_and_search_are_in_the_address_and_come_back_with_it(site: Site, see: See) -> None:
     page = see(site.at("orders"))
     page.get_by_role("button", name=re.compile("^Put aside")).click()

@@ -60,6 +60,24 @@ def test_the_timeline_shows_who_held_what_and_where_a_lease_ran_out(site: Site, 
     assert filters(page) == {"window": ["6h"], "as": ["list"]}
 
 
+def test_a_lease_that_nobody_took_over_ends_orange_where_it_ran_out(site: Site, see: See) -> None:
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    site.scenery.died(name, "dead")
+    page = see(site.at(name, "timeline"))
+    bar = page.locator("[data-bar]")
+    expect(bar).to_have_attribute("data-end", "expired")
+    assert bar.locator("[fill*='orange']").count() == 2, "its end, and the mark above it"
+    drawn, lane = bar.locator("rect").first.bounding_box(), page.locator("[data-lane] svg").bounding_box()
+    assert drawn is not None and lane is not None
+    # 15 minutes of an hour, which ended 5 minutes ago; Airflow's clock goes on meanwhile.
+    assert 0.2 < drawn["width"] / lane["width"] < 0.3
+    assert 0.8 < (drawn["x"] + drawn["width"] - lane["x"]) / lane["width"] < 0.93
+    bar.hover()
+    expect(page.locator("[data-pointed]")).to_contain_text(re.compile("ran out.*15 min.*nobody has taken it over yet"))
+    page.get_by_role("button", name="List", exact=True).click()
+    expect(page.get_by_role("table", name="Who held which partition when")).to_contain_text("ran out")
+
+
 def test_what_waits_for_a_word_tells_how_long_and_whose_and_takes_it(site: Site, see: See) -> None:
     name = f"test-{uuid.uuid4().hex[:8]}"
     site.scenery.awaiting(name, "first", "warehouse", "quality check", timeout=4 * MINUTE)
