@@ -1,7 +1,7 @@
 # Needs make, a POSIX shell and Python 3.11+; everything else is fetched into .venv and .tools. `make help` lists the targets.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help venv servers try-servers lint format docs checks test test-unit test-integration test-system screenshots demo pins clean
+.PHONY: help venv servers try-servers lint format docs checks test test-unit test-integration test-system test-deep screenshots demo pins clean
 
 # Every command runs with the pinned tools and the same surroundings.
 WITH := . tools/environment.sh &&
@@ -36,7 +36,7 @@ docs: venv ## build the manual into .site; a warning is an error
 	@$(WITH) mkdocs build --quiet --strict
 
 test-unit: venv ## the tests that need no server, in under two minutes
-	@$(WITH) python -m pytest -n 3 --dist worksteal -m "not integration and not system"
+	@$(WITH) python -m pytest -n 3 --dist worksteal -m "not integration and not system and not deep"
 
 # A file at a time in each process: those of a file share servers.
 BY_FILE := python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations=40
@@ -46,6 +46,9 @@ test-integration: try-servers ## the tests that talk to real services
 
 test-system: try-servers ## the tests that run Airflow and Spark whole
 	@$(WITH) $(BY_FILE) -m system
+
+test-deep: try-servers ## the searches that take long by nature; not part of `make test`
+	@$(WITH) python -m pytest -m deep
 
 # What needs no server, while the servers are fetched, which is mostly waiting.
 checks: lint docs

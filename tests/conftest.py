@@ -78,8 +78,8 @@ pytest_plugins = ["tests.support.scheduling", "tests.support.servers", "tests.su
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The folder decides the marker: a test cannot be in tests/integration or tests/system without it."""
+    """The folder decides the marker: a test cannot be in one of these folders without it."""
     for item in items:
-        for marker in ("integration", "system"):
+        for marker in ("deep", "integration", "system"):
             if item.path.is_relative_to(REPOSITORY / "tests" / marker):
                 item.add_marker(marker)
