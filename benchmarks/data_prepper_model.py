@@ -1,9 +1,12 @@
-"""A model of how Data Prepper's source coordination uses its DynamoDB table: which requests it makes, in which order.
+"""A model of how Data Prepper's two coordinators use their DynamoDB table: which requests they make, in which order.
 
-Written from a description of its behaviour, to be counted beside ours on the same table format. It makes each request
-that Data Prepper makes when nothing fails: reads before writes, whole-row writes, queries page by page. What does not
-change the number or the size of requests is left out: time to live, metrics, retries, JSON mapping, forced runs of
-the supplier. Where a version of Data Prepper differs from another the cheaper one is modelled.
+`LeaseBasedModel` serves the S3 scan and the OpenSearch source: it reads a row before each write. `EnhancedModel` serves
+the sources of DynamoDB streams, RDS and MongoDB: it writes the row that it has in hand, so it is the cheaper one.
+
+Written from a description of their behaviour, to be counted beside ours on the same table format. Each makes the
+requests that Data Prepper makes when nothing fails: reads before writes, whole-row writes, queries page by page. What
+does not change the number or the size of requests is left out: time to live, metrics, retries, JSON mapping, forced
+runs of the supplier. Where a version of Data Prepper differs from another the cheaper one is modelled.
 """
 
 from __future__ import annotations
@@ -162,8 +165,8 @@ class ModelStore:
         return True
 
 
-class ModelCoordinator:
-    """Its coordinator of one pipeline on one node.
+class LeaseBasedModel:
+    """Its `LeaseBasedSourceCoordinator` of one pipeline on one node.
 
     :param store: where the partitions are.
     :param pipeline: the pipeline's name.
@@ -194,8 +197,7 @@ class ModelCoordinator:
     def get_next_partition(self, supplier: Supplier | None = None) -> str | None:
         """Acquire a partition; where there is none run the supplier, if no other node does, and try again.
 
-        :param supplier: finds new partitions. None asks once, as Data Prepper's other coordinator does, which
-            has no suppliers.
+        :param supplier: finds new partitions. None asks once, as `EnhancedModel` does.
         :returns: the partition's key, or None.
         """
         row = self._store.try_acquire(self._partitions, self._owner)
@@ -250,3 +252,52 @@ class ModelCoordinator:
             timeout = format_instant(self._clock.now() + LEASE)
             self._store.try_update(replace(row, ownership_timeout=timeout, priority=timeout))
         self._global_renewed_at = self._clock.now()
+
+
+class EnhancedModel:
+    """Its `EnhancedLeaseBasedSourceCoordinator` of one pipeline on one node: no suppliers, no reads before writes.
+
+    What protects a partition is the version of the row in hand alone.
+
+    :param store: where the partitions are.
+    :param pipeline: the pipeline's name.
+    :param host: the node's name, which is the owner.
+    :param clock: where the time comes from.
+    """
+
+    def __init__(self, store: ModelStore, pipeline: str, host: str, clock: Clock) -> None:
+        self._store = store
+        self._partitions = f"{pipeline}|PARTITION"
+        self._owner = host
+        self._clock = clock
+        self._in_hand: dict[str, Row] = {}
+
+    def create_partitions(self, keys: Sequence[str]) -> None:
+        """Write each, on the condition that there is none."""
+        for key in keys:
+            self._store.try_create(self._partitions, key)
+
+    def get_next_partition(self) -> str | None:
+        """Acquire a partition; return its key, or None."""
+        row = self._store.try_acquire(self._partitions, self._owner)
+        if row is None:
+            return None
+        self._in_hand[row.partition_key] = row
+        return row.partition_key
+
+    def save_progress(self, key: str, progress: str) -> None:
+        """Write the row in hand with its progress and a new lease."""
+        timeout = format_instant(self._clock.now() + LEASE)
+        self._in_hand[key] = self._write(
+            replace(self._in_hand[key], progress=progress, ownership_timeout=timeout, priority=timeout)
+        )
+
+    def complete(self, key: str) -> None:
+        """Write the row in hand as finished."""
+        row = self._in_hand.pop(key)
+        self._write(replace(row, status="COMPLETED", owner=None, ownership_timeout=None, reopen_at=None))
+
+    def _write(self, row: Row) -> Row:
+        written = self._store.try_update(row)
+        assert written is not None, f"{row.partition_key} has changed under {self._owner}"
+        return written

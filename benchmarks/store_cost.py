@@ -5,21 +5,23 @@ by eight that compete. Competing workers are let go on request by request, in an
 repeats exactly; nothing is timed. DynamoDB Local's index is never behind its table: on AWS everybody meets a few more
 refused writes.
 
-- `ours` takes up to a number of partitions at a time: 10, or 1 to compare like with like. A worker also looks, once in
-  five seconds, whether the source is suspended: one read of an item that is not there, which Data Prepper has not, and
-  which is counted with `acquire`. An empty poll is counted without it: whoever polls more often than that pays it once.
-- `Data Prepper` is `data_prepper_model.py`, which takes one at a time, having no other way. Competing workers of both
-  sides poll without a supplier, which spares Data Prepper a second pass and four requests on the global state for
-  each miss.
+- `ours` takes up to a number of partitions at a time: 10, or 1 to compare like with like. A worker looks once in five
+  seconds whether the source is suspended, which Data Prepper cannot be, and whether there are expired leases or closed
+  partitions to take before the others, which Data Prepper looks for each time. Those three looks are counted with
+  `acquire`. The clock goes on by 2 ms with each request. `1 in 5 s` takes partitions so rarely that it looks each time.
+- `Data Prepper, lease-based` and `Data Prepper, enhanced` are the two coordinators in `data_prepper_model.py`, which
+  take one at a time, having no other way. The enhanced one makes fewer requests, so ours is compared with that one.
+  Competing workers of all sides poll without a supplier, which spares the lease-based one a second pass and four
+  requests on the global state for each miss; the enhanced one has no suppliers.
 - `least` is what the same operations cost on this table and index at the least, if no write is ever refused:
 
-  - each operation is one request; taking n partitions asks the index once for each of three statuses: 3/n requests
+  - each operation is one request; taking n partitions asks the index once, for the queue that has some: 1/n requests
   - a write costs the table 1 write unit per started KB of the item; items here are smaller
   - the index holds whole items: a new entry costs 1 write unit more; a change of status or priority 2, since the old
     entry is deleted and a new one put; so create 2, and 3 each for acquire (status), checkpoint (the lease that it
     renews is the priority) and complete (status)
   - a query of the index, always eventually consistent, costs 0.5 read units per started 4 KB that it reads, and 0.5 if
-    it finds nothing: two queries that find nothing, and one that reads n items
+    it finds nothing
 
 What the history of who held what costs on top is counted with one worker that works for half a second between two of
 its requests: the writes of a job, and of a process that ends after one partition, with and without. The deletion of
@@ -53,7 +55,7 @@ from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
 from airflow_provider_coordination.stores.dynamodb.items import new_item
 from airflow_provider_coordination.stores.recording import RecordingStore
-from benchmarks.data_prepper_model import ModelCoordinator, ModelStore
+from benchmarks.data_prepper_model import EnhancedModel, LeaseBasedModel, ModelStore
 from benchmarks.metered_dynamodb import LEAST_READ_UNITS, WRITES, Meter, Tally, Turnstile, item_bytes
 from tests.support.clock import ManualClock
 from tests.support.dynamodb_local import REGION, DynamoDbLocal
@@ -67,8 +69,9 @@ PHASES = ("create", "acquire", "checkpoint", "complete")
 POLL = "empty poll"
 PROGRESS = {"checkpoint": "49590338271490256608559692538361571095921575989136588898", "landed": []}
 
-LOOK = Tally(requests=1, read_units=1.0)
-"""What it costs to look whether the source is suspended: a consistent read of an item that is not there."""
+LOOKS = Tally(requests=3, read_units=2 * LEAST_READ_UNITS + 1.0)
+"""What a worker pays once in five seconds: two queries that find nothing, of the queues that come before the others,
+and a consistent read of an item that is not there, which would say that the source is suspended."""
 
 Bill = dict[str, Tally]
 
@@ -90,8 +93,11 @@ class Worker(Protocol):
     def complete(self, key: str) -> None:
         """Finish a partition."""
 
-    def poll_with_supplier(self) -> None:
-        """Ask for a partition where there is none, with a supplier that finds none either."""
+    def poll_with_supplier(self) -> bool:
+        """Ask for a partition where there is none, with a supplier that finds none either.
+
+        :returns: False if this side has no suppliers.
+        """
 
 
 @dataclass
@@ -119,14 +125,24 @@ class Table:
 
 
 class OurWorker:
-    """A worker as our jobs are: it takes up to so many partitions at a time."""
+    """A worker as our jobs are: it takes up to a number of partitions at a time, and may pause before it asks."""
 
-    def __init__(self, table: Table, name: str, seed: int, before_request: Callable[[], None], at_a_time: int) -> None:
+    def __init__(
+        self,
+        table: Table,
+        name: str,
+        seed: int,
+        before_request: Callable[[], None],
+        at_a_time: int,
+        pause: timedelta = timedelta(0),
+    ) -> None:
         store = table.store(random.Random(f"{name} {seed}"))
         owner = f"{name}:clickstream:scheduled__2026-01-01:ingest:-1:1:0123abcd"
         self._coordinator = SourceCoordinator(store, SOURCE, owner, clock=table.clock)
         self._coordinator.initialize()
+        self._clock = table.clock
         self._at_a_time = at_a_time
+        self._pause = pause
         self.meter = Meter(store.client, before_request)
 
     def create(self, keys: Sequence[str]) -> None:
@@ -135,6 +151,7 @@ class OurWorker:
 
     def acquire(self) -> Sequence[str]:
         """See `Worker.acquire`."""
+        self._clock.advance(self._pause.total_seconds())
         return [partition.partition_key for partition in self._coordinator.acquire(self._at_a_time)]
 
     def checkpoint(self, key: str) -> None:
@@ -145,18 +162,27 @@ class OurWorker:
         """See `Worker.complete`."""
         self._coordinator.complete(key)
 
-    def poll_with_supplier(self) -> None:
+    def poll_with_supplier(self) -> bool:
         """See `Worker.poll_with_supplier`."""
         assert self._coordinator.get_next_partition(lambda state: [Page({})]) is None
+        return True
 
 
 class ModelWorker:
-    """A node of Data Prepper with one thread, as modelled."""
+    """A node of Data Prepper with one thread, as modelled: with one coordinator or the other."""
 
-    def __init__(self, table: Table, name: str, seed: int, before_request: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        table: Table,
+        name: str,
+        seed: int,
+        before_request: Callable[[], None],
+        model: type[EnhancedModel] | type[LeaseBasedModel],
+    ) -> None:
         client = table.server.client()
-        self._coordinator = ModelCoordinator(ModelStore(client, table.name, table.clock), SOURCE, name, table.clock)
-        self._coordinator.initialize()
+        self._coordinator = model(ModelStore(client, table.name, table.clock), SOURCE, name, table.clock)
+        if isinstance(self._coordinator, LeaseBasedModel):
+            self._coordinator.initialize()
         self.meter = Meter(client, before_request)
 
     def create(self, keys: Sequence[str]) -> None:
@@ -176,19 +202,24 @@ class ModelWorker:
         """See `Worker.complete`."""
         self._coordinator.complete(key)
 
-    def poll_with_supplier(self) -> None:
+    def poll_with_supplier(self) -> bool:
         """See `Worker.poll_with_supplier`."""
+        if isinstance(self._coordinator, EnhancedModel):
+            return False
         assert self._coordinator.get_next_partition(list) is None
+        return True
 
 
 MakeWorker = Callable[[Table, str, int, Callable[[], None]], Worker]
 
 WAYS: dict[str, MakeWorker] = {
-    "Data Prepper": ModelWorker,
+    "Data Prepper, lease-based": partial(ModelWorker, model=LeaseBasedModel),
+    "Data Prepper, enhanced": partial(ModelWorker, model=EnhancedModel),
+    "ours, 1 in 5 s": partial(OurWorker, at_a_time=1, pause=timedelta(seconds=5)),
     "ours, 1 at a time": partial(OurWorker, at_a_time=1),
     f"ours, {AT_A_TIME} at a time": partial(OurWorker, at_a_time=AT_A_TIME),
 }
-MODEL, ONE, OURS = WAYS
+LEASE_BASED, ENHANCED, SLOW, ONE, OURS = WAYS
 
 
 def live(make: MakeWorker, table: Table, *, workers: int, partitions: int, seed: int) -> Bill:
@@ -264,9 +295,7 @@ def least_life(at_a_time: int) -> Bill:
     read = LEAST_READ_UNITS * max(1, math.ceil(at_a_time * item_bytes(new_item(new, None)) / 4096))
     return {
         "create": Tally(requests=1, write_units=2),
-        "acquire": Tally(
-            requests=1 + 3 / at_a_time, write_units=3, read_units=(2 * LEAST_READ_UNITS + read) / at_a_time
-        ),
+        "acquire": Tally(requests=1 + 1 / at_a_time, write_units=3, read_units=read / at_a_time),
         "checkpoint": Tally(requests=1, write_units=3),
         "complete": Tally(requests=1, write_units=3),
     }
@@ -276,19 +305,20 @@ def polls(server: DynamoDbLocal) -> dict[str, dict[str, Tally]]:
     """Return what one poll costs where nothing is to be had, by what is in the queue and by who asks."""
     costs: dict[str, dict[str, Tally]] = {}
     for name, make in WAYS.items():
-        if name == ONE:
-            continue  # as the other
+        if name in (SLOW, ONE):
+            continue  # as ten at a time
         for queue, statuses in QUEUES.items():
             table = Table(server)
             worker = make(table, "node-0", 0, lambda: None)
             fill(table, statuses)
-            worker.poll_with_supplier()  # the first one creates the global state
+            has_suppliers = worker.poll_with_supplier()  # the first one creates the global state
             with worker.meter.counting() as plain:
                 assert not worker.acquire()
-            with worker.meter.counting() as with_supplier:
-                worker.poll_with_supplier()
             costs.setdefault(queue, {})[name] = plain
-            costs.setdefault(f"{queue}{SUPPLIED}", {})[name] = with_supplier
+            if has_suppliers:
+                with worker.meter.counting() as with_supplier:
+                    worker.poll_with_supplier()
+                costs.setdefault(f"{queue}{SUPPLIED}", {})[name] = with_supplier
     return costs
 
 
@@ -403,6 +433,8 @@ def measure(server: DynamoDbLocal, *, partitions: int, seeds: int) -> dict[tuple
     """Return what one life cost in each way, alone and in competition, run by run."""
     costs = {}
     for (name, make), workers in itertools.product(WAYS.items(), (1, WORKERS)):
+        if name == SLOW and workers > 1:
+            continue  # nobody competes with a worker that mostly waits
         bills = [
             live(make, Table(server), workers=workers, partitions=partitions, seed=seed)
             for seed in range(seeds if workers > 1 else 1)
@@ -424,10 +456,16 @@ def mean(bills: Sequence[Bill]) -> Bill:
     return {phase: total(bill[phase] for bill in bills).divided_by(len(bills)) for phase in PHASES}
 
 
-def worst_ratio(costs: Mapping[tuple[str, int], list[Bill]], name: str, phases: Sequence[str]) -> float:
-    """Return the requests of ours to the model's when all compete: our worst run to the model's mean."""
-    model = total(mean(costs[MODEL, WORKERS])[phase] for phase in phases)
-    return max(total(bill[phase] for phase in phases).requests for bill in costs[name, WORKERS]) / model.requests
+def worst_to(
+    peer: str, costs: Mapping[tuple[str, int], list[Bill]], name: str, workers: int, phases: Sequence[str] = PHASES
+) -> dict[str, float]:
+    """Return what ours costs divided by what a peer costs: our worst run by the peer's mean."""
+    theirs = total(mean(costs[peer, workers])[phase] for phase in phases)
+    ours = [total(bill[phase] for phase in phases) for bill in costs[name, workers]]
+    return {
+        "requests": round(max(each.requests for each in ours) / theirs.requests, 3),
+        "units": round(max(each.units for each in ours) / theirs.units, 3),
+    }
 
 
 def figures(
@@ -436,27 +474,35 @@ def figures(
     """Return what the aims are about."""
     least = {OURS: total(least_life(AT_A_TIME).values()), ONE: total(least_life(1).values())}
     supplied = [cost for queue, cost in poll_costs.items() if SUPPLIED in queue]
+    runs = list(itertools.product((ONE, OURS), (1, WORKERS)))
+
+    def beside(peer: str) -> dict[str, Any]:
+        return {
+            _run(name, workers): worst_to(peer, costs, name, workers)
+            | {"requests to acquire": worst_to(peer, costs, name, workers, ["acquire"])["requests"]}
+            for name, workers in runs
+        }
+
     return {
+        "to_enhanced": beside(ENHANCED),
+        "to_lease_based": beside(LEASE_BASED),
         "requests_per_partition": {
-            f"{name}, {workers} workers": round(total(mean(bills).values()).requests, 3)
-            for (name, workers), bills in costs.items()
-        },
-        "requests_to_data_prepper": {
-            name: {
-                "life": round(worst_ratio(costs, name, PHASES), 3),
-                "acquire": round(worst_ratio(costs, name, ["acquire"]), 3),
-            }
-            for name in (ONE, OURS)
+            _run(*run): round(total(mean(bills).values()).requests, 3) for run, bills in costs.items()
         },
         "capacity_to_least": {
-            f"{name}, {workers} workers": round(
+            _run(name, workers): round(
                 max(total(bill.values()).units for bill in costs[name, workers]) / least[name].units, 3
             )
-            for name in (ONE, OURS)
-            for workers in (1, WORKERS)
+            for name, workers in runs
         },
-        "empty_poll_to_data_prepper": round(max(cost[OURS].requests / cost[MODEL].requests for cost in supplied), 3),
+        "empty_poll_to_lease_based": round(
+            max(cost[OURS].requests / cost[LEASE_BASED].requests for cost in supplied), 3
+        ),
     }
+
+
+def _run(name: str, workers: int) -> str:
+    return f"{name}, {workers} workers" if workers > 1 else f"{name}, alone"
 
 
 def tables(costs: Mapping[tuple[str, int], list[Bill]], poll_costs: Mapping[str, Mapping[str, Tally]]) -> str:
@@ -464,29 +510,36 @@ def tables(costs: Mapping[tuple[str, int], list[Bill]], poll_costs: Mapping[str,
     lives = {f"{name} | {workers}": mean(bills) for (name, workers), bills in sorted(costs.items(), key=_by_workers)}
     lives |= {f"least, {n} at a time | any": least_life(n) for n in (1, AT_A_TIME)}
     least = {n: total(least_life(n).values()).units for n in (1, AT_A_TIME)}
+    enhanced = {str(workers): total(mean(costs[ENHANCED, workers]).values()) for workers in (1, WORKERS)}
     lines = [
-        f"| requests per partition | workers | {' | '.join(PHASES)} | whole life | refused writes |",
-        "|---|---" + "|--:" * (len(PHASES) + 2) + "|",
+        f"| requests per partition | workers | {' | '.join(PHASES)} | whole life | to enhanced | refused writes |",
+        "|---|---" + "|--:" * (len(PHASES) + 3) + "|",
     ]
     for label, cost in lives.items():
         cells = [f"{cost[phase].requests:.2f}" for phase in PHASES]
         whole = total(cost.values())
-        lines.append(f"| {label} | {' | '.join(cells)} | {whole.requests:.2f} | {whole.refused:.2f} |")
+        peer = enhanced.get(label.rpartition(" ")[2])
+        to_enhanced = f"{whole.requests / peer.requests:.2f}" if peer else ""
+        lines.append(f"| {label} | {' | '.join(cells)} | {whole.requests:.2f} | {to_enhanced} | {whole.refused:.2f} |")
     lines += [
         "",
-        "| capacity units per partition | workers | written | read | both | to the least |",
-        "|---|---|--:|--:|--:|--:|",
+        "| capacity units per partition | workers | written | read | both | to enhanced | to the least |",
+        "|---|---|--:|--:|--:|--:|--:|",
     ]
     for label, cost in lives.items():
         whole = total(cost.values())
+        peer = enhanced.get(label.rpartition(" ")[2])
+        to_enhanced = f"{whole.units / peer.units:.2f}" if peer else ""
         to_least = whole.units / least[AT_A_TIME if f"{AT_A_TIME} at" in label else 1]
         lines.append(
-            f"| {label} | {whole.write_units:.2f} | {whole.read_units:.2f} | {whole.units:.2f} | {to_least:.2f} |"
+            f"| {label} | {whole.write_units:.2f} | {whole.read_units:.2f} | {whole.units:.2f} | {to_enhanced} "
+            f"| {to_least:.2f} |"
         )
     lines += ["", "| empty poll | of | requests | units written | units read |", "|---|---|--:|--:|--:|"]
     for queue, by_way in poll_costs.items():
         lines += [
-            f"| {queue} | {name.partition(',')[0]} | {cost.requests} | {cost.write_units:g} | {cost.read_units:g} |"
+            f"| {queue} | {'ours' if name == OURS else name} | {cost.requests} | {cost.write_units:g} "
+            f"| {cost.read_units:g} |"
             for name, cost in by_way.items()
         ]
     return "\n".join(lines)

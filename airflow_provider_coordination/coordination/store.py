@@ -73,9 +73,9 @@ class CoordinationStore(Protocol):
     def acquire(self, request: Acquisition) -> list[Partition]:
         """Lease up to `limit` partitions to the owner, each atomically, and return them as written.
 
-        In order: ASSIGNED whose lease expired, then CLOSED that are due, then UNASSIGNED; oldest first in each, save
-        that a worker which meets others in the queue may pass over what they are taking. Each still tells, by its
-        `change`, what it was before.
+        In order: ASSIGNED whose lease expired, then CLOSED that are due, then UNASSIGNED; oldest first in each. A
+        worker that meets others in the queue may pass over what they are taking. A store may ask statuses in which
+        nothing was due some seconds ago after the others. Each still tells, by its `change`, what it was before.
         """
         ...
 

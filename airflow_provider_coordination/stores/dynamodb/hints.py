@@ -1,6 +1,6 @@
-"""What a worker remembers about a queue that it takes partitions from, to make fewer writes that are refused.
+"""What a worker remembers about the queues that it takes partitions from, to make fewer requests.
 
-Both are hints: forgetting them costs refused writes, never a partition.
+All of it is hints: forgetting them costs refused writes and queries, never a partition.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
-from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 
 PAGE_ITEMS = 8
 """Of the usual size, so many items cost no more to read than one."""
@@ -24,6 +25,8 @@ CONTENTION_ACQUISITIONS = 16
 REFUSALS_IN_A_ROW = 4
 INDEX_DELAY_SECONDS = 5.0
 KNOWN_PARTITIONS = 1000
+QUIET_TIME = timedelta(seconds=5)
+"""How long a queue in which nothing was due is asked after the others, instead of before them."""
 
 
 class Spread:
@@ -44,15 +47,20 @@ class Spread:
         """Note that another worker was faster."""
         self._contended_for = CONTENTION_ACQUISITIONS
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other worker was met lately."""
+        return not self._contended_for
+
     def page_items(self, wanted: int) -> int:
         """Return how many items to read at once in order to take so many."""
-        if not self._contended_for:
+        if self.is_alone:
             return max(wanted, PAGE_ITEMS)
         return min(max(CONTENDED_PAGE_FACTOR * wanted, FEWEST_CONTENDED_PAGE_ITEMS), MOST_CONTENDED_PAGE_ITEMS)
 
     def start(self, items: int) -> int:
         """Return which of so many items to try next."""
-        return self._chance.randrange(items) if self._contended_for and items else 0
+        return self._chance.randrange(items) if items and not self.is_alone else 0
 
 
 class KnownVersions:
@@ -89,3 +97,19 @@ class KnownVersions:
         with self._lock:
             version, seen_at = self._versions.get((partition.source_identifier, partition.partition_key), (0, 0.0))
             return partition.version < version and self._monotonic() - seen_at < INDEX_DELAY_SECONDS
+
+
+class QuietQueues:
+    """The queues in which nothing was due a moment ago, by the times of those who asked."""
+
+    def __init__(self) -> None:
+        self._asked: dict[tuple[str, PartitionStatus], datetime] = {}
+
+    def note(self, source_identifier: str, status: PartitionStatus, latest: datetime) -> None:
+        """Remember that nothing of a status was due at an instant."""
+        self._asked[source_identifier, status] = latest
+
+    def is_quiet(self, source_identifier: str, status: PartitionStatus, latest: datetime) -> bool:
+        """Tell whether nothing was due a moment before this instant."""
+        asked = self._asked.get((source_identifier, status))
+        return asked is not None and timedelta(0) <= latest - asked < QUIET_TIME

@@ -38,7 +38,7 @@ from airflow_provider_coordination.stores.dynamodb.expressions import (
     queue_query,
     stored_place,
 )
-from airflow_provider_coordination.stores.dynamodb.hints import REFUSALS_IN_A_ROW, KnownVersions, Spread
+from airflow_provider_coordination.stores.dynamodb.hints import REFUSALS_IN_A_ROW, KnownVersions, QuietQueues, Spread
 from airflow_provider_coordination.stores.dynamodb.items import (
     TABLE_KEY,
     Item,
@@ -103,6 +103,7 @@ class DynamoDbStore:
         self._ttl_seconds = ttl_seconds
         self._known = KnownVersions()
         self._spread = Spread(chance or random.Random())
+        self._quiet = QuietQueues()
 
     @property
     def client(self) -> Any:
@@ -154,11 +155,15 @@ class DynamoDbStore:
 
         While nobody else is met in the queue it is taken from its front; after a refused write, and for a while from
         then on, from a random place.
+
+        A queue in which nothing was due two seconds ago is asked after the others, and only if they have too little.
         """
         taken: list[Partition] = []
         self._spread.begin()
+        in_order = acquisition_order(request)
+        in_order.sort(key=lambda queue: self._quiet.is_quiet(request.source_identifier, *queue))
         try:
-            for status, latest in acquisition_order(request):
+            for status, latest in in_order:
                 self._take(request, status, latest, taken)
                 if len(taken) >= request.limit:
                     break
@@ -294,19 +299,30 @@ class DynamoDbStore:
     def _take(self, request: Acquisition, status: PartitionStatus, latest: datetime, taken: list[Partition]) -> None:
         """Lease what is due in one status, page by page, until there is enough.
 
+        Where another worker is met for the first time the queue is read anew, in larger pages: they differ less often
+        about where to begin.
+
         An instant that Java wrote with fewer digits sorts behind ours of the same second, or millisecond, and is seen
         by so much later.
         """
+        was_alone = self._spread.is_alone
         page_items = self._spread.page_items(request.limit - len(taken))
         due = queue_query(request.source_identifier, status, highest=format_instant(latest))
+        found = False
         for page in self._call.pages("query", **due, Limit=page_items):
+            found = found or bool(page["Items"])
             partitions = [p for p in map(_readable, page["Items"]) if p is not None]
             candidates = [p for p in partitions if _is_due(p, latest) and not self._known.outdated(p)]
             if not self._take_from(candidates, request, taken):
-                return
+                break
+        if not found:
+            self._quiet.note(request.source_identifier, status, latest)
+        if was_alone and not self._spread.is_alone and len(taken) < request.limit:
+            self._take(request, status, latest, taken)
 
     def _take_from(self, candidates: list[Partition], request: Acquisition, taken: list[Partition]) -> bool:
         """Lease what is wanted of one page; tell whether to go on to the next."""
+        was_alone = self._spread.is_alone
         place = self._spread.start(len(candidates))
         refusals = 0
         while candidates and len(taken) < request.limit:
@@ -318,8 +334,8 @@ class DynamoDbStore:
             self._spread.met_another()
             place = self._spread.start(len(candidates))
             refusals += 1
-            if taken and refusals == REFUSALS_IN_A_ROW:
-                return False  # others have been through this page: what is left of it is better read anew
+            if was_alone or (taken and refusals == REFUSALS_IN_A_ROW):
+                return False  # others are at this page: what is left of it is better read anew
         return len(taken) < request.limit
 
     def _acquire(self, candidate: Partition, request: Acquisition) -> Partition | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -57,7 +58,7 @@ def test_s22_when_the_first_is_taken_by_another_the_next_is_acquired(
 
 
 @pytest.mark.parametrize("status", AVAILABLE)
-def test_s22_when_a_whole_page_is_taken_by_others_the_next_page_is_read(
+def test_s22_when_a_whole_page_is_taken_by_others_the_queue_is_read_anew(
     store: DynamoDbStore, other: DynamoDbStore, wire: AwsWire, status: PartitionStatus
 ) -> None:
     available(store, status, 12)
@@ -67,7 +68,7 @@ def test_s22_when_a_whole_page_is_taken_by_others_the_next_page_is_read(
     [acquired] = store.acquire(acquisition(1))
 
     assert acquired.partition_key >= "p08"
-    assert wire.counts == {"Query": 2 + AVAILABLE.index(status), "UpdateItem": 9}
+    assert wire.counts == {"Query": 2 + AVAILABLE.index(status), "UpdateItem": 2}
 
 
 def test_s24_statuses_are_asked_in_order_and_not_once_there_is_enough(store: DynamoDbStore, wire: AwsWire) -> None:
@@ -96,6 +97,51 @@ def test_many_partitions_are_acquired_with_one_read_and_one_write_each(store: Dy
 
     assert len(store.acquire(acquisition(20))) == 20
     assert wire.counts == {"Query": 3, "UpdateItem": 20}
+
+
+def test_queues_in_which_nothing_was_due_are_not_asked_for_five_seconds_while_there_is_enough(
+    store: DynamoDbStore, wire: AwsWire
+) -> None:
+    available(store, PartitionStatus.UNASSIGNED, 20)
+    asked = []
+    for seconds in (0, 1, 4.9, 5):
+        wire.requests.clear()
+        store.acquire(acquisition(2, at=NOW + timedelta(seconds=seconds)))
+        asked.append(wire.counts["Query"])
+
+    assert asked == [3, 1, 1, 3]
+
+
+def test_queues_that_were_not_asked_are_asked_before_an_owner_gets_less_than_it_wants(
+    store: DynamoDbStore, other: DynamoDbStore
+) -> None:
+    a, b, c = (a_partition(key) for key in "abc")
+    store.create([a, b, c])
+    other.transact(update=[b.acquired("dead", NOW + timedelta(seconds=55))])
+    other.transact(update=[c.closed(NOW + timedelta(seconds=61))])
+    assert keys(store.acquire(acquisition(1, at=NOW + timedelta(seconds=59)))) == ["a"]
+
+    assert keys(store.acquire(acquisition(at=NOW + timedelta(seconds=61)))) == ["b", "c"]
+
+
+def test_after_five_seconds_an_expired_lease_is_taken_before_what_is_unassigned(
+    store: DynamoDbStore, other: DynamoDbStore
+) -> None:
+    made = available(store, PartitionStatus.UNASSIGNED, 20)
+    store.acquire(acquisition(1))
+    other.acquire(replace(acquisition(1, owner="dead"), ownership_timeout=NOW - timedelta(seconds=6)))
+
+    assert keys(store.acquire(acquisition(1, at=NOW + timedelta(seconds=5)))) == [made[1]]
+
+
+def test_a_clock_that_was_set_back_makes_no_queue_wait(store: DynamoDbStore, wire: AwsWire) -> None:
+    available(store, PartitionStatus.UNASSIGNED, 20)
+    store.acquire(acquisition(1, at=NOW + timedelta(hours=1)))
+    wire.requests.clear()
+
+    store.acquire(acquisition(1))
+
+    assert wire.counts["Query"] == 3
 
 
 def test_nothing_that_is_not_due_is_read(store: DynamoDbStore, wire: AwsWire) -> None:
@@ -172,12 +218,14 @@ def test_a_worker_that_finds_a_page_worked_off_returns_what_it_has(
     store: DynamoDbStore, other: DynamoDbStore, wire: AwsWire
 ) -> None:
     available(store, PartitionStatus.UNASSIGNED, 30)
+    wire.before("UpdateItem", lambda: other.acquire(acquisition(1, owner="other")))
+    store.acquire(acquisition(1))
     wire.requests.clear()
     wire.before("UpdateItem", lambda: None)
-    wire.before("UpdateItem", lambda: other.acquire(acquisition(29, owner="other")))
+    wire.before("UpdateItem", lambda: other.acquire(acquisition(30, owner="other")))
 
-    assert keys(store.acquire(acquisition(20))) == ["p00"]
-    assert wire.counts["UpdateItem"] == 5
+    assert len(store.acquire(acquisition(20))) == 1
+    assert wire.counts == {"Query": 3, "UpdateItem": 5}
 
 
 def test_an_index_that_is_behind_costs_no_second_write(store: DynamoDbStore, wire: AwsWire, raw: RawTable) -> None:
