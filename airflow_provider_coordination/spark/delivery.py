@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import pyarrow as pa
+
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.landed_identity import batch_landed_in, file_name
@@ -153,8 +155,10 @@ class PublishLanded:
             visible = ensure_landed(attempt, self._output)
             if self._keep:
                 copy_file(attempt.file, self._staged(attempt))
-        # Each file, though all have the same columns: one that is damaged must not become part of the dataset.
-        columns = {field.name: str(field.type) for field in schema_of(visible)}
+        try:  # each file, though all have the same columns: a damaged one must not become part of the dataset
+            columns = {field.name: str(field.type) for field in schema_of(visible)}
+        except pa.ArrowInvalid as error:
+            raise DeliveryError(f"file {visible} is damaged: {error}; restore it, or reset its partition") from error
         return Prepared(records={MAIN: attempt.batch.records}, columns=columns)
 
     def publish(self, sink: str, attempt: Attempt) -> None:
@@ -197,8 +201,12 @@ def ensure_landed(attempt: Attempt, output: str) -> str:
         copy_file(published, copy)
         publish(copy, attempt.file, size=batch.file_bytes)
         return attempt.file
-    found = "is gone" if size is None else f"has {size} bytes, and {batch.file_bytes} were landed"
-    raise DeliveryError(f"landed file {attempt.file} {found}: restore it, or reset its partition")
+    if size is None:
+        raise DeliveryError(f"landed file {attempt.file} is gone: restore it, or reset its partition")
+    raise DeliveryError(
+        f"landed file {attempt.file} has {size} bytes, and {batch.file_bytes} were landed: restore it, or reset its "
+        "partition"
+    )
 
 
 def discard_staged(output: str, attempt: Attempt) -> None:
