@@ -310,13 +310,13 @@ class AcknowledgmentSets:
             self._note_late(f"{'positive' if positive else 'negative'} release of {handle!r}", written)
         return written, effect
 
-    def delivered(self, set_id: str, sinks: Sequence[str]) -> AcknowledgmentSet:
+    def delivered(self, waiting: AcknowledgmentSet, sinks: Sequence[str]) -> AcknowledgmentSet:
         """Release the references of sinks that have taken the batch, all in one write under the partition's lease.
 
         Safe to repeat. Only the owner of the partition says this: who lost the lease may have published nothing, and
         the next owner may have begun to replace what it did.
 
-        :param set_id: the set.
+        :param waiting: the set as this owner last saw it, which saves reading it; read if it has changed.
         :param sinks: those of its handles.
         :returns: the set as it is now.
         :raises AcknowledgmentSetNotFoundError: if the source has no such set.
@@ -334,7 +334,7 @@ class AcknowledgmentSets:
                 late |= effect is ReleaseEffect.LATE or (effect is ReleaseEffect.RELEASED and not was_pending)
             return found
 
-        written = self._change(set_id, released, owned=True)
+        written = self._change(waiting.set_id, released, owned=True, known=waiting)
         if late:
             self._note_late(f"positive release of {', '.join(map(repr, sinks))}", written)
             raise PartitionNotOwnedError(f"{written} ended as {written.state} while its batch was delivered")
@@ -472,6 +472,7 @@ class AcknowledgmentSets:
         owned: bool = False,
         version: int | None = None,
         by: str | None = None,
+        known: AcknowledgmentSet | None = None,
     ) -> AcknowledgmentSet:
         """Write a change of a set, with what its end means; return the set as written, or as it is if unchanged.
 
@@ -480,10 +481,11 @@ class AcknowledgmentSets:
         :param owned: whether only the partition's owner may do this.
         :param version: the one that `change` asks for: what is refused now may have been written a moment ago.
         :param by: the person who orders it.
+        :param known: the set as it was seen a moment ago; what is decided on it is refused if it has changed.
         """
         intended: AcknowledgmentSet | None = None
         for _ in range(MAX_TRIES):
-            found, now = self.get(set_id), self._clock.now()
+            found, known, now = known or self.get(set_id), None, self._clock.now()
             if version is not None and found == intended:  # the write happened, its answer was lost
                 return found
             changed = change(found, now)

@@ -167,13 +167,12 @@ class Deliveries:
                 for sink in owed:
                     self._delivery.publish(sink, attempt)
             except Exception:
-                with suppress(OSError):  # the next owner sweeps what is left
-                    self._delivery.discard(attempt)
+                self._discard(attempt)
                 raise
-            self._delivery.discard(attempt)
+            self._discard(attempt)
             self._observer("delivered")
             with self._spans.span("acknowledge", partition=key, sinks=len(owed)):
-                waiting = self._sets.delivered(waiting.set_id, owed)
+                waiting = self._sets.delivered(self._in_hand.get(waiting.set_id, waiting), owed)
         self._let_go(waiting)
         return prepared
 
@@ -185,6 +184,10 @@ class Deliveries:
         owns = self._coordinator.owns(key)
         partition = self._coordinator.refresh(key) if owns else self._coordinator.renew(key)
         _waiting_batch(partition, attempt.batch.batch_id, attempt.set_id)
+
+    def _discard(self, attempt: Attempt) -> None:
+        with suppress(OSError):  # the next owner sweeps what is left
+            self._delivery.discard(attempt)
 
     def _as_recorded(self, key: str, batch: LandedBatch, waiting: AcknowledgmentSet) -> LandedBatch:
         """Return a batch as it is now: a set that was cancelled a moment ago left it to be replaced."""

@@ -45,8 +45,9 @@ Transform = Callable[["DataFrame"], "DataFrame"]
 
 STAGING = "_staging"
 """The folder below a sink's path that holds what is not visible yet: `<partition>/<fencing token>/<set>`."""
-EMPTY_ABOVE = 3
-"""How many folders above that of an attempt may be left empty: its lease's, its partition's and its source's."""
+EMPTY_ABOVE = 2
+"""How many folders above that of an attempt go once they are empty: its lease's and its partition's. Above them others
+make folders at the same time."""
 
 
 class DeliveryError(CoordinationError):
