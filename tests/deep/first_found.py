@@ -11,8 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.support.dag_versions import CASES
 from tests.support.freezing import Strike
-from tests.support.struck_jobs import CASES, live
+from tests.support.struck_jobs import live
 
 HOW = [(Strike.FREEZE, False), (Strike.FREEZE, True), (Strike.RAISED_AFTER, False), (Strike.KILLED_BEFORE, False)]
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.dag_versions import CASES, Case
 from tests.support.freezing import Strike
-from tests.support.struck_jobs import CASES, Case, live
+from tests.support.struck_jobs import live
 
 log = logging.getLogger(__name__)
 

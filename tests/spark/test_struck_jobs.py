@@ -16,22 +16,10 @@ from unittest.mock import patch
 import pytest
 
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
+from tests.support.dag_versions import CASES, CHECKED_OLD, MENDED, OLD, PLAIN, TWO, Case, Dag
 from tests.support.freezing import Calls, Strike
 from tests.support.history import History
-from tests.support.struck_jobs import (
-    CASES,
-    CHECKED_OLD,
-    MENDED,
-    OLD,
-    PLAIN,
-    TWO,
-    Case,
-    Dag,
-    ItemLife,
-    Life,
-    ShardLife,
-    live,
-)
+from tests.support.struck_jobs import ItemLife, Life, ShardLife, live
 
 log = logging.getLogger(__name__)
 

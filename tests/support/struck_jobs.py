@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import contextvars
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
@@ -35,7 +33,7 @@ from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.readers import ReaderSettings
-from airflow_provider_coordination.spark import ingestion, item_reading, shard_reading, storage
+from airflow_provider_coordination.spark import ingestion, item_reading, shard_reading
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery, PublishLanded
 from airflow_provider_coordination.spark.ingestion import Ingestion
@@ -47,10 +45,10 @@ from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN, Inge
 from airflow_provider_coordination.spark.shard_reading import ShardReading
 from airflow_provider_coordination.spark.sinks import ParquetSink
 from airflow_provider_coordination.spark.streams import Streams
-from airflow_provider_coordination.spark.transformation import ROUTE, Transformed
 from airflow_provider_coordination.spark.transforming import DeliverTransformed
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.dag_versions import BAD, CHECK, ArrowTransformation, Case, Dag, number_of, text_of
 from tests.support.fleet import Crash
 from tests.support.freezing import (
     HOUR_SECONDS,
@@ -71,97 +69,15 @@ from tests.support.kinesis_server.in_process import InProcessClient
 
 LEASE, MARGIN = timedelta(seconds=300), timedelta(seconds=5)
 ACKNOWLEDGMENT = timedelta(seconds=600)
-CHECK = "check"
 STREAM = "clicks"
 KIND = "memory"
-BAD = b"bad"
-"""How a record begins that does not fit the schema, where there is one."""
 MAX_ROUNDS = 200
 MAY_END_A_JOB = ("store.initialize", "source.describe", "source.list")
 """What a job cannot begin without: where that fails, so does its task, which is tried again."""
 COLLIDING_KEYS = ("öèýš", "öžèê")
 """Keys without an ASCII letter, of which 32 bits of a digest are the same."""
 
-
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Dag:
-    """One version of a DAG.
-
-    :param sinks: where records go; `copy` takes those with an even number.
-    :param copies: whether it takes any.
-    :param transforms: whether records are transformed, which leaves the version's name in what is written.
-    :param schema: whether bad records go to the dead letters.
-    :param downstream: who acknowledges after the job.
-    """
-
-    name: str
-    sinks: tuple[str, ...] = (MAIN,)
-    copies: bool = True
-    transforms: bool = False
-    schema: bool = False
-    downstream: tuple[str, ...] = ()
-
-    @property
-    def all_sinks(self) -> tuple[str, ...]:
-        return (*((DEAD_LETTER,) if self.schema else ()), *self.sinks)
-
-
-@dataclass(frozen=True)
-class Case:
-    """What happens.
-
-    :param first: the victim's version of the DAG.
-    :param then: that of everybody after it.
-    :param rejects: whether the downstream check rejects each batch once.
-    :param items: whether the source holds items; shards if not.
-    :param object_store: whether files cannot be renamed.
-    """
-
-    name: str
-    first: Dag
-    then: Dag
-    rejects: bool = False
-    items: bool = False
-    object_store: bool = False
-
-    def __str__(self) -> str:
-        return "-".join((self.name, "items" if self.items else "shards", *(("objects",) if self.object_store else ())))
-
-
-PLAIN = Dag("plain")
-OLD = Dag("old", transforms=True)
-MENDED = Dag("mended", transforms=True)
-TWO = Dag("two", sinks=(MAIN, "copy"), transforms=True, schema=True)
-CHECKED_PLAIN = Dag("plain", downstream=(CHECK,))
-CHECKED_OLD = Dag("old", transforms=True, downstream=(CHECK,))
-CHECKED_MENDED = Dag("mended", transforms=True, downstream=(CHECK,))
-CHECKED_TWO = Dag("two", sinks=(MAIN, "copy"), transforms=True, downstream=(CHECK,))
-CHECKED_EMPTY = Dag("empty", sinks=(MAIN, "copy"), copies=False, transforms=True, downstream=(CHECK,))
-
-STORIES: dict[str, tuple[Dag, Dag, bool]] = {
-    "plain": (PLAIN, PLAIN, False),
-    "transformed": (OLD, OLD, False),
-    "sinks-and-dead-letters": (TWO, TWO, False),
-    "transform-mended": (OLD, MENDED, False),
-    "transform-added": (PLAIN, MENDED, False),
-    "transform-dropped": (OLD, PLAIN, False),
-    "sink-added": (PLAIN, TWO, False),
-    "sink-dropped": (TWO, MENDED, False),
-    "checked": (CHECKED_PLAIN, CHECKED_PLAIN, True),
-    "rejected-then-mended": (CHECKED_OLD, CHECKED_MENDED, True),
-    "copy-mended": (CHECKED_EMPTY, CHECKED_TWO, True),
-    "copy-emptied": (CHECKED_TWO, CHECKED_EMPTY, True),
-    "check-dropped": (CHECKED_OLD, OLD, False),
-}
-CASES = [
-    Case(name, first, then, rejects, items, object_store)
-    for name, (first, then, rejects) in STORIES.items()
-    for items in (False, True)
-    for object_store in (False, True)
-]
 
 
 def acting_as(worker: str, act: Callable[[], T]) -> T:
@@ -174,63 +90,7 @@ def acting_as(worker: str, act: Callable[[], T]) -> T:
     return contextvars.copy_context().run(act_so)
 
 
-class ArrowTransformation:
-    """What Spark would compute, by Arrow; a `Transformation`."""
-
-    def __init__(self, dag: Dag, layout: RecordLayout) -> None:
-        self.layout = layout
-        self._dag = dag
-
-    @property
-    def parses(self) -> bool:
-        return self._dag.schema
-
-    def unfit(self, file: str) -> pa.Table:
-        records = storage.read_table(file)
-        bad = records.filter(_is_bad(records))
-        return bad.select(self.layout.position).append_column(
-            "error", pa.array(["no JSON"] * bad.num_rows, pa.string())
-        )
-
-    def write(self, file: str, folder: str, batch_id: str, *, fitting: bool) -> Transformed:
-        records = storage.read_table(file)
-        if fitting:
-            records = records.filter(pc.invert(_is_bad(records)))
-        records = records.append_column("made_by", pa.array([self._dag.name] * records.num_rows, pa.string()))
-        if len(self._dag.sinks) > 1:
-            numbers = [_number(payload) for payload in records["data"].to_pylist()]
-            for n, sink in enumerate(self._dag.sinks):
-                takes = [sink == MAIN or (self._dag.copies and number % 2 == 0) for number in numbers]
-                records = records.append_column(ROUTE.format(n), pa.array(takes, pa.bool_()))
-        storage.delete_folder(folder)
-        made = storage.join(folder, "part-0.parquet")
-        storage.write_table(records, made)
-        return Transformed(file=made, types={field.name: str(field.type) for field in records.schema})
-
-    def fails(self, file: str, batch_id: str, *, fitting: bool) -> str | None:
-        return None
-
-    def take(self, made: Transformed, sink: int, folder: str) -> str:
-        records = storage.read_table(made.file)
-        taken = records.filter(records[ROUTE.format(sink)]).drop_columns(made.ours)
-        file = storage.join(folder, "part-0.parquet")
-        storage.write_table(taken, file)
-        return file
-
-
-def _text(payload: str | bytes) -> str:
-    return payload.decode() if isinstance(payload, bytes) else payload
-
-
-def _number(payload: str | bytes) -> int:
-    return int(_text(payload).rpartition("/")[2])
-
-
-def _is_bad(records: pa.Table) -> pa.Array:
-    return pa.array([_text(payload).startswith(BAD.decode()) for payload in records["data"].to_pylist()], pa.bool_())
-
-
-class Life:
+class Life(ABC):
     """A source and its jobs; see the module.
 
     :param case: what happens.
@@ -257,19 +117,20 @@ class Life:
 
     # What kinds of sources do in their own ways
 
+    @abstractmethod
     def steps(self) -> Sequence[Callable[[], None]]:
         """Return what happens beside the victim, before each of its rounds."""
-        raise NotImplementedError
+        ...
 
-    def reading(self, coordinator: SourceCoordinator, *, counts: bool) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def reading(self, coordinator: SourceCoordinator, *, counts: bool) -> dict[str, Any]: ...
 
-    def settings(self) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def settings(self) -> dict[str, Any]: ...
 
     @property
-    def layout(self) -> RecordLayout:
-        raise NotImplementedError
+    @abstractmethod
+    def layout(self) -> RecordLayout: ...
 
     # Jobs
 
@@ -473,7 +334,7 @@ class Life:
         file = Path(path)
         if file.parent == self.folder / MAIN and file.name not in self._seen:
             self._seen.add(file.name)
-            self.visible += [_text(data) for data in pq.read_table(file)["data"].to_pylist()]
+            self.visible += [text_of(data) for data in pq.read_table(file)["data"].to_pylist()]
 
     def files(self) -> dict[str, Any]:
         """Return what each file that is visible holds."""
@@ -491,7 +352,7 @@ class Life:
 
     def rows(self, sink: str) -> Counter[str]:
         files = (self.folder / sink).glob("*.parquet")
-        return Counter(_text(data) for file in files for data in pq.read_table(file)["data"].to_pylist())
+        return Counter(text_of(data) for file in files for data in pq.read_table(file)["data"].to_pylist())
 
     def _check_everything(self) -> None:
         bad = {event for event in self.sent if event.startswith(BAD.decode())}
@@ -504,7 +365,7 @@ class Life:
         assert set(self.rows("copy").values()) <= {1}, "doubled in a copy"
         first, then = self.case.first, self.case.then
         if first.sinks == then.sinks == (MAIN, "copy") and first.copies and then.copies:
-            assert set(self.rows("copy")) == {e for e in self.sent if e not in bad and not _number(e) % 2}
+            assert set(self.rows("copy")) == {e for e in self.sent if e not in bad and not number_of(e) % 2}
         self._check_order()
         for partition in self.look.partitions():
             assert not partition.is_parked and bool(partition.attempts) <= bool(partition.last_error), partition
@@ -515,8 +376,8 @@ class Life:
         for event in self.visible:
             key = event.removeprefix(BAD.decode()).rpartition("/")[0]
             if not event.startswith(BAD.decode()):
-                assert _number(event) > last.get(key, -1), f"out of order: {event} in {self.visible}"
-                last[key] = _number(event)
+                assert number_of(event) > last.get(key, -1), f"out of order: {event} in {self.visible}"
+                last[key] = number_of(event)
 
 
 def _columns(file: Path) -> list[str]:

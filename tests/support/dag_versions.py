@@ -1,0 +1,151 @@
+"""Versions of a DAG that follow each other on one source, and what each makes of records, by Arrow instead of Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_coordination.spark import storage
+from airflow_provider_coordination.spark.layout import RecordLayout
+from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
+from airflow_provider_coordination.spark.transformation import ROUTE, Transformed
+
+CHECK = "check"
+BAD = b"bad"
+"""How a record begins that does not fit the schema, where there is one."""
+
+
+@dataclass(frozen=True)
+class Dag:
+    """One version of a DAG.
+
+    :param sinks: where records go; `copy` takes those with an even number.
+    :param copies: whether it takes any.
+    :param transforms: whether records are transformed, which leaves the version's name in what is written.
+    :param schema: whether bad records go to the dead letters.
+    :param downstream: who acknowledges after the job.
+    """
+
+    name: str
+    sinks: tuple[str, ...] = (MAIN,)
+    copies: bool = True
+    transforms: bool = False
+    schema: bool = False
+    downstream: tuple[str, ...] = ()
+
+    @property
+    def all_sinks(self) -> tuple[str, ...]:
+        return (*((DEAD_LETTER,) if self.schema else ()), *self.sinks)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What happens.
+
+    :param first: the victim's version of the DAG.
+    :param then: that of everybody after it.
+    :param rejects: whether the downstream check rejects each batch once.
+    :param items: whether the source holds items; shards if not.
+    :param object_store: whether files cannot be renamed.
+    """
+
+    name: str
+    first: Dag
+    then: Dag
+    rejects: bool = False
+    items: bool = False
+    object_store: bool = False
+
+    def __str__(self) -> str:
+        return "-".join((self.name, "items" if self.items else "shards", *(("objects",) if self.object_store else ())))
+
+
+PLAIN = Dag("plain")
+OLD = Dag("old", transforms=True)
+MENDED = Dag("mended", transforms=True)
+TWO = Dag("two", sinks=(MAIN, "copy"), transforms=True, schema=True)
+CHECKED_PLAIN = Dag("plain", downstream=(CHECK,))
+CHECKED_OLD = Dag("old", transforms=True, downstream=(CHECK,))
+CHECKED_MENDED = Dag("mended", transforms=True, downstream=(CHECK,))
+CHECKED_TWO = Dag("two", sinks=(MAIN, "copy"), transforms=True, downstream=(CHECK,))
+CHECKED_EMPTY = Dag("empty", sinks=(MAIN, "copy"), copies=False, transforms=True, downstream=(CHECK,))
+
+STORIES: dict[str, tuple[Dag, Dag, bool]] = {
+    "plain": (PLAIN, PLAIN, False),
+    "transformed": (OLD, OLD, False),
+    "sinks-and-dead-letters": (TWO, TWO, False),
+    "transform-mended": (OLD, MENDED, False),
+    "transform-added": (PLAIN, MENDED, False),
+    "transform-dropped": (OLD, PLAIN, False),
+    "sink-added": (PLAIN, TWO, False),
+    "sink-dropped": (TWO, MENDED, False),
+    "checked": (CHECKED_PLAIN, CHECKED_PLAIN, True),
+    "rejected-then-mended": (CHECKED_OLD, CHECKED_MENDED, True),
+    "copy-mended": (CHECKED_EMPTY, CHECKED_TWO, True),
+    "copy-emptied": (CHECKED_TWO, CHECKED_EMPTY, True),
+    "check-dropped": (CHECKED_OLD, OLD, False),
+}
+CASES = [
+    Case(name, first, then, rejects, items, object_store)
+    for name, (first, then, rejects) in STORIES.items()
+    for items in (False, True)
+    for object_store in (False, True)
+]
+
+
+class ArrowTransformation:
+    """What Spark would compute, by Arrow; a `Transformation`."""
+
+    def __init__(self, dag: Dag, layout: RecordLayout) -> None:
+        self.layout = layout
+        self._dag = dag
+
+    @property
+    def parses(self) -> bool:
+        return self._dag.schema
+
+    def unfit(self, file: str) -> pa.Table:
+        records = storage.read_table(file)
+        bad = records.filter(is_bad(records))
+        return bad.select(self.layout.position).append_column(
+            "error", pa.array(["no JSON"] * bad.num_rows, pa.string())
+        )
+
+    def write(self, file: str, folder: str, batch_id: str, *, fitting: bool) -> Transformed:
+        records = storage.read_table(file)
+        if fitting:
+            records = records.filter(pc.invert(is_bad(records)))
+        records = records.append_column("made_by", pa.array([self._dag.name] * records.num_rows, pa.string()))
+        if len(self._dag.sinks) > 1:
+            numbers = [number_of(payload) for payload in records["data"].to_pylist()]
+            for n, sink in enumerate(self._dag.sinks):
+                takes = [sink == MAIN or (self._dag.copies and number % 2 == 0) for number in numbers]
+                records = records.append_column(ROUTE.format(n), pa.array(takes, pa.bool_()))
+        storage.delete_folder(folder)
+        made = storage.join(folder, "part-0.parquet")
+        storage.write_table(records, made)
+        return Transformed(file=made, types={field.name: str(field.type) for field in records.schema})
+
+    def fails(self, file: str, batch_id: str, *, fitting: bool) -> str | None:
+        return None
+
+    def take(self, made: Transformed, sink: int, folder: str) -> str:
+        records = storage.read_table(made.file)
+        taken = records.filter(records[ROUTE.format(sink)]).drop_columns(made.ours)
+        file = storage.join(folder, "part-0.parquet")
+        storage.write_table(taken, file)
+        return file
+
+
+def text_of(payload: str | bytes) -> str:
+    return payload.decode() if isinstance(payload, bytes) else payload
+
+
+def number_of(payload: str | bytes) -> int:
+    return int(text_of(payload).rpartition("/")[2])
+
+
+def is_bad(records: pa.Table) -> pa.Array:
+    return pa.array([text_of(payload).startswith(BAD.decode()) for payload in records["data"].to_pylist()], pa.bool_())
