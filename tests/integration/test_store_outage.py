@@ -70,9 +70,12 @@ def test_jobs_outlast_a_database_that_vanishes(
         ownership_timeout=timedelta(seconds=ownership_timeout_seconds),
         safety_margin=timedelta(seconds=1),
     )
-    begun = threading.Event()
+    begun, both_work, at_work = threading.Event(), threading.Barrier(2), threading.local()
 
     def vanish(phase: str) -> None:
+        if phase == "landed" and not hasattr(at_work, "begun"):
+            at_work.begun = True
+            both_work.wait(60)  # a job cannot begin without the store
         if phase == "recorded" and not begun.is_set():
             begun.set()
             stream.send(60)

@@ -231,12 +231,20 @@ def go(page: Page, path: str) -> None:
         )
 
 
+COME_TO_REST = """() => Promise.all(
+    document.getAnimations()
+        .filter(animation => animation.effect?.getComputedTiming().endTime !== Infinity)
+        .map(animation => animation.finished.catch(() => null)))"""
+"""Waits for what fades in, whose colours are others until it is there; not for what turns for ever."""
+
+
 def findings(page: Page, axe: Path, *, within: str, rules: list[str] | None = None) -> list[str]:
     """Return what axe-core finds of serious or critical faults in a page, a line each.
 
     :param within: the CSS selector of what is looked at.
     :param rules: which rules are looked for; None for all.
     """
+    page.evaluate(COME_TO_REST)
     if not page.evaluate("'axe' in window"):
         page.evaluate(axe.read_text(encoding="utf-8"))
     result: dict[str, Any] = page.evaluate(
