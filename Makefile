@@ -47,8 +47,8 @@ test-integration: try-servers ## the tests that talk to real services
 test-system: try-servers ## the tests that run Airflow and Spark whole
 	@$(WITH) $(BY_FILE) -m system
 
-test-deep: try-servers ## the searches that take long by nature; not part of `make test`
-	@$(WITH) python -m pytest -m deep
+test-deep: try-servers ## the searches that take long by nature, about two hours; not part of `make test`
+	@$(WITH) python -m pytest -n 2 --dist worksteal -m deep
 
 # What needs no server, while the servers are fetched, which is mostly waiting.
 checks: lint docs
