@@ -26,13 +26,13 @@ def first_found(names: list[str]) -> str:
     for case in (case for case in CASES if str(case) in names):
         with tempfile.TemporaryDirectory() as folder:
             try:
-                calls = len(live(case, Path(folder) / "none", None).made)
-                for point in range(1, calls + 1):
+                calls = live(case, Path(folder) / "none", None)
+                for point in range(1, len(calls.made) + 1):
                     for strike, gives_up in HOW:
                         live(case, Path(folder) / f"{point}{strike}{gives_up}", point, strike=strike, gives_up=gives_up)
                 chosen = random.Random(str(case))
                 for number in range(PAIRS):
-                    point, successor = chosen.randint(1, calls), chosen.randint(1, calls)
+                    point, successor = chosen.choice(calls.changing), chosen.choice(calls.changing)
                     live(case, Path(folder) / f"both{number}", point, gives_up=number % 2 == 0, successor=successor)
             except AssertionError as error:
                 return str(error)

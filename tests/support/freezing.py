@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 VICTIM, SUCCESSOR = "victim", "successor"
 HOUR_SECONDS = 3600.0
+CHANGING = ("store.transact", "store.acquire", "files.move", "files.copy", "files.delete", "files.close", "files.put")
 acting: ContextVar[str] = ContextVar("acting", default="")
 """Which worker makes a call; the pools of a job copy it to their threads."""
 
@@ -83,6 +84,11 @@ class Calls:
     def struck(self) -> str:
         """The call at the point; empty if the victim did not come there."""
         return self.made[self.point - 1] if self.point and len(self.made) >= self.point else ""
+
+    @property
+    def changing(self) -> list[int]:
+        """The numbers of the calls that change something."""
+        return [number for number, what in enumerate(self.made, 1) if what.startswith(CHANGING)]
 
     def make(self, what: str, call: Callable[[], T], error: Callable[[], Exception]) -> T:
         """Make a call, whoever it is.

@@ -240,7 +240,7 @@ class Life(ABC):
 
     def _follow(self, victim: threading.Thread) -> dict[str, Any]:
         """Let others settle everything, during which the victim may go on; return the files that were acknowledged
-        before it did."""
+        before the last of them went on."""
         if self.calls.others is None:
             self.settle()
             return self.files()
@@ -249,6 +249,7 @@ class Life(ABC):
         acknowledged = self.acknowledged_files()
         if victim.is_alive():
             self._thaw(victim, self.calls)
+        acknowledged = self.acknowledged_files() | acknowledged
         if successor.is_alive():
             self._thaw(successor, self.calls.others)
         self.settle()
