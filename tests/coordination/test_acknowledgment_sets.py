@@ -408,6 +408,44 @@ def test_the_owners_verdict_renews_its_lease_and_ends_the_set(office: Office) ->
     assert ended.state is REJECTED and office.a.held == {} and office.fleet.stored().attempts == 1
 
 
+@pytest.mark.parametrize("handles", [["main"], ["main", "check"]], ids=["ends", "goes on"])
+@pytest.mark.parametrize("knows", [True, False])
+def test_who_lost_the_lease_cannot_say_that_a_batch_is_delivered(
+    office: Office, knows: bool, handles: list[str]
+) -> None:
+    made = office.begin(*handles)
+    office.fleet.owner("operator").give_up_owner("a")
+    office.fleet.owner("b").acquire(1)
+    before = office.fleet.stored()
+    if knows:
+        office.a.recover()
+    with pytest.raises(PartitionNotOwnedError):
+        office.mine.delivered(made, ["main"])
+    assert office.mine.get(made.set_id) == made and office.fleet.stored() == before
+
+
+def test_what_several_sinks_have_taken_is_said_in_one_write_which_may_be_repeated(office: Office) -> None:
+    made = office.begin("main", "copy", "check")
+    released = office.mine.delivered(made, ["main", "copy"])
+    assert (released.references, released.version) == ({"main": 0, "copy": 0, "check": 1}, made.version + 1)
+    assert office.mine.delivered(made, ["main", "copy"]) == released, "also by who saw it before"
+    assert office.count("late_acknowledgments") == 0
+
+
+def test_a_set_that_has_changed_since_it_was_seen_is_read_anew(office: Office) -> None:
+    made = office.begin("main", "check")
+    office.theirs.release(made.set_id, "check", positive=True)
+    assert office.mine.delivered(made, ["main"]).state is ACKNOWLEDGED
+
+
+def test_a_delivery_whose_set_ended_before_it_was_said_is_late(office: Office) -> None:
+    made = office.begin("main")
+    office.theirs.cancel(made.set_id, "taken back")
+    with pytest.raises(PartitionNotOwnedError, match="ended as CANCELLED while its batch was delivered"):
+        office.mine.delivered(made, ["main"])
+    assert office.count("late_acknowledgments") == 1
+
+
 # More references
 
 

@@ -24,14 +24,12 @@ class Mutation:
     :param mend: the text that is replaced; has to be there once.
     :param without: what stands there instead.
     :param cases: those that show it.
-    :param more: other texts of the file that belong to the mend, and what stands there instead.
     """
 
     file: str
     mend: str
     without: str
     cases: tuple[str, ...]
-    more: tuple[tuple[str, str], ...] = ()
 
 
 MUTATIONS = {
@@ -80,13 +78,6 @@ MUTATIONS = {
         "batch=batch",
         ("sink-added-items", "sink-added-items-objects"),
     ),
-    "a job's releases need no lease": Mutation(
-        "coordination/acknowledgment_sets.py",
-        "            self.coordinator.leased(found.partition_key)\n            late = False\n",
-        "            late = False\n",
-        ("rejected-then-mended-items", "transform-mended-items"),
-        (("released, owned=True, known=waiting)", "released, known=waiting)"),),
-    ),
     "landed files keep their names": Mutation(
         "spark/landed_files.py",
         "        place = under_token(batch.file, token)\n",
@@ -128,10 +119,8 @@ def test_a_mend_that_is_taken_out_is_missed_at_some_call(name: str, tmp_path: Pa
         shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "static"))
     file = tmp_path / "airflow_provider_coordination" / mutation.file
     source = file.read_text()
-    for mend, without in ((mutation.mend, mutation.without), *mutation.more):
-        assert source.count(mend) == 1, "the mend has changed; change the mutation with it"
-        source = source.replace(mend, without)
-    file.write_text(source)
+    assert source.count(mutation.mend) == 1, "the mend has changed; change the mutation with it"
+    file.write_text(source.replace(mutation.mend, mutation.without))
     done = subprocess.run(
         [sys.executable, "-m", "tests.deep.first_found", *mutation.cases],
         cwd=tmp_path,
