@@ -1,4 +1,4 @@
-"""Which sources a store knows, so that a misspelt name is told from a source that has yet to begin."""
+"""Which sources a store knows, so that a misspelt name is not taken for a source that has yet to begin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_provider_coordination.coordination.workers import FAMILY as WORKER_
 FAMILIES = ("PARTITION", WORKER_FAMILY, SUPERVISOR_FAMILY)
 """The item families of which any makes a source worth showing."""
 NEAR = 3
-"""At most so many similar names are suggested."""
+"""How many similar names are suggested at most."""
 
 
 def known_sources(store: CoordinationStore, prefix: str | None) -> list[str]:

@@ -73,10 +73,10 @@ class LandedFiles:
             raise PartitionNotOwnedError(f"landed file {batch.file} is used under a later lease, of token {newest}")
         if len(copies) > 1:  # where a move is a copy and a delete, and somebody died between them
             copies.sort(key=lambda uri: (file_size(uri) == batch.file_bytes, token_of(uri)), reverse=True)
-        for number, uri in enumerate(copies):
-            if number == 0 and token_of(uri) != token:
-                publish(uri, place)
-            elif number and token_of(uri) != token:
+        if copies and token_of(copies[0]) != token:
+            publish(copies[0], place)
+        for uri in copies[1:]:
+            if token_of(uri) != token:
                 delete_file(uri)
         return place
 

@@ -3,7 +3,7 @@ itself.
 
 A landed file belongs to one lease at a time. Who takes a partition over gives its files names with the new token, so
 that a former owner, which knows the old names alone, can publish nothing any more. A file says in its metadata which
-batch it is: wherever it lies, also as the published file, it can be told from what a transform made of the batch.
+batch it is: wherever it lies, also as the published file, it is not taken for what a transform made of the batch.
 """
 
 from __future__ import annotations

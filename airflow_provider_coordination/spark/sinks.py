@@ -120,5 +120,5 @@ class ParquetSink:
 
 
 def _signature(attempt: Attempt) -> dict[str, str | int]:
-    """Return what tells the staged files of an attempt from those of any other."""
+    """Return what distinguishes the staged files of an attempt from those of any other."""
     return {"batch": attempt.batch.batch_id, "set": attempt.set_id, "fencing_token": attempt.fencing_token}
