@@ -54,6 +54,7 @@ from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transforming import DeliverTransformed, routed
+from airflow_provider_coordination.versions import find_installation, require_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -174,6 +175,7 @@ def ingest(settings: IngestSettings, observer: Observer, followed: Followed | No
 def _ingest(
     settings: IngestSettings, observer: Observer, metrics: JobMetrics, spans: JobSpans, followed: Followed
 ) -> Summary:
+    require_versions(find_installation(is_driver=True))
     check_folders(_folders(settings), renaming=settings.publishes_landed)
     coordinator = coordinator_of(settings, settings.owner, metrics)
     with closing(coordinator.store):

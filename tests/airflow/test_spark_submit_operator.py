@@ -32,6 +32,7 @@ from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, 
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
 from tests.airflow.conftest import REPOSITORY, SECRET, StubSpark
+from tests.support.spark_home import make_spark_home
 
 ERROR_LINE = "2026-01-31 12:00:00,000 ERROR airflow_provider_coordination.spark.application: {}"
 
@@ -105,6 +106,25 @@ def test_the_job_is_told_everything_in_a_private_file_that_is_gone_afterwards(
     assert {name: settings[name] for name in expected} == expected
     assert settings["kinesis"]["secret_access_key"] == SECRET
     assert settings["kinesis"]["region"] == "eu-west-1"
+
+
+def test_a_spark_that_is_not_supported_fails_the_task_before_anything_is_submitted(
+    operator: Any, spark: StubSpark, context: Any, tmp_path: Path
+) -> None:
+    make_spark_home(tmp_path / "spark", "3.5.9")
+    environment = {"PATH": spark.path, "SPARK_HOME": str(tmp_path / "spark")}
+    with pytest.raises(AirflowFailException, match=r"Spark 3\.5\.9 in .* is not supported; use Spark 4"):
+        operator(env_vars=environment).execute(context)
+    assert spark.calls == []
+
+
+def test_the_spark_of_a_cluster_is_not_judged_from_here(
+    operator: Any, spark: StubSpark, context: Any, connect: Any, tmp_path: Path
+) -> None:
+    connect("spark_default", "spark", host="yarn", extra={"deploy-mode": "client"})
+    make_spark_home(tmp_path / "spark", "3.5.9")
+    operator(env_vars={"PATH": spark.path, "SPARK_HOME": str(tmp_path / "spark")}).execute(context)
+    assert len(spark.calls) == 1
 
 
 def test_sinks_and_what_becomes_of_bad_records_travel_to_the_job(operator: Any, spark: StubSpark, context: Any) -> None:
