@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings, aws_client
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.settings import read_settings, write_settings
 
 FULL = {
     "region": "eu-west-1",

@@ -13,12 +13,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, PartitionUpdateError
-from airflow_provider_coordination.coordination.partition import Partition, new_partition
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.coordination.partition import Partition, format_instant, new_partition, parse_instant
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +63,7 @@ class SourceClaim:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object, the form in which it is stored."""
-        return {**write_settings(self), "location": _plain(self.location)}
+        return {**_written(self), "kind": self.kind, "location": _plain(self.location)}
 
     @classmethod
     def of(cls, item: Partition) -> SourceClaim:
@@ -72,7 +71,7 @@ class SourceClaim:
 
         :raises ConfigurationError: if it is unreadable.
         """
-        return read_settings(cls, "stored claim of a source", item.progress)
+        return _read(cls, item)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +108,7 @@ class DeliveryClaim:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object, the form in which it is stored."""
-        return {**write_settings(self), "sinks": _plain(self.sinks)}
+        return {**_written(self), "sinks": _plain(self.sinks)}
 
     @classmethod
     def of(cls, item: Partition) -> DeliveryClaim:
@@ -117,7 +116,7 @@ class DeliveryClaim:
 
         :raises ConfigurationError: if it is unreadable.
         """
-        return read_settings(cls, "stored claim of a source's delivery", item.progress)
+        return _read(cls, item)
 
 
 KEYS = (SourceClaim.KEY, DeliveryClaim.KEY)
@@ -162,6 +161,28 @@ def claim(coordinator: SourceCoordinator, mine: SourceClaim | DeliveryClaim) -> 
 def claimed(coordinator: SourceCoordinator, key: str = SourceClaim.KEY) -> Partition | None:
     """Return the item that holds a claim of a source, to read it by default; None if nobody claims it."""
     return coordinator.store.get(coordinator.family(FAMILY), key)
+
+
+C = TypeVar("C", SourceClaim, DeliveryClaim)
+
+
+def _written(claim: SourceClaim | DeliveryClaim) -> dict[str, Any]:
+    """Return what both kinds of claims say, as it is stored."""
+    return {"dag_id": claim.dag_id, "task_id": claim.task_id, "claimed_at": format_instant(claim.claimed_at)}
+
+
+def _read(cls: type[C], item: Partition) -> C:
+    """Return a claim as it is stored.
+
+    :raises ConfigurationError: if it is unreadable.
+    """
+    try:
+        return cls(**{**item.progress, "claimed_at": parse_instant(item.progress["claimed_at"])})
+    except (KeyError, TypeError, ValueError):
+        raise ConfigurationError(
+            f"the stored claim to {cls.PURPOSE} a source is none: {dict(item.progress)!r}; remove it with "
+            "airflow-coordination unclaim"
+        ) from None
 
 
 def _differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:

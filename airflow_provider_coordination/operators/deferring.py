@@ -29,10 +29,10 @@ from airflow.sdk.exceptions import AirflowException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.hooks.following import end_local_processes, settings_file_of, stop_job
 from airflow_provider_coordination.operators.job_output import JobOutput
+from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings

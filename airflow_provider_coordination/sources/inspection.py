@@ -16,7 +16,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, parse_instant
-from airflow_provider_coordination.coordination.settings import read_settings
+from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.kinesis.positions import parse_position
 from airflow_provider_coordination.sources.kinesis.progress import Gap
 from airflow_provider_coordination.sources.progress import ItemPosition, PartitionFormatError

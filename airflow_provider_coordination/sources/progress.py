@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.errors import (
     SourceError,
 )
 from airflow_provider_coordination.coordination.partition import MAX_KEY_BYTES, Partition
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.landed import LandedBatch, batch_named, passed, with_batch
 
 START = ""

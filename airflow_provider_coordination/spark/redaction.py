@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from airflow_provider_coordination.coordination.settings import write_settings
+from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.hiding import hiding, longest_first, secrets_of, without_likely_secrets

@@ -23,7 +23,7 @@ from airflow_provider_coordination.coordination.coordinator import (
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.handover import DEFAULT_HANDOVER_TIMEOUT
 from airflow_provider_coordination.coordination.retries import RetryPolicy
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS
 from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.stores import StoreSettings

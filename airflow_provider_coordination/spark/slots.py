@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.settings import read_settings, write_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

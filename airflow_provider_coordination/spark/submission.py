@@ -73,7 +73,7 @@ def tail_of(log: Path, redaction: Redaction) -> str:
 def _report(settings_text: str, code: int, log: Path, arguments: list[str]) -> None:
     # Imported here: while the job runs this process should be small.
     from airflow_provider_coordination.coordination.jobs import Jobs
-    from airflow_provider_coordination.coordination.settings import read_settings
+    from airflow_provider_coordination.settings import read_settings
     from airflow_provider_coordination.spark.outcome import Outcome, coordinator_of
     from airflow_provider_coordination.spark.redaction import Redaction
     from airflow_provider_coordination.spark.settings import IngestSettings

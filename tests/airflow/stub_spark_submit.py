@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.settings import read_settings
+from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 
 

@@ -18,9 +18,9 @@ from airflow.sdk import Connection
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.settings import read_settings
 from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
 from airflow_provider_coordination.operators.reads.reads import Located
+from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings
 from airflow_provider_coordination.sources.readers import reader_of
 from airflow_provider_coordination.stores.in_memory import InMemoryStore

@@ -20,7 +20,6 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.coordination.settings import write_settings
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.shipping import (
     job_processes,
@@ -28,6 +27,7 @@ from airflow_provider_coordination.operators.shipping import (
     packaged_application,
 )
 from airflow_provider_coordination.operators.spark_submit import NOTHING_LEFT, CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_LOST_WORK, SUMMARY_MARK
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings

@@ -15,7 +15,6 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.helpers import serialize_template_field
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.settings import write_settings
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.claiming import claim_reads
 from airflow_provider_coordination.operators.ingest_settings import ingest_settings
@@ -24,6 +23,7 @@ from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
 from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
 from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from tests.airflow.conftest import SECRET, StubSpark, run_dag

@@ -16,7 +16,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.errors import ConfigurationError, PartitionNotOwnedError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.spark.landing import ReadPlan, deal
 from airflow_provider_coordination.spark.settings import IngestSettings

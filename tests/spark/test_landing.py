@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.errors import (
     AccessDeniedError,

@@ -7,7 +7,7 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.recording import RecordingStore

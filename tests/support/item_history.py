@@ -25,8 +25,8 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import CoordinationError, StoreUnavailableError
 from airflow_provider_coordination.coordination.metrics import MetricTotals
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.items import Item, ReadPage, Wait
 from airflow_provider_coordination.sources.landed import LandedBatch

@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 
-from airflow_provider_coordination.coordination.settings import write_settings
+from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBSettings
 from airflow_provider_coordination.sources.dynamodb.supplier import SegmentSupplier
 from airflow_provider_coordination.sources.readers import ReaderSettings

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.settings import write_settings
+from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.jdbc.query import DbApiQuery
 from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings, RangeSettings
 from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier

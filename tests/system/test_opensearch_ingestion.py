@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 
-from airflow_provider_coordination.coordination.settings import write_settings
+from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
 from airflow_provider_coordination.sources.opensearch.supplier import SliceSupplier
 from airflow_provider_coordination.sources.readers import ReaderSettings

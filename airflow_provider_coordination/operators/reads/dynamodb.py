@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.settings import write_settings
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.operators.reads.reads import Connected
@@ -21,6 +20,7 @@ from airflow_provider_coordination.operators.templated import (
     whole_value,
     yes_or_no_value,
 )
+from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings, DynamoDBSettings
 from airflow_provider_coordination.sources.readers import ReaderSettings
 

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.settings import write_settings
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.hooks.opensearch import opensearch_cluster
 from airflow_provider_coordination.operators.reads.reads import Connected
 from airflow_provider_coordination.operators.templated import names_value, seconds_value, text_value, whole_value
+from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
 from airflow_provider_coordination.sources.readers import ReaderSettings
 

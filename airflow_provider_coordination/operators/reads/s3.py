@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.settings import read_settings
 from airflow_provider_coordination.operators.reads.reads import Connected
 from airflow_provider_coordination.operators.templated import (
     instant_value,
@@ -19,6 +18,7 @@ from airflow_provider_coordination.operators.templated import (
     whole_value,
     yes_or_no_value,
 )
+from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
 from airflow_provider_coordination.sources.s3.places import is_s3

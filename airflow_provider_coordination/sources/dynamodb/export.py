@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_coordination.coordination.settings import read_settings
+from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.dynamodb.documents import plain_json
 from airflow_provider_coordination.sources.dynamodb.export_files import ExportPlace
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings

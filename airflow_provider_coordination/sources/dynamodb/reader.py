@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_coordination.coordination.settings import read_settings
+from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.dynamodb.calls import DynamoDBCalls, table_identity
 from airflow_provider_coordination.sources.dynamodb.documents import key_at, plain_json, position_of, typed_values
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBSettings

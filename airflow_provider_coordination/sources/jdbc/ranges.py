@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.items import ItemUnreadableError
 from airflow_provider_coordination.sources.jdbc.values import Kind, Value, literal, quoted, text_of
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.settings import read_settings
+from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.items import Item, ItemUnreadableError
 from airflow_provider_coordination.sources.jdbc.ranges import Range
 from airflow_provider_coordination.sources.jdbc.settings import DRIVERS, JdbcSettings

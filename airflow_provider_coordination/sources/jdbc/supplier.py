@@ -17,8 +17,8 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.jdbc.column import Column, find_column
 from airflow_provider_coordination.sources.jdbc.query import Query
 from airflow_provider_coordination.sources.jdbc.ranges import Cut, Range, cut, rest

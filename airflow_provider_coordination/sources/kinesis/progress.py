@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.errors import (
     ProgressChangedError,
     SourceError,
 )
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
 from airflow_provider_coordination.sources.kinesis.positions import (
     TRIM_HORIZON,

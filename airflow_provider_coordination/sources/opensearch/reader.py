@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_coordination.coordination.settings import read_settings
+from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient, ViewLostError
 from airflow_provider_coordination.sources.opensearch.indices import indices_named

@@ -17,8 +17,8 @@ from typing import Any
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.progress import PartitionFormatError, PartitionProgress
 from airflow_provider_coordination.sources.s3.deleting import Deletion
 from airflow_provider_coordination.sources.s3.listing import Listing, ahead, listing_of

@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
 from airflow_provider_coordination.sources.s3.globs import check_globs
 from airflow_provider_coordination.sources.s3.places import check_path

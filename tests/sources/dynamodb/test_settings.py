@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings, DynamoDBSettings
 
 TABLE_ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.settings import write_settings
+from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.items import Checking, FrameReader, ItemUnreadableError
 from airflow_provider_coordination.sources.jdbc.reader import RangeReader
 from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings, RangeSettings

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.errors import ProgressChangedError
-from airflow_provider_coordination.coordination.settings import write_settings
+from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp, position_order
 from airflow_provider_coordination.sources.kinesis.progress import (
     ChildShard,

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
 
 HOST = "https://search.example.com:9200"

@@ -1,0 +1,162 @@
+"""Settings that travel as JSON objects: one way to read them, with one clear error for whatever is wrong.
+
+msgspec decodes; what is here finds names that no class has, instants without a time zone, and words for its errors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.partition import format_instant
+
+T = TypeVar("T")
+
+WORDS = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "datetime": "an instant such as 2026-01-31T00:00:00.000000Z",
+    "duration": "a duration",
+    "object": "a JSON object",
+    "array": "a list",
+    "null": "null",
+}
+"""What msgspec calls types, for people."""
+
+
+def read_settings(cls: type[T], what: str, values: object, *, lenient: bool = False) -> T:
+    """Make a settings dataclass from a JSON object.
+
+    Fields may be text, numbers, booleans, instants, durations (ISO 8601), other settings classes, JSON objects, tuples
+    of one of these, and any of these or None. Whole numbers do where fractions are wanted.
+
+    :param cls: the dataclass.
+    :param what: what the settings are of, for errors, such as `store settings`.
+    :param values: the JSON object.
+    :param lenient: take text for numbers, booleans and durations too, and numbers for durations, in seconds: values as
+        people and templates give them.
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    import msgspec  # executors only write settings, and do without it
+
+    if not isinstance(values, Mapping):
+        raise ConfigurationError(f"{what}: expected a JSON object; got {type(values).__name__}")
+    _check_names(cls, what, values)
+    try:
+        made = msgspec.convert(values, cls, strict=not lenient)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(_explained(cls, what, values, str(error))) from None
+    _check_instants(made, what)
+    return made
+
+
+def write_settings(settings: Any) -> dict[str, Any]:
+    """Return a settings dataclass as the JSON object that `read_settings` reads, secrets included."""
+    return {field.name: _write(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
+
+
+def _write(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return write_settings(value)
+    if isinstance(value, tuple):
+        return [_write(item) for item in value]
+    if isinstance(value, timedelta):
+        return f"PT{value.total_seconds():f}S"
+    return format_instant(value) if isinstance(value, datetime) else value
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shape:
+    """What of a settings class msgspec does not look after.
+
+    :param names: its fields.
+    :param required: those that have no default.
+    :param nested: by name, the settings class that a field is, or is a tuple of.
+    :param instants: the fields that may be instants.
+    """
+
+    names: frozenset[str]
+    required: tuple[str, ...]
+    nested: Mapping[str, type]
+    instants: tuple[str, ...]
+
+
+@functools.cache
+def _shape(cls: type) -> _Shape:
+    fields, hints = dataclasses.fields(cls), typing.get_type_hints(cls)
+    missing = dataclasses.MISSING
+    nested = {f.name: found for f in fields for found in _types_in(hints[f.name]) if dataclasses.is_dataclass(found)}
+    return _Shape(
+        names=frozenset(f.name for f in fields),
+        required=tuple(f.name for f in fields if f.default is missing and f.default_factory is missing),
+        nested=nested,
+        instants=tuple(f.name for f in fields if datetime in _types_in(hints[f.name])),
+    )
+
+
+def _types_in(hint: Any) -> Iterator[type]:
+    """Yield the classes of a type: itself, those of a union, of a tuple's items."""
+    if isinstance(hint, type) and typing.get_origin(hint) is None:
+        yield hint
+    elif typing.get_origin(hint) is not dict:
+        for argument in typing.get_args(hint):
+            yield from _types_in(argument)
+
+
+def _check_names(cls: Any, what: str, values: Mapping[str, Any]) -> None:
+    """Check that a JSON object has the fields of a settings class: msgspec passes over names that it does not know."""
+    shape = _shape(cls)
+    if unknown := [name for name in values if name not in shape.names]:
+        known = ", ".join(field.name for field in dataclasses.fields(cls))
+        raise ConfigurationError(f"{what}: unknown field {unknown[0]!r}; known are {known}")
+    for name in shape.required:
+        if name not in values:
+            raise ConfigurationError(f"{what}: field {name!r} is missing")
+    for name, of in shape.nested.items():
+        value = values.get(name)
+        for each in value if isinstance(value, list) else (value,):
+            if isinstance(each, Mapping):
+                _check_names(of, f"{what}: field {name!r}", each)
+
+
+def _check_instants(made: Any, what: str) -> None:
+    shape = _shape(made.__class__)
+    for name in shape.instants:
+        value = getattr(made, name)
+        if isinstance(value, datetime) and value.tzinfo is None:
+            raise ConfigurationError(f"{what}: field {name!r} must have a time zone; got {value.isoformat()!r}")
+    for name in shape.nested:
+        value = getattr(made, name)
+        for each in value if isinstance(value, tuple) else (value,):
+            if dataclasses.is_dataclass(each):
+                _check_instants(each, f"{what}: field {name!r}")
+
+
+def _explained(cls: Any, what: str, values: Any, message: str) -> str:
+    """Return what is wrong by a message of msgspec such as ``Expected `int`, got `str` - at `$.store.port` ``."""
+    said, _, path = message.partition(" - at `$")
+    shown = True
+    for name, number in re.findall(r"\.(\w+)|\[(\d+)\]", path):
+        values = values[int(number) if number else name]
+        if name:
+            (field,) = (f for f in dataclasses.fields(cls) if f.name == name)
+            shown = shown and field.repr
+            what = f"{what}: field {name!r}"
+            cls = _shape(cls).nested.get(name)
+    expected = re.match(r"Expected `([^`]+)`", said)
+    if cls is not None and expected is not None:
+        return f"{what}: expected a JSON object; got {type(values).__name__}"
+    if expected is not None:
+        wanted = " or ".join(WORDS.get(name, name) for name in expected[1].split(" | "))
+    else:  # such as `Invalid RFC3339 encoded datetime`
+        wanted = WORDS.get(said.rpartition(" ")[2], said)
+    got = repr(values) if shown else f"{type(values).__name__}, which may be a secret and is not shown"
+    return f"{what} must be {wanted}; got {got}"

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.settings import read_settings, write_settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Login:
+    user: str
+    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    at: datetime
+    wait: timedelta = timedelta(minutes=1)
+    share: float = 0.5
+    is_on: bool = False
+    count: int | None = None
+    login: Login | None = None
+    logins: tuple[Login, ...] = ()
+    items: tuple[dict[str, Any], ...] = ()
+
+
+AT = "2026-01-31T00:00:00.000000Z"
+
+
+def test_settings_are_read_as_they_were_written() -> None:
+    settings = Settings(
+        at=datetime(2026, 1, 31, tzinfo=UTC),
+        wait=timedelta(seconds=0.5),
+        login=Login(user="u", password="p"),
+        logins=(Login(user="v"),),
+        items=({"name": "a"},),
+    )
+    stored = json.loads(json.dumps(write_settings(settings)))
+    assert read_settings(Settings, "settings", stored) == settings
+
+
+def test_an_instant_is_written_in_the_form_of_all_that_is_stored() -> None:
+    assert write_settings(Settings(at=datetime(2026, 1, 31, tzinfo=UTC)))["at"] == AT
+
+
+def test_whole_numbers_do_where_fractions_are_wanted() -> None:
+    assert read_settings(Settings, "settings", {"at": AT, "share": 1}).share == 1.0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"at": "2026-01-31T00:00:00"}, r"settings: field 'at' must have a time zone; got '2026-01-31T00:00:00'"),
+        ({"at": "soon"}, r"settings: field 'at' must be an instant such as .*; got 'soon'"),
+        ({"at": 5}, r"settings: field 'at' must be an instant such as .*; got 5"),
+        ({"wait": 5}, r"settings: field 'wait' must be a duration; got 5"),
+        ({"count": "5"}, r"settings: field 'count' must be a whole number or null; got '5'"),
+        ({"is_on": 1}, r"settings: field 'is_on' must be true or false; got 1"),
+        ({"login": {}}, r"settings: field 'login': field 'user' is missing"),
+        ({"login": {"usr": ""}}, r"settings: field 'login': unknown field 'usr'; known are user, password"),
+        ({"login": []}, r"settings: field 'login': expected a JSON object; got list"),
+        ({"logins": [{"user": 5}]}, r"settings: field 'logins': field 'user' must be text; got 5"),
+        ({"items": [5]}, r"settings: field 'items' must be a JSON object; got 5"),
+        ({"more": 1}, r"settings: unknown field 'more'; known are at, wait"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_value(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        read_settings(Settings, "settings", {"at": AT, **given})
+
+
+def test_a_secret_of_the_wrong_type_is_not_shown() -> None:
+    with pytest.raises(ConfigurationError, match="must be text or null; got list, which may be a secret") as error:
+        read_settings(Settings, "settings", {"at": AT, "login": {"user": "u", "password": ["hush"]}})
+    assert "hush" not in str(error.value)
+
+
+def test_leniently_text_does_for_numbers_and_numbers_for_durations() -> None:
+    given = {"at": AT, "wait": 90, "share": "0.25", "is_on": "True", "count": "7"}
+    read = read_settings(Settings, "settings", given, lenient=True)
+    assert read == Settings(
+        at=datetime(2026, 1, 31, tzinfo=UTC), wait=timedelta(seconds=90), share=0.25, is_on=True, count=7
+    )
+
+
+def test_leniently_what_is_none_of_these_is_still_refused() -> None:
+    with pytest.raises(ConfigurationError, match="field 'wait' must be a duration; got 'long'"):
+        read_settings(Settings, "settings", {"at": AT, "wait": "long"}, lenient=True)
