@@ -49,9 +49,9 @@ class ItemReading:
         self._coordinator = work.coordinator
         self._options = ItemLandingOptions(
             root=settings.landing_root,
-            seconds=settings.round_seconds,
-            max_bytes=settings.max_batch_bytes,
-            partitions_per_slot=settings.partitions_per_slot,
+            seconds=settings.rounds.round_duration.total_seconds(),
+            max_bytes=settings.rounds.max_batch_bytes,
+            partitions_per_slot=settings.rounds.partitions_per_slot,
         )
         self._unreadable: dict[str, int] = {}
         work.when_delivered = self._finish

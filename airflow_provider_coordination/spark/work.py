@@ -219,7 +219,7 @@ class Work:
 
     def renewed_every(self) -> timedelta:
         """Return how often a lease is renewed."""
-        return timedelta(seconds=self.settings.ownership_timeout_seconds / 3)
+        return self.settings.ownership_timeout / 3
 
     def _note_end(self, key: str, stored: Partition | None) -> None:
         if stored is not None and stored.status is PartitionStatus.COMPLETED:

@@ -13,6 +13,7 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.operators.lineage import Named, file_dataset, inputs_of, lineage_of, outputs_of
 from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.spark.job_settings import BadRecordSettings
 from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 from airflow_provider_coordination.stores import StoreSettings
 
@@ -22,7 +23,7 @@ SETTINGS = IngestSettings(
     streams=("clicks", "taps"),
     output="s3://lake/raw/clicks/",
     sinks=(SinkSettings(name="large", output="/lake/large", where="amount > 100"),),
-    dead_letter="/lake/dead",
+    bad_records=BadRecordSettings(dead_letter_path="/lake/dead"),
     expires_at=datetime(2026, 1, 1, tzinfo=UTC),
     store=StoreSettings(url="sqlite:////x.db"),
     kinesis=AwsSettings(region="eu-west-1"),
