@@ -15,6 +15,7 @@ from airflow_provider_coordination.operators.lineage import inputs_of, lineage_o
 from airflow_provider_coordination.sources.kinds import DatasetName
 from airflow_provider_coordination.sources.naming import file_dataset
 from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.spark.job_settings import BadRecordSettings
 from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 from airflow_provider_coordination.stores import StoreSettings
 
@@ -24,7 +25,7 @@ SETTINGS = IngestSettings(
     streams=("clicks", "taps"),
     output="s3://lake/raw/clicks/",
     sinks=(SinkSettings(name="large", output="/lake/large", where="amount > 100"),),
-    dead_letter="/lake/dead",
+    bad_records=BadRecordSettings(dead_letter_path="/lake/dead"),
     expires_at=datetime(2026, 1, 1, tzinfo=UTC),
     store=StoreSettings(url="sqlite:////x.db"),
     kinesis=AwsSettings(region="eu-west-1"),
