@@ -185,7 +185,8 @@ def _ingest(
 def _folders(settings: IngestSettings) -> dict[str, str]:
     """Return the folders that the job writes, by what the user calls them: the dataset first, landing last."""
     sinks = {f"field 'output_path' of sink {sink.name!r}": sink.output for sink in settings.sinks}
-    dead_letter = {} if settings.dead_letter is None else {"field 'dead_letter_path'": settings.dead_letter}
+    path = settings.bad_records.dead_letter_path
+    dead_letter = {} if path is None else {"BadRecordSettings: field 'dead_letter_path'": path}
     landing = "field 'landing_path'" if settings.landing else "the landing folder of field 'output_path'"
     return {"field 'output_path'": settings.output, **dead_letter, **sinks, landing: settings.landing_root}
 
@@ -213,7 +214,9 @@ def _run(
         log.info("%s%s ui=%s", APPLICATION_MARK, application, ui or "none")
         followed.began(application, ui)
         followed.when_stopped(partial(_stop_landing, spark, stop))
-        bad_records = BadRecords(settings.max_parse_exceptions, settings.max_saved_parse_exceptions)
+        bad_records = BadRecords(
+            settings.bad_records.max_parse_exceptions, settings.bad_records.max_saved_parse_exceptions
+        )
         delivery = _delivery(spark, settings, bad_records)
         check_reachable(spark, settings.landing_root)
         job = Ingestion(
@@ -327,7 +330,7 @@ def _stop_session(spark: SparkSession) -> None:
 
 def _delivery(spark: SparkSession, settings: IngestSettings, bad_records: BadRecords) -> Delivery:
     if settings.publishes_landed:
-        return PublishLanded(settings.output, keep=bool(settings.downstream))
+        return PublishLanded(settings.output, keep=bool(settings.acknowledgments.handles))
     layout = SHARD_RECORDS if settings.reader is None else ITEM_RECORDS
     sinks = [ParquetSink(name=sink.name, output=sink.output, where=sink.where) for sink in settings.all_sinks]
     transformation = SparkTransformation(

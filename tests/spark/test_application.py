@@ -21,10 +21,11 @@ from airflow_provider_coordination.spark.application import (
     SUMMARY_MARK,
     main,
 )
-from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
+from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
 from tests.conftest import REPOSITORY
+from tests.support.job_settings import ingest
 from tests.support.spark_home import make_spark_home
 
 
@@ -39,7 +40,7 @@ def settings_file(tmp_path: Path, **changes: object) -> str:
         "store": StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db"),
         **changes,
     }
-    IngestSettings(**values).write(path)  # type: ignore[arg-type]
+    ingest(**values).write(path)  # type: ignore[arg-type]
     return str(path)
 
 
@@ -87,7 +88,7 @@ def test_a_store_that_cannot_be_opened_is_a_configuration_error(
     [
         ({"output": "/proc/lake"}, "field 'output_path' is '/proc/lake', which"),
         ({"landing": "/proc/landing"}, "field 'landing_path' is '/proc/landing', which"),
-        ({"dead_letter": "/proc/dead"}, "field 'dead_letter_path' is '/proc/dead', which"),
+        ({"dead_letter_path": "/proc/dead"}, "BadRecordSettings: field 'dead_letter_path' is '/proc/dead', which"),
         (
             {"sinks": (SinkSettings(name="copy", output="/proc/copy"),)},
             "field 'output_path' of sink 'copy' is '/proc/copy', which",
