@@ -232,7 +232,9 @@ def _sink(number: int, given: Any) -> SinkSettings:
         raise ConfigurationError(f"{what}: unknown field {unknown[0]!r}; known are {', '.join(SINK_FIELDS)}")
     if missing := [name for name in SINK_FIELDS[:2] if text_value(given.get(name)) is None]:
         raise ConfigurationError(f"{what}: field {missing[0]!r} is missing")
-    return SinkSettings(name=str(given["name"]), output=str(given["output_path"]), where=text_value(given.get("where")))
+    return SinkSettings(
+        name=str(given["name"]), location=str(given["output_path"]), where=text_value(given.get("where"))
+    )
 
 
 def _handles(acknowledge: Any) -> tuple[str, ...]:

@@ -123,9 +123,10 @@ def test_sinks_and_what_becomes_of_bad_records_travel_to_the_job(operator: Any, 
     assert (settings["schema"], settings["where"], settings["dead_letter"]) == (
         "amount DOUBLE", "amount <= 100", "/lake/dead",
     )  # fmt: skip
+    parquet = {"kind": "parquet", "settings": {}, "implementation": None}
     assert settings["sinks"] == [
-        {"name": "large", "output": "/lake/large", "where": "amount > 100"},
-        {"name": "copy", "output": "/copy", "where": None},
+        {**parquet, "name": "large", "location": "/lake/large", "where": "amount > 100"},
+        {**parquet, "name": "copy", "location": "/copy", "where": None},
     ]
     assert (settings["max_parse_exceptions"], settings["max_saved_parse_exceptions"]) == (10, 3)
 
