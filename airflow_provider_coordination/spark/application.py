@@ -218,7 +218,9 @@ def _run(
         log.info("%s%s ui=%s", APPLICATION_MARK, application, ui or "none")
         followed.began(application, ui)
         followed.when_stopped(partial(_stop_landing, spark, stop))
-        bad_records = BadRecords(settings.max_parse_exceptions, settings.max_saved_parse_exceptions)
+        bad_records = BadRecords(
+            settings.bad_records.max_parse_exceptions, settings.bad_records.max_saved_parse_exceptions
+        )
         delivery = _delivery(spark, settings, sinks, bad_records)
         check_reachable(spark, settings.landing_root)
         job = Ingestion(
@@ -334,7 +336,7 @@ def _delivery(
     spark: SparkSession, settings: IngestSettings, sinks: Sequence[Sink], bad_records: BadRecords
 ) -> Delivery:
     if (taker := _taker_of_landed(settings, sinks)) is not None:
-        return taker.taking_landed(keep=bool(settings.downstream))
+        return taker.taking_landed(keep=bool(settings.acknowledgments.handles))
     layout = SHARD_RECORDS if settings.reader is None else ITEM_RECORDS
     transformation = SparkTransformation(
         spark,

@@ -26,6 +26,7 @@ from airflow.sdk.exceptions import (
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs, JobState
+from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import owner_of_try
@@ -371,7 +372,7 @@ def test_tries_are_told_the_same_whatever_their_owner_time_and_credentials(told:
     later = replace(told, owner="b", expires_at=told.expires_at + timedelta(hours=1))
     rotated = replace(later, kinesis=replace(told.kinesis, access_key_id="AKIAOTHER", secret_access_key="other"))
     assert digest_of(told, "salt") == digest_of(rotated, "salt")
-    assert digest_of(told, "salt") != digest_of(replace(told, max_leases=3), "salt")
+    assert digest_of(told, "salt") != digest_of(replace(told, leases=LeaseSettings(max_leases=3)), "salt")
     assert digest_of(told, "salt") != digest_of(told, "pepper")
 
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord
 from airflow_provider_coordination.sources.landed import LandedBatch
@@ -603,7 +604,7 @@ def test_one_of_two_sinks_that_fails_for_ever_parks_the_partition_visibly_and_no
     for _ in range(20):
         # Each delivery takes Spark some time, and how often one is tried is others' to test.
         full = at("copy", OSError("the disk of the copy is full"))
-        summary = rounds.run(full, max_attempts=2, max_closed_count=1)
+        summary = rounds.run(full, retry_policy=RetryPolicy(max_attempts=2, max_closed_count=1))
         assert rounds.taken("main") == Counter(GOOD) and rounds.taken("copy") == Counter()
         assert summary.parse_exceptions in (0, 1) and summary.dead_letters == 0
         if rounds.partition.is_parked:

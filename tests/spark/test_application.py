@@ -18,9 +18,10 @@ from airflow_provider_coordination.spark.application import (
     SUMMARY_MARK,
     main,
 )
-from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
+from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
+from tests.support.job_settings import ingest
 
 
 def settings_file(tmp_path: Path, **changes: object) -> str:
@@ -34,7 +35,7 @@ def settings_file(tmp_path: Path, **changes: object) -> str:
         "store": StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db"),
         **changes,
     }
-    IngestSettings(**values).write(path)  # type: ignore[arg-type]
+    ingest(**values).write(path)  # type: ignore[arg-type]
     return str(path)
 
 
@@ -61,7 +62,7 @@ def test_a_store_that_cannot_be_opened_is_a_configuration_error(
     [
         ({"output": "/proc/lake"}, "field 'path' of ParquetDataset 'main' is '/proc/lake', which"),
         ({"landing": "/proc/landing"}, "field 'landing_path' is '/proc/landing', which"),
-        ({"dead_letter": "/proc/dead"}, "field 'dead_letter_path' is '/proc/dead', which"),
+        ({"dead_letter_path": "/proc/dead"}, "BadRecordSettings: field 'dead_letter_path' is '/proc/dead', which"),
         (
             {"sinks": (SinkSettings(name="copy", location="/proc/copy"),)},
             "field 'path' of ParquetDataset 'copy' is '/proc/copy', which",

@@ -41,7 +41,7 @@ def running(fleet: Fleet) -> Iterator[Callable[..., Future[Summary]]]:
     def start(**options: Any) -> Future[Summary]:
         return pool.submit(
             fleet.work,
-            **{"stop": stop, "until_caught_up": False, "idle_seconds": 0.02, "round_seconds": 1.0, **options},
+            **{"stop": stop, "until_caught_up": False, "idle_duration": 0.02, "round_duration": 1.0, **options},
         )
 
     with fleet.without_spark(), ThreadPoolExecutor(4) as pool:
@@ -95,9 +95,9 @@ def test_a_shard_whose_delivery_takes_too_long_is_handed_over_as_it_stands_and_d
 
     fleet.stream.send(2)
     with running(fleet) as start:
-        first = start(observer=stalls, handover_timeout_seconds=0.2)
+        first = start(observer=stalls, handover_timeout=0.2)
         eventually(stuck.is_set)
-        start(handover_timeout_seconds=0.2)
+        start(handover_timeout=0.2)
         eventually(lambda: owners(fleet)["job-2"] == 1)
         eventually(lambda: fleet.delivered().total() == 2)
         go_on.set()
@@ -120,9 +120,9 @@ def test_what_fails_once_its_partition_was_handed_over_is_no_failure_of_the_job(
 
     fleet.stream.send(2)
     with running(fleet) as start:
-        first = start(delivery=Swept(str(tmp_path)), handover_timeout_seconds=0.2)
+        first = start(delivery=Swept(str(tmp_path)), handover_timeout=0.2)
         eventually(stuck.is_set)
-        start(handover_timeout_seconds=0.2)
+        start(handover_timeout=0.2)
         eventually(lambda: fleet.delivered().total() == 2)
         go_on.set()
     one = first.result()

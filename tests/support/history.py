@@ -31,7 +31,6 @@ from airflow_provider_coordination.spark import shard_reading
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land_shard
-from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.shard_reading import ShardReading
 from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.spark.streams import Streams
@@ -39,6 +38,7 @@ from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.fleet import Crash, MortalStore, MortalWorker
+from tests.support.job_settings import ingest
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
@@ -197,7 +197,7 @@ class History:
         name = f"worker-{self.started}"
         store = MortalStore(self.store)
         coordinator = self.coordinator(name, store)
-        settings = IngestSettings(
+        settings = ingest(
             **{
                 "source": STREAM,
                 "owner": name,
@@ -205,11 +205,11 @@ class History:
                 "output": str(self.folder),
                 "expires_at": self.clock.now() + timedelta(days=365),
                 "store": StoreSettings(store="in_memory"),
-                "idle_seconds": 1.0,
-                "round_seconds": 5.0,
+                "idle_duration": 1.0,
+                "round_duration": 5.0,
                 "on_data_loss": self.on_data_loss,
-                "ownership_timeout_seconds": LEASE.total_seconds(),
-                "safety_margin_seconds": MARGIN.total_seconds(),
+                "ownership_timeout": LEASE,
+                "safety_margin": MARGIN,
                 **self.settings,
                 **changes,
             }

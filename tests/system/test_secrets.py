@@ -44,7 +44,7 @@ def test_nothing_that_can_be_seen_of_a_job_holds_a_secret(
             kinesis=replace(pipeline.kinesis_settings, secret_access_key=KEY, session_token=TOKEN),
             transform="tests.support.transforms:leaky",
             until_caught_up=False,
-            idle_seconds=1,
+            idle_duration=1,
             max_attempts=1,
             traceparent=TRACEPARENT,
             env={"LEAK": f"{url} and {KEY}", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint},

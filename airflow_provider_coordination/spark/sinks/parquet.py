@@ -82,7 +82,11 @@ class ParquetSink:
     def check(self) -> None:
         """See `Sink.check`."""
         is_dead_letter = self.name == DEAD_LETTER
-        field = "field 'dead_letter_path'" if is_dead_letter else f"field 'path' of ParquetDataset {self.name!r}"
+        field = (
+            "BadRecordSettings: field 'dead_letter_path'"
+            if is_dead_letter
+            else f"field 'path' of ParquetDataset {self.name!r}"
+        )
         check_writable(field, self.path)
 
     def taken(self, batch_ids: Collection[str]) -> set[str]:

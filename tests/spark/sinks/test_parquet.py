@@ -110,7 +110,7 @@ def test_what_is_discarded_leaves_nothing_but_the_sources_folder(sink: ParquetSi
 
 @pytest.mark.parametrize(
     ("name", "field"),
-    [("main", "field 'path' of ParquetDataset 'main'"), ("dead_letter", "field 'dead_letter_path'")],
+    [("main", "field 'path' of ParquetDataset 'main'"), ("dead_letter", "BadRecordSettings: field 'dead_letter_path'")],
 )
 def test_a_path_that_cannot_be_written_is_named_by_the_users_field(name: str, field: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{field} is '/proc/lake', which cannot be written: "):
