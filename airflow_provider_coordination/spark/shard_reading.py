@@ -112,7 +112,7 @@ class ShardReading:
             self._streams.check(key, progress)
             self._gone.pop(key, None)
         except StreamGoneError as error:
-            if not progress.end_of_shard:
+            if not progress.is_ended:
                 self._gone[key] = str(error)
 
     def completed(self, partition: Partition) -> None:

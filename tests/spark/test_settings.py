@@ -120,7 +120,7 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
         ({"workers": 0}, "'workers' must be positive; got 0"),
         ({"partitions_per_slot": 0}, "RoundSettings: field 'partitions_per_slot' must be positive; got 0"),
         ({"reader": ReaderSettings(kind="s3")}, "'streams' and 'reader' are both given; .* a job reads one kind of"),
-        ({"reader": ReaderSettings(kind="ftp"), "streams": ()}, "field 'kind' must be one of .*'s3'.*; got 'ftp'"),
+        ({"reader": ReaderSettings(kind="ftp"), "streams": ()}, "kind of source 'ftp' is not known; known are .*'s3'"),
         ({"max_duration": -1.0}, "RoundSettings: field 'max_duration' must be positive; got -1 seconds"),
         ({"idle_duration": -1.0}, "RoundSettings: field 'idle_duration' must not be negative; got -1 seconds"),
         ({"timeout": 0}, "AcknowledgmentSettings: field 'timeout' must be positive; got 0 seconds"),

@@ -32,7 +32,8 @@ from airflow_provider_coordination.sources.items import Item, ReadPage, Wait
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.sources.progress import PartitionProgress, item_batch_id
 from airflow_provider_coordination.sources.readers import ReaderSettings
-from airflow_provider_coordination.sources.resetting import Resets, target_of
+from airflow_provider_coordination.sources.resetting import Resets
+from airflow_provider_coordination.sources.targets import target_of
 from airflow_provider_coordination.spark import ingestion, item_reading
 from airflow_provider_coordination.spark.delivery import Attempt, PublishLanded
 from airflow_provider_coordination.spark.ingestion import Ingestion
