@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 
 SINK_FIELDS = ("name", "output_path", "where")
-START_WITHIN = timedelta(hours=1)
+START_TIMEOUT = timedelta(hours=1)
 OF_STREAMS = (
     "aws_conn_id",
     "region_name",
@@ -94,7 +94,7 @@ def ingest_settings(
         streams=origin.streams,
         reader=origin.reader,
         output=str(task.output_path),
-        expires_at=datetime.now(UTC) + (task.execution_timeout or START_WITHIN),
+        expires_at=datetime.now(UTC) + (task.execution_timeout or START_TIMEOUT),
         store=connection.store,
         prefix=connection.prefix,
         kinesis=origin.kinesis,
