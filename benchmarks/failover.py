@@ -123,9 +123,9 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
     from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
     from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
     from airflow_provider_coordination.spark import ingestion, landing, shard_reading
-    from airflow_provider_coordination.spark.delivery import PublishLanded
     from airflow_provider_coordination.spark.job_settings import RoundSettings
     from airflow_provider_coordination.spark.settings import IngestSettings
+    from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
     from airflow_provider_coordination.spark.streams import Streams
     from airflow_provider_coordination.stores import StoreSettings
 

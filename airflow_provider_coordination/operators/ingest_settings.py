@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 
 SINK_FIELDS = ("name", "output_path", "where")
-START_WITHIN = timedelta(hours=1)
+START_TIMEOUT = timedelta(hours=1)
 OF_STREAMS = (
     "aws_conn_id",
     "region_name",
@@ -94,7 +94,7 @@ def ingest_settings(
         streams=origin.streams,
         reader=origin.reader,
         output=str(task.output_path),
-        expires_at=datetime.now(UTC) + (task.execution_timeout or START_WITHIN),
+        expires_at=datetime.now(UTC) + (task.execution_timeout or START_TIMEOUT),
         store=connection.store,
         prefix=connection.prefix,
         kinesis=origin.kinesis,
@@ -215,4 +215,6 @@ def _sink(number: int, given: Any) -> SinkSettings:
         raise ConfigurationError(f"{what}: unknown field {unknown[0]!r}; known are {', '.join(SINK_FIELDS)}")
     if missing := [name for name in SINK_FIELDS[:2] if text_value(given.get(name)) is None]:
         raise ConfigurationError(f"{what}: field {missing[0]!r} is missing")
-    return SinkSettings(name=str(given["name"]), output=str(given["output_path"]), where=text_value(given.get("where")))
+    return SinkSettings(
+        name=str(given["name"]), location=str(given["output_path"]), where=text_value(given.get("where"))
+    )

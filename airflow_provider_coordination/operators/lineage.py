@@ -73,7 +73,7 @@ def lineage_of(settings: IngestSettings, result: Mapping[str, Any]) -> OperatorL
 def outputs_of(settings: IngestSettings) -> Iterator[tuple[str, DatasetName]]:
     """Yield the sinks of a job, each by its name and that of its dataset; the main one first."""
     yield from sorted(
-        ((sink.name, file_dataset(sink.output)) for sink in settings.all_sinks), key=lambda sink: sink[0] != MAIN
+        ((sink.name, file_dataset(sink.location)) for sink in settings.all_sinks), key=lambda sink: sink[0] != MAIN
     )
 
 

@@ -39,7 +39,7 @@ from airflow_provider_coordination.operators.deferring import (
     task_of,
     will_be_retried,
 )
-from airflow_provider_coordination.operators.ingest_settings import START_WITHIN, ingest_settings
+from airflow_provider_coordination.operators.ingest_settings import START_TIMEOUT, ingest_settings
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.lineage import lineage_of
 from airflow_provider_coordination.operators.outlets import tell_outlets
@@ -161,7 +161,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         seconds; None for at once. (templated)
     :param deferrable: submit the job without waiting for it, and follow it in the triggerer; see
         `operators.deferring`.
-    :param start_within: how long a job that is not waited for may take to begin, for example in a cluster's queue;
+    :param start_timeout: how long a job that is not waited for may take to begin, for example in a cluster's queue;
         timedelta or seconds; None for an hour. (templated)
     :param spark_ui_url: where the Spark UI of an application is that has ended, such as
         `https://history.example.com/history/{application_id}/`; None if there is no history server. (templated)
@@ -196,7 +196,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         "consumer_name",
         "shard_sync_interval",
         "repartition_transition_duration",
-        "start_within",
+        "start_timeout",
         "spark_ui_url",
         "job_log_url",
     )
@@ -231,7 +231,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         shard_sync_interval: timedelta | float | str | None = None,
         repartition_transition_duration: timedelta | float | str | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        start_within: timedelta | float | str | None = None,
+        start_timeout: timedelta | float | str | None = None,
         spark_ui_url: str | None = None,
         job_log_url: str | None = None,
         application: str = "",
@@ -272,7 +272,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.shard_sync_interval = shard_sync_interval
         self.repartition_transition_duration = repartition_transition_duration
         self.deferrable = deferrable
-        self.start_within = start_within
+        self.start_timeout = start_timeout
         self.spark_ui_url = spark_ui_url
         self.job_log_url = job_log_url
         self.job_places = JobPlaces()
@@ -412,8 +412,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         now = datetime.now(UTC)
         deadline = None if self.execution_timeout is None else now + self.execution_timeout
         with failing_when_misconfigured():
-            start_within = seconds_value("start_within", self.start_within)
-        start_by = now + (START_WITHIN if start_within is None else timedelta(seconds=start_within))
+            start_timeout = seconds_value("start_timeout", self.start_timeout)
+        start_by = now + (START_TIMEOUT if start_timeout is None else timedelta(seconds=start_timeout))
         settings = replace(settings, is_followed=True, expires_at=start_by)
         follower = JobFollower(connection=connection, source=settings.source, task=task_of(context))
         self._follower = follower

@@ -161,11 +161,11 @@ class Deliveries:
                 fencing_token=self._coordinator.fencing_token(key),
             )
             try:
-                prepared = self._delivery.prepare(attempt, owed)
+                prepared = self._delivery.prepare([attempt], owed)[batch.batch_id]
                 self._observer("delivering")
                 self._look(key, attempt)
                 for sink in owed:
-                    self._delivery.publish(sink, attempt)
+                    self._delivery.commit(sink, [attempt])
             except Exception:
                 self._discard(attempt)
                 raise
@@ -187,7 +187,7 @@ class Deliveries:
 
     def _discard(self, attempt: Attempt) -> None:
         with suppress(OSError):  # the next owner sweeps what is left
-            self._delivery.discard(attempt)
+            self._delivery.discard([attempt])
 
     def _as_recorded(self, key: str, batch: LandedBatch, waiting: AcknowledgmentSet) -> LandedBatch:
         """Return a batch as it is now: a set that was cancelled a moment ago left it to be replaced."""

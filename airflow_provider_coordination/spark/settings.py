@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.acknowledgment import MAX_REFERENCES
@@ -28,6 +29,8 @@ from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings, RoundSettings
 from airflow_provider_coordination.stores import StoreSettings
 
+PARQUET = "parquet"
+"""The kind of sink that the dead letters go to."""
 MAIN = "main"
 """The sink that every job has: the dataset."""
 DEAD_LETTER = "dead_letter"
@@ -40,16 +43,23 @@ POSITIVE = ("workers", "shard_sync_interval_seconds")
 
 @dataclass(frozen=True, kw_only=True)
 class SinkSettings:
-    """One sink: a dataset, and which records go there.
+    """One sink, and which records go there.
 
     :param name: its name; letters, digits, `_` and `-`.
-    :param output: where it is: a path or URI that every worker reaches.
+    :param location: where it is, without any secret: the path or URI of a dataset's folder, which every worker reaches,
+        or what else names a place, such as `postgres://host:5432/database.schema.table`.
+    :param kind: the kind of sink, such as `parquet`.
     :param where: a SQL predicate over the transformed columns; None for every record.
+    :param settings: the kind's own settings, a JSON object; may hold secrets, and is never shown.
+    :param implementation: `module:attribute` of a kind that is not this package's; None for one that is.
     """
 
     name: str
-    output: str
+    location: str
+    kind: str = PARQUET
     where: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    implementation: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,9 +202,9 @@ class IngestSettings:
     @property
     def all_sinks(self) -> tuple[SinkSettings, ...]:
         """Every sink, in the order in which they are published: bad records first."""
-        main = SinkSettings(name=MAIN, output=self.output, where=self.where)
+        main = SinkSettings(name=MAIN, location=self.output, where=self.where)
         path = self.bad_records.dead_letter_path
-        dead = () if path is None else (SinkSettings(name=DEAD_LETTER, output=path),)
+        dead = () if path is None else (SinkSettings(name=DEAD_LETTER, location=path),)
         return (*dead, main, *self.sinks)
 
     @property
@@ -209,7 +219,7 @@ class IngestSettings:
                     f"ingest settings: sink {sink.name!r}: the name is not usable; give up to 64 letters, digits, '_' "
                     "and '-'"
                 )
-            if not sink.output:
+            if not sink.location:
                 raise ConfigurationError(f"ingest settings: sink {sink.name!r}: its path must not be empty")
             if sink.where is not None and not sink.where.strip():
                 raise ConfigurationError(
@@ -225,10 +235,10 @@ class IngestSettings:
                 raise ConfigurationError(f"ingest settings: sink {name!r} is there twice; name each sink differently")
         for other in self.all_sinks:
             for sink in self.all_sinks:
-                if sink.name != other.name and _reads(other.output, sink.output):
+                if sink.name != other.name and _reads(other.location, sink.location):
                     raise ConfigurationError(
-                        f"ingest settings: sink {sink.name!r} is in {sink.output!r}, where readers of sink "
-                        f"{other.name!r} would find it; give it a folder beside {other.output!r}, or below it one "
+                        f"ingest settings: sink {sink.name!r} is in {sink.location!r}, where readers of sink "
+                        f"{other.name!r} would find it; give it a folder beside {other.location!r}, or below it one "
                         "whose name begins with '_'"
                     )
         handles = self.acknowledgments.handles

@@ -447,7 +447,7 @@ def test_the_execution_timeout_counts_while_the_task_is_deferred(
             {"conf": {"spark.yarn.submit.waitAppCompletion": "true"}},
             "field 'conf': 'spark.yarn.submit.waitAppCompletion' must be false, or left out, with deferrable=True",
         ),
-        ("yarn", {"start_within": "soon"}, "field 'start_within' must be a number; got 'soon'"),
+        ("yarn", {"start_timeout": "soon"}, "field 'start_timeout' must be a number; got 'soon'"),
     ],
 )
 def test_what_cannot_be_followed_fails_without_a_retry_and_before_spark_starts(

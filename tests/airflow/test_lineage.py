@@ -24,7 +24,7 @@ SETTINGS = IngestSettings(
     owner="owner",
     streams=("clicks", "taps"),
     output="s3://lake/raw/clicks/",
-    sinks=(SinkSettings(name="large", output="/lake/large", where="amount > 100"),),
+    sinks=(SinkSettings(name="large", location="/lake/large", where="amount > 100"),),
     bad_records=BadRecordSettings(dead_letter_path="/lake/dead"),
     expires_at=datetime(2026, 1, 1, tzinfo=UTC),
     store=StoreSettings(url="sqlite:////x.db"),

@@ -147,9 +147,10 @@ def test_sinks_and_what_becomes_of_bad_records_travel_to_the_job(operator: Any, 
     ).execute(context)
     settings = spark.calls[0]["settings"]
     assert (settings["schema"], settings["where"]) == ("amount DOUBLE", "amount <= 100")
+    parquet = {"kind": "parquet", "settings": {}, "implementation": None}
     assert settings["sinks"] == [
-        {"name": "large", "output": "/lake/large", "where": "amount > 100"},
-        {"name": "copy", "output": "/copy", "where": None},
+        {**parquet, "name": "large", "location": "/lake/large", "where": "amount > 100"},
+        {**parquet, "name": "copy", "location": "/copy", "where": None},
     ]
     assert settings["bad_records"] == {
         "dead_letter_path": "/lake/dead",

@@ -86,12 +86,12 @@ def test_a_store_that_cannot_be_opened_is_a_configuration_error(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"output": "/proc/lake"}, "field 'output_path' is '/proc/lake', which"),
+        ({"output": "/proc/lake"}, "field 'path' of ParquetDataset 'main' is '/proc/lake', which"),
         ({"landing": "/proc/landing"}, "field 'landing_path' is '/proc/landing', which"),
         ({"dead_letter_path": "/proc/dead"}, "BadRecordSettings: field 'dead_letter_path' is '/proc/dead', which"),
         (
-            {"sinks": (SinkSettings(name="copy", output="/proc/copy"),)},
-            "field 'output_path' of sink 'copy' is '/proc/copy', which",
+            {"sinks": (SinkSettings(name="copy", location="/proc/copy"),)},
+            "field 'path' of ParquetDataset 'copy' is '/proc/copy', which",
         ),
     ],
 )

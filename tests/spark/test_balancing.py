@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,8 @@ import pytest
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.workers import Wish
-from airflow_provider_coordination.spark.delivery import Prepared, PublishLanded
+from airflow_provider_coordination.spark.delivery import Prepared
+from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.spark.summary import Summary
 from tests.support.fleet import FakeStream, Fleet
 
@@ -110,7 +111,7 @@ def test_what_fails_once_its_partition_was_handed_over_is_no_failure_of_the_job(
     stuck, go_on = threading.Event(), threading.Event()
 
     class Swept(PublishLanded):
-        def prepare(self, *details: Any, **more: Any) -> Prepared:
+        def prepare(self, *details: Any, **more: Any) -> Mapping[str, Prepared]:
             if not stuck.is_set():
                 stuck.set()
                 go_on.wait(20)

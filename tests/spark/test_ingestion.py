@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +23,8 @@ from airflow_provider_coordination.coordination.store import Acquisition
 from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError, KinesisUnavailableError
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.spark import ingestion
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, PublishLanded
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared
+from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, MortalStore, crash_at
 
@@ -139,10 +140,10 @@ class FailsForAWhile(PublishLanded):
 
     broken = True
 
-    def prepare(self, attempt: Attempt, sinks: Collection[str]) -> Prepared:
-        if self.broken and "shard-0" in attempt.folder:
+    def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared]:
+        if self.broken and any("shard-0" in attempt.folder for attempt in attempts):
             raise DeliveryError("the sink is broken")
-        return super().prepare(attempt, sinks)
+        return super().prepare(attempts, sinks)
 
 
 def test_a_batch_that_cannot_be_delivered_stays_landed_and_is_delivered_by_the_next_job(fleet: Fleet) -> None:

@@ -30,7 +30,7 @@ SETTINGS = IngestSettings(
 
 
 def a_sink(name: str = "copy", output: str = "/data/copy", where: str | None = None) -> tuple[SinkSettings, ...]:
-    return (SinkSettings(name=name, output=output, where=where),)
+    return (SinkSettings(name=name, location=output, where=where),)
 
 
 def test_settings_survive_their_file(tmp_path: Path) -> None:

@@ -27,10 +27,11 @@ from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, 
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
 from airflow_provider_coordination.spark import landing, shard_reading
 from airflow_provider_coordination.spark.bad_records import BadRecords
-from airflow_provider_coordination.spark.delivery import Delivery, PublishLanded
+from airflow_provider_coordination.spark.delivery import Delivery
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land_shard
 from airflow_provider_coordination.spark.shard_reading import ShardReading
+from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.spark.spans import Spans
 from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary

@@ -35,11 +35,12 @@ from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.sources.resetting import Resets
 from airflow_provider_coordination.sources.targets import target_of
 from airflow_provider_coordination.spark import ingestion, item_reading
-from airflow_provider_coordination.spark.delivery import Attempt, PublishLanded
+from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, LandedItems, land_partition
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.landed_identity import partition_folder
+from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.coordination.unreliable_store import Fault, UnreliableStore
@@ -92,11 +93,11 @@ class PublishNoted(PublishLanded):
         super().__init__(str(history.folder), keep=keep)
         self._history = history
 
-    def publish(self, sink: str, attempt: Attempt) -> None:
-        super().publish(sink, attempt)
-        batch = attempt.batch
-        published = self._history.folder / f"{batch.batch_id}.parquet"
-        self._history.note(attempt.folder, batch, pq.read_table(published, columns=["data"])["data"].to_pylist())
+    def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
+        super().commit(sink, attempts)
+        for attempt in attempts:
+            data = pq.read_table(self._sink.file(attempt.batch_id), columns=["data"])["data"].to_pylist()
+            self._history.note(attempt.folder, attempt.batch, data)
 
 
 @dataclass(kw_only=True)

@@ -38,10 +38,10 @@ from airflow_provider_coordination.sources.items import Item, ReadPage
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.spark import ingestion, item_reading
-from airflow_provider_coordination.spark.delivery import PublishLanded
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, LandedItems, land_partition
 from airflow_provider_coordination.spark.item_reading import ItemReading
+from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.sql import SqlStore
 from tests.support.items import named, table_of

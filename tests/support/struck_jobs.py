@@ -35,7 +35,7 @@ from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.spark import ingestion, item_reading, shard_reading
 from airflow_provider_coordination.spark.bad_records import BadRecords
-from airflow_provider_coordination.spark.delivery import Delivery, PublishLanded
+from airflow_provider_coordination.spark.delivery import Delivery
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.item_landing import land_partition
 from airflow_provider_coordination.spark.item_reading import ItemReading
@@ -43,7 +43,7 @@ from airflow_provider_coordination.spark.landing import land_shard
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
 from airflow_provider_coordination.spark.shard_reading import ShardReading
-from airflow_provider_coordination.spark.sinks import ParquetSink
+from airflow_provider_coordination.spark.sinks.parquet import ParquetSink, PublishLanded
 from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.transforming import DeliverTransformed
 from airflow_provider_coordination.stores import StoreSettings
@@ -174,7 +174,7 @@ class Life(ABC):
     def delivery(self, dag: Dag) -> Delivery:
         if dag.sinks == (MAIN,) and not dag.transforms and not dag.schema:
             return PublishLanded(str(self.folder / MAIN), keep=bool(dag.downstream))
-        sinks = [ParquetSink(name=name, output=str(self.folder / name)) for name in dag.all_sinks]
+        sinks = [ParquetSink(name=name, path=str(self.folder / name)) for name in dag.all_sinks]
         return DeliverTransformed(
             ArrowTransformation(dag, self.layout), sinks, source=self.source, found=BadRecords(), clock=self.clock
         )

@@ -13,6 +13,7 @@ import psutil
 import sqlalchemy as sa
 
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.readers import ReaderSettings
 from demo.local_kinesis import LocalKinesis
@@ -45,7 +46,7 @@ def test_nothing_that_can_be_seen_of_a_job_holds_a_secret(
             transform="tests.support.transforms:leaky",
             until_caught_up=False,
             idle_duration=1,
-            max_attempts=1,
+            retry_policy=RetryPolicy(max_attempts=1),
             traceparent=TRACEPARENT,
             env={"LEAK": f"{url} and {KEY}", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint},
             conf={"spark.ui.enabled": "true", "spark.ui.port": "0"},
