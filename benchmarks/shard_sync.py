@@ -264,7 +264,7 @@ def opened(store: str) -> Iterator[CoordinationStore | None]:
                 return
             stack.callback(server.cleanup)
             url = str(server.get_uri()).replace("postgresql://", "postgresql+psycopg://")
-        found = open_store(StoreSettings(url=url))
+        found = open_store(StoreSettings.from_url(url))
         stack.callback(found.close)
         yield found
 

@@ -141,7 +141,7 @@ class Sources:
         from airflow_provider_coordination.stores import StoreSettings, open_store
 
         self.url, self.size = url, size
-        self._store = open_store(StoreSettings(url=url))
+        self._store = open_store(StoreSettings.from_url(url))
 
     def coordinator(self, number: int) -> Any:
         """Return a coordinator of one of the sources, initialized."""

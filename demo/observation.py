@@ -28,7 +28,7 @@ class Observation:
     """
 
     def __init__(self, store_url: str, source: str, dataset: Path) -> None:
-        self.coordinator = SourceCoordinator(open_store(StoreSettings(url=store_url)), source, "demo")
+        self.coordinator = SourceCoordinator(open_store(StoreSettings.from_url(store_url)), source, "demo")
         self.coordinator.initialize()
         self._dataset = dataset
         self._rows: dict[str, int] = {}

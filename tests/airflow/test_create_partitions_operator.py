@@ -32,7 +32,7 @@ def source(coordination: SourceCoordinator, store_url: str) -> SourceCoordinator
 
 
 def coordinator_of(source: str, store_url: str, owner: str = "test") -> SourceCoordinator:
-    coordinator = SourceCoordinator(open_store(StoreSettings(url=store_url)), source, owner)
+    coordinator = SourceCoordinator(open_store(StoreSettings.from_url(store_url)), source, owner)
     coordinator.initialize()
     return coordinator
 

@@ -132,7 +132,7 @@ def start(tmp_path: Path, store_url: str) -> Iterator[Callable[..., Try]]:
 
 @pytest.fixture
 def source(store_url: str) -> SourceCoordinator:
-    coordinator = SourceCoordinator(open_store(StoreSettings(url=store_url)), "files", "test")
+    coordinator = SourceCoordinator(open_store(StoreSettings.from_url(store_url)), "files", "test")
     coordinator.initialize()
     return coordinator
 

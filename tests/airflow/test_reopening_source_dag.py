@@ -24,7 +24,7 @@ def dags() -> Any:
 
 @pytest.fixture
 def source(coordination: SourceCoordinator, store_url: str) -> SourceCoordinator:
-    coordinator = SourceCoordinator(open_store(StoreSettings(url=store_url)), SOURCE, "test")
+    coordinator = SourceCoordinator(open_store(StoreSettings.from_url(store_url)), SOURCE, "test")
     coordinator.initialize()
     return coordinator
 

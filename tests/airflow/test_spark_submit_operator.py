@@ -33,6 +33,7 @@ from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, 
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings, RoundSettings
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
+from airflow_provider_coordination.stores.kinds.sql import SqlSettings
 from tests.airflow.conftest import REPOSITORY, SECRET, StubSpark
 from tests.support.spark_home import make_spark_home
 
@@ -94,7 +95,7 @@ def test_the_job_is_told_everything_in_a_private_file_that_is_gone_afterwards(
         "source": "clicks",
         "streams": ["clicks"],
         "output": str(tmp_path / "out"),
-        "store": write_settings(StoreSettings(url=store_url)),
+        "store": write_settings(StoreSettings.of("sql", SqlSettings(url=store_url))),
         "workers": 2,
         "leases": write_settings(LeaseSettings(max_leases=5)),
         "rounds": write_settings(

@@ -55,7 +55,7 @@ def clock() -> ManualClock:
 def clicks(coordination: SourceCoordinator, store_url: str, clock: ManualClock) -> SourceCoordinator:
     """Return a coordinator of source `clicks` by a clock that stands still."""
     coordinator = SourceCoordinator(
-        open_store(StoreSettings(url=store_url)),
+        open_store(StoreSettings.from_url(store_url)),
         "clicks",
         "a job",
         clock=clock,
@@ -434,7 +434,7 @@ def test_a_connection_that_is_broken_ends_the_waiting(coordination: SourceCoordi
 
 def test_a_store_that_cannot_be_used_for_good_ends_the_waiting(connect: Any, tmp_path: Any) -> None:
     (tmp_path / "other.db").touch()
-    store = open_store(StoreSettings(url=f"sqlite:///{tmp_path}/other.db"))
+    store = open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/other.db"))
     connect("coordination_default", "coordination", extra={"url": f"sqlite:///{tmp_path}/other.db", "table": "a-b;c"})
     store.close()
     payload = first_payload(PartitionsAvailableTrigger(source="clicks", **TO_A_TASK))
@@ -445,7 +445,7 @@ def test_a_store_that_cannot_be_used_for_good_ends_the_waiting(connect: Any, tmp
 def test_a_changed_url_is_followed(coordination: SourceCoordinator, connect: Any, tmp_path: Any) -> None:
     coordination.create_partitions({"a": {}})
     elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
-    there = SourceCoordinator(open_store(StoreSettings(url=elsewhere)), "clicks", "test")
+    there = SourceCoordinator(open_store(StoreSettings.from_url(elsewhere)), "clicks", "test")
     there.initialize()
     there.create_partitions({"a": {}})
     there.acquire(1)

@@ -27,6 +27,7 @@ from airflow_provider_coordination.stores.data_prepper import (
     read_items,
 )
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
+from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from tests.support.clock import ManualClock
 from tests.support.data_prepper_items import PARTITIONS, Item, create_table, item_set, stored_item, write_items
 
@@ -68,7 +69,7 @@ def clock() -> ManualClock:
 def adopted(calls: DynamoDbCalls, aws: AwsSettings, table: str, clock: ManualClock) -> Iterator[SourceCoordinator]:
     """The table adopted, and a worker on it."""
     assert mend(calls, judged(calls), NOW) == []
-    store = open_store(StoreSettings(store="dynamodb", aws=aws, table=table, skip_table_creation=True))
+    store = open_store(StoreSettings.of("dynamodb", DynamoDbSettings(aws=aws, table=table, skip_table_creation=True)))
     yield a_worker(store, clock)
     store.close()
 
@@ -76,7 +77,7 @@ def adopted(calls: DynamoDbCalls, aws: AwsSettings, table: str, clock: ManualClo
 @pytest.fixture
 def copied_into_sql(calls: DynamoDbCalls, clock: ManualClock, tmp_path: Path) -> Iterator[SourceCoordinator]:
     """The items copied into SQL, and a worker there."""
-    store = open_store(StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db"))
+    store = open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db"))
     worker = a_worker(store, clock)
     assert write(store, compare(store, copies(calls))) == []
     yield worker
@@ -185,7 +186,7 @@ def test_a_lease_is_ended_if_a_person_says_so(
     dynamodb: Any, table: str, calls: DynamoDbCalls, aws: AwsSettings, clock: ManualClock
 ) -> None:
     mend(calls, judged(calls, release=True), NOW)
-    store = open_store(StoreSettings(store="dynamodb", aws=aws, table=table))
+    store = open_store(StoreSettings.of("dynamodb", DynamoDbSettings(aws=aws, table=table)))
 
     assert key("leased") in named(a_worker(store, clock).acquire(50))
     store.close()

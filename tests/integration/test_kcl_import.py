@@ -64,7 +64,7 @@ def leases(dynamodb: Any, dynamodb_table: str) -> DynamoDbCalls:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Any]:
-    store = open_store(StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db"))
+    store = open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db"))
     store.initialize()
     yield store
     store.close()

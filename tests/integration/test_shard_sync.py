@@ -49,7 +49,7 @@ def coordination(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kinesis: Any) 
             }
         ),
     )
-    coordinator = SourceCoordinator(open_store(StoreSettings(url=url)), "source", "test")
+    coordinator = SourceCoordinator(open_store(StoreSettings.from_url(url)), "source", "test")
     coordinator.initialize()
     return coordinator
 

@@ -23,7 +23,7 @@ from airflow_provider_coordination.coordination.errors import PartitionNotOwnedE
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.stores import StoreSettings, open_store
 
-coordinator = SourceCoordinator(open_store(StoreSettings(url=sys.argv[1])), "clicks", "sleeper",
+coordinator = SourceCoordinator(open_store(StoreSettings.from_url(sys.argv[1])), "clicks", "sleeper",
     ownership_timeout=timedelta(seconds=3), safety_margin=timedelta(seconds=0.3))
 coordinator.initialize()
 coordinator.acquire(1)
@@ -62,7 +62,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_a_stopped_worker_can_write_nothing_once_it_lost_its_lease(url: str) -> None:
     other = SourceCoordinator(
-        open_store(StoreSettings(url=url)),
+        open_store(StoreSettings.from_url(url)),
         "clicks",
         "other",
         ownership_timeout=timedelta(seconds=30),

@@ -112,7 +112,7 @@ def settings(**changes: object) -> IngestSettings:
         "streams": ["s"],
         "output": "/data",
         "expires_at": "2026-01-01T00:00:00.000000Z",
-        "store": {"store": "sql", "url": "sqlite:///x.db"},
+        "store": {"settings": {"url": "sqlite:///x.db"}},
         **changes,
     }
     return read_settings(IngestSettings, "ingest settings", told)

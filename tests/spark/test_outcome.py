@@ -27,7 +27,7 @@ def settings(tmp_path: Path) -> IngestSettings:
         streams=("clicks",),
         output=str(tmp_path / "out"),
         expires_at=datetime.now(UTC) + timedelta(hours=1),
-        store=StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db"),
+        store=StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db"),
         is_followed=True,
     )
 
@@ -159,7 +159,7 @@ def test_a_store_that_is_away_is_told_in_the_log(
 ) -> None:
     from dataclasses import replace
 
-    away: Any = replace(settings, store=StoreSettings(url=f"sqlite:///{tmp_path}/no/such/folder/x.db"))
+    away: Any = replace(settings, store=StoreSettings.from_url(f"sqlite:///{tmp_path}/no/such/folder/x.db"))
     code, log = run(away, tmp_path, "exit 0")
     assert code == 0
     assert "how the job ended could not be left in the store" in log.read_text()

@@ -134,7 +134,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.stores import StoreSettings, open_store
 
 url, turn = sys.argv[1:]
-store = open_store(StoreSettings(url=url))
+store = open_store(StoreSettings.from_url(url))
 keys = [f"p{n:04}" for n in range(3000)]
 for key in store.create([
     Partition(source_identifier="clicks|PARTITION", partition_key=key, status=PartitionStatus.UNASSIGNED,
@@ -147,7 +147,7 @@ for key in store.create([
 
 @pytest.mark.integration
 def test_processes_that_create_the_same_partitions_create_each_once(url: str) -> None:
-    store = open_store(StoreSettings(url=url))
+    store = open_store(StoreSettings.from_url(url))
     store.initialize()
     created = compete(CREATOR, url, ([str(n)] for n in range(6)))
     assert sorted(created) == [f"p{n:04}" for n in range(3000)]

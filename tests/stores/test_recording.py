@@ -379,8 +379,8 @@ def test_what_a_person_ordered_is_paid_for_later(recorded: Recorded) -> None:
 
 
 def test_without_a_history_nothing_is_written() -> None:
-    assert isinstance(open_store(StoreSettings(store="in_memory", history_days=0)), InMemoryStore)
-    assert isinstance(open_store(StoreSettings(store="in_memory")), RecordingStore)
+    assert isinstance(open_store(StoreSettings(kind="in_memory", history_days=0)), InMemoryStore)
+    assert isinstance(open_store(StoreSettings(kind="in_memory")), RecordingStore)
 
 
 # Bounds

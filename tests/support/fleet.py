@@ -222,7 +222,7 @@ class Fleet:
                 "streams": ["s"],
                 "output": str(self.folder),
                 "expires_at": datetime.now(UTC) + timedelta(hours=1),
-                "store": StoreSettings(store="in_memory"),
+                "store": StoreSettings(kind="in_memory"),
                 "idle_duration": 0.0,
                 **changes,
             }

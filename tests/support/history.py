@@ -204,7 +204,7 @@ class History:
                 "streams": (STREAM,),
                 "output": str(self.folder),
                 "expires_at": self.clock.now() + timedelta(days=365),
-                "store": StoreSettings(store="in_memory"),
+                "store": StoreSettings(kind="in_memory"),
                 "idle_duration": 1.0,
                 "round_duration": 5.0,
                 "on_data_loss": self.on_data_loss,

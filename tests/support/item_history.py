@@ -176,7 +176,7 @@ class ItemHistory:
                 "reader": ReaderSettings(kind=KIND),
                 "output": str(self.folder),
                 "expires_at": self.clock.now() + timedelta(days=365),
-                "store": StoreSettings(store="in_memory"),
+                "store": StoreSettings(kind="in_memory"),
                 "idle_duration": 1.0,
                 "round_duration": 5.0,
                 "max_batch_bytes": 100,

@@ -197,7 +197,7 @@ def work(harm: Harm, owner: str) -> None:
         reader=ReaderSettings(kind=KIND),
         output=f"{harm.folder}/dataset",
         expires_at=datetime.now(UTC) + timedelta(days=1),
-        store=StoreSettings(url=harm.url, table="partitions"),
+        store=StoreSettings.from_url(harm.url, "partitions"),
         until_caught_up=False,
         workers=WORKERS,
         round_duration=0.5,

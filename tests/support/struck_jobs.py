@@ -152,7 +152,7 @@ class Life(ABC):
                 "owner": owner,
                 "output": str(self.folder / MAIN),
                 "expires_at": self.clock.now() + timedelta(days=365),
-                "store": StoreSettings(store="in_memory"),
+                "store": StoreSettings(kind="in_memory"),
                 "idle_duration": 1.0,
                 "round_duration": 2.0,
                 "by": dag.downstream or "job",

@@ -133,7 +133,7 @@ def pipeline(kinesis: LocalKinesis, kinesis_stream: Callable[[int], str], folder
 @pytest.fixture
 def look(folder: Path) -> Iterator[Callable[[str], SourceCoordinator]]:
     """Gives a coordinator of a source to look at it."""
-    with closing(open_store(StoreSettings(store="sql", url=url_of(folder)))) as store:
+    with closing(open_store(StoreSettings.from_url(url_of(folder)))) as store:
 
         def coordinator(source: str) -> SourceCoordinator:
             made = SourceCoordinator(store, source, "test")

@@ -21,7 +21,7 @@ Mend = Callable[..., dict[str, str]]
 @pytest.fixture
 def source(connect: Callable[..., None], postgres_url: str) -> SourceCoordinator:
     connect("coordination_default", "coordination", extra={"store": "sql", "url": postgres_url})
-    coordinator = SourceCoordinator(open_store(StoreSettings(url=postgres_url)), "clicks", "test")
+    coordinator = SourceCoordinator(open_store(StoreSettings.from_url(postgres_url)), "clicks", "test")
     coordinator.initialize()
     now = datetime.now(UTC)
     coordinator.create_partitions({key: {"rows": 7} for key in ("alive", "dead", "parked")})

@@ -129,7 +129,7 @@ class Soak:
         """Start a worker with a cable of its own to the store."""
         cable = self.cables.enter_context(Cable(self.connect))
         job = self.pipeline.start(
-            store=StoreSettings(url=self.url(cable.port)),
+            store=StoreSettings.from_url(self.url(cable.port)),
             until_caught_up=False,
             round_duration=2,
             idle_duration=0.2,

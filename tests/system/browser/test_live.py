@@ -25,7 +25,7 @@ from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.stores import StoreSettings, open_store
 
 url, source, owner, lease = sys.argv[1:]
-coordinator = SourceCoordinator(open_store(StoreSettings(url=url)), source, owner,
+coordinator = SourceCoordinator(open_store(StoreSettings.from_url(url)), source, owner,
     ownership_timeout=timedelta(seconds=float(lease)), safety_margin=timedelta(seconds=0.3))
 coordinator.initialize()
 with LeaseRenewer(coordinator):
