@@ -35,12 +35,12 @@ class Observation:
 
     def partitions(self) -> list[Partition]:
         """Return every partition, in the order of shards."""
-        return sorted(self.coordinator.partitions(), key=lambda partition: partition.partition_key)
+        return sorted(self.coordinator.view.partitions(), key=lambda partition: partition.partition_key)
 
     def leases(self) -> dict[str, list[Partition]]:
         """Return the leased partitions of each owner."""
         owners: dict[str, list[Partition]] = {}
-        for partition in self.coordinator.partitions(PartitionStatus.ASSIGNED):
+        for partition in self.coordinator.view.partitions(PartitionStatus.ASSIGNED):
             owners.setdefault(str(partition.owner), []).append(partition)
         return owners
 

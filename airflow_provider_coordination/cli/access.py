@@ -9,8 +9,8 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from airflow_provider_coordination.coordination.coordinator import DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.lease_times import DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
 from airflow_provider_coordination.stores import StoreSettings
 

@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.coordination.coordinator import (
-    DEFAULT_OWNERSHIP_TIMEOUT,
-    DEFAULT_SAFETY_MARGIN,
-    SourceCoordinator,
-)
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.lease_times import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
@@ -234,7 +231,7 @@ def test_a_connection_that_is_not_defined_is_told() -> None:
 def test_a_coordinator_is_ready_to_use(coordination: SourceCoordinator) -> None:
     coordinator = CoordinationHook().coordinator("clicks", "me")
     assert coordinator.create_partitions({"p": {}}) == ["p"]
-    assert [p.partition_key for p in coordination.partitions()] == ["p"]
+    assert [p.partition_key for p in coordination.view.partitions()] == ["p"]
 
 
 def test_a_source_name_that_is_not_usable_is_told(coordination: SourceCoordinator) -> None:

@@ -182,7 +182,7 @@ def test_a_task_that_is_told_to_end_gives_the_lease_back(
 
 
 def objects_of(source: SourceCoordinator) -> list[str]:
-    return [item["uri"] for partition in source.partitions() for item in partition.progress["items"]]
+    return [item["uri"] for partition in source.view.partitions() for item in partition.progress["items"]]
 
 
 def holder(source: SourceCoordinator) -> Partition:

@@ -62,7 +62,7 @@ def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSpark
 
 
 def owners(coordination: SourceCoordinator) -> dict[str, str | None]:
-    return {p.partition_key: p.owner for p in coordination.partitions()}
+    return {p.partition_key: p.owner for p in coordination.view.partitions()}
 
 
 # What the job is told
@@ -447,18 +447,18 @@ def test_a_failed_jobs_leases_are_given_back_at_once_with_their_progress(
     with pytest.raises(AirflowException):
         operator().execute(context)
     assert "2 leases given back" in capsys.readouterr().out
-    assert [p.progress for p in sorted(coordination.partitions(), key=lambda p: p.partition_key)] == [
+    assert [p.progress for p in sorted(coordination.view.partitions(), key=lambda p: p.partition_key)] == [
         {"n": 0},
         {"n": 1},
         {"n": 2},
     ]
-    assert coordination.count_by_status()[PartitionStatus.UNASSIGNED] == 3
+    assert coordination.view.count_by_status()[PartitionStatus.UNASSIGNED] == 3
 
 
 def test_leases_of_others_are_left_alone(
     operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator
 ) -> None:
-    held = coordination.acquire(1)[0].partition_key
+    held = coordination.leases.acquire(1)[0].partition_key
     spark.will(exit=1, acquire=2)
     with pytest.raises(AirflowException):
         operator().execute(context)

@@ -133,7 +133,7 @@ def test_a_job_of_a_suspended_source_ends_well_before_anything_is_asked_or_start
         open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db")), "clicks", "ann"
     )
     coordinator.initialize()
-    coordinator.suspensions.suspend("ann", "the table is migrated")
+    coordinator.view.suspensions.suspend("ann", "the table is migrated")
 
     nowhere = AwsSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:9")  # and nobody's credentials
     assert main([settings_file(tmp_path, kinesis=nowhere)]) == EXIT_SUCCESS

@@ -130,11 +130,11 @@ def test_a_driver_that_dies_without_a_word_is_told_at_once_and_its_leases_are_fr
 ) -> None:
     job = coordinator_of(settings, settings.owner)
     job.create_partitions({"a": {}})
-    job.acquire(1)
+    job.leases.acquire(1)
     code, log = run(settings, tmp_path, "echo working; kill -9 $$")
     assert code == -9
     assert outcome_of(jobs) == Outcome(exit_code=-9, tail="working")
-    [partition] = job.partitions()
+    [partition] = job.view.partitions()
     assert partition.owner is None
     assert [each.name for each in log.parent.iterdir()] == [log.name], "nothing is left that travelled to the job"
 

@@ -270,7 +270,7 @@ class Fleet:
         return Counter(payload.decode() for payload in data)
 
     def progress(self, shard: str) -> ShardProgress:
-        partition = self.look.get(partition_key("s", EPOCH, shard))
+        partition = self.look.view.get(partition_key("s", EPOCH, shard))
         assert partition is not None
         return ShardProgress.from_mapping(partition.progress)
 

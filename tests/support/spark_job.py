@@ -243,7 +243,7 @@ class Pipeline:
 
     def statuses(self) -> dict[PartitionStatus, int]:
         """Return how many partitions have each status."""
-        return self.coordinator().count_by_status()
+        return self.coordinator().view.count_by_status()
 
     def assert_exactly_once(self) -> None:
         """Check that every event that was sent is in the dataset, once."""

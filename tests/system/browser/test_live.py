@@ -30,7 +30,7 @@ coordinator = SourceCoordinator(open_store(StoreSettings.from_url(url)), source,
 coordinator.initialize()
 with LeaseRenewer(coordinator):
     while True:
-        coordinator.acquire(1 - len(coordinator.held))
+        coordinator.leases.acquire(1 - len(coordinator.leases.held))
         time.sleep(0.1)
 """
 
@@ -56,7 +56,7 @@ def start_worker(site: Site) -> Iterator[StartWorker]:
 
 def live_shards(site: Site) -> list[str]:
     """Return the shards that somebody holds."""
-    return [p.partition_key for p in site.scenery.worker("live").partitions(PartitionStatus.ASSIGNED)]
+    return [p.partition_key for p in site.scenery.worker("live").view.partitions(PartitionStatus.ASSIGNED)]
 
 
 def holder(site: Site, source: str) -> str:
