@@ -75,8 +75,7 @@ from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECOR
 from airflow_provider_coordination.spark.metrics import IngestionMetric
 from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, METRICS, PROTOCOLS, SERVICE_NAME, TRACES, Signal
 from airflow_provider_coordination.spark.settings import MAX_SAVED_PARSE_EXCEPTIONS, IngestSettings
-from airflow_provider_coordination.spark.summary import Summary
-from airflow_provider_coordination.spark.work import SETS_NAMED
+from airflow_provider_coordination.spark.summary import SETS_NAMED, Summary
 from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, StoreSettings, open_store
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 

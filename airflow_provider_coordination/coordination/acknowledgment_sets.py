@@ -521,7 +521,9 @@ class AcknowledgmentSets:
 
         def settled(p: Partition) -> Partition:
             after = self._delivered(p, settlement, now) if delivered else self._undelivered(p, settlement, ended, now)
-            return after if by is None or after.change is None else after.because(after.change.reason, by)
+            if by is None or after.change is None:
+                return after
+            return after.because(after.change.kind, after.change.reason, by)
 
         written = self.coordinator.settle(
             partition,

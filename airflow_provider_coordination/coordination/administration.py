@@ -24,6 +24,7 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.partition import (
     PARKED_UNTIL,
+    ChangeKind,
     Partition,
     PartitionStatus,
     parse_source_identifier,
@@ -108,7 +109,7 @@ class Administration:
                 )
             return partition.given_up(now)
 
-        return self._change("released", partition_key, released, seen, version)
+        return self._change(ChangeKind.RELEASED, partition_key, released, seen, version)
 
     def reopen(self, partition_key: str, *, seen: Partition | None = None, version: int | None = None) -> Partition:
         """Make a partition that rests or is parked available now, with its failures forgotten; progress is kept.
@@ -128,7 +129,7 @@ class Administration:
             waiting = partition.status is PartitionStatus.UNASSIGNED
             return partition.reopened(min(partition.priority, now) if waiting else now)
 
-        return self._change("reopened", partition_key, reopened, seen, version)
+        return self._change(ChangeKind.REOPENED, partition_key, reopened, seen, version)
 
     def park(self, partition_key: str, *, seen: Partition | None = None, version: int | None = None) -> Partition:
         """Put a partition aside until a person reopens it, whoever holds it; progress and failures are kept.
@@ -145,7 +146,7 @@ class Administration:
             check_parkable(partition)
             return replace(partition, last_error=self._parked_because(partition)).resting(PARKED_UNTIL)
 
-        return self._change("parked", partition_key, parked, seen, version)
+        return self._change(ChangeKind.PARKED, partition_key, parked, seen, version)
 
     def reset(
         self,
@@ -171,7 +172,7 @@ class Administration:
         def reset(partition: Partition) -> Partition:
             return partition.reset(progress(partition) if callable(progress) else progress, now)
 
-        return self._change("reset", partition_key, reset, seen, version)
+        return self._change(ChangeKind.RESET, partition_key, reset, seen, version)
 
     def delete(self, partition_key: str, *, seen: Partition | None = None, version: int | None = None) -> Partition:
         """Delete the partition, wherever it stands, and release the names that it claims: a supplier finds them anew.
@@ -184,7 +185,7 @@ class Administration:
         for _ in range(MAX_TRIES):
             _check_version(current, version)
             try:
-                self._store.delete(self._because("deleted", current))
+                self._store.delete(self._because(ChangeKind.DELETED, current))
             except PartitionUpdateError:
                 stored = self._store.get(self._source_identifier, partition_key)
                 if stored is not None:
@@ -193,7 +194,7 @@ class Administration:
                     current = stored
                     continue
                 # The deletion happened and its answer was lost, or somebody else was faster.
-            self._log("deleted", current)
+            self._log(ChangeKind.DELETED, current)
             self._release_claims(current)
             return current
         raise _changes_too_fast(partition_key)
@@ -205,7 +206,7 @@ class Administration:
 
     def _change(
         self,
-        what: str,
+        kind: ChangeKind,
         partition_key: str,
         change: Callable[[Partition], Partition],
         seen: Partition | None,
@@ -215,7 +216,7 @@ class Administration:
         current = first = seen or self.get(partition_key)
         for _ in range(MAX_TRIES):
             _check_version(current, version)
-            intended = self._because(what, change(current))
+            intended = self._because(kind, change(current))
             try:
                 [written] = self._store.transact(update=[intended])
             except PartitionUpdateError:
@@ -226,26 +227,27 @@ class Administration:
                     current = stored
                     continue
                 written = stored  # the write happened, its answer was lost
-            self._log(what, current)
+            self._log(kind, current)
             return written
         raise _changes_too_fast(partition_key)
 
-    def _because(self, what: str, partition: Partition) -> Partition:
-        return partition.because(f"{what} by hand: {self._reason}" if self._reason else f"{what} by hand", self._by)
+    def _because(self, kind: ChangeKind, partition: Partition) -> Partition:
+        reason = f"{kind} by hand: {self._reason}" if self._reason else f"{kind} by hand"
+        return partition.because(kind, reason, self._by)
 
     def _parked_because(self, partition: Partition) -> str:
         reason = f": {self._reason}" if self._reason else ""
         before = f"; before that: {partition.last_error}" if partition.last_error else ""
         return storable(f"parked by {self._by or 'hand'}{reason}{before}")
 
-    def _log(self, what: str, before: Partition) -> None:
+    def _log(self, kind: ChangeKind, before: Partition) -> None:
         try:
             source = parse_source_identifier(self._source_identifier).source
         except ValueError:  # another system named it
             source = self._source_identifier
         log.info(
             "partition %s by hand: source=%s partition=%s former_status=%s former_owner=%s by=%s reason=%r",
-            what, source, before.partition_key, before.status, before.owner, self._by, self._reason,
+            kind, source, before.partition_key, before.status, before.owner, self._by, self._reason,
         )  # fmt: skip
 
 

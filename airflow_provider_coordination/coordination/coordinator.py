@@ -38,6 +38,7 @@ from airflow_provider_coordination.coordination.metrics import CoordinationMetri
 from airflow_provider_coordination.coordination.partition import (
     PARKED_UNTIL,
     UNFINISHED,
+    ChangeKind,
     Partition,
     PartitionStatus,
     check_partition_key,
@@ -277,7 +278,7 @@ class SourceCoordinator:
         with self._counting_errors():
             written = self._leases.change(
                 partition_key,
-                lambda p: p.acquired(to, now + self.ownership_timeout, now).because("handed over"),
+                lambda p: p.acquired(to, now + self.ownership_timeout, now).because(ChangeKind.HANDED_OVER),
                 needs_trust=False,
                 unchanged=unchanged,
             )
@@ -443,7 +444,7 @@ class SourceCoordinator:
         def closed(partition: Partition) -> Partition:
             known = partition if progress is None else partition.with_progress(progress)
             put_aside = known.closed(now + reopen_after)
-            return put_aside.completed(now).because("completed") if finishes(partition) else put_aside
+            return put_aside.completed(now).because(ChangeKind.COMPLETED) if finishes(partition) else put_aside
 
         held = self.held.get(partition_key)
         completes = held is not None and finishes(held)
@@ -556,7 +557,9 @@ class SourceCoordinator:
             if partition.priority > now:
                 break
             try:
-                self.store.transact(update=[partition.given_up(partition.priority).because("reopened: due")])
+                self.store.transact(
+                    update=[partition.given_up(partition.priority).because(ChangeKind.REOPENED, "reopened: due")]
+                )
             except PartitionUpdateError:  # it was acquired, or reopened, by somebody else
                 continue
             reopened.append(partition.partition_key)
@@ -852,7 +855,8 @@ class SourceCoordinator:
         current: Partition | None = found
         while current is not None and current.owner == owner:
             try:
-                self.store.transact(update=[current.given_up(self.clock.now()).because("given up: its task ended")])
+                given_up = current.given_up(self.clock.now()).because(ChangeKind.GIVEN_UP, "given up: its task ended")
+                self.store.transact(update=[given_up])
             except PartitionUpdateError:  # it was renewed, or taken, in between
                 current = self.store.get(found.source_identifier, found.partition_key)
                 continue

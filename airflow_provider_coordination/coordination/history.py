@@ -21,6 +21,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.partition import (
     AWAITING_SUFFIX,
     PARKED_UNTIL,
+    ChangeKind,
     Partition,
     PartitionStatus,
     new_partition,
@@ -54,7 +55,8 @@ class Transition:
     :param former_status: what its status was.
     :param former_owner: who held it before; None if nobody did.
     :param former_until: when that lease was to end, or when it was to reopen (aware); None if neither.
-    :param reason: what happened, in a few words.
+    :param kind: what happened.
+    :param reason: the same in a few words, with more about it.
     :param by: the person who ordered it; None if nobody did.
     """
 
@@ -63,6 +65,7 @@ class Transition:
     version: int
     status: PartitionStatus | None
     former_status: PartitionStatus
+    kind: ChangeKind
     reason: str
     owner: str | None = None
     until: datetime | None = None
@@ -91,6 +94,7 @@ def transition_of(after: Partition, version: int, at: datetime) -> Transition | 
         former_status=change.former_status,
         former_owner=change.former_owner,
         former_until=change.former_until,
+        kind=change.kind,
         reason=change.reason[:MAX_REASON_CHARACTERS],
         by=change.by,
     )
@@ -111,7 +115,8 @@ def deletion_of(before: Partition, at: datetime) -> Transition:
         former_status=before.status,
         former_owner=before.owner,
         former_until=_until(before),
-        reason="deleted" if change is None else change.reason[:MAX_REASON_CHARACTERS],
+        kind=ChangeKind.DELETED,
+        reason=ChangeKind.DELETED.value if change is None else change.reason[:MAX_REASON_CHARACTERS],
         by=None if change is None else change.by,
     )
 
@@ -386,7 +391,6 @@ class _Life:
 
 
 def _end_of(transition: Transition) -> End:
-    reason = transition.reason
     match transition.status:
         case None:
             return End.DELETED
@@ -394,12 +398,12 @@ def _end_of(transition: Transition) -> End:
             return End.COMPLETED
         case PartitionStatus.CLOSED if transition.until is not None and transition.until >= PARKED_UNTIL:
             return End.PARKED
-        case _ if reason.startswith("failed"):
+        case _ if transition.kind is ChangeKind.FAILED:
             return End.FAILED
         case PartitionStatus.CLOSED:
             return End.CLOSED
         case PartitionStatus.UNASSIGNED:
-            return End.RESET if reason.startswith("reset") else End.RELEASED
+            return End.RESET if transition.kind is ChangeKind.RESET else End.RELEASED
         case _:
             begin = _begin_of(transition)
             return End(begin.value) if begin is not Begin.ACQUIRED else End.TAKEN_OVER
@@ -410,7 +414,7 @@ def _begin_of(transition: Transition) -> Begin:
         return Begin.AWAITING
     if transition.former_status is not PartitionStatus.ASSIGNED:
         return Begin.ACQUIRED
-    return Begin.HANDED_OVER if transition.reason.startswith("handed over") else Begin.TAKEN_OVER
+    return Begin.HANDED_OVER if transition.kind is ChangeKind.HANDED_OVER else Begin.TAKEN_OVER
 
 
 def is_waiting(owner: str | None) -> bool:
@@ -491,11 +495,12 @@ def _written(transition: Transition, texts: dict[str, int]) -> list[Any]:
         _milliseconds(transition.former_until),
         place(transition.reason),
         place(transition.by),
+        transition.kind,
     ]
 
 
 def _read(record: Any, texts: Sequence[str]) -> Transition:
-    key, at, version, status, owner, until, former_status, former_owner, former_until, reason, by = record
+    key, at, version, status, owner, until, former_status, former_owner, former_until, reason, by, *kind = record
 
     def text(place: int | None) -> str | None:
         return None if place is None else str(texts[place])
@@ -510,9 +515,15 @@ def _read(record: Any, texts: Sequence[str]) -> Transition:
         former_status=PartitionStatus(former_status),
         former_owner=text(former_owner),
         former_until=_instant(former_until),
+        kind=_kind(*kind),
         reason=text(reason) or "",
         by=text(by),
     )
+
+
+def _kind(written: Any = None) -> ChangeKind:
+    """Return what happened, of a transition that any version of this package wrote."""
+    return ChangeKind(written) if written in tuple(ChangeKind) else ChangeKind.OTHER
 
 
 def _milliseconds(instant: datetime | None) -> int | None:

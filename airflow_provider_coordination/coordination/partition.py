@@ -43,17 +43,43 @@ AWAITING_SUFFIX = ":acknowledgment"
 UNFINISHED = (PartitionStatus.UNASSIGNED, PartitionStatus.ASSIGNED, PartitionStatus.CLOSED)
 
 
+class ChangeKind(StrEnum):
+    """What happened to a partition: what is concluded from a change goes by this, and never by its words."""
+
+    ACQUIRED = "acquired"
+    TAKEN_OVER = "taken over"
+    HANDED_OVER = "handed over"
+    AWAITING = "awaiting"
+    """It was left to wait for acknowledgments."""
+    GIVEN_UP = "given up"
+    FAILED = "failed"
+    """Working on it failed, or what it delivered was rejected; what became of it then says its status."""
+    CLOSED = "closed"
+    RELEASED = "released"
+    """A person ended its lease."""
+    PARKED = "parked"
+    """By a person."""
+    REOPENED = "reopened"
+    RESET = "reset"
+    COMPLETED = "completed"
+    DELETED = "deleted"
+    OTHER = "other"
+    """What another version of this package wrote, and this one does not know."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Change:
     """What made a partition's status or owner another one, until it is written: for whoever keeps the history.
 
-    :param reason: what happened, in a few words.
+    :param kind: what happened.
+    :param reason: the same in a few words, with more about it.
     :param former_status: what its status was.
     :param former_owner: who held it; None if nobody did.
     :param former_until: when that lease was to end, or when it was to reopen (aware); None if neither.
     :param by: the person who ordered it; None if nobody did.
     """
 
+    kind: ChangeKind
     reason: str
     former_status: PartitionStatus
     former_owner: str | None = None
@@ -125,7 +151,9 @@ class Partition:
             held_since=held_since,
             priority=ownership_timeout,
             reopen_at=None,
-            change=self._change("taken over" if self.status is PartitionStatus.ASSIGNED else "acquired"),
+            change=self._change(
+                ChangeKind.TAKEN_OVER if self.status is PartitionStatus.ASSIGNED else ChangeKind.ACQUIRED
+            ),
         )
 
     def taken(self, owner: str, ownership_timeout: datetime, held_since: datetime) -> Partition:
@@ -144,7 +172,7 @@ class Partition:
         :param held_since: since when; None where nobody wants to know that.
         """
         owner = f"{(self.owner or '').removesuffix(AWAITING_SUFFIX)}{AWAITING_SUFFIX}"
-        change = self._change("waits for acknowledgments")
+        change = self._change(ChangeKind.AWAITING, "waits for acknowledgments")
         return replace(self.renewed(until), owner=owner, held_since=held_since, change=change)
 
     def with_progress(self, progress: Mapping[str, Any]) -> Partition:
@@ -173,15 +201,16 @@ class Partition:
         A person orders this: whatever was stored is overwritten.
         """
         again = replace(self.reopened(available_at), progress=progress, unreadable_progress=None, closed_count=0)
-        return again.because("reset")
+        return again.because(ChangeKind.RESET)
 
     def reopened(self, available_at: datetime) -> Partition:
         """Return it without an owner and with its failures forgotten, queueing as of `available_at`."""
-        return self.given_up(available_at).recovered().because("reopened")
+        return self.given_up(available_at).recovered().because(ChangeKind.REOPENED)
 
     def failed(self, error: str) -> Partition:
         """Return it with one more failure in a row."""
-        return replace(self, attempts=self.attempts + 1, last_error=error, change=self._change(f"failed: {error}"))
+        change = self._change(ChangeKind.FAILED, f"failed: {error}")
+        return replace(self, attempts=self.attempts + 1, last_error=error, change=change)
 
     def recovered(self) -> Partition:
         """Return it with its failures forgotten: it got further."""
@@ -189,34 +218,36 @@ class Partition:
 
     def given_up(self, available_at: datetime) -> Partition:
         """Return it without an owner, queueing as of `available_at`."""
-        return replace(self._disowned(PartitionStatus.UNASSIGNED, "given up"), priority=available_at)
+        return replace(self._disowned(PartitionStatus.UNASSIGNED, ChangeKind.GIVEN_UP), priority=available_at)
 
     def closed(self, reopen_at: datetime) -> Partition:
         """Return it put aside until `reopen_at`, and the closing counted."""
-        put_aside = replace(self._disowned(PartitionStatus.CLOSED, "closed"), reopen_at=reopen_at, priority=reopen_at)
-        return replace(put_aside, closed_count=self.closed_count + 1)
+        return replace(self.resting(reopen_at), closed_count=self.closed_count + 1)
 
     def resting(self, reopen_at: datetime) -> Partition:
         """Return it put aside until `reopen_at` because it failed: `attempts` counts that, `closed_count` does not."""
-        return replace(self._disowned(PartitionStatus.CLOSED, "put aside"), reopen_at=reopen_at, priority=reopen_at)
+        put_aside = self._disowned(PartitionStatus.CLOSED, ChangeKind.CLOSED)
+        return replace(put_aside, reopen_at=reopen_at, priority=reopen_at)
 
     def completed(self, at: datetime) -> Partition:
         """Return it finished at this instant."""
-        return replace(self._disowned(PartitionStatus.COMPLETED, "completed"), priority=at)
+        return replace(self._disowned(PartitionStatus.COMPLETED, ChangeKind.COMPLETED), priority=at)
 
-    def because(self, reason: str, by: str | None = None) -> Partition:
-        """Return it with another word for what is about to be written.
+    def because(self, kind: ChangeKind, reason: str | None = None, by: str | None = None) -> Partition:
+        """Return it with another cause of what is about to be written.
 
-        :param reason: what happened, in a few words.
+        :param kind: what happened.
+        :param reason: the same in a few words, with more about it; None for the kind's own.
         :param by: the person who ordered it.
         """
-        return replace(self, change=replace(self._change(reason), reason=reason, by=by))
+        change = replace(self._change(kind), kind=kind, reason=kind.value if reason is None else reason, by=by)
+        return replace(self, change=change)
 
     def written(self) -> Partition:
         """Return it as the store holds it after this write: one version on."""
         return replace(self, version=self.version + 1, change=None)
 
-    def _disowned(self, status: PartitionStatus, reason: str) -> Partition:
+    def _disowned(self, status: PartitionStatus, kind: ChangeKind) -> Partition:
         return replace(
             self,
             status=status,
@@ -224,15 +255,16 @@ class Partition:
             ownership_timeout=None,
             held_since=None,
             reopen_at=None,
-            change=self._change(reason),
+            change=self._change(kind),
         )
 
-    def _change(self, reason: str) -> Change:
-        """Return what is about to be written: the first word for it stays, and so does what was before."""
+    def _change(self, kind: ChangeKind, reason: str | None = None) -> Change:
+        """Return what is about to be written: its first cause stays, and so does what was before."""
         if self.change is not None:
             return self.change
         return Change(
-            reason=reason,
+            kind=kind,
+            reason=kind.value if reason is None else reason,
             former_status=self.status,
             former_owner=self.owner,
             former_until=self.reopen_at if self.status is PartitionStatus.CLOSED else self.ownership_timeout,

@@ -23,21 +23,22 @@ from airflow_provider_coordination.coordination.errors import CoordinationError,
 from airflow_provider_coordination.coordination.handover import Balancer
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import Metrics, NoMetrics
-from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer, Renewable
 from airflow_provider_coordination.sources.batches import progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.spark.active_partitions import ActivePartitions
 from airflow_provider_coordination.spark.bad_records import BadRecords, error_text
 from airflow_provider_coordination.spark.deliveries import Deliveries
 from airflow_provider_coordination.spark.delivery import Delivery, Prepared
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.metrics import note_round
-from airflow_provider_coordination.spark.reading import MakeReading
+from airflow_provider_coordination.spark.reading import MakeReading, Reading
+from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
 from airflow_provider_coordination.spark.spans import NoSpans, Span, Spans
 from airflow_provider_coordination.spark.stopping import TOLD_TO_STOP, StopConditions, because_of
 from airflow_provider_coordination.spark.summary import Summary
-from airflow_provider_coordination.spark.work import Work
 
 log = logging.getLogger(__name__)
 
@@ -97,8 +98,8 @@ class Ingestion:
             stop_at=settings.stop_at,
         )
         self._spans = spans or NoSpans()
-        files = LandedFiles(settings.landing_root, coordinator)
-        self._deliveries = Deliveries(settings, coordinator, delivery, files, observer, self._spans)
+        self._files = LandedFiles(settings.landing_root, coordinator)
+        self._deliveries = Deliveries(settings, coordinator, delivery, self._files, observer, self._spans)
         self._balancer = Balancer(
             coordinator,
             balance_by=settings.balance_by,
@@ -107,9 +108,18 @@ class Ingestion:
             handover_timeout=timedelta(seconds=settings.handover_timeout_seconds),
             expected_workers=settings.workers,
         )
-        self._work = Work(settings, coordinator, self._balancer, self._deliveries, files, self._clock)
-        self._summary = self._work.summary
-        self._reading = reading(self._work)
+        self._summary = Summary()
+        self._redaction = Redaction(settings)
+        self._partitions = ActivePartitions(
+            coordinator,
+            self._balancer,
+            self._deliveries,
+            self._files,
+            self._summary,
+            self._redaction,
+            completed=lambda partition: self._reading.completed(partition),
+        )
+        self._reading: Reading = reading(settings, coordinator, self._partitions, self._summary)
         self._delivered: set[str] = set()
 
     def run(self) -> Summary:
@@ -124,7 +134,7 @@ class Ingestion:
         started_at, started = self._clock.now(), self._clock.monotonic()
         summary, idle_rounds = self._summary, 0
         try:
-            self._work.files.sweep_finished()
+            self._files.sweep_finished()
             with LeaseRenewer(*self.renewables):
                 while not summary.stopped_because:
                     before, completed = summary.records_landed, len(summary.completed)
@@ -178,11 +188,11 @@ class Ingestion:
             summary.parse_exceptions, summary.unrouted, dict(summary.records_by_sink),
         )  # fmt: skip
         seconds: dict[str, float] = {}
-        self._work.hear_of_others()
+        self._partitions.refresh_awaited()
         self._reading.look_after()
         with self._timed(seconds, "acquire") as acquiring:
             acquired = self._acquire()
-            acquiring.note(partitions=len(self._work.read_until))
+            acquiring.note(partitions=len(self._partitions))
         with self._timed(seconds, "redeliver"):  # what a former owner recorded but did not deliver
             self._deliver()
             self._hand_over()
@@ -198,9 +208,9 @@ class Ingestion:
             self._deliver()
             self._hand_over()
         self._reading.end_round()
-        for key in list(self._work.read_until):
-            self._work.notice_delivered(key)
-        self._work.notice_gone()
+        for key in list(self._partitions.read_until):
+            self._partitions.delete_delivered(key)
+        self._partitions.notice_gone()
         log.info(
             "round %d: leases=%d read=[%s] landed=%d records %d bytes delivered=%d records seconds=[%s] "
             "completed=%d failed=%d lost=%d",
@@ -261,7 +271,9 @@ class Ingestion:
 
     def _how_far(self) -> dict[str, Any]:
         """Return up to when the partitions at work are read, those left out that wait for others."""
-        going = {key: until for key, until in self._work.read_until.items() if not self._work.is_paused(key)}
+        going = {
+            key: until for key, until in self._partitions.read_until.items() if not self._partitions.is_paused(key)
+        }
         return {"read_until": list(going.values()), "at_stop": len(going.keys() & set(self._reading.at_stop))}
 
     # Acquire
@@ -272,23 +284,23 @@ class Ingestion:
         acquired = self._balancer.rebalance()
         # Not only what was acquired just now: an earlier answer may have been lost while the store was away.
         for key, partition in self._coordinator.held.items():
-            if key not in self._work:
+            if key not in self._partitions:
                 try:
                     if self._take_over(partition):
-                        self._work.read_until[key] = None
+                        self._partitions.begin(key)
                 except LOST as error:
                     log.warning("partition is left to its next owner: %s", error)
-                    self._work.doubt(key)
+                    self._partitions.check_lease(key)
                 except StoreUnavailableError:
                     raise
                 except Exception as error:  # whatever a partition's files do, that partition alone fails
-                    self._work.fail(key, self._reason(error))
+                    self._partitions.fail(key, self._reason(error))
         return bool(acquired) or self._balancer.is_waiting
 
     def _hand_over(self) -> None:
         """Hand over what other jobs ask for, unless everything is given back in a moment."""
         if not self._ordered_to_end():
-            self._work.hand_over()
+            self._partitions.hand_over()
 
     def _take_over(self, partition: Partition) -> bool:
         """Check that the partition can be worked on, and remove what its former owners left unfinished.
@@ -299,10 +311,9 @@ class Ingestion:
         progress = progress_of(partition)
         if not self._reading.may_begin(partition):
             return False
-        files = self._work.files
-        swept = files.take_over(partition.partition_key, progress.landed)
+        swept = self._files.take_over(partition.partition_key, progress.landed)
         self._delivery.sweep(
-            files.folder(partition.partition_key), self._coordinator.fencing_token(partition.partition_key)
+            self._files.folder(partition.partition_key), self._coordinator.fencing_token(partition.partition_key)
         )
         if swept or progress.landed:
             log.info(
@@ -327,7 +338,7 @@ class Ingestion:
     def _deliver(self) -> None:
         while batches := [
             (key, batch)
-            for key, progress in self._work.all()
+            for key, progress in self._partitions.all()
             if (batch := self._deliveries.next_of(progress)) is not None
         ]:
             with ThreadPoolExecutor(DELIVERY_THREADS, thread_name_prefix="delivery") as pool:
@@ -342,7 +353,7 @@ class Ingestion:
                         self._note_delivery(key, batch, delivery.result())
                     except LOST as error:
                         log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, error)
-                        self._work.doubt(key)
+                        self._partitions.check_lease(key)
                     except StoreUnavailableError:
                         raise
                     except Exception as error:  # whatever a partition's files do, that partition alone fails
@@ -352,9 +363,7 @@ class Ingestion:
 
     def _note_delivery(self, key: str, batch: LandedBatch, delivered: Prepared | None) -> None:
         summary = self._summary
-        if key in self._work:  # otherwise its end was noticed already, with that of another one
-            self._work.read_until[key] = batch.read_until
-        summary.failed.pop(key, None)
+        self._partitions.note_delivered(key, batch)
         if delivered is not None:
             summary.note_delivered(key, batch, is_first=key not in self._delivered)
             self._delivered.add(key)
@@ -363,18 +372,18 @@ class Ingestion:
             summary.dead_letters += delivered.records.get(DEAD_LETTER, 0)
             for sink, records in delivered.records.items():
                 summary.records_by_sink[sink] = summary.records_by_sink.get(sink, 0) + records
-        self._work.notice_delivered(key)
+        self._partitions.delete_delivered(key)
 
     def _reject(self, key: str, batch: LandedBatch, reason: str) -> None:
         if key not in self._coordinator.held:  # handed over meanwhile, as it stood; its next owner swept the files
             log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, reason)
             return
-        reason = self._work.redaction.text(reason)
+        reason = self._redaction.text(reason)
         with suppress(*LOST):
             if self._deliveries.reject(key, batch, reason):
-                self._work.put_down(key, reason)
+                self._partitions.put_down(key, reason)
                 return
-        self._work.fail(key, reason)
+        self._partitions.fail(key, reason)
 
     def _reason(self, error: Exception) -> str:
         """Return what a partition failed by; the log has where, if nothing of ours raised it."""
@@ -397,7 +406,7 @@ class Ingestion:
                 if self._clock.monotonic() - since > STORE_PATIENCE_SECONDS:
                     break
             else:
-                self._work.notice_gone()
+                self._partitions.notice_gone()
                 log.info(
                     "the store is back after %.0f s: leases=%d lost=%d",
                     self._clock.monotonic() - since, len(self._coordinator.held), len(self._summary.lost),
@@ -413,16 +422,16 @@ class Ingestion:
             log.warning("others count this job as a worker until its registration runs out: %s", error)
         try:
             self._reading.finish()
-            self._work.hear_of_others()
-            paused = sum(map(self._work.is_paused, self._work.read_until))
-            awaiting = self._work.await_others()
-            self._work.notice_gone()
+            self._partitions.refresh_awaited()
+            paused = sum(map(self._partitions.is_paused, self._partitions.read_until))
+            awaiting = self._partitions.leave_awaiting()
+            self._partitions.notice_gone()
             given_up = self._coordinator.give_up_all()
             log.info("leases given back: %d, waiting for acknowledgments: %d", len(given_up), awaiting)
             if paused:
                 log.warning("%d partitions go on only once others acknowledge what is delivered", paused)
             self._deliveries.purge()
-            self._work.note_resting()
+            self._summary.note_resting(self._coordinator.partitions(PartitionStatus.CLOSED))
         except CoordinationError as error:
             log.warning("leases could not be given back and will run out: %s", error)
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import Partition
@@ -22,8 +23,10 @@ from airflow_provider_coordination.spark.item_landing import (
     LandedItems,
     land_items,
 )
-from airflow_provider_coordination.spark.reading import UNREADABLE_ROUNDS, RoundRead
-from airflow_provider_coordination.spark.work import Work
+from airflow_provider_coordination.spark.reading import UNREADABLE_ROUNDS, PartitionsToRead, RoundRead
+from airflow_provider_coordination.spark.redaction import Redaction
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.summary import Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,16 +40,29 @@ class ItemReading:
     :param spark: the session.
     :param kind: the kind of source; partitions of others are refused.
     :param reader: reads the items.
-    :param work: what the job has at work.
+    :param settings: the job's.
+    :param coordinator: of the source, for the job's owner.
+    :param partitions: what the job works on.
+    :param summary: the job's report.
     """
 
-    def __init__(self, spark: SparkSession, kind: str, reader: ItemReader | FrameReader, work: Work) -> None:
-        settings = work.settings
+    def __init__(
+        self,
+        spark: SparkSession,
+        kind: str,
+        reader: ItemReader | FrameReader,
+        settings: IngestSettings,
+        coordinator: SourceCoordinator,
+        partitions: PartitionsToRead,
+        summary: Summary,
+    ) -> None:
         self._spark = spark
         self._kind = kind
         self._reader = reader
-        self._work = work
-        self._coordinator = work.coordinator
+        self._coordinator = coordinator
+        self._partitions = partitions
+        self._summary = summary
+        self._redaction = Redaction(settings)
         self._options = ItemLandingOptions(
             root=settings.landing_root,
             seconds=settings.round_seconds,
@@ -54,7 +70,6 @@ class ItemReading:
             partitions_per_slot=settings.partitions_per_slot,
         )
         self._unreadable: dict[str, int] = {}
-        work.when_delivered = self._finish
 
     @property
     def at_stop(self) -> set[str]:
@@ -68,7 +83,7 @@ class ItemReading:
 
     def look_after(self) -> None:
         """See `Reading.look_after`."""
-        for key in self._unreadable.keys() - self._work.read_until.keys():
+        for key in self._unreadable.keys() - self._partitions.read_until.keys():
             del self._unreadable[key]
 
     def may_begin(self, partition: Partition) -> bool:
@@ -97,14 +112,14 @@ class ItemReading:
         with suppress(*LOST):
             waiting = replace(progress, waited=progress.waited + 1)
             self._coordinator.close(key, wait.retry_after, progress=waiting.to_mapping())
-            self._work.summary.closed.append(key)
+            self._summary.closed.append(key)
         return False
 
     def land(self) -> list[LandedItems]:
         """See `Reading.land`."""
         plans = []
-        for key, progress in self._partitions():
-            if self._work.deliveries.may_land(progress):
+        for key, progress in self._progresses():
+            if self._partitions.may_land(progress):
                 with suppress(*LOST):  # what is lost in this moment is not read
                     plans.append(self._plan(key, progress))
         if not plans:
@@ -127,7 +142,7 @@ class ItemReading:
     def record(self, rows: Sequence[LandedItems]) -> RoundRead:
         """See `Reading.record`."""
         for row in rows:
-            with self._work.recording(row.partition_key):
+            with self._partitions.recording(row.partition_key):
                 self._record(self._without_secrets(row))
         read = [row for row in rows if row.is_batch]
         return RoundRead(
@@ -142,7 +157,7 @@ class ItemReading:
         """Return a row as it may be told and kept: what a reader raises may hold what it was given."""
         if row.error is None and not row.failed:
             return row
-        hide = self._work.redaction.text
+        hide = self._redaction.text
         return replace(
             row,
             error=None if row.error is None else hide(row.error),
@@ -160,7 +175,7 @@ class ItemReading:
         progress = self._progress(key)
         if len(progress.failed) + len(row.failed) > MAX_FAILED_ITEMS:
             reasons = [*progress.failed, *row.failed]
-            self._work.fail(key, f"{len(reasons)} of its items cannot be read; the first: {reasons[0].reason}")
+            self._partitions.fail(key, f"{len(reasons)} of its items cannot be read; the first: {reasons[0].reason}")
             return
         batch = LandedBatch(
             batch_id=row.batch_id,
@@ -174,14 +189,13 @@ class ItemReading:
             read_until=None,
             fencing_token=self._coordinator.fencing_token(key),
         )
-        self._work.record(key, batch, lambda: self._progress(key).landing(batch, row.failed))
+        self._partitions.record(key, batch, lambda: self._progress(key).landing(batch, row.failed))
         self._note(row)
 
     def _note(self, row: LandedItems) -> None:
         """Tell of the items that were passed over in what is recorded."""
-        summary = self._work.summary
-        summary.gone += row.gone_count
-        summary.set_aside += len(row.failed)
+        self._summary.gone += row.gone_count
+        self._summary.set_aside += len(row.failed)
         if row.gone_count:
             log.warning(
                 "partition %s: %d items were gone before they were read: %s%s",
@@ -201,7 +215,15 @@ class ItemReading:
         if row.passing and rounds < UNREADABLE_ROUNDS:
             log.warning("partition %s cannot be read, trying again next round: %s", key, reason)
         else:
-            self._work.fail(key, reason)
+            self._partitions.fail(key, reason)
+
+    def completed(self, partition: Partition) -> None:
+        """See `Reading.completed`: the reader does what it has to, but not with what was set aside."""
+        if isinstance(self._reader, Finishing):
+            try:
+                self._reader.delivered(PartitionProgress.from_mapping(partition.progress).items_read)
+            except Exception as error:  # a reader may be anybody's, and the data is delivered
+                log.warning("partition %s: left to the next supplier run: %s", partition.partition_key, error)
 
     def end_round(self) -> None:
         """See `Reading.end_round`."""
@@ -209,16 +231,8 @@ class ItemReading:
     def finish(self) -> None:
         """See `Reading.finish`: progress says everything already."""
 
-    def _finish(self, partition: Partition) -> None:
-        """Let the reader do what it has to once a partition is delivered; not with what was set aside."""
-        if isinstance(self._reader, Finishing):
-            try:
-                self._reader.delivered(PartitionProgress.from_mapping(partition.progress).items_read)
-            except Exception as error:  # a reader may be anybody's, and the data is delivered
-                log.warning("partition %s: left to the next supplier run: %s", partition.partition_key, error)
-
-    def _partitions(self) -> Iterator[tuple[str, PartitionProgress]]:
-        for key, progress in self._work.all():
+    def _progresses(self) -> Iterator[tuple[str, PartitionProgress]]:
+        for key, progress in self._partitions.all():
             if isinstance(progress, PartitionProgress):
                 yield key, progress
 

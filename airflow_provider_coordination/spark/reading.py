@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol
 
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.spark.work import Work
+from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.summary import Summary
 
 UNREADABLE_ROUNDS = 5
 """How many rounds in a row a source that does not answer is asked for a partition, before that counts as a failure."""
@@ -44,6 +49,48 @@ class RoundRead:
         return f"partitions={self.partitions}{items}{f' lag_ms=[{lags}]' if lags else ''}"
 
 
+class PartitionsToRead(Protocol):
+    """The partitions that a job works on, as far as a reading has to do with them."""
+
+    @property
+    def read_until(self) -> Mapping[str, datetime | None]:
+        """The partitions at work: up to which arrival time each is read; None where that is not known."""
+        ...
+
+    def all(self) -> Iterator[tuple[str, LandedProgress]]:
+        """Yield the partitions whose lease is held, with their progress; one whose progress is unreadable fails."""
+        ...
+
+    def may_land(self, progress: LandedProgress) -> bool:
+        """Return whether a partition may be read further: nothing waits for its delivery, and not too much is
+        pending."""
+        ...
+
+    def note_read(self, key: str, until: datetime | None) -> None:
+        """Note up to when a partition is read in which nothing was found."""
+        ...
+
+    def recording(self, key: str) -> AbstractContextManager[None]:
+        """Let a partition whose landed batch cannot be recorded end no round: it is dropped, or the partition fails."""
+        ...
+
+    def record(self, key: str, batch: LandedBatch, landing: Callable[[], LandedProgress]) -> None:
+        """Record a landed batch, which fixes it.
+
+        :param landing: makes the partition's progress with the batch in it out of its present progress; called again
+            where somebody acknowledged an earlier batch during that time.
+        """
+        ...
+
+    def park(self, key: str, reason: str, progress: dict[str, Any]) -> None:
+        """Put a partition aside for a person to decide about: trying again cannot help."""
+        ...
+
+    def fail(self, key: str, reason: str) -> None:
+        """Give a partition back, with its landed batches; the retry policy decides when it is tried again."""
+        ...
+
+
 class Reading(Protocol):
     """What a job's rounds leave to the kind of source: which partitions may be read, and landing them."""
 
@@ -76,6 +123,10 @@ class Reading(Protocol):
         """Record what was landed, or give back what could not be read."""
         ...
 
+    def completed(self, partition: Partition) -> None:
+        """Do what is left to do once a partition is delivered to its end."""
+        ...
+
     def end_round(self) -> None:
         """Do what has to wait until everything that is landed is delivered."""
         ...
@@ -85,4 +136,5 @@ class Reading(Protocol):
         ...
 
 
-MakeReading = Callable[[Work], Reading]
+MakeReading = Callable[[IngestSettings, SourceCoordinator, PartitionsToRead, Summary], Reading]
+"""Makes the reading of a job, of its settings, its coordinator, what it works on and its report."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
@@ -19,15 +20,18 @@ from airflow_provider_coordination.sources.kinesis.positions import is_sequence_
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land
-from airflow_provider_coordination.spark.reading import UNREADABLE_ROUNDS, RoundRead
+from airflow_provider_coordination.spark.reading import UNREADABLE_ROUNDS, PartitionsToRead, RoundRead
+from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.streams import Streams
-from airflow_provider_coordination.spark.work import Work
+from airflow_provider_coordination.spark.summary import Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
+IDLE_WRITES_PER_TIMEOUT = 3
+"""How often in an ownership timeout an idle shard's position is written at most: as often as its lease is renewed."""
 PARENT_POLL = timedelta(seconds=10)
 """How often a child whose parent is not finished is looked at, as in the Kinesis Client Library."""
 
@@ -37,17 +41,29 @@ class ShardReading:
 
     :param spark: the session.
     :param streams: the streams that it reads; the shards of others are left alone.
-    :param work: what the job has at work.
+    :param settings: the job's.
+    :param coordinator: of the source, for the job's owner.
+    :param partitions: what the job works on.
+    :param summary: the job's report.
     """
 
-    def __init__(self, spark: SparkSession, streams: Streams, work: Work) -> None:
-        settings = work.settings
+    def __init__(
+        self,
+        spark: SparkSession,
+        streams: Streams,
+        settings: IngestSettings,
+        coordinator: SourceCoordinator,
+        partitions: PartitionsToRead,
+        summary: Summary,
+    ) -> None:
         self._spark = spark
         self._streams = streams
-        self._work = work
-        self._coordinator = work.coordinator
-        self._clock = work.clock
+        self._coordinator = coordinator
+        self._partitions = partitions
+        self._summary = summary
+        self._clock = coordinator.clock
         self._on_data_loss = settings.on_data_loss
+        self._finish_at_stop = settings.finish_at_stop
         self._landing = LandingOptions(
             kinesis=settings.kinesis,
             root=settings.landing_root,
@@ -79,9 +95,9 @@ class ShardReading:
 
     def look_after(self) -> None:
         """Look after the streams' shards, and put down those whose stream is not there any more."""
-        self._at_stop.intersection_update(self._work.read_until)
+        self._at_stop.intersection_update(self._partitions.read_until)
         for known in (self._unreadable, self._measured_at):
-            for key in known.keys() - self._work.read_until.keys():
+            for key in known.keys() - self._partitions.read_until.keys():
                 del known[key]
         if self._streams.look_after():
             for key, progress in list(self._shards()):
@@ -99,10 +115,13 @@ class ShardReading:
             if not progress.end_of_shard:
                 self._gone[key] = str(error)
 
+    def completed(self, partition: Partition) -> None:
+        """See `Reading.completed`: the end of a shard is written with its last batch."""
+
     def end_round(self) -> None:
         """See `Reading.end_round`."""
         self._lose_gone()
-        if self._work.settings.finish_at_stop:
+        if self._finish_at_stop:
             self._finish_stopped()
 
     def _finish_stopped(self) -> None:
@@ -123,7 +142,7 @@ class ShardReading:
                     if self._on_data_loss == "reset":
                         self._coordinator.complete(key, ended(with_loss(progress, gap)).to_mapping())
                     else:
-                        self._work.park(key, reason, with_loss(progress, gap).to_mapping())
+                        self._partitions.park(key, reason, with_loss(progress, gap).to_mapping())
             if key not in self._coordinator.held:
                 self._gone.pop(key, None)
 
@@ -167,7 +186,7 @@ class ShardReading:
         """See `Reading.land`."""
         plans = []
         for key, progress in self._shards():
-            if key not in self._at_stop and key not in self._gone and self._work.deliveries.may_land(progress):
+            if key not in self._at_stop and key not in self._gone and self._partitions.may_land(progress):
                 with suppress(*LOST):  # what is lost in this moment is not read
                     plans.append(self._plan(key, progress))
         return land(self._spark, plans, self._landing) if plans else []
@@ -194,7 +213,7 @@ class ShardReading:
         for row in rows:
             if row.partition_key in self._gone:
                 continue  # what was landed is another stream's of this name, and swept later
-            with self._work.recording(row.partition_key):
+            with self._partitions.recording(row.partition_key):
                 self._record(row)
         return RoundRead(
             partitions=sum(row.is_batch for row in rows),
@@ -217,9 +236,11 @@ class ShardReading:
         if row.is_batch:
             self._record_batch(row)
             return
-        self._work.read_until[key] = row.read_until
+        self._partitions.note_read(key, row.read_until)
         if row.read_until is not None:
-            self._note_delivered_until(key, row.read_until, after=self._work.renewed_every())
+            self._note_delivered_until(
+                key, row.read_until, after=self._coordinator.ownership_timeout / IDLE_WRITES_PER_TIMEOUT
+            )
 
     def _check_beginnings(self, rows: Sequence[Landed]) -> None:
         """Make sure that what was read is of the stream whose shard it was to be.
@@ -254,7 +275,7 @@ class ShardReading:
             progress = self._progress(key).landing(batch, row.children)
             return progress if throughput is None else progress.measured(throughput)
 
-        self._work.record(key, batch, landing)
+        self._partitions.record(key, batch, landing)
 
     def _throughput_of(self, row: Landed) -> float | None:
         """Return how many bytes a second a shard gave since it was measured last; what it gave while read, at first."""
@@ -271,7 +292,7 @@ class ShardReading:
         if row.gap is not None and self._on_data_loss == "fail":
             progress = self._progress(key)
             self._report_loss(key, progress, row.gap)
-            self._work.park(key, reason, with_loss(progress, row.gap).to_mapping())
+            self._partitions.park(key, reason, with_loss(progress, row.gap).to_mapping())
         elif row.gap is not None and rounds >= UNREADABLE_ROUNDS:
             self._gone[key] = reason  # the shard is not there, and its stream is: shard sync goes on with what follows
         elif rounds < UNREADABLE_ROUNDS and (row.passing or row.gap is not None):
@@ -279,7 +300,7 @@ class ShardReading:
                 self._streams.look_soon()
             log.warning("partition %s cannot be read, trying again next round: %s", key, reason)
         else:
-            self._work.fail(key, reason)
+            self._partitions.fail(key, reason)
 
     def _note_gap(self, key: str, gap: Gap) -> None:
         """Report data that was gone before it was read, and keep that with the partition."""
@@ -290,13 +311,13 @@ class ShardReading:
     def _report_loss(self, key: str, progress: ShardProgress, gap: Gap) -> None:
         log.error("data loss: stream=%s shard=%s range=%s", progress.stream, progress.shard_id, gap)
         self._coordinator.count(CoordinationMetric.DATA_LOSS)
-        self._work.summary.data_loss[key] = str(gap)
+        self._summary.data_loss[key] = str(gap)
 
     # What is known of idle shards
 
     def finish(self) -> None:
         """See `Reading.finish`."""
-        for key, until in self._work.read_until.items():
+        for key, until in self._partitions.read_until.items():
             if until is not None and self._coordinator.owns(key):
                 with suppress(*LOST):
                     self._note_delivered_until(key, until, after=timedelta(0))
@@ -312,12 +333,12 @@ class ShardReading:
             idle = replace(progress.measured(0.0), delivered_until=until)
             self._coordinator.checkpoint(key, idle.to_mapping())
             self._measured_at[key] = self._clock.monotonic()
-            self._work.summary.failed.pop(key, None)
+            self._summary.note_progress(key)
 
     # Inside
 
     def _shards(self) -> Iterator[tuple[str, ShardProgress]]:
-        for key, progress in self._work.all():
+        for key, progress in self._partitions.all():
             if isinstance(progress, ShardProgress):
                 yield key, progress
 

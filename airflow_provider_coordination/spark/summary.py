@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
-from airflow_provider_coordination.coordination.partition import format_instant
+from airflow_provider_coordination.coordination.partition import Partition, format_instant
 from airflow_provider_coordination.sources.landed import LandedBatch
 
 RANGES_NAMED = 50
 """Of how many partitions a summary tells from where to where they were delivered."""
 COLUMNS_NAMED = 200
+SETS_NAMED = 1000
+"""How many pending sets a summary names: as many as Airflow maps over by default."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -100,6 +105,28 @@ class Summary:
         """Note the columns of what was delivered; nothing if they are not known."""
         if columns:
             self.columns = dict(islice(columns.items(), COLUMNS_NAMED))
+
+    def note_progress(self, key: str) -> None:
+        """Note that a partition got further: what it failed by before is no failure of the job."""
+        self.failed.pop(key, None)
+
+    def note_pending(self, sets: Sequence[str]) -> None:
+        """Note the sets of delivered batches that others have yet to acknowledge."""
+        self.pending_acknowledgments += len(sets)
+        self.acknowledgment_sets += sets[: SETS_NAMED - len(self.acknowledgment_sets)]
+
+    def note_resting(self, closed: Iterable[Partition]) -> None:
+        """Note which of the closed partitions of the source rest after failures, or are parked."""
+        for partition in closed:
+            if not partition.attempts:
+                continue
+            self.resting.append(partition.partition_key)
+            log.warning(
+                "not delivered: partition %s %s after %d failures, the last one: %s",
+                partition.partition_key,
+                "is parked" if partition.is_parked else f"rests until {partition.reopen_at:%Y-%m-%dT%H:%M:%SZ}",
+                partition.attempts, partition.last_error,
+            )  # fmt: skip
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object."""

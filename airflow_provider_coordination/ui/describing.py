@@ -65,6 +65,7 @@ def transition_facts(transition: Transition) -> TransitionFacts:
         former_status=transition.former_status.value,
         former_owner=known_owner(transition.former_owner),
         former_until=transition.former_until,
+        kind=transition.kind,
         reason=transition.reason,
         by=transition.by,
     )

@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.partition import check_partition_key
+from airflow_provider_coordination.coordination.partition import ChangeKind, check_partition_key
 
 MAX_REASON_CHARACTERS = 500
 MAX_PARTITIONS_AT_ONCE = 500
@@ -203,6 +203,7 @@ class TransitionFacts(BaseModel):
     former_status: str
     former_owner: Owner | None
     former_until: datetime | None
+    kind: ChangeKind
     reason: str
     by: str | None
 

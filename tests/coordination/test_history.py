@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import json
 import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +31,7 @@ from airflow_provider_coordination.coordination.history import (
 )
 from airflow_provider_coordination.coordination.partition import (
     PARKED_UNTIL,
+    ChangeKind,
     Partition,
     PartitionStatus,
     new_partition,
@@ -94,6 +98,7 @@ def test_a_transition_tells_what_was_before_and_what_is_after() -> None:
             owner=A,
             until=at(61),
             former_status=PartitionStatus.UNASSIGNED,
+            kind=ChangeKind.ACQUIRED,
             reason="acquired",
         ),
         Transition(
@@ -105,6 +110,7 @@ def test_a_transition_tells_what_was_before_and_what_is_after() -> None:
             former_status=PartitionStatus.ASSIGNED,
             former_owner=A,
             former_until=at(61),
+            kind=ChangeKind.FAILED,
             reason="failed: OSError: no",
         ),
     ]
@@ -127,10 +133,11 @@ def test_what_changes_neither_status_nor_owner_is_no_transition() -> None:
 
 def test_a_deletion_says_who_ordered_it_and_a_long_reason_is_cut() -> None:
     held = new_partition(PARTITIONS, "p", NOW).acquired(A, at(60)).written()
-    deleted = deletion_of(held.because("deleted by hand: " + "x" * 1000, "ann"), at(9))
+    deleted = deletion_of(held.because(ChangeKind.DELETED, "deleted by hand: " + "x" * 1000, "ann"), at(9))
     assert (deleted.status, deleted.former_owner, deleted.former_until, deleted.by) == (None, A, at(60), "ann")
     assert len(deleted.reason) == MAX_REASON_CHARACTERS
     assert deletion_of(held, at(9)).reason == "deleted"
+    assert deleted.kind is deletion_of(held, at(9)).kind is ChangeKind.DELETED
 
 
 # Pages
@@ -144,6 +151,7 @@ transitions = st.builds(
     version=st.integers(0, 2**60),
     status=st.none() | st.sampled_from(PartitionStatus),
     former_status=st.sampled_from(PartitionStatus),
+    kind=st.sampled_from(ChangeKind),
     reason=texts,
     owner=st.none() | texts,
     until=st.none() | instants | st.just(PARKED_UNTIL),
@@ -200,6 +208,7 @@ def a_transition(n: int, *, key: str = "p", seconds: float | None = None) -> Tra
         status=PartitionStatus.ASSIGNED,
         owner=A,
         former_status=PartitionStatus.UNASSIGNED,
+        kind=ChangeKind.ACQUIRED,
         reason="acquired",
     )
 
@@ -376,10 +385,10 @@ def test_each_way_to_end_has_its_word() -> None:
         (lambda p: p.failed("no").given_up(at(5)), End.FAILED),
         (lambda p: p.failed("no").resting(at(500)), End.FAILED),
         (lambda p: p.failed("no").resting(PARKED_UNTIL), End.PARKED),
-        (lambda p: p.resting(PARKED_UNTIL).because("parked by hand", "ann"), End.PARKED),
-        (lambda p: p.reset({}, at(5)).because("reset by hand", "ann"), End.RESET),
-        (lambda p: p.given_up(at(5)).because("released by hand", "ann"), End.RELEASED),
-        (lambda p: p.acquired(B, at(90)).because("handed over"), End.HANDED_OVER),
+        (lambda p: p.resting(PARKED_UNTIL).because(ChangeKind.PARKED, "parked by hand", "ann"), End.PARKED),
+        (lambda p: p.reset({}, at(5)).because(ChangeKind.RESET, "reset by hand", "ann"), End.RESET),
+        (lambda p: p.given_up(at(5)).because(ChangeKind.RELEASED, "released by hand", "ann"), End.RELEASED),
+        (lambda p: p.acquired(B, at(90)).because(ChangeKind.HANDED_OVER), End.HANDED_OVER),
         (lambda p: p.awaiting(at(90)), End.AWAITING),
     ]:
         life = Life()
@@ -389,6 +398,43 @@ def test_each_way_to_end_has_its_word() -> None:
         assert (first.owner, first.ended_at, first.end) == (A, at(5), end)
         assert (first.by == "ann") == ("by hand" in first.reason)
     assert holdings([deletion_of(life.partition, at(6))], now=NOW)["p"][-1].end is End.DELETED
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "end"),
+    [
+        (ChangeKind.RELEASED, "failed disk is replaced", End.RELEASED),
+        (ChangeKind.REOPENED, "reset of the router: it was handed over", End.RELEASED),
+        (ChangeKind.FAILED, "released by hand", End.FAILED),
+        (ChangeKind.RESET, "failed", End.RESET),
+    ],
+)
+def test_what_ended_a_lease_goes_by_the_kind_and_never_by_the_words(kind: ChangeKind, words: str, end: End) -> None:
+    life = Life()
+    life.acquired(A, 1)
+    life.becomes(life.partition.given_up(at(5)).because(kind, words, "ann"), 5)
+    assert (life.holdings()[0].end, life.holdings()[0].reason) == (end, words)
+
+
+def test_a_lease_whose_taker_says_handed_over_in_words_alone_was_taken_over() -> None:
+    life = Life()
+    life.acquired(A, 1)
+    life.becomes(life.partition.acquired(B, at(90)).because(ChangeKind.TAKEN_OVER, "handed over"), 5)
+    assert [(held.begin, held.end) for held in life.holdings()] == [
+        (Begin.ACQUIRED, End.TAKEN_OVER),
+        (Begin.TAKEN_OVER, End.HELD),
+    ]
+
+
+@pytest.mark.parametrize("kind", [[], ["of a newer version"], [None], [7]])
+def test_a_transition_of_another_version_is_read_although_its_kind_is_not_known(kind: list[Any]) -> None:
+    record = ["p", 0, 3, "UNASSIGNED", None, None, "ASSIGNED", 0, None, 1, None, *kind]
+    content = json.dumps({"texts": [A, "failed: OSError: no"], "transitions": [record]})
+    [page] = pages_of(FAMILY, [a_transition(1)], NOW, "me")
+    page = replace(page, progress={"packed": base64.b64encode(zlib.compress(content.encode())).decode()})
+    [read] = transitions_in(page)
+    assert (read.kind, read.former_owner, read.reason) == (ChangeKind.OTHER, A, "failed: OSError: no")
+    assert [held.end for held in holdings([read], now=NOW)["p"]] == [End.RELEASED]
 
 
 def test_what_waits_for_acknowledgments_is_held_by_no_process() -> None:

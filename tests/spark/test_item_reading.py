@@ -170,7 +170,7 @@ def test_long_positions_pause_reading_until_others_acknowledge_so_that_progress_
     progress = history.progresses["p0"]
     assert 1 < len(progress.landed) < 5 and not progress.is_ended
     assert len(json.dumps(progress.to_mapping())) < MAX_PROGRESS_BYTES
-    assert worker.job._work.is_paused("p0"), "the job does not wait for it"
+    assert worker.job._partitions.is_paused("p0"), "the job does not wait for it"
     history.settle()
     assert visible(history) == [str(n) for n in range(9)]
 

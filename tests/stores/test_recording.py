@@ -26,6 +26,7 @@ from airflow_provider_coordination.coordination.history import (
 )
 from airflow_provider_coordination.coordination.partition import (
     PARKED_UNTIL,
+    ChangeKind,
     Partition,
     PartitionStatus,
     new_partition,
@@ -142,23 +143,37 @@ def recorded() -> Recorded:
 
 
 @pytest.mark.parametrize(
-    ("change", "status", "reason"),
+    ("change", "status", "kind", "reason"),
     [
-        (lambda p, now: p.given_up(now), PartitionStatus.UNASSIGNED, "given up"),
-        (lambda p, now: p.completed(now), PartitionStatus.COMPLETED, "completed"),
-        (lambda p, now: p.recovered().completed(now), PartitionStatus.COMPLETED, "completed"),
-        (lambda p, now: p.closed(now + LEASE), PartitionStatus.CLOSED, "closed"),
-        (lambda p, now: p.failed("no").given_up(now), PartitionStatus.UNASSIGNED, "failed: no"),
-        (lambda p, now: p.failed("no").resting(now + LEASE), PartitionStatus.CLOSED, "failed: no"),
-        (lambda p, now: p.failed("no").resting(PARKED_UNTIL), PartitionStatus.CLOSED, "failed: no"),
-        (lambda p, now: p.reset({}, now), PartitionStatus.UNASSIGNED, "reset"),
-        (lambda p, now: p.reopened(now), PartitionStatus.UNASSIGNED, "reopened"),
-        (lambda p, now: p.awaiting(now + 2 * LEASE), PartitionStatus.ASSIGNED, "waits for acknowledgments"),
-        (lambda p, now: p.acquired("b", now + LEASE).because("handed over"), PartitionStatus.ASSIGNED, "handed over"),
+        (lambda p, now: p.given_up(now), PartitionStatus.UNASSIGNED, ChangeKind.GIVEN_UP, "given up"),
+        (lambda p, now: p.completed(now), PartitionStatus.COMPLETED, ChangeKind.COMPLETED, "completed"),
+        (lambda p, now: p.recovered().completed(now), PartitionStatus.COMPLETED, ChangeKind.COMPLETED, "completed"),
+        (lambda p, now: p.closed(now + LEASE), PartitionStatus.CLOSED, ChangeKind.CLOSED, "closed"),
+        (lambda p, now: p.failed("no").given_up(now), PartitionStatus.UNASSIGNED, ChangeKind.FAILED, "failed: no"),
+        (lambda p, now: p.failed("no").resting(now + LEASE), PartitionStatus.CLOSED, ChangeKind.FAILED, "failed: no"),
+        (lambda p, now: p.failed("no").resting(PARKED_UNTIL), PartitionStatus.CLOSED, ChangeKind.FAILED, "failed: no"),
+        (lambda p, now: p.reset({}, now), PartitionStatus.UNASSIGNED, ChangeKind.RESET, "reset"),
+        (lambda p, now: p.reopened(now), PartitionStatus.UNASSIGNED, ChangeKind.REOPENED, "reopened"),
+        (
+            lambda p, now: p.awaiting(now + 2 * LEASE),
+            PartitionStatus.ASSIGNED,
+            ChangeKind.AWAITING,
+            "waits for acknowledgments",
+        ),
+        (
+            lambda p, now: p.acquired("b", now + LEASE).because(ChangeKind.HANDED_OVER),
+            PartitionStatus.ASSIGNED,
+            ChangeKind.HANDED_OVER,
+            "handed over",
+        ),
     ],
 )
 def test_each_change_is_a_transition_from_what_was_to_what_is(
-    recorded: Recorded, change: Callable[[Partition, Any], Partition], status: PartitionStatus, reason: str
+    recorded: Recorded,
+    change: Callable[[Partition, Any], Partition],
+    status: PartitionStatus,
+    kind: ChangeKind,
+    reason: str,
 ) -> None:
     [held] = recorded.acquire()
     recorded.clock.advance(1)
@@ -170,7 +185,7 @@ def test_each_change_is_a_transition_from_what_was_to_what_is(
     assert (changed.former_status, changed.former_owner, changed.former_until) == (
         PartitionStatus.ASSIGNED, "a", held.ownership_timeout
     )  # fmt: skip
-    assert (changed.status, changed.owner, changed.reason) == (status, written.owner, reason)
+    assert (changed.status, changed.owner, changed.kind, changed.reason) == (status, written.owner, kind, reason)
     assert (changed.at, changed.version, changed.by) == (recorded.clock.now(), written.version, None)
 
 
@@ -504,6 +519,9 @@ STEPS = st.lists(
 )
 
 
+ORDERS = {"park": ChangeKind.PARKED, "reset": ChangeKind.RESET}
+
+
 class Fleet:
     """Three workers, each with its own view of the store, that do whatever they are told to two partitions."""
 
@@ -528,9 +546,9 @@ class Fleet:
             return
         if action == "delete":
             store.delete(partition)
-        elif action in ("park", "reset"):
+        elif action in ORDERS:
             changed = partition.reset({}, now) if action == "reset" else partition.resting(PARKED_UNTIL)
-            store.transact(update=[changed.because(f"{action} by hand", "ann")])
+            store.transact(update=[changed.because(ORDERS[action], by="ann")])
         elif partition.owner is not None:
             store.transact(
                 update=[
@@ -541,7 +559,9 @@ class Fleet:
                         "fail": lambda: partition.failed("no").resting(now + LEASE),
                         "close": lambda: partition.closed(now + LEASE),
                         "await": lambda: partition.awaiting(now + LEASE),
-                        "hand over": lambda: partition.acquired("worker-2", now + LEASE).because("handed over"),
+                        "hand over": lambda: partition.acquired("worker-2", now + LEASE).because(
+                            ChangeKind.HANDED_OVER
+                        ),
                     }[action]()
                 ]
             )

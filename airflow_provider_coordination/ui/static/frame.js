@@ -225,7 +225,7 @@ function Tabs({ connection, source, page, card }) {
 }
 
 function hasShards(card) {
-  return card === null || card === undefined || card.kind === null || /kinesis|shard/i.test(card.kind);
+  return card === null || card === undefined || card.kind === null || card.kind === "kinesis";
 }
 
 /** Whoever is paged wants to know this first. */

@@ -193,7 +193,7 @@ function History({ transitions, isKept }) {
       const palette = paletteOf(each);
       return h(
         C.Grid,
-        { as: "li", key: `${each.at} ${index}`, templateColumns: "16px minmax(0, 1fr)", columnGap: 2 },
+        { as: "li", key: `${each.at} ${index}`, "data-palette": palette, templateColumns: "16px minmax(0, 1fr)", columnGap: 2 },
         h(
           C.Flex,
           { direction: "column", align: "center", "aria-hidden": true },
@@ -228,10 +228,11 @@ function History({ transitions, isKept }) {
   );
 }
 
-function paletteOf({ reason, status }) {
-  if (/fail|error|reject/i.test(reason)) return "red";
-  if (/taken over|expired|run out/i.test(reason)) return "orange";
-  return { ASSIGNED: "cyan", COMPLETED: "green", CLOSED: "yellow" }[status] ?? "gray";
+const PALETTES_OF_KINDS = { failed: "red", "taken over": "orange" };
+const PALETTES_OF_STATUSES = { ASSIGNED: "cyan", COMPLETED: "green", CLOSED: "yellow" };
+
+function paletteOf({ kind, status }) {
+  return PALETTES_OF_KINDS[kind] ?? PALETTES_OF_STATUSES[status] ?? "gray";
 }
 
 /** Its place in the stream's family, with the way to its relatives. */

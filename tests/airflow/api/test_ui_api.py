@@ -295,8 +295,9 @@ def test_the_transitions_of_a_partition_are_told_the_latest_first(scenery: Scene
     [result] = act(op, "orders", "park", "a")
     assert (result["outcome"], result["partition"]["state"]) == ("done", "parked")
     scenery.store.close()  # what it has gathered is written
-    last, *_ = row(op, "orders", "a")["transitions"]
+    last, *before = row(op, "orders", "a")["transitions"]
     assert (last["status"], last["by"], "paged at night" in last["reason"]) == ("CLOSED", "olga", True)
+    assert [each["kind"] for each in (last, *before)] == ["parked", "failed", "acquired"]
 
 
 def test_a_partition_that_is_deleted_while_it_is_looked_at_is_not_there(scenery: Scenery, op: TestClient) -> None:

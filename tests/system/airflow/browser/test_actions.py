@@ -89,6 +89,21 @@ def test_an_action_asks_why_does_it_and_leaves_word_of_who_did(
     assert name in str(entries)
 
 
+def test_what_a_person_ordered_is_not_drawn_as_a_failure_whatever_the_reason_says(
+    site: Site, see: See, source: Callable[..., str]
+) -> None:
+    name = source(a=parked)
+    page = see(site.at(name), role="admin")
+    drawer = opened(page, "a")
+    drawer.get_by_role("button", name="Reopen…").click()
+    confirm(page, "Reopen", "the failed disk is replaced")
+
+    entries = drawer.get_by_role("region", name="History").get_by_role("listitem")
+    expect(entries.first).to_contain_text("reopened by hand: the failed disk is replaced")
+    expect(entries.first).to_have_attribute("data-palette", "gray")
+    expect(entries.filter(has_text=DAMAGED)).to_have_attribute("data-palette", "red")
+
+
 def test_several_are_done_at_once_and_what_did_not_work_is_told(
     site: Site, see: See, source: Callable[..., str]
 ) -> None:

@@ -1,0 +1,233 @@
+"""The partitions that one job works on: how far each is read and delivered, and how the job's work on it ends.
+
+What became of them is noted in the job's `Summary`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import (
+    CoordinationError,
+    ProgressChangedError,
+    ProgressError,
+    SourceError,
+    StoreUnavailableError,
+)
+from airflow_provider_coordination.coordination.handover import Balancer
+from airflow_provider_coordination.coordination.leases import LOST
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.batches import progress_of
+from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
+from airflow_provider_coordination.spark.deliveries import Deliveries
+from airflow_provider_coordination.spark.landed_files import LandedFiles
+from airflow_provider_coordination.spark.redaction import Redaction
+from airflow_provider_coordination.spark.summary import Summary
+
+log = logging.getLogger(__name__)
+
+
+class ActivePartitions:
+    """The partitions that one job works on; to a reading they are `PartitionsToRead`.
+
+    :param coordinator: of the source, for the job's owner.
+    :param balancer: decides which leases the job should have.
+    :param deliveries: the batches in delivery.
+    :param files: the landed files.
+    :param summary: where the job's report is kept.
+    :param redaction: hides secrets in the reasons of failures.
+    :param completed: called with each partition that is found to be finished.
+    """
+
+    def __init__(
+        self,
+        coordinator: SourceCoordinator,
+        balancer: Balancer,
+        deliveries: Deliveries,
+        files: LandedFiles,
+        summary: Summary,
+        redaction: Redaction,
+        completed: Callable[[Partition], None],
+    ) -> None:
+        self._coordinator = coordinator
+        self._balancer = balancer
+        self._deliveries = deliveries
+        self._files = files
+        self._summary = summary
+        self._redaction = redaction
+        self._completed = completed
+        self._read_until: dict[str, datetime | None] = {}
+
+    # What is worked on
+
+    def __contains__(self, key: str) -> bool:
+        """Return whether the job works on a partition."""
+        return key in self._read_until
+
+    def __len__(self) -> int:
+        """Return how many partitions the job works on."""
+        return len(self._read_until)
+
+    @property
+    def read_until(self) -> Mapping[str, datetime | None]:
+        """See `PartitionsToRead.read_until`."""
+        return MappingProxyType(self._read_until)
+
+    def all(self) -> Iterator[tuple[str, LandedProgress]]:
+        """See `PartitionsToRead.all`."""
+        for key, partition in self._coordinator.held.items():
+            if key in self._read_until and self._coordinator.owns(key):
+                try:
+                    progress = progress_of(partition)
+                except (ProgressError, SourceError) as error:
+                    self.fail(key, str(error))
+                    continue
+                yield key, progress
+
+    def may_land(self, progress: LandedProgress) -> bool:
+        """See `PartitionsToRead.may_land`."""
+        return self._deliveries.may_land(progress)
+
+    def is_paused(self, key: str) -> bool:
+        """Return whether a partition is read further only once others have acknowledged what is landed."""
+        held = self._coordinator.held.get(key)
+        if held is None:
+            return False
+        progress = progress_of(held)
+        return bool(self._deliveries.pending_of(progress)) and not self._deliveries.may_land(progress)
+
+    # How far each is
+
+    def begin(self, key: str) -> None:
+        """Begin to work on a partition."""
+        self._read_until[key] = None
+
+    def note_read(self, key: str, until: datetime | None) -> None:
+        """See `PartitionsToRead.note_read`."""
+        self._read_until[key] = until
+
+    def record(self, key: str, batch: LandedBatch, landing: Callable[[], LandedProgress]) -> None:
+        """See `PartitionsToRead.record`."""
+        try:
+            self._deliveries.begin(key, batch, landing())
+        except ProgressChangedError:  # what is landed ends as before
+            self._deliveries.begin(key, batch, landing())
+        if batch.file:
+            self._files.add(key, batch.file)
+        else:
+            self.note_read(key, batch.read_until)
+        self._summary.records_landed += batch.records
+
+    @contextmanager
+    def recording(self, key: str) -> Iterator[None]:
+        """See `PartitionsToRead.recording`."""
+        try:
+            yield
+        except LOST as error:
+            log.warning("what was landed is dropped: %s", error)
+        except StoreUnavailableError:
+            raise
+        except CoordinationError as error:  # such as a progress that would be too large
+            self.fail(key, str(error))
+
+    def note_delivered(self, key: str, batch: LandedBatch) -> None:
+        """Note that a batch of a partition is delivered."""
+        if key in self:  # otherwise its end was noticed already, with that of another batch
+            self.note_read(key, batch.read_until)
+        self._summary.note_progress(key)
+
+    def delete_delivered(self, key: str) -> None:
+        """Delete the landed files that are not needed any more."""
+        if (held := self._coordinator.held.get(key)) is None:
+            self.notice_gone()
+            return
+        self._files.keep(key, progress_of(held).landed)
+
+    # What others do about them
+
+    def refresh_awaited(self) -> None:
+        """Read the partitions anew whose batches others acknowledge."""
+        for key, progress in list(self.all()):
+            if self._deliveries.pending_of(progress):
+                with suppress(*LOST):
+                    self._coordinator.refresh(key)
+        self.notice_gone()
+
+    def hand_over(self) -> None:
+        """Hand over what other jobs ask for and has nothing left to deliver; the rest once its time is up."""
+        leaving = self._balancer.leaving
+        for key, progress in list(self.all()):
+            if key in leaving and self._deliveries.next_of(progress) is None:
+                self._balancer.hand_over(key)
+        self.notice_gone()
+
+    def notice_gone(self) -> None:
+        """Find out what became of partitions that are held no more: an acknowledgment set ended them, or others did."""
+        for key in self._read_until.keys() - self._coordinator.held.keys():
+            del self._read_until[key]
+            if self._balancer.was_handed_over(key):
+                self._summary.handed_over.append(key)
+            else:
+                self._note_end(key, self._coordinator.get(key))
+            self._files.forget(key)
+
+    def _note_end(self, key: str, stored: Partition | None) -> None:
+        if stored is not None and stored.status is PartitionStatus.COMPLETED:
+            self._summary.completed.append(key)
+            self._files.delete(key)
+            self._completed(stored)
+        elif stored is not None and stored.owner is None and stored.attempts:
+            self._summary.failed[key] = str(stored.last_error)
+        elif stored is not None and stored.status is PartitionStatus.CLOSED:
+            self._summary.closed.append(key)
+            # Only what this job landed: somebody else may be reading the partition anew already.
+            self._files.keep(key, progress_of(stored).landed)
+        else:
+            self._summary.lost.append(key)
+
+    # How work on them ends
+
+    def put_down(self, key: str, reason: str) -> None:
+        """Work no further on a partition; giving it back is another matter."""
+        self._summary.failed[key] = self._redaction.text(reason)
+        self._read_until.pop(key, None)
+        self._files.forget(key)
+
+    def park(self, key: str, reason: str, progress: dict[str, Any]) -> None:
+        """See `PartitionsToRead.park`."""
+        self.put_down(key, reason)
+        self._coordinator.park(key, self._redaction.text(reason), progress)
+
+    def fail(self, key: str, reason: str) -> None:
+        """See `PartitionsToRead.fail`."""
+        self.put_down(key, reason)
+        try:
+            self._coordinator.fail(key, self._redaction.text(reason))
+        except LOST as error:  # it is somebody else's, who may have swept its files
+            log.warning("%s", error)
+            del self._summary.failed[key]
+            self._summary.lost.append(key)
+
+    def check_lease(self, key: str) -> None:
+        """Find out whether the lease is lost, where a write or a set said so."""
+        with suppress(*LOST):
+            self._coordinator.renew(key)
+
+    def leave_awaiting(self) -> int:
+        """Leave partitions leased whose batches only others have yet to acknowledge; return how many."""
+        awaiting = 0
+        for key, partition in self._coordinator.held.items():
+            with suppress(*LOST, ProgressError, SourceError):
+                progress = progress_of(partition)
+                self._summary.note_pending(self._deliveries.pending_of(progress))
+                if (until := self._deliveries.waits_until(progress)) is not None:
+                    self._coordinator.await_acknowledgment(key, until - self._coordinator.clock.now())
+                    self._read_until.pop(key, None)
+                    awaiting += 1
+        return awaiting
