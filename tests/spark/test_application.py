@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+import signal
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,6 +25,21 @@ from airflow_provider_coordination.spark.application import (
 from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_process_of_its_own() -> Iterator[None]:
+    """Take back what the application sets for a whole process: where logs go, and what signals do."""
+    root, numbers = logging.getLogger(), (signal.SIGTERM, signal.SIGINT)
+    handlers, level = root.handlers[:], root.level
+    actions = [signal.getsignal(number) for number in numbers]
+    yield
+    root.handlers[:], root.level = handlers, level
+    for number, action in zip(numbers, actions, strict=True):
+        signal.signal(number, action)
 
 
 def settings_file(tmp_path: Path, **changes: object) -> str:
@@ -73,6 +92,48 @@ def test_a_folder_that_cannot_be_written_is_a_configuration_error_that_names_the
 ) -> None:
     assert main([settings_file(tmp_path, **changes)]) == EXIT_CONFIGURATION
     assert f"configuration error: {message} cannot be written" in capsys.readouterr().out
+
+
+def test_a_file_where_a_folder_is_to_be_is_a_configuration_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a-file").write_text("in the way")
+    assert main([settings_file(tmp_path, output=str(tmp_path / "a-file" / "dataset"))]) == EXIT_CONFIGURATION
+    out = capsys.readouterr().out
+    assert "a-file/dataset" in out and "cannot be written" in out
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"transform": "no_such_module:clean"},
+            "transform 'no_such_module:clean' cannot be imported: ModuleNotFoundError: No module named "
+            "'no_such_module'; ship its module with 'py_files'",
+        ),
+        (
+            {"schema": "id STRING", "where": "colour = 'red'"},
+            "sink 'main': 'where' \"colour = 'red'\" cannot be used",
+        ),
+    ],
+    ids=["a transform that cannot be imported", "a predicate that cannot be used"],
+)
+def test_what_only_spark_can_check_is_a_configuration_error_before_anything_is_read(
+    tmp_path: Path,
+    spark: SparkSession,
+    kinesis: LocalKinesis,
+    kinesis_stream: Callable[[int], str],
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, object],
+    message: str,
+) -> None:
+    settings = AwsSettings(
+        region="us-east-1", endpoint_url=kinesis.endpoint_url, access_key_id="test", secret_access_key="test"
+    )
+    path = settings_file(tmp_path, streams=[kinesis_stream(1)], kinesis=settings, **changes)
+    assert main([path]) == EXIT_CONFIGURATION
+    assert f"configuration error: {message}" in capsys.readouterr().out
 
 
 def test_a_store_that_does_not_work_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
