@@ -23,11 +23,12 @@ servers: venv ## fetch the Kinesis and DynamoDB servers, and Java, MariaDB and C
 try-servers: venv
 	@tools/servers.sh tests || [ "$$CI" != true ]
 
-lint: venv ## ruff, mypy strict and the layer contracts
+lint: venv ## ruff, mypy strict, the layer contracts, and whether every import is declared
 	@$(WITH) ruff check .
 	@$(WITH) ruff format --check .
 	@$(WITH) mypy
 	@$(WITH) lint-imports --no-cache
+	@$(WITH) deptry --no-ansi .
 
 format: venv ## let ruff format and mend what it can
 	@$(WITH) ruff format . && ruff check --fix .
@@ -68,11 +69,15 @@ demo: venv ## a stream to Parquet, with a split and a crash on the way (FAST=1: 
 	@tools/servers.sh
 	@$(WITH) FAST="$(FAST)" python -m demo.run
 
-pins: venv ## compile requirements/*.in to *.txt
-	@for name in base dev; do \
-	    .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-header --no-annotate \
-	        --no-emit-index-url --no-emit-find-links requirements/$$name.in --output-file requirements/$$name.txt && \
-	    sed -i "1i # Made by \`make pins\` from $$name.in: do not edit." requirements/$$name.txt || exit 1; \
+COMPILE := .venv/bin/uv pip compile --quiet --python-version 3.11 --no-header --no-annotate \
+    --no-emit-index-url --no-emit-find-links --upgrade
+
+pins: venv ## compile requirements/*.txt: the newest versions that fit together, and the lowest
+	@$(COMPILE) --universal --extra spark pyproject.toml requirements/base.in -o requirements/base.txt
+	@$(COMPILE) --universal --all-extras pyproject.toml requirements/dev.in -o requirements/dev.txt
+	@$(COMPILE) --resolution lowest-direct --all-extras pyproject.toml -o requirements/lowest.txt
+	@for name in base dev lowest; do \
+	    sed -i "1i # Made by \`make pins\` from pyproject.toml: do not edit." requirements/$$name.txt || exit 1; \
 	done
 
 clean: ## remove everything that was fetched or built

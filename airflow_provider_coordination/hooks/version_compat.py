@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from airflow import __version__
-from packaging.version import Version
 
-HAS_ASSET_STATE_STORE = Version(__version__).release >= (3, 3)
+HAS_ASSET_STATE_STORE = tuple(int(part) for part in __version__.split(".")[:2]) >= (3, 3)
 """Whether tasks can leave values with their assets, for people to see (AIP-103)."""

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -32,6 +32,11 @@ from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.hooks.following import end_local_processes, settings_file_of, stop_job
 from airflow_provider_coordination.operators.job_output import JobOutput
+from airflow_provider_coordination.operators.spark_hook import (
+    submission_target,
+    submit_command,
+    submit_without_waiting,
+)
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.spark.redaction import Redaction
@@ -240,40 +245,39 @@ def job_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
 
 
-def do_not_wait(hook: SparkSubmitHook, settings_file: Path, submitting: Callable[[str | None], None]) -> str | None:
+def do_not_wait(
+    hook: SparkSubmitHook,
+    settings_file: Path,
+    env_vars: Mapping[str, Any],
+    submitting: Callable[[str | None], None],
+) -> str | None:
     """Let a hook's `submit` return as soon as the job is on its way.
 
+    :param hook: made with what `SubmissionTarget.without_waiting` returns.
     :param settings_file: the job's settings, in a folder of its own.
-    :param submitting: told, right before, where the job's output will be.
+    :param env_vars: the variables that a spark-submit on this machine is given.
+    :param submitting: called right before, with the path of the job's output.
     :returns: where its output will be; None for a job that goes to a cluster.
     """
-    in_cluster = hook._connection["deploy_mode"] == "cluster"
-    job_log = None if in_cluster else str(settings_file.with_name(LOG_NAME))
-    submit = hook.submit
-    # The store tells what becomes of the job, on every cluster manager: the provider follows none.
-    hook._track_driver_via_k8s_api = hook._yarn_track_via_rm_api = hook._should_track_driver_status = False
+    target = submission_target(hook)
+    job_log = None if target.is_in_cluster else str(settings_file.with_name(LOG_NAME))
 
     def submit_alone(application: str = "", **kwargs: Any) -> None:
-        if in_cluster:
-            _prepare_for_cluster(hook)
-            submitting(job_log)
-            submit(application)
-            hook._run_post_submit_commands()  # those are for what stands beside this process
+        submitting(job_log)
+        if target.is_in_cluster:
+            submit_without_waiting(hook, target, application)
         else:
-            submitting(job_log)
-            _submit_here(hook, application, settings_file)
+            _submit_here(submit_command(hook, application), env_vars, settings_file)
 
     hook.submit = submit_alone  # type: ignore[method-assign]
     return job_log
 
 
-def _submit_here(hook: SparkSubmitHook, application: str, settings_file: Path) -> None:
+def _submit_here(spark_submit: list[str], env_vars: Mapping[str, Any], settings_file: Path) -> None:
     """Start a spark-submit whose driver is on this machine, in a session of its own, and leave it alone."""
-    spark_submit = hook._build_spark_submit_command(application)
-    environment = os.environ | {name: str(value) for name, value in (hook._env or {}).items()}
     process = subprocess.Popen(
         command(settings_file, spark_submit),
-        env=environment,
+        env=os.environ | {name: str(value) for name, value in env_vars.items()},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -281,26 +285,6 @@ def _submit_here(hook: SparkSubmitHook, application: str, settings_file: Path) -
     )
     process.returncode = 0  # nobody waits for it, and that is meant
     log.info("job submitted: pid=%d log=%s", process.pid, settings_file.with_name(LOG_NAME))
-
-
-def _prepare_for_cluster(hook: SparkSubmitHook) -> None:
-    """Let spark-submit return once YARN or Kubernetes has accepted the job.
-
-    :raises ConfigurationError: if the cluster manager cannot run it, or the settings say that it is waited for.
-    """
-    if hook._is_yarn:
-        option = "spark.yarn.submit.waitAppCompletion"
-    elif hook._is_kubernetes:
-        option = "spark.kubernetes.submission.waitAppCompletion"
-        hook._track_driver_via_k8s_api = True  # else it looks for the driver's exit code at once
-    else:
-        raise ConfigurationError(
-            f"field 'deploy_mode' is 'cluster' with master {hook._connection['master']!r}: Spark runs Python drivers "
-            "in cluster mode on YARN and Kubernetes alone; use 'client'"
-        )
-    if str(hook._conf.get(option, "false")).strip().lower() != "false":
-        raise ConfigurationError(f"field 'conf': {option!r} must be false, or left out, with deferrable=True")
-    hook._conf = {**hook._conf, option: "false"}
 
 
 def left_of(deadline: datetime | None) -> timedelta | None:

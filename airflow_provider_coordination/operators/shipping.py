@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import struct
+import py_compile
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,6 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 PACKAGE = Path(airflow_provider_coordination.__file__).parent
 JOB_FOLDERS = ("coordination", "sources", "spark", "stores")
 EARLIEST_ZIP_DATE = (1980, 1, 1, 0, 0, 0)
-UNCHECKED_HASH = (1).to_bytes(4, "little")
 END_TIMEOUT_SECONDS = 2.0
 
 
@@ -39,11 +40,11 @@ def packaged_application(name: str) -> str:
 
 
 def write_package_archive(folder: Path, package: Path = PACKAGE) -> Path:
-    """Zip this package's Python modules for `--py-files`; the same sources, as compiled here, give the same bytes.
+    """Zip this package's Python modules for `--py-files`; the same sources give the same bytes.
 
     Every Python process of a job imports from the archive, and none leaves there what it compiled. So the modules that
-    jobs import travel compiled as well, where this machine has them compiled. Another version of Python, which cannot
-    use those, finds the sources beside them.
+    jobs import travel compiled as well. Another version of Python, which cannot use those, finds the sources beside
+    them.
 
     All sources travel: a transform may be in the module of its DAG, which a driver on Airflow's machine then imports
     from here, operators, provider info and plugin included.
@@ -58,9 +59,8 @@ def write_package_archive(folder: Path, package: Path = PACKAGE) -> Path:
             source = module.read_bytes()
             name = module.relative_to(package.parent)
             _add(file, name, source)
-            compiled = _compiled(module, source) if _is_of_jobs(module.relative_to(package)) else None
-            if compiled is not None:
-                _add(file, name.with_suffix(".pyc"), compiled)
+            if _is_of_jobs(module.relative_to(package)):
+                _add(file, name.with_suffix(".pyc"), _compiled(name, source))
     return archive
 
 
@@ -75,23 +75,24 @@ def _is_of_jobs(module: Path) -> bool:
     return len(module.parts) == 1 or module.parts[0] in JOB_FOLDERS
 
 
-def _compiled(module: Path, source: bytes) -> bytes | None:
-    """Return a module as Python compiled and kept it, made for an archive, which has no times to compare.
+@cache  # one process may submit many jobs
+def _compiled(name: Path, source: bytes) -> bytes:
+    """Return a module as Python compiles it for an archive, which has no times to compare.
 
-    :returns: None if it was not compiled yet, or not from this source.
+    :param name: what tracebacks call it.
     """
-    try:
-        kept = Path(importlib.util.cache_from_source(module, optimization="")).read_bytes()
-        changed_at = int(module.stat().st_mtime)
-    except (OSError, NotImplementedError):
-        return None
-    # PEP 552: what it was compiled by, flags, and then the source's time and size, or its hash.
-    version, flags, origin = kept[:4], kept[4:8], kept[8:16]
-    source_hash = importlib.util.source_hash(source)
-    size_and_time = struct.pack("<II", changed_at & 0xFFFFFFFF, len(source) & 0xFFFFFFFF)
-    if version != importlib.util.MAGIC_NUMBER or origin != (source_hash if any(flags) else size_and_time):
-        return None
-    return version + UNCHECKED_HASH + source_hash + kept[16:]
+    with tempfile.TemporaryDirectory(prefix="coordination-") as folder:
+        module = Path(folder, name.name)
+        module.write_bytes(source)
+        py_compile.compile(
+            str(module),
+            cfile=f"{module}c",
+            dfile=str(name),
+            doraise=True,
+            optimize=0,  # asserts travel, although this process may run without
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+        return Path(f"{module}c").read_bytes()
 
 
 def local_environment(given: Mapping[str, str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -48,6 +49,12 @@ from airflow_provider_coordination.operators.shipping import (
     local_environment,
     packaged_application,
     write_package_archive,
+)
+from airflow_provider_coordination.operators.spark_hook import (
+    NOT_FOLLOWED,
+    exit_code_of,
+    submission_target,
+    watch_output,
 )
 from airflow_provider_coordination.operators.templated import seconds_value, text_value
 from airflow_provider_coordination.spark.redaction import Redaction
@@ -271,6 +278,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             raise ValueError("durable=True is not supported: each try is a new owner; leases make a new job harmless")
         if (stream_name is None) == (reads is None):
             raise ValueError("give either 'stream_name' or 'reads': a job reads one kind of source")
+        if deferrable:
+            kwargs |= NOT_FOLLOWED
         super().__init__(application=application, name=name, **kwargs)
         self.durable = False
         self.stream_name = stream_name
@@ -366,7 +375,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
                 super().execute(context)
             except BaseException as error:
                 self._abandon_job()
-                explained = job.output.explained(self._exit_code)
+                explained = job.output.explained(exit_code_of(self._hook))
                 if explained is None or not isinstance(error, Exception):
                     raise
                 raise explained from None
@@ -537,31 +546,28 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             self.log.warning("the job may not have been told to stop: %s", error)
 
     def _get_hook(self) -> SparkSubmitHook:
-        """Return the provider's hook, with what this try's job needs added to it."""
+        """Return the provider's hook, made with what this try's job needs beside the task's own arguments."""
         hook = super()._get_hook()
         job = self._job
         if job is None:
             return hook
-        in_cluster = hook._connection["deploy_mode"] == "cluster"
-        hook._application_args = [job.settings_file.name if in_cluster else str(job.settings_file)]
-        hook._py_files = _listed(self.py_files, job.package_archive)
-        if in_cluster:
-            hook._files = _listed(self.files, job.settings_file)
-        elif not hook._is_yarn and not hook._is_kubernetes:
+        target = submission_target(hook)
+        prepared = copy(self)  # the task's own arguments stay as they were rendered
+        prepared.application_args = [job.settings_file.name if target.is_in_cluster else str(job.settings_file)]
+        prepared.py_files = _listed(self.py_files, job.package_archive)
+        if target.is_in_cluster:
+            prepared.files = _listed(self.files, job.settings_file)
+        elif target.is_here:
             given = self.env_vars or {}
-            hook._env_vars = {**local_environment({**os.environ, **given}), **given}
+            prepared.env_vars = {**local_environment({**os.environ, **given}), **given}
         if self._follower is not None:
-            job.log = do_not_wait(hook, job.settings_file, partial(self._follower.submit, job.settings))
-        process_log = hook._process_spark_submit_log
-        hook._process_spark_submit_log = (  # type: ignore[method-assign]
-            lambda itr: process_log(job.output.watched(itr))
-        )
+            prepared.conf = target.without_waiting(self.conf)
+        hook = SparkSubmitOperator._get_hook(prepared)
+        if self._follower is not None:
+            environment = {} if target.is_kubernetes else prepared.env_vars or {}
+            job.log = do_not_wait(hook, job.settings_file, environment, partial(self._follower.submit, job.settings))
+        watch_output(hook, job.output.watched)
         return hook
-
-    @property
-    def _exit_code(self) -> int | None:
-        process = self._hook._submit_sp if self._hook is not None else None
-        return None if process is None else process.returncode
 
     def _abandon_job(self) -> None:
         """End the job's processes, then give its leases back; once, and whatever goes wrong on the way."""

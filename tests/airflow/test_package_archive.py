@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import py_compile
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -17,7 +16,7 @@ from airflow_provider_coordination.operators.shipping import write_package_archi
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """Return a small package, of which nothing is compiled yet."""
+    """Return a small package."""
     folder = tmp_path / "shipped"
     for name in ("spark", "operators"):
         (folder / name).mkdir(parents=True)
@@ -31,8 +30,18 @@ def _shipped(tmp_path: Path, package: Path) -> list[str]:
         return archive.namelist()
 
 
-def _code(tmp_path: Path, package: Path) -> CodeType:
-    code = zipimporter(str(write_package_archive(tmp_path, package) / "shipped" / "spark")).get_code("module")
+def _with(tmp_path: Path, package: Path, changed: dict[str, bytes]) -> Path:
+    """Return the package's archive with some of its files replaced."""
+    with zipfile.ZipFile(write_package_archive(tmp_path, package)) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()} | changed
+    with zipfile.ZipFile(tmp_path / "changed.zip", "w") as file:
+        for name, data in content.items():
+            file.writestr(name, data)
+    return tmp_path / "changed.zip"
+
+
+def _code(archive: Path) -> CodeType:
+    code = zipimporter(str(archive / "shipped" / "spark")).get_code("module")
     assert isinstance(code, CodeType)
     return code
 
@@ -44,55 +53,47 @@ def test_the_same_sources_give_the_same_archive(tmp_path: Path) -> None:
     assert write_package_archive(first).read_bytes() == write_package_archive(second).read_bytes()
 
 
-def test_all_sources_travel_compiled_or_not(tmp_path: Path, package: Path) -> None:
-    py_compile.compile(str(package / "spark" / "module.py"))
+def test_what_jobs_import_travels_compiled_beside_its_source(tmp_path: Path, package: Path) -> None:
     sources = {f"shipped/{folder}/{name}.py" for folder in ("spark", "operators") for name in ("__init__", "module")}
-    assert set(_shipped(tmp_path, package)) == sources | {"shipped/spark/module.pyc"}
+    compiled = {"shipped/spark/__init__.pyc", "shipped/spark/module.pyc"}
+    assert set(_shipped(tmp_path, package)) == sources | compiled
 
 
-def test_what_no_job_imports_travels_as_source_alone(tmp_path: Path, package: Path) -> None:
-    py_compile.compile(str(package / "operators" / "module.py"))
-    assert not any(name.endswith(".pyc") for name in _shipped(tmp_path, package))
+def test_a_job_takes_what_was_compiled_and_compares_it_with_no_source(tmp_path: Path, package: Path) -> None:
+    archive = _with(tmp_path, package, {"shipped/spark/module.py": b"ANSWER = 42\n"})
+    assert 41 in _code(archive).co_consts
 
 
-@pytest.mark.parametrize("how", py_compile.PycInvalidationMode)
-def test_a_job_takes_a_module_as_it_was_compiled_here(
-    tmp_path: Path, package: Path, how: py_compile.PycInvalidationMode
-) -> None:
-    py_compile.compile(str(package / "spark" / "module.py"), dfile="compiled here", invalidation_mode=how)
-    assert _code(tmp_path, package).co_filename == "compiled here"
+def test_a_module_that_changed_travels_as_it_is_now(tmp_path: Path, package: Path) -> None:
+    write_package_archive(tmp_path, package)
+    (package / "spark" / "module.py").write_text("ANSWER = 42\n")
+    assert 42 in _code(write_package_archive(tmp_path, package)).co_consts
 
 
-@pytest.mark.parametrize("how", py_compile.PycInvalidationMode)
-def test_a_module_that_changed_since_it_was_compiled_travels_as_source(
-    tmp_path: Path, package: Path, how: py_compile.PycInvalidationMode
-) -> None:
-    module = package / "spark" / "module.py"
-    py_compile.compile(str(module), invalidation_mode=how)
-    module.write_text("ANSWER = 42\n")
-    os.utime(module, (1_000_000_000, 1_000_000_000))
-    assert 42 in _code(tmp_path, package).co_consts
-
-
-def test_what_another_python_compiled_stays_here(tmp_path: Path, package: Path) -> None:
-    compiled = Path(str(py_compile.compile(str(package / "spark" / "module.py"))))
-    compiled.write_bytes(b"\0\0\r\n" + compiled.read_bytes()[4:])
-    assert "shipped/spark/module.pyc" not in _shipped(tmp_path, package)
+def test_a_traceback_names_a_module_and_not_this_machines_folders(tmp_path: Path, package: Path) -> None:
+    assert _code(write_package_archive(tmp_path, package)).co_filename == "shipped/spark/module.py"
 
 
 def test_another_python_takes_the_source_beside_what_was_compiled_here(tmp_path: Path, package: Path) -> None:
-    py_compile.compile(str(package / "spark" / "module.py"), dfile="compiled here")
     with zipfile.ZipFile(write_package_archive(tmp_path, package)) as archive:
-        content = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(tmp_path / "elsewhere.zip", "w") as archive:  # as if this Python were another
-        for name, data in content.items():
-            archive.writestr(name, b"\0\0\r\n" + data[4:] if name.endswith(".pyc") else data)
-    code = zipimporter(str(tmp_path / "elsewhere.zip" / "shipped" / "spark")).get_code("module")
-    assert isinstance(code, CodeType)
-    assert code.co_filename != "compiled here"
+        compiled = archive.read("shipped/spark/module.pyc")
+    elsewhere = _with(  # as if this Python were another
+        tmp_path,
+        package,
+        {
+            "shipped/spark/module.pyc": b"\0\0\r\n" + compiled[4:],
+            "shipped/spark/module.py": b"ANSWER = 42\n",
+        },
+    )
+    assert 42 in _code(elsewhere).co_consts
 
 
 def test_asserts_travel_although_this_machine_runs_without(tmp_path: Path, package: Path) -> None:
-    py_compile.compile(str(package / "spark" / "module.py"), optimize=2)
-    assert sys.flags.optimize == 0
-    assert "shipped/spark/module.pyc" not in _shipped(tmp_path, package)
+    (package / "spark" / "module.py").write_text("assert 'it travels'\n")
+    script = (
+        "import sys; from pathlib import Path;"
+        "from airflow_provider_coordination.operators.shipping import write_package_archive;"
+        "write_package_archive(Path(sys.argv[1]), Path(sys.argv[2]))"
+    )
+    subprocess.run([sys.executable, "-O", "-c", script, tmp_path, package], check=True)
+    assert "it travels" in _code(tmp_path / "shipped.zip").co_consts

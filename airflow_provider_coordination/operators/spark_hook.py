@@ -1,0 +1,124 @@
+"""The Spark provider's hook: everything that is used of it beyond its public interface, and why.
+
+The provider waits for each job in its own way, and keeps to itself where it submits a job to, and by which command.
+These names are private, so a release of the provider may change them: `pyproject.toml` bounds its version, and a test
+fails once one of them is gone.
+
+| of | name | why |
+|---|---|---|
+| hook | `_connection` | master and deploy mode are resolved there, out of arguments and connection |
+| hook | `_build_spark_submit_command` | a job that nobody waits for is started in a session of its own |
+| hook | `_process_spark_submit_log` | only this method sees the output, with the job's summary and its last error |
+| hook | `_spark_exit_code` | without one, a submission to Kubernetes that nobody waits for counts as failed |
+| hook | `_submit_sp` | the exit code says whether leases were lost, or a person is needed |
+| operator | `_get_hook` | makes the hook; what a try's job needs is added to its arguments |
+| operator | `_hook` | the hook is kept there, and made only if there is none |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+
+HOOK_ATTRIBUTES = (
+    "_build_spark_submit_command",
+    "_connection",
+    "_process_spark_submit_log",
+    "_spark_exit_code",
+    "_submit_sp",
+)
+OPERATOR_ATTRIBUTES = ("_get_hook", "_hook")
+NOT_FOLLOWED = {"track_driver_via_k8s_api": False, "yarn_track_via_rm_api": False}
+"""Arguments of the operator: the store says what becomes of a job that nobody waits for, on every cluster manager."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmissionTarget:
+    """Where a hook submits a job to.
+
+    :param master: Spark's name for the cluster manager.
+    :param deploy_mode: `client`, `cluster`, or None for Spark's default, which is `client`.
+    """
+
+    master: str
+    deploy_mode: str | None
+
+    @property
+    def is_in_cluster(self) -> bool:
+        """Whether the driver runs in the cluster, not on this machine."""
+        return self.deploy_mode == "cluster"
+
+    @property
+    def is_yarn(self) -> bool:
+        """Whether YARN runs the job."""
+        return "yarn" in self.master
+
+    @property
+    def is_kubernetes(self) -> bool:
+        """Whether Kubernetes runs the job."""
+        return "k8s" in self.master
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the driver runs on this machine, with the Spark and the Python of this machine."""
+        return not (self.is_in_cluster or self.is_yarn or self.is_kubernetes)
+
+    def without_waiting(self, conf: Mapping[Any, Any] | None) -> dict[Any, Any]:
+        """Return Spark's configuration with which spark-submit returns once the cluster has accepted the job.
+
+        :param conf: what the task configures.
+        :raises ConfigurationError: if the cluster manager cannot run the job, or `conf` asks to wait for it.
+        """
+        conf = dict(conf or {})
+        if not self.is_in_cluster:
+            return conf
+        if self.is_yarn:
+            option = "spark.yarn.submit.waitAppCompletion"
+        elif self.is_kubernetes:
+            option = "spark.kubernetes.submission.waitAppCompletion"
+        else:
+            raise ConfigurationError(
+                f"field 'deploy_mode' is 'cluster' with master {self.master!r}: Spark runs Python drivers "
+                "in cluster mode on YARN and Kubernetes alone; use 'client'"
+            )
+        if str(conf.get(option, "false")).strip().lower() != "false":
+            raise ConfigurationError(f"field 'conf': {option!r} must be false, or left out, with deferrable=True")
+        return {**conf, option: "false"}
+
+
+def submission_target(hook: SparkSubmitHook) -> SubmissionTarget:
+    """Return where a hook submits to."""
+    connection = hook._connection
+    return SubmissionTarget(master=connection["master"], deploy_mode=connection["deploy_mode"])
+
+
+def watch_output(hook: SparkSubmitHook, watched: Callable[[Iterator[str]], Iterator[str]]) -> None:
+    """Let every line that spark-submit writes pass through `watched` before the hook handles it."""
+    process = hook._process_spark_submit_log
+    hook._process_spark_submit_log = lambda itr: process(watched(itr))  # type: ignore[method-assign]
+
+
+def exit_code_of(hook: SparkSubmitHook | None) -> int | None:
+    """Return the exit code of the spark-submit that a hook started; None if there is none (yet)."""
+    process = None if hook is None else hook._submit_sp
+    return None if process is None else process.returncode
+
+
+def submit_command(hook: SparkSubmitHook, application: str) -> list[str]:
+    """Return the command that submits an application."""
+    return hook._build_spark_submit_command(application)
+
+
+def submit_without_waiting(hook: SparkSubmitHook, target: SubmissionTarget, application: str) -> None:
+    """Submit an application to a cluster, and return once the cluster has accepted it.
+
+    :param hook: made with what `SubmissionTarget.without_waiting` returns.
+    """
+    if target.is_kubernetes:
+        hook._spark_exit_code = 0  # it would be read from the driver's end, which nobody waits for
+    SparkSubmitHook.submit(hook, application)

@@ -1,0 +1,94 @@
+"""What is used of the Spark provider's hook beyond its public interface is there, and used in one module."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+import airflow_provider_coordination
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.operators import spark_hook
+from airflow_provider_coordination.operators.spark_hook import (
+    HOOK_ATTRIBUTES,
+    NOT_FOLLOWED,
+    OPERATOR_ATTRIBUTES,
+    SubmissionTarget,
+    submission_target,
+)
+
+PACKAGE = Path(airflow_provider_coordination.__file__).parent
+
+
+@pytest.fixture
+def hook(connect: Any) -> SparkSubmitHook:
+    connect("spark_default", "spark", host="spark://master", port=7077, extra={"deploy-mode": "client"})
+    return SparkSubmitHook()
+
+
+@pytest.mark.parametrize("name", HOOK_ATTRIBUTES)
+def test_the_providers_hook_has_each_attribute_that_is_used(hook: SparkSubmitHook, name: str) -> None:
+    assert hasattr(hook, name)
+
+
+@pytest.mark.parametrize("name", OPERATOR_ATTRIBUTES)
+def test_the_providers_operator_has_each_attribute_that_is_used(name: str) -> None:
+    assert hasattr(SparkSubmitOperator(task_id="t", **NOT_FOLLOWED), name)
+
+
+def test_each_attribute_is_listed_with_a_reason() -> None:
+    listed = re.findall(r"^\| (hook|operator) \| `(\w+)` \| \S.+ \|$", spark_hook.__doc__ or "", re.MULTILINE)
+    assert {name for of, name in listed if of == "hook"} == set(HOOK_ATTRIBUTES)
+    assert {name for of, name in listed if of == "operator"} == set(OPERATOR_ATTRIBUTES)
+
+
+def test_private_attributes_of_the_hook_are_used_in_one_module_and_are_those_that_are_listed() -> None:
+    used = {
+        path.name: set(found)
+        for path in PACKAGE.rglob("*.py")
+        if (found := re.findall(r"\bhook\.(_[a-z]\w*)|\bSparkSubmitHook\.(_\w+)", path.read_text()))
+    }
+    assert used == {"spark_hook.py": {(name, "") for name in HOOK_ATTRIBUTES}}
+
+
+def test_where_a_job_is_submitted_to_is_read_off_the_hook(hook: SparkSubmitHook) -> None:
+    assert submission_target(hook) == SubmissionTarget(master="spark://master:7077", deploy_mode="client")
+
+
+@pytest.mark.parametrize(
+    ("master", "deploy_mode", "expected"),
+    [
+        ("local[2]", None, True),
+        ("spark://master:7077", "client", True),
+        ("yarn", "client", False),
+        ("yarn", "cluster", False),
+        ("k8s://https://api", "cluster", False),
+    ],
+)
+def test_a_driver_is_here_unless_a_cluster_runs_it_or_ships_its_environment(
+    master: str, deploy_mode: str | None, expected: bool
+) -> None:
+    assert SubmissionTarget(master=master, deploy_mode=deploy_mode).is_here is expected
+
+
+@pytest.mark.parametrize(
+    ("master", "option"),
+    [
+        ("yarn", "spark.yarn.submit.waitAppCompletion"),
+        ("k8s://https://api", "spark.kubernetes.submission.waitAppCompletion"),
+    ],
+)
+def test_a_submission_to_a_cluster_does_not_wait_for_the_end(master: str, option: str) -> None:
+    target = SubmissionTarget(master=master, deploy_mode="cluster")
+    assert target.without_waiting({"a": "b"}) == {"a": "b", option: "false"}
+    with pytest.raises(ConfigurationError, match=f"field 'conf': '{option}' must be false"):
+        target.without_waiting({option: "true"})
+
+
+def test_a_standalone_cluster_that_cannot_run_python_drivers_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="use 'client'"):
+        SubmissionTarget(master="spark://master:7077", deploy_mode="cluster").without_waiting(None)
