@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,16 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(autouse=True)
-def as_in_a_process_of_its_own() -> Iterator[None]:
-    """Take back what the application sets for a whole process: where logs go, and what signals do."""
-    root, numbers = logging.getLogger(), (signal.SIGTERM, signal.SIGINT)
-    handlers, level = root.handlers[:], root.level
-    actions = [signal.getsignal(number) for number in numbers]
-    yield
-    root.handlers[:], root.level = handlers, level
-    for number, action in zip(numbers, actions, strict=True):
-        signal.signal(number, action)
+pytestmark = pytest.mark.usefixtures("as_in_a_process_of_its_own")
 
 
 def settings_file(tmp_path: Path, **changes: object) -> str:
