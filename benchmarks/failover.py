@@ -123,8 +123,9 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
     from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
     from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
     from airflow_provider_coordination.spark import ingestion, landing, shard_reading
-    from airflow_provider_coordination.spark.delivery import PublishLanded
+    from airflow_provider_coordination.spark.job_settings import RoundSettings
     from airflow_provider_coordination.spark.settings import IngestSettings
+    from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
     from airflow_provider_coordination.spark.streams import Streams
     from airflow_provider_coordination.stores import StoreSettings
 
@@ -136,10 +137,9 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
         output=f"{folder}/output",
         expires_at=datetime.now(UTC) + timedelta(hours=1),
         store=StoreSettings(url=url),
-        ownership_timeout_seconds=size.lease_seconds,
-        safety_margin_seconds=size.margin_seconds,
-        until_caught_up=False,
-        idle_seconds=0.1,
+        ownership_timeout=timedelta(seconds=size.lease_seconds),
+        safety_margin=timedelta(seconds=size.margin_seconds),
+        rounds=RoundSettings(until_caught_up=False, idle_duration=timedelta(seconds=0.1)),
     )
     landed: list[str] = []
 

@@ -44,10 +44,10 @@ from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.scan import S3Scan
 from airflow_provider_coordination.sources.s3.settings import KIND, S3Settings
 from airflow_provider_coordination.spark.application import SPARK_CONF
-from airflow_provider_coordination.spark.delivery import PublishLanded
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.support.s3_server import S3Server
 

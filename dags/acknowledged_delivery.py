@@ -21,6 +21,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
+from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, RoundSettings
 
 WORKERS = 2
 """How many Spark jobs share the stream in one run."""
@@ -54,11 +55,11 @@ with DAG(
             type=["null", "string"],
             description="A field that the JSON of every record must have; by default only records are counted.",
         ),
-        "acknowledgment_timeout_seconds": Param(
+        "acknowledgment_timeout": Param(
             3600,
             type="number",
             exclusiveMinimum=0,
-            description="How long a batch may wait for the check before it is delivered again.",
+            description="How many seconds a batch may wait for the check before it is delivered again.",
         ),
         "max_idle_rounds": Param(
             None,
@@ -75,10 +76,9 @@ with DAG(
         stream_name="{{ params.stream }}",
         source=SOURCE,
         output_path=STAGING,
-        acknowledge="downstream",
-        acknowledgment_timeout="{{ params.acknowledgment_timeout_seconds }}",
+        acknowledgments=AcknowledgmentSettings(by="downstream", timeout="{{ params.acknowledgment_timeout }}"),
         workers=WORKERS,
-        max_idle_rounds="{{ params.max_idle_rounds or '' }}",
+        rounds=RoundSettings(max_idle_rounds="{{ params.max_idle_rounds or '' }}"),
         map_index_template="{{ task.name }}",
     ).expand(name=[f"acknowledged-delivery-{number}" for number in range(WORKERS)])
 

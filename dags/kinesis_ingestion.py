@@ -18,6 +18,7 @@ from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sensors.partitions import PartitionsCompletedSensor
+from airflow_provider_coordination.spark.job_settings import RoundSettings
 
 WORKERS = 2
 """How many Spark jobs share the stream in one run."""
@@ -60,25 +61,25 @@ with DAG(
             None,
             type=["null", "integer"],
             minimum=1,
-            description="Stop a job after so many rounds without a record.",
+            description="Stop a job after this number of rounds without a record.",
         ),
-        "max_duration_seconds": Param(
+        "max_duration": Param(
             None,
             type=["null", "number"],
             exclusiveMinimum=0,
-            description="Start no round later. What is left fails the wait; the next run delivers it.",
+            description="Start no round later, in seconds. What is left fails the wait; the next run delivers it.",
         ),
-        "round_seconds": Param(
+        "round_duration": Param(
             None,
             type=["null", "number"],
             exclusiveMinimum=0,
-            description="How long a shard is read in one round; the application's default if empty.",
+            description="How many seconds a shard is read in one round; the default if empty.",
         ),
-        "idle_seconds": Param(
+        "idle_duration": Param(
             None,
             type=["null", "number"],
             minimum=0,
-            description="Pause after a round without a record; the application's default if empty.",
+            description="The pause after a round without a record, in seconds; the default if empty.",
         ),
     },
 ) as dag:
@@ -91,11 +92,13 @@ with DAG(
         output_path="{{ params.output_path }}",
         transform="{{ params.transform or '' }}",
         workers=WORKERS,
-        until_caught_up="{{ params.until_caught_up }}",
-        max_idle_rounds="{{ params.max_idle_rounds or '' }}",
-        max_duration="{{ params.max_duration_seconds or '' }}",
-        round_seconds="{{ params.round_seconds }}",
-        idle_seconds="{{ params.idle_seconds }}",
+        rounds=RoundSettings(
+            until_caught_up="{{ params.until_caught_up }}",
+            max_idle_rounds="{{ params.max_idle_rounds or '' }}",
+            max_duration="{{ params.max_duration or '' }}",
+            round_duration="{{ params.round_duration }}",
+            idle_duration="{{ params.idle_duration }}",
+        ),
         map_index_template="{{ task.name }}",
     ).expand(name=[f"kinesis-ingest-{number}" for number in range(WORKERS)])
 

@@ -115,8 +115,8 @@ class Story:
             # Events keep coming: a job ends when none came for a while.
             "until_caught_up": False,
             "max_idle_rounds": 5,
-            "idle_seconds": 1,
-            "round_seconds": 3,
+            "idle_duration": 1,
+            "round_duration": 3,
         }
 
     def _split(self) -> str:

@@ -38,6 +38,7 @@ from airflow_provider_coordination.coordination.coordinator import (
     DEFAULT_SAFETY_MARGIN,
     SourceCoordinator,
 )
+from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.coordination.metrics import PARTITIONS, WORKERS, CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.store import CoordinationStore
@@ -70,11 +71,16 @@ from airflow_provider_coordination.spark.bad_records import (
     MAX_FAILING,
     PAYLOAD_CHARACTERS,
 )
+from airflow_provider_coordination.spark.job_settings import (
+    MAX_SAVED_PARSE_EXCEPTIONS,
+    AcknowledgmentSettings,
+    BadRecordSettings,
+    RoundSettings,
+)
 from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECORDS
 from airflow_provider_coordination.spark.metrics import IngestionMetric
 from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, METRICS, PROTOCOLS, SERVICE_NAME, TRACES, Signal
-from airflow_provider_coordination.spark.settings import MAX_SAVED_PARSE_EXCEPTIONS, IngestSettings
 from airflow_provider_coordination.spark.summary import SETS_NAMED, Summary
 from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, StoreSettings, open_store
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
@@ -235,10 +241,13 @@ def test_every_parameter_of_what_a_dag_says_of_a_source_is_described_with_its_de
     ]
 
 
-@pytest.mark.parametrize("field", ["round_seconds", "idle_seconds", "max_batch_bytes", "max_pending_batches"])
-def test_what_the_application_takes_by_default_is_documented(field: str) -> None:
-    table = {code(name): text for name, _, _, text in rows(page("operators.md"), "parameter", below="\n## Coordinated")}
-    assert re.search(rf"\b{int(getattr(IngestSettings, field))}\b.* if not given", table[field])
+@pytest.mark.parametrize("topic", [RoundSettings, LeaseSettings, AcknowledgmentSettings, BadRecordSettings])
+def test_every_setting_of_a_job_is_documented_with_its_default(topic: Any) -> None:
+    def shown(default: Any) -> str:
+        return f"{default.total_seconds():g} s" if isinstance(default, timedelta) else repr(default)
+
+    table = {code(name): code(default) for name, default, _ in rows(page("operators.md"), f"of `{topic.__name__}`")}
+    assert table == {field.name: shown(field.default) for field in dataclasses.fields(topic)}
 
 
 def test_what_an_operator_returns_is_documented() -> None:

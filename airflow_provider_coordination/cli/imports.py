@@ -28,7 +28,7 @@ from airflow_provider_coordination.sources.kinesis.kcl import Becomes, ImportPla
 from airflow_provider_coordination.sources.kinesis.kcl_import import as_before, partition_of, prepare_import
 from airflow_provider_coordination.sources.kinesis.kcl_table import SETTLE_SECONDS
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, parse_position
-from airflow_provider_coordination.sources.resetting import target_of
+from airflow_provider_coordination.sources.targets import target_of
 from airflow_provider_coordination.stores import data_prepper
 from airflow_provider_coordination.stores.data_prepper import JudgedItem
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
@@ -199,11 +199,11 @@ def _beginning(checkpoint: str) -> str:
 
 def _instant(text: str, now: datetime) -> datetime:
     target = target_of(text, now)
-    if target.position.timestamp is None or target.is_latest:
+    if target.instant is None or target.is_latest:
         raise typer.BadParameter(
             f"{text!r} is not an instant; give for example 2026-01-31T00:00:00Z", param_hint="--at-timestamp"
         )
-    return target.position.timestamp
+    return target.instant
 
 
 def _explain_plan(output: Output, plan: ImportPlan, conflicts: Sequence[ShardPlan]) -> None:

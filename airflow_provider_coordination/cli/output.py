@@ -18,10 +18,10 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.store import is_available
-from airflow_provider_coordination.sources.progress import items_of
+from airflow_provider_coordination.sources.inspection import inspected, lost, unreadable_items
+from airflow_provider_coordination.sources.kinds import Inspection
 
 STYLES = {
     PartitionStatus.UNASSIGNED: "cyan",
@@ -129,26 +129,21 @@ def partition_row(partition: Partition, now: datetime) -> tuple[Text, ...]:
         Text(time_text(partition, now)),
         Text(str(partition.attempts) if partition.attempts else "", style=ALARM),
         _gaps(partition),
-        _items(partition),
+        _items(partition, inspected(partition, now)),
         printable(partition.owner or ""),
     )
 
 
 def _gaps(partition: Partition) -> Text:
     """Say how many ranges of it were lost before they were read."""
-    gaps = partition.progress.get("gaps")
-    return Text(str(len(gaps)) if isinstance(gaps, list) and gaps else "", style=ALARM)
+    return Text(str(len(gaps)) if (gaps := lost(partition)) else "", style=ALARM)
 
 
-def _items(partition: Partition) -> Text:
+def _items(partition: Partition, glance: Inspection) -> Text:
     """Say how many of its items are done, out of how many; in the colour of alarm if some could not be read."""
-    try:
-        progress = items_of(partition)
-    except SourceError:
-        return Text("?", style=ALARM)
-    if progress is None:
-        return Text("")
-    return Text(f"{progress.items_done}/{len(progress.items)}", style=ALARM if progress.failed else "")
+    if glance.items is None or glance.items_done is None:
+        return Text("" if glance.is_readable else "?", style=ALARM)
+    return Text(f"{glance.items_done}/{glance.items}", style=ALARM if unreadable_items(partition) else "")
 
 
 def status_text(partition: Partition, now: datetime) -> Text:

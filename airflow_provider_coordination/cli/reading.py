@@ -5,8 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from itertools import islice
 from typing import Annotated, Any
@@ -43,9 +42,7 @@ from airflow_provider_coordination.coordination.partition import (
     parse_source_identifier,
 )
 from airflow_provider_coordination.coordination.store import all_partitions
-from airflow_provider_coordination.sources.inspection import KINESIS, inspected, lost, unreadable_items
-from airflow_provider_coordination.sources.kinesis.progress import ProgressFormatError, ShardProgress
-from airflow_provider_coordination.sources.progress import PartitionFormatError, items_of
+from airflow_provider_coordination.sources.inspection import facts, inspected, lost, unreadable_items
 from airflow_provider_coordination.stores.hiding import without_secrets
 
 PARTITION_FAMILY = "PARTITION"
@@ -220,35 +217,14 @@ def _progress_facts(partition: Partition, now: datetime) -> Iterator[tuple[str, 
         yield "kind", printable(told.kind)
         yield "items", Text(f"{told.items_done} of {told.items} done")
     yield "position", printable(told.position or "-")
-    yield from _shard_facts(partition, now) if told.kind == KINESIS else _item_facts(partition)
+    for name, fact in facts(partition):
+        yield name, printable(fact) if isinstance(fact, str) else _instant(fact, now)
     landed = f"{told.landed_batches} batches, {told.landed_records} records"
     yield "to deliver", Text(landed if told.landed_batches else "-")
     for gap in lost(partition):
         yield "lost", Text(printable(gap).plain, style=ALARM)
     for item, reason in unreadable_items(partition):
         yield "unreadable", Text(printable(f"item {item}: {reason}").plain, style=ALARM)
-
-
-def _shard_facts(partition: Partition, now: datetime) -> Iterator[tuple[str, Text]]:
-    """Yield what shards alone have."""
-    with suppress(ProgressFormatError):
-        progress = ShardProgress.from_mapping(partition.progress)
-        set_at = datetime.fromtimestamp(progress.epoch, UTC)
-        yield "epoch", Text(f"{progress.epoch} (set by hand at {set_at:%Y-%m-%dT%H:%M:%SZ})" if progress.epoch else "0")
-        yield "delivered_until", _instant(progress.delivered_until, now)
-
-
-def _item_facts(partition: Partition) -> Iterator[tuple[str, Text]]:
-    """Yield what partitions of items alone have."""
-    with suppress(PartitionFormatError):
-        if (progress := items_of(partition)) is None:
-            return
-        yield "epoch", Text(str(progress.epoch))
-        if progress.reread_seconds is not None:
-            left = "" if progress.reads_left is None else f", {progress.reads_left} more times"
-            yield "read again", Text(f"{progress.reread_seconds:g} s after it is delivered{left}")
-        if progress.split_of is not None:
-            yield "split off", printable(progress.split_of)
 
 
 def metrics(

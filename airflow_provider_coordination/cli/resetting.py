@@ -1,4 +1,4 @@
-"""The command `reset`: partitions, a stream or a whole source are read anew from where a person says."""
+"""The command `reset`: partitions, a part of a source or all of it are read anew from where a person says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.cli.acknowledging import acknowledgment_sets
 from airflow_provider_coordination.cli.asking import REASON, SOME_KEYS, SOURCE, YES, ask, with_progress
 from airflow_provider_coordination.cli.commands import EXIT_REFUSED, CommandError, Session
@@ -18,15 +17,14 @@ from airflow_provider_coordination.cli.output import partition_record, printable
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
-from airflow_provider_coordination.sources.resetting import (
+from airflow_provider_coordination.sources.kinds import SourceKind
+from airflow_provider_coordination.sources.resetting import Resets, check_progress
+from airflow_provider_coordination.sources.targets import (
     EARLIEST,
     ResetAction,
     ResetPlan,
-    Resets,
     ResetStep,
     Target,
-    check_progress,
     target_of,
 )
 
@@ -41,14 +39,20 @@ def reset(
         typer.Option(
             "--to",
             metavar="POSITION",
-            help="Where to read from: earliest, latest, an instant such as 2026-01-31T00:00:00Z, or, for one shard, a "
-            "sequence number to read on after. earliest if not given.",
+            help="Where to read from: earliest, latest, an instant such as 2026-01-31T00:00:00Z, or, for one "
+            "partition, a position of its own such as a sequence number, to read on after. earliest if not given.",
             show_default=False,
         ),
     ] = None,
-    stream: Annotated[
+    part: Annotated[
         str | None,
-        typer.Option("--stream", help="All shards of this stream, parents first, instead of keys.", show_default=False),
+        typer.Option(
+            "--part",
+            metavar="NAME",
+            help="All of a part of the source that belongs together, such as a stream, in the right order, instead of "
+            "keys.",
+            show_default=False,
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="The whole source, instead of keys.")] = False,
     progress: Annotated[
@@ -61,10 +65,12 @@ def reset(
         ),
     ] = None,
     region: Annotated[
-        str | None, typer.Option("--region", help="The AWS region; with --stream and --all.", show_default=False)
+        str | None,
+        typer.Option("--region", help="The AWS region of the source; with --part and --all.", show_default=False),
     ] = None,
-    kinesis_endpoint_url: Annotated[
-        str | None, typer.Option("--kinesis-endpoint-url", help="Where Kinesis is, if not at AWS.", show_default=False)
+    endpoint_url: Annotated[
+        str | None,
+        typer.Option("--endpoint-url", help="Where the source's service is, if not at AWS.", show_default=False),
     ] = None,
     role_arn: Annotated[str | None, typer.Option("--role-arn", help="A role to assume.", show_default=False)] = None,
     external_id: Annotated[
@@ -74,22 +80,21 @@ def reset(
     yes: YES = False,
 ) -> None:
     """Read partitions anew from a position, wherever they stand. Their progress is overwritten."""
-    if sum(map(bool, (keys, stream, everything))) != 1:
-        raise typer.BadParameter("give either keys, --stream or --all", param_hint="KEY")
+    if sum(map(bool, (keys, part, everything))) != 1:
+        raise typer.BadParameter("give either keys, --part or --all", param_hint="KEY")
     if progress is not None:
         _check_alone(keys, to)
 
-    def client() -> KinesisClient:
-        return kinesis_client(
-            AwsSettings(region=region, endpoint_url=kinesis_endpoint_url, role_arn=role_arn, external_id=external_id)
-        )
+    def access(kind: SourceKind) -> Any:
+        given = {"region": region, "endpoint_url": endpoint_url, "role_arn": role_arn, "external_id": external_id}
+        return kind.service({"aws": {name: value for name, value in given.items() if value is not None}})
 
     target = target_of(EARLIEST if to is None else to, session.surroundings.clock.now())
     resets = Resets(acknowledgment_sets(session, source), by=session.surroundings.user(), reason=reason or "")
-    if stream is not None:
-        plan = resets.of_stream(stream, target, client)
+    if part is not None:
+        plan = resets.of_group(part, target, access)
     elif everything:
-        plan = resets.of_source(target, client)
+        plan = resets.of_source(target, access)
     else:
         partitions = _of_keys(session, source, keys or ())
         given = None if progress is None else _json_object(progress)
@@ -135,11 +140,9 @@ def _where(plan: ResetPlan, *, given: bool) -> str:
         return "from the given progress on"
     if target.is_latest:
         return "from now on"
-    if target.position.timestamp is not None:
+    if target.instant is not None:
         return f"from what arrived at {target.name} on"
-    if target.position.sequence_number is not None:
-        return f"on after {target.name}"
-    return "again from the beginning (of a shard, from TRIM_HORIZON)"
+    return f"on after {target.name}" if target.position is not None else "again from the beginning"
 
 
 def _consequence(plan: ResetPlan, where: str) -> str:
@@ -151,8 +154,8 @@ def _consequence(plan: ResetPlan, where: str) -> str:
         text += f" Of these, {created} had no lease any more and get one."
     if removed := len(plan.of(ResetAction.REMOVE)):
         text += (
-            f" Of these, {removed} come after others, as shards after those before them and items after the partition "
-            "in which they could not be read: they are removed, and come back once what is before them is finished."
+            f" Of these, {removed} come after others, as an item after the partition in which it could not be read: "
+            " they are removed, and come back once what is before them is finished."
         )
     return text
 

@@ -16,9 +16,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from airflow_provider_coordination.coordination.balance import BY_COUNT, Lease, Member, Move, Plan, Rules, plan
+from airflow_provider_coordination.coordination.balance import Lease, Member, Move, Plan, Rules, plan
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
+from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import WORKERS, CoordinationMetric
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
@@ -26,7 +27,6 @@ from airflow_provider_coordination.coordination.workers import Wish, Worker
 
 log = logging.getLogger(__name__)
 
-DEFAULT_HANDOVER_TIMEOUT = timedelta(seconds=30)
 LOOKS_PER_TIMEOUT = 6
 """So often in an ownership timeout a worker lists the partitions, and looks who asks it for some."""
 PATIENCE_TIMEOUTS = 3
@@ -64,10 +64,8 @@ class Balancer:
     costs neither the registration nor a deadline.
 
     :param coordinator: of the source, initialized.
-    :param balance_by: `"count"` of leases or `"throughput"`, as each partition's progress says in `throughput`.
-    :param max_leases: most leases that this worker holds; None for any number.
-    :param max_leases_to_steal: how many leases it asks others for at a time.
-    :param handover_timeout: how long the owner of a lease may take to hand it over.
+    :param leases: how many leases it may have, and how it comes by them.
+    :param max_leases: most leases that this worker holds where the settings say nothing; None for any number.
     :param expected_workers: how many workers count at the least during this one's first ownership timeout: the others
         may not be there yet.
     """
@@ -76,20 +74,19 @@ class Balancer:
         self,
         coordinator: SourceCoordinator,
         *,
-        balance_by: str = BY_COUNT,
+        leases: LeaseSettings | None = None,
         max_leases: int | None = None,
-        max_leases_to_steal: int = 1,
-        handover_timeout: timedelta = DEFAULT_HANDOVER_TIMEOUT,
         expected_workers: int = 1,
     ) -> None:
         self._coordinator = coordinator
         self._workers = coordinator.workers
         self._me = coordinator.owner
         self._clock = coordinator.clock
-        self._balance_by = balance_by
-        self._max_leases = max_leases
-        self._max_wishes = min(max_leases_to_steal, MAX_WISHES)
-        self._handover_seconds = handover_timeout.total_seconds()
+        leases = leases or LeaseSettings()
+        self._balance_by = leases.balance_by
+        self._max_leases = leases.max_leases or max_leases
+        self._max_wishes = min(leases.max_leases_to_steal, MAX_WISHES)
+        self._handover_seconds = leases.handover_timeout.total_seconds()
         self._expected_workers = expected_workers
         self._timeout_seconds = coordinator.ownership_timeout.total_seconds()
         self._look_seconds = self._timeout_seconds / LOOKS_PER_TIMEOUT

@@ -26,7 +26,7 @@ NEEDS_REASON = "field 'reason' must say why, where 'positive' is false; it is ke
 
 
 class AcknowledgeOperator(BaseOperator):
-    """Acknowledges or rejects batches that a Spark job of `acknowledge="downstream"` delivered.
+    """Acknowledges or rejects batches that a Spark job delivered whose `AcknowledgmentSettings` leave that to others.
 
     Without `acknowledgment_sets` these are all pending sets of a DAG run, this one by default, that wait for somebody
     outside the job; a run with none is fine. A retry, or the task cleared and run again, counts once. A release that

@@ -70,7 +70,7 @@ def claim_delivery(coordinator: SourceCoordinator, context: Context, sinks: Sequ
     """
     ti: Any = context["ti"]
     places = {
-        sink.name: (sink.output.rstrip("/") or sink.output) + ("" if sink.where is None else f" where {sink.where}")
+        sink.name: (sink.location.rstrip("/") or sink.location) + ("" if sink.where is None else f" where {sink.where}")
         for sink in sinks
     }
     claim(

@@ -176,7 +176,7 @@ class JobFollower:
             tail = ""
         else:
             by = f"{job.start_by:%Y-%m-%d %H:%M:%S} UTC"
-            error = f"the job did not begin by {by}; raise 'start_within' if it had to queue"
+            error = f"the job did not begin by {by}; raise 'start_timeout' if it had to queue"
             redaction = self._redaction_of(job)  # the next line deletes what it needs
             end_local_processes(job.log)
             tail = tail_of(Path(job.log), redaction) if job.log else ""

@@ -23,8 +23,7 @@ from airflow_provider_coordination.operators.interval import Interval, bounded, 
 from airflow_provider_coordination.operators.templated import (
     NOTHING,
     instant_value,
-    names_value,
-    number_value,
+    resolved,
     seconds_value,
     source_name,
     stream_names,
@@ -40,10 +39,8 @@ from airflow_provider_coordination.spark.settings import IngestSettings, SinkSet
 if TYPE_CHECKING:
     from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 
-DOWNSTREAM = "downstream"
-"""The handle of those who acknowledge after the job, where no other is named."""
 SINK_FIELDS = ("name", "output_path", "where")
-START_WITHIN = timedelta(hours=1)
+START_TIMEOUT = timedelta(hours=1)
 OF_STREAMS = (
     "aws_conn_id",
     "region_name",
@@ -51,7 +48,6 @@ OF_STREAMS = (
     "on_data_loss",
     "filter_by_hash_range",
     "consumer_name",
-    "balance_by",
     "shard_sync_interval",
     "repartition_transition_duration",
 )
@@ -86,13 +82,6 @@ def ingest_settings(
     """
     ti: Any = context["ti"]
     tuning = {
-        "round_seconds": number_value("round_seconds", task.round_seconds),
-        "idle_seconds": number_value("idle_seconds", task.idle_seconds),
-        "max_batch_bytes": whole_value("max_batch_bytes", task.max_batch_bytes),
-        "acknowledgment_timeout_seconds": seconds_value("acknowledgment_timeout", task.acknowledgment_timeout),
-        "max_pending_batches": whole_value("max_pending_batches", task.max_pending_batches),
-        "max_leases_to_steal": whole_value("max_leases_to_steal", task.max_leases_to_steal),
-        "handover_timeout_seconds": seconds_value("handover_timeout", task.handover_timeout),
         "repartition_transition_seconds": seconds_value(
             "repartition_transition_duration", task.repartition_transition_duration
         ),
@@ -105,7 +94,7 @@ def ingest_settings(
         streams=origin.streams,
         reader=origin.reader,
         output=str(task.output_path),
-        expires_at=datetime.now(UTC) + (task.execution_timeout or START_WITHIN),
+        expires_at=datetime.now(UTC) + (task.execution_timeout or START_TIMEOUT),
         store=connection.store,
         prefix=connection.prefix,
         kinesis=origin.kinesis,
@@ -114,25 +103,19 @@ def ingest_settings(
         schema=text_value(task.schema),
         where=text_value(task.where),
         sinks=_sinks(task.sinks),
-        dead_letter=text_value(task.dead_letter_path),
-        max_parse_exceptions=whole_value("max_parse_exceptions", task.max_parse_exceptions),
-        max_saved_parse_exceptions=whole_value("max_saved_parse_exceptions", task.max_saved_parse_exceptions) or 0,
-        downstream=_handles(task.acknowledge),
+        bad_records=resolved(task.on_bad_records),
+        acknowledgments=resolved(task.acknowledgments),
+        leases=resolved(task.leases),
+        rounds=resolved(task.rounds),
         run=run_name(ti.dag_id, ti.run_id),
-        ownership_timeout_seconds=connection.ownership_timeout.total_seconds(),
-        safety_margin_seconds=connection.safety_margin.total_seconds(),
-        max_attempts=connection.retry_policy.max_attempts,
-        max_closed_count=connection.retry_policy.max_closed_count,
+        ownership_timeout=connection.ownership_timeout,
+        safety_margin=connection.safety_margin,
+        retry_policy=connection.retry_policy,
         traceparent=traceparent_of_task(),
         workers=whole_value("workers", task.workers) or 1,
-        max_leases=whole_value("max_leases", task.max_leases),
-        until_caught_up=yes_or_no_value("until_caught_up", task.until_caught_up),
-        max_duration_seconds=seconds_value("max_duration", task.max_duration),
-        max_idle_rounds=whole_value("max_idle_rounds", task.max_idle_rounds),
         on_data_loss=str(task.on_data_loss),
         filter_by_hash_range=yes_or_no_value("filter_by_hash_range", task.filter_by_hash_range),
         consumer_name=text_value(task.consumer_name),
-        balance_by=str(task.balance_by),
         **{
             "stop_at": instant_value("stop_at", task.stop_at, now=datetime.now(UTC)),
             "shard_sync_interval_seconds": (
@@ -232,12 +215,6 @@ def _sink(number: int, given: Any) -> SinkSettings:
         raise ConfigurationError(f"{what}: unknown field {unknown[0]!r}; known are {', '.join(SINK_FIELDS)}")
     if missing := [name for name in SINK_FIELDS[:2] if text_value(given.get(name)) is None]:
         raise ConfigurationError(f"{what}: field {missing[0]!r} is missing")
-    return SinkSettings(name=str(given["name"]), output=str(given["output_path"]), where=text_value(given.get("where")))
-
-
-def _handles(acknowledge: Any) -> tuple[str, ...]:
-    """Return the handles that others release."""
-    if acknowledge == DOWNSTREAM:
-        return (DOWNSTREAM,)
-    given = text_value(acknowledge) if isinstance(acknowledge, str) else acknowledge
-    return () if given in (None, "job") else names_value("acknowledge", given, instead="'job' or 'downstream'")
+    return SinkSettings(
+        name=str(given["name"]), location=str(given["output_path"]), where=text_value(given.get("where"))
+    )

@@ -24,17 +24,10 @@ from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.naming import named_partition, some_names, who_and_why
 from airflow_provider_coordination.operators.releasing import sets_of
 from airflow_provider_coordination.operators.templated import text_value
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
-from airflow_provider_coordination.sources.resetting import (
-    Clients,
-    ResetAction,
-    ResetPlan,
-    Resets,
-    ResetStep,
-    Target,
-    shard_of,
-    target_of,
-)
+from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.sources.kinds import Access, SourceKind
+from airflow_provider_coordination.sources.resetting import Resets
+from airflow_provider_coordination.sources.targets import ResetAction, ResetPlan, ResetStep, Target, target_of
 
 SHOWN_AT_MOST = 10
 """So many partitions are named in a summary."""
@@ -108,17 +101,16 @@ class ResetPartitionsOperator(BaseOperator):
             target = target_of(self.to, datetime.now(UTC))
             hook = CoordinationHook(self.coordination_conn_id)
 
-            def client() -> KinesisClient:
+            def access(kind: SourceKind) -> Any:
                 region = hook.settings.region
-                return kinesis_client(
-                    aws_settings(self.aws_conn_id, self.region_name, service="kinesis", default_region=region)
-                )
+                aws = aws_settings(self.aws_conn_id, self.region_name, service=kind.name, default_region=region)
+                return kind.service({"aws": write_settings(aws)})
 
             coordinator = hook.coordinator(self.source, owner_of_try(context))
             with closing(coordinator.store):
                 resets = Resets(sets_of(coordinator), **who_and_why(context))
                 try:
-                    plan = self._plan(coordinator, resets, target, client)
+                    plan = self._plan(coordinator, resets, target, access)
                 except ProgressError as error:  # what is stored, or asked for, is wrong, and stays so
                     raise ConfigurationError(str(error)) from None
                 for warning in plan.warnings:
@@ -132,7 +124,7 @@ class ResetPartitionsOperator(BaseOperator):
             )
         return summary
 
-    def _plan(self, coordinator: SourceCoordinator, resets: Resets, target: Target, client: Clients) -> ResetPlan:
+    def _plan(self, coordinator: SourceCoordinator, resets: Resets, target: Target, access: Access) -> ResetPlan:
         stream = text_value(self.stream_name)
         shards, keys = (
             some_names("shard_id", self.shard_id, instead="the name of a shard"),
@@ -143,12 +135,12 @@ class ResetPartitionsOperator(BaseOperator):
         if shards is not None and stream is None:
             raise ConfigurationError(f"field 'stream_name' must be given with 'shard_id'; got {self.shard_id!r} alone")
         if keys is not None:
-            return resets.of_partitions([named_partition(coordinator, key) for key in keys], target, client)
+            return resets.of_partitions([named_partition(coordinator, key) for key in keys], target, access)
         if stream is None:
-            return resets.of_source(target, client)
+            return resets.of_source(target, access)
         if shards is None:
-            return resets.of_stream(stream, target, client)
-        return resets.of_partitions(_of_shards(coordinator, stream, shards), target, client)
+            return resets.of_group(stream, target, access)
+        return resets.of_partitions(resets.named(shards, stream), target, access)
 
     def _summary(self, plan: ResetPlan, done: Sequence[tuple[ResetStep, Partition]]) -> dict[str, Any]:
         counts = {str(action): sum(step.action is action for step, _ in done) for action in ResetAction}
@@ -156,7 +148,7 @@ class ResetPartitionsOperator(BaseOperator):
         return {
             "source": self.source,
             "to": plan.target.name,
-            "position": str(plan.target.position),
+            "position": str(plan.target),
             **counts,
             "partitions": [
                 {
@@ -170,25 +162,3 @@ class ResetPartitionsOperator(BaseOperator):
             "left": len(plan.left),
             "left_because": dict(list(plan.left.items())[:SHOWN_AT_MOST]),
         }
-
-
-def _of_shards(coordinator: SourceCoordinator, stream: str, shard_ids: Sequence[str]) -> list[Partition]:
-    """Return the partitions of these shards; of the latest stream, where several had its name."""
-    found = {}
-    for partition in sorted(coordinator.partitions(), key=_creation_epoch):
-        shard = shard_of(partition)
-        if shard is not None and shard.stream == stream:
-            found[shard.shard_id] = partition
-    for shard_id in shard_ids:
-        if shard_id not in found:
-            known = ", ".join(sorted(found)) or "none"
-            raise ConfigurationError(
-                f"source {coordinator.source!r} has no partition of shard {shard_id!r} of stream {stream!r}; it has "
-                f"those of the shards: {known}"
-            )
-    return [found[shard_id] for shard_id in shard_ids]
-
-
-def _creation_epoch(partition: Partition) -> int:
-    shard = shard_of(partition)
-    return 0 if shard is None else shard.creation_epoch

@@ -20,6 +20,7 @@ from airflow.sdk import Context, conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferralError, TaskDeferralTimeout
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
@@ -38,7 +39,7 @@ from airflow_provider_coordination.operators.deferring import (
     task_of,
     will_be_retried,
 )
-from airflow_provider_coordination.operators.ingest_settings import START_WITHIN, ingest_settings
+from airflow_provider_coordination.operators.ingest_settings import START_TIMEOUT, ingest_settings
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.lineage import lineage_of
 from airflow_provider_coordination.operators.outlets import tell_outlets
@@ -57,18 +58,22 @@ from airflow_provider_coordination.operators.spark_hook import (
     watch_output,
 )
 from airflow_provider_coordination.operators.templated import seconds_value, text_value
+from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings, RoundSettings
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.triggers.events import ERROR
 from airflow_provider_coordination.triggers.jobs import JobTrigger
+from airflow_provider_coordination.versions import find_installation, require_versions
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
 
 APPLICATION = "ingest.py"
 NOTHING_LEFT = "nothing is left to do"
+OBJECTS = ("reads", "on_bad_records", "acknowledgments", "leases", "rounds")
+"""The arguments that are objects with templates of their own."""
 
 
 @dataclass(kw_only=True)
@@ -131,27 +136,14 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         (templated)
     :param sinks: other datasets beside `output_path`: each a mapping with `name`, `output_path` and, if it is not
         to take every record, `where`. (templated)
-    :param dead_letter_path: where bad records go, with what is wrong with them: a path or URI that every worker
-        reaches; without it, a bad record fails its batch. (templated)
-    :param max_parse_exceptions: most bad records in one run of the job; None for any number. (templated)
-    :param max_saved_parse_exceptions: of how many bad records, the latest ones, the result tells. (templated)
-    :param acknowledge: who says that a batch is delivered: `"job"`, which is done with it once its sinks have it;
-        `"downstream"` for somebody after the job, such as an `AcknowledgeOperator`; or a list of the names of
-        those who do. (templated)
-    :param acknowledgment_timeout: how long a batch may wait for an acknowledgment without progress, before it is
-        delivered again; timedelta or seconds; None for the application's default. (templated)
-    :param max_pending_batches: how many batches of one partition may be landed and not acknowledged; None for the
-        application's default. (templated)
+    :param on_bad_records: what becomes of records that cannot be parsed or transformed: without `dead_letter_path` they
+        fail their batch. (templated)
+    :param acknowledgments: who says that a batch is delivered, and how long that may take; by default the job, once its
+        sinks have the batch. (templated)
+    :param leases: how many leases the job may have, and how it comes by them. (templated)
+    :param rounds: how the job makes its rounds, and after which one it ends; by default once everything is delivered
+        that was there at the start. (templated)
     :param workers: how many jobs are expected to share the source. (templated)
-    :param max_leases: most shards this job holds, however large its fair share; None for no limit. (templated)
-    :param until_caught_up: stop when everything that was in the source at the start is delivered. (templated)
-    :param max_duration: start no round later than this after the start; timedelta or seconds. (templated)
-    :param max_idle_rounds: stop after so many rounds in a row without a record. (templated)
-    :param round_seconds: how long a partition is read in one round; None for the application's default.
-        (templated)
-    :param idle_seconds: pause after a round without a record; None for the application's default. (templated)
-    :param max_batch_bytes: about how many bytes are read of one partition in one round; None for the default.
-        (templated)
     :param stop_at: deliver what arrived before this instant, exactly, and stop: an aware datetime, its ISO 8601 text,
         or `"start"` for what is there when the task begins; None reads on. (templated)
     :param interval: deliver exactly what there is of an interval, under leases of its own: `"data_interval"` for that
@@ -163,17 +155,13 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     :param filter_by_hash_range: drop user records of an aggregate that belong to another shard. (templated)
     :param consumer_name: read by enhanced fan-out, as the consumer of this name, which is registered if it is missing;
         None polls. (templated)
-    :param balance_by: what jobs share evenly: `"count"` of shards, or their `"throughput"`. (templated)
-    :param max_leases_to_steal: how many shards this job asks others for at a time. (templated)
-    :param handover_timeout: how long an owner may take to hand over a shard that another job asked for; timedelta or
-        seconds; None for the application's default. (templated)
     :param shard_sync_interval: how often the job looks after the streams' shards itself; timedelta or seconds; 0 leaves
         that to `KinesisShardSyncOperator`, None is the application's default. (templated)
     :param repartition_transition_duration: how long after the end of a shard its children are first read; timedelta or
         seconds; None for at once. (templated)
     :param deferrable: submit the job without waiting for it, and follow it in the triggerer; see
         `operators.deferring`.
-    :param start_within: how long a job that is not waited for may take to begin, for example in a cluster's queue;
+    :param start_timeout: how long a job that is not waited for may take to begin, for example in a cluster's queue;
         timedelta or seconds; None for an hour. (templated)
     :param spark_ui_url: where the Spark UI of an application is that has ended, such as
         `https://history.example.com/history/{application_id}/`; None if there is no history server. (templated)
@@ -195,32 +183,20 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         "schema",
         "where",
         "sinks",
-        "dead_letter_path",
-        "max_parse_exceptions",
-        "max_saved_parse_exceptions",
-        "acknowledge",
-        "acknowledgment_timeout",
-        "max_pending_batches",
+        "on_bad_records",
+        "acknowledgments",
+        "leases",
+        "rounds",
         "workers",
-        "max_leases",
-        "until_caught_up",
-        "max_duration",
-        "max_idle_rounds",
-        "round_seconds",
-        "idle_seconds",
-        "max_batch_bytes",
         "stop_at",
         "interval",
         "deduplicate_against",
         "on_data_loss",
         "filter_by_hash_range",
         "consumer_name",
-        "balance_by",
-        "max_leases_to_steal",
-        "handover_timeout",
         "shard_sync_interval",
         "repartition_transition_duration",
-        "start_within",
+        "start_timeout",
         "spark_ui_url",
         "job_log_url",
     )
@@ -241,33 +217,21 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         schema: str | None = None,
         where: str | None = None,
         sinks: Sequence[Mapping[str, str | None]] = (),
-        dead_letter_path: str | None = None,
-        max_parse_exceptions: int | str | None = None,
-        max_saved_parse_exceptions: int | str = 0,
-        acknowledge: str | Sequence[str] = "job",
-        acknowledgment_timeout: timedelta | float | str | None = None,
-        max_pending_batches: int | str | None = None,
+        on_bad_records: BadRecordSettings | None = None,
+        acknowledgments: AcknowledgmentSettings | None = None,
+        leases: LeaseSettings | None = None,
+        rounds: RoundSettings | None = None,
         workers: int | str = 1,
-        max_leases: int | str | None = None,
-        until_caught_up: bool | str = True,
-        max_duration: timedelta | float | str | None = None,
-        max_idle_rounds: int | str | None = None,
-        round_seconds: float | str | None = None,
-        idle_seconds: float | str | None = None,
-        max_batch_bytes: int | str | None = None,
         stop_at: datetime | str | None = None,
         interval: str | Sequence[Any] | None = None,
         deduplicate_against: str | None = None,
         on_data_loss: str = "fail",
         filter_by_hash_range: bool | str = True,
         consumer_name: str | None = None,
-        balance_by: str = "count",
-        max_leases_to_steal: int | str = 1,
-        handover_timeout: timedelta | float | str | None = None,
         shard_sync_interval: timedelta | float | str | None = None,
         repartition_transition_duration: timedelta | float | str | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        start_within: timedelta | float | str | None = None,
+        start_timeout: timedelta | float | str | None = None,
         spark_ui_url: str | None = None,
         job_log_url: str | None = None,
         application: str = "",
@@ -294,33 +258,21 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.schema = schema
         self.where = where
         self.sinks = sinks
-        self.dead_letter_path = dead_letter_path
-        self.max_parse_exceptions = max_parse_exceptions
-        self.max_saved_parse_exceptions = max_saved_parse_exceptions
-        self.acknowledge = acknowledge
-        self.acknowledgment_timeout = acknowledgment_timeout
-        self.max_pending_batches = max_pending_batches
+        self.on_bad_records = own_copy(on_bad_records or BadRecordSettings())
+        self.acknowledgments = own_copy(acknowledgments or AcknowledgmentSettings())
+        self.leases = own_copy(leases or LeaseSettings())
+        self.rounds = own_copy(rounds or RoundSettings())
         self.workers = workers
-        self.max_leases = max_leases
-        self.until_caught_up = until_caught_up
-        self.max_duration = max_duration
-        self.max_idle_rounds = max_idle_rounds
-        self.round_seconds = round_seconds
-        self.idle_seconds = idle_seconds
-        self.max_batch_bytes = max_batch_bytes
         self.stop_at = stop_at
         self.interval = interval
         self.deduplicate_against = deduplicate_against
         self.on_data_loss = on_data_loss
         self.filter_by_hash_range = filter_by_hash_range
         self.consumer_name = consumer_name
-        self.balance_by = balance_by
-        self.max_leases_to_steal = max_leases_to_steal
-        self.handover_timeout = handover_timeout
         self.shard_sync_interval = shard_sync_interval
         self.repartition_transition_duration = repartition_transition_duration
         self.deferrable = deferrable
-        self.start_within = start_within
+        self.start_timeout = start_timeout
         self.spark_ui_url = spark_ui_url
         self.job_log_url = job_log_url
         self.job_places = JobPlaces()
@@ -332,7 +284,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     def prepare_for_execution(self) -> Self:
         """Return the task that is run, with templates of its own to render."""
         prepared = super().prepare_for_execution()
-        prepared.reads = own_copy(self.reads)
+        for name in OBJECTS:
+            setattr(prepared, name, own_copy(getattr(self, name)))
         return prepared
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
@@ -459,8 +412,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         now = datetime.now(UTC)
         deadline = None if self.execution_timeout is None else now + self.execution_timeout
         with failing_when_misconfigured():
-            start_within = seconds_value("start_within", self.start_within)
-        start_by = now + (START_WITHIN if start_within is None else timedelta(seconds=start_within))
+            start_timeout = seconds_value("start_timeout", self.start_timeout)
+        start_by = now + (START_TIMEOUT if start_timeout is None else timedelta(seconds=start_timeout))
         settings = replace(settings, is_followed=True, expires_at=start_by)
         follower = JobFollower(connection=connection, source=settings.source, task=task_of(context))
         self._follower = follower
@@ -560,6 +513,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         elif target.is_here:
             given = self.env_vars or {}
             prepared.env_vars = {**local_environment({**os.environ, **given}), **given}
+            with failing_when_misconfigured():
+                require_versions(find_installation({**os.environ, **prepared.env_vars}))
         if self._follower is not None:
             prepared.conf = target.without_waiting(self.conf)
         hook = SparkSubmitOperator._get_hook(prepared)
@@ -596,7 +551,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         except Exception as error:
             self.log.warning(
                 "leases could not be given back, they run out within %g seconds: source=%s owner=%s: %s",
-                job.settings.ownership_timeout_seconds, job.settings.source, owner, error,
+                job.settings.ownership_timeout.total_seconds(), job.settings.source, owner, error,
             )  # fmt: skip
         else:
             self.log.info(

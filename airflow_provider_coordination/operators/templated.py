@@ -7,13 +7,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.settings import read_settings
 
 NOTHING = (None, "", "None")
 YES_OR_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+class Checked(Protocol):
+    """Settings that check themselves, such as `RoundSettings`."""
+
+    def check(self) -> None:
+        """Check every value.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        ...
+
+
+S = TypeVar("S", bound=Checked)
+
+
+def resolved(settings: S) -> S:
+    """Return settings with every value of its type and checked: templates and people give text, or seconds.
+
+    :param settings: a dataclass; its templates are rendered.
+    :raises ConfigurationError: naming the class, the field, the value and the remedy.
+    """
+    values = {f.name: getattr(settings, f.name) for f in fields(settings)}  # type: ignore[arg-type]
+    given = {name: value for name, value in values.items() if value not in NOTHING}
+    made = read_settings(type(settings), type(settings).__name__, given, lenient=True)
+    made.check()
+    return made
 
 
 def text_value(value: Any) -> str | None:

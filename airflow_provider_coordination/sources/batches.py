@@ -11,19 +11,14 @@ from airflow_provider_coordination.coordination.batches import (
 )
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.sources.item_batches import ItemBatches
-from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
-from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+from airflow_provider_coordination.sources.kinds import kind_of
 from airflow_provider_coordination.sources.landed import LandedProgress, pending_sets
-from airflow_provider_coordination.sources.progress import PartitionProgress
 
 
 class SourceBatches:
-    """Tells by a partition's progress what kind of source it belongs to; a `BatchLedger` for all of them."""
+    """Finds by a partition's progress what kind of source it belongs to; a `BatchLedger` for all of them."""
 
     def __init__(self) -> None:
-        self._shards = ShardBatches()
-        self._items = ItemBatches()
         self._whole = WholePartition()
 
     def set_of(self, progress: Progress, batch_id: str) -> str | None:
@@ -54,9 +49,8 @@ class SourceBatches:
         return [] if waiting is None else [waiting]
 
     def _of(self, progress: Progress) -> BatchLedger:
-        if "shard_id" in progress:
-            return self._shards
-        return self._items if "kind" in progress else self._whole
+        kind = kind_of(progress)
+        return self._whole if kind is None else kind.batches
 
 
 def landed_progress(progress: Progress) -> LandedProgress | None:
@@ -64,9 +58,8 @@ def landed_progress(progress: Progress) -> LandedProgress | None:
 
     :raises SourceError: if the progress is not what its source writes.
     """
-    if "shard_id" in progress:
-        return ShardProgress.from_mapping(progress)
-    return PartitionProgress.from_mapping(progress) if "kind" in progress else None
+    kind = kind_of(progress)
+    return None if kind is None else kind.progress(progress)
 
 
 def progress_of(partition: Partition) -> LandedProgress:
@@ -77,7 +70,7 @@ def progress_of(partition: Partition) -> LandedProgress:
     progress = landed_progress(partition.progress)
     if progress is None:
         raise SourceError(
-            f"partition {partition.partition_key!r}: its stored progress says nothing of a source, so no job can read "
-            "it: let a supplier of this package create partitions, or restore what was stored"
+            f"partition {partition.partition_key!r}: its stored progress names no kind of source, so no job can read "
+            "it: let a supplier create partitions, or restore what was stored"
         )
     return progress

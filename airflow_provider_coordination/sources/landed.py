@@ -1,17 +1,28 @@
 """Landed batches: ranges of a partition that were written to a file and are fixed, whatever the source.
 
 Batches of a partition follow each other without a gap. Several may be in delivery at once and end in any order; the
-checkpoint moves over those that are acknowledged without a gap, and never backwards.
+checkpoint moves over those that are acknowledged without a gap, and never backwards. A batch is fixed once it is in its
+partition's progress: whoever owns the partition next delivers exactly the file that it names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Self
 
-from airflow_provider_coordination.coordination.errors import ProgressChangedError
+from airflow_provider_coordination.coordination.batches import Lookup, Progress, Settlement
+from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressChangedError, SourceError
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.settings import read_settings, write_settings
+
+START = ""
+"""The position before everything, where a kind of source has no other name for it."""
+
+
+class ProgressFormatError(SourceError):
+    """A stored progress is not what its kind of source writes, or was written by a newer version of this package."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +42,7 @@ class LandedBatch:
     :param read_until: an instant (aware): every record that had arrived by then, up to here, is in this
         batch or before.
     :param fencing_token: of the lease under which it was written.
-    :param last_arrival: when its last record arrived (aware); None if it holds none, or the source does not tell.
+    :param last_arrival: when its last record arrived (aware); None if it holds none, or the source does not say.
     :param acknowledgment_set: the set that it waits for, once its delivery has begun.
     :param acknowledged: whether it is delivered, and only waits for batches before it.
     :param redeliver: whether an earlier delivery of it was rejected, so that what lies in a sink is replaced.
@@ -53,57 +64,175 @@ class LandedBatch:
     redeliver: bool = False
 
 
-class LandedProgress(Protocol):
-    """What the progress of every source tells of its landed batches."""
+@dataclass(frozen=True, kw_only=True)
+class LandedProgress:
+    """What the progress of every partition that a job reads remembers; a kind of source adds what it needs.
+
+    :param kind: the kind of source, such as `s3`; also what distinguishes this progress from others.
+    :param checkpoint: the position up to which everything is delivered, as the kind of source writes it.
+    :param landed: what is landed after the checkpoint, in order.
+    :param is_ended: whether nothing follows what is landed.
+    :param epoch: grows when the partition begins anew, because a person or its source says so; part of the names of its
+        batches: what was begun under an earlier epoch cannot undo that, nor be mistaken for what is read afterwards.
+    """
+
+    WHAT: ClassVar[str] = "partition"
+    """What a partition of this kind is called in errors."""
+
+    kind: str
+    checkpoint: str = START
+    landed: tuple[LandedBatch, ...] = ()
+    is_ended: bool = False
+    epoch: int = 0
 
     @property
-    def landed(self) -> tuple[LandedBatch, ...]:
-        """What is landed after the checkpoint, in order."""
-        ...
+    def name(self) -> str:
+        """What it is the progress of, for errors."""
+        return self.WHAT
 
     @property
-    def is_ended(self) -> bool:
-        """Whether nothing follows what is landed."""
-        ...
+    def landed_position(self) -> str:
+        """The position up to which everything is landed, delivered or not: reading goes on after it."""
+        return self.landed[-1].end if self.landed else self.checkpoint
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything that the partition will ever hold is delivered."""
+        return self.is_ended and not self.landed
 
     def batch(self, batch_id: str) -> LandedBatch | None:
         """Return a batch that is landed and not passed by the checkpoint; None if there is none of this name."""
-        ...
+        return next((batch for batch in self.landed if batch.batch_id == batch_id), None)
+
+    def landing(self, batch: LandedBatch) -> Self:
+        """Return it with one more landed batch.
+
+        :param batch: starts where the landed ones end.
+        :raises ProgressChangedError: if the batch does not continue what is landed.
+        """
+        if self.is_ended:
+            raise ProgressChangedError(f"{self.name}: batch '{batch.batch_id}' comes after the end of the {self.WHAT}")
+        if batch.start != self.landed_position:
+            raise ProgressChangedError(
+                f"{self.name}: batch '{batch.batch_id}' starts at {batch.start!r}, but what is landed ends at "
+                f"{self.landed_position!r}"
+            )
+        return replace(self, landed=(*self.landed, batch), is_ended=batch.is_last)
 
     def in_delivery(self, batch_id: str, set_id: str) -> Self:
         """Return it with a batch waiting for this acknowledgment set.
 
         :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
         """
-        ...
+        return self._with_changed(batch_id, acknowledgment_set=set_id)
+
+    def acknowledged(self, batch_id: str) -> Self:
+        """Return it with a batch delivered, and the checkpoint at the end of all that is without a gap.
+
+        :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
+        """
+        marked = self._with_changed(batch_id, acknowledgment_set=None, acknowledged=True)
+        count = next((n for n, batch in enumerate(marked.landed) if not batch.acknowledged), len(marked.landed))
+        return marked.passing(marked.landed[:count]) if count else marked
+
+    def passing(self, delivered: Sequence[LandedBatch]) -> Self:
+        """Return it with the checkpoint moved over its first batches.
+
+        :param delivered: these; at least one.
+        """
+        return replace(self, checkpoint=delivered[-1].end, landed=self.landed[len(delivered) :])
+
+    def rejected(self, batch_id: str) -> Self:
+        """Return it with a batch that has to be delivered again, from its file.
+
+        :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
+        """
+        return self._with_changed(batch_id, acknowledgment_set=None, redeliver=True)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object, the form in which a partition stores it."""
-        ...
+        return write_settings(self)
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Return the progress that a partition stores.
+
+        A field that this version does not know is refused rather than dropped: it may change what the others mean.
+
+        :raises ProgressFormatError: if the JSON object is not a progress of this class.
+        """
+        try:
+            return read_settings(cls, "stored progress", mapping)
+        except (ConfigurationError, ValueError) as error:
+            raise ProgressFormatError(
+                f"stored progress: {error}; it was written by hand, by another system or by a newer version of this "
+                "package: restore it, or upgrade"
+            ) from error
+
+    def _with_changed(self, batch_id: str, **changes: Any) -> Self:
+        batch = self.batch(batch_id)
+        if batch is None or batch.acknowledged:
+            known = ", ".join(repr(b.batch_id) for b in self.landed if not b.acknowledged) or "none"
+            raise ProgressChangedError(f"{self.name}: batch '{batch_id}' is not to be delivered; to deliver: {known}")
+        landed = tuple(replace(b, **changes) if b.batch_id == batch_id else b for b in self.landed)
+        return replace(self, landed=landed)
 
 
-def batch_named(landed: Sequence[LandedBatch], batch_id: str) -> LandedBatch | None:
-    """Return the batch of this name; None if there is none."""
-    return next((batch for batch in landed if batch.batch_id == batch_id), None)
+class LandedBatches:
+    """How partitions that jobs read keep their batches; a `BatchLedger`. A kind of source says what follows an end.
 
-
-def with_batch(landed: Sequence[LandedBatch], of: str, batch_id: str, **changes: Any) -> tuple[LandedBatch, ...]:
-    """Return the batches with one of them changed.
-
-    :param of: what they are of, for the error.
-    :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
+    :param progress: the class of their progress.
     """
-    batch = batch_named(landed, batch_id)
-    if batch is None or batch.acknowledged:
-        known = ", ".join(repr(b.batch_id) for b in landed if not b.acknowledged) or "none"
-        raise ProgressChangedError(f"{of}: batch '{batch_id}' is not to be delivered; to deliver: {known}")
-    return tuple(replace(b, **changes) if b.batch_id == batch_id else b for b in landed)
 
+    def __init__(self, progress: type[LandedProgress]) -> None:
+        self._class = progress
 
-def passed(landed: Sequence[LandedBatch]) -> tuple[tuple[LandedBatch, ...], tuple[LandedBatch, ...]]:
-    """Return the batches that the checkpoint moves over, acknowledged without a gap, and those after them."""
-    count = next((n for n, batch in enumerate(landed) if not batch.acknowledged), len(landed))
-    return tuple(landed[:count]), tuple(landed[count:])
+    def set_of(self, progress: Progress, batch_id: str) -> str | None:
+        """See `BatchLedger.set_of`.
+
+        :raises ProgressFormatError: if the progress is not what its kind of source writes.
+        """
+        batch = self._class.from_mapping(progress).batch(batch_id)
+        return None if batch is None else batch.acknowledgment_set
+
+    def in_delivery(self, progress: Progress, batch_id: str, set_id: str) -> Progress:
+        """See `BatchLedger.in_delivery`."""
+        return self._class.from_mapping(progress).in_delivery(batch_id, set_id).to_mapping()
+
+    def delivered(self, partition: Partition, batch_id: str, lookup: Lookup) -> Settlement:
+        """See `BatchLedger.delivered`."""
+        before = self._class.from_mapping(partition.progress)
+        after = before.acknowledged(batch_id)
+        settlement = Settlement(
+            progress=after.to_mapping(),
+            moved=len(after.landed) < len(before.landed),
+            finished=after.is_finished,
+            pending=pending_sets(after.landed),
+        )
+        return self.followed(settlement, partition, before, after, lookup) if after.is_finished else settlement
+
+    def followed(
+        self,
+        settlement: Settlement,
+        partition: Partition,
+        before: Any,
+        after: Any,
+        lookup: Lookup,
+    ) -> Settlement:
+        """Return what a partition becomes that is finished, with what follows it: nothing, unless its kind says so.
+
+        :param settlement: what it becomes by itself.
+        :param partition: as it was.
+        :param before: its progress then.
+        :param after: its progress now.
+        :param lookup: reads other partitions of the source.
+        """
+        return settlement
+
+    def undelivered(self, partition: Partition, batch_id: str) -> Settlement:
+        """See `BatchLedger.undelivered`."""
+        after = self._class.from_mapping(partition.progress).rejected(batch_id)
+        return Settlement(progress=after.to_mapping(), pending=pending_sets(after.landed))
 
 
 def pending_sets(landed: Sequence[LandedBatch]) -> list[str]:

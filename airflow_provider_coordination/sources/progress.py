@@ -1,35 +1,21 @@
-"""What a partition of items remembers: what there is to read, how far it is delivered, and what is landed meanwhile.
+"""What a partition of items remembers: what there is to read, how far it is delivered, and what is landed.
 
-The sources beside Kinesis cut their data into items: an object, a table's range, a segment, a slice. A partition holds
-one or several. The supplier that creates it says which; after that the partition's progress is the only ledger. A batch
-is fixed once it is in here: whoever owns the partition next delivers exactly the file it names.
+Many kinds of source cut their data into items: an object, a table's range, a segment, a slice. A partition holds one or
+several. The supplier that creates it says which; after that the partition's progress is the only ledger.
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
-from airflow_provider_coordination.coordination.errors import (
-    ConfigurationError,
-    ProgressChangedError,
-    SourceError,
-)
-from airflow_provider_coordination.coordination.partition import MAX_KEY_BYTES, Partition
-from airflow_provider_coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.sources.landed import LandedBatch, batch_named, passed, with_batch
+from airflow_provider_coordination.coordination.partition import MAX_KEY_BYTES
+from airflow_provider_coordination.sources.landed import START, LandedBatch, LandedProgress, ProgressFormatError
 
-START = ""
-"""The position before everything."""
 MAX_WITHIN_BYTES = 8 * 1024
 """The longest position within an item that a reader may give, as JSON: a progress holds a few of them, in 64 KB."""
-
-
-class PartitionFormatError(SourceError):
-    """A stored progress is not that of a partition of items, or was written by a newer version of this package."""
 
 
 def item_batch_id(kind: str, source_identifier: str, partition_key: str, start: str, end: str, epoch: int) -> str:
@@ -62,16 +48,13 @@ class FailedItem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionProgress:
+class PartitionProgress(LandedProgress):
     """The progress of a partition of items.
 
-    :param kind: the kind of source, such as `s3`; also what tells this progress from others.
+    Its positions are those of `ItemPosition`.
+
     :param items: what there is to read, in order, as the source's reader understands it; JSON objects.
-    :param checkpoint: the position up to which everything is delivered; see `ItemPosition`.
-    :param landed: what is landed after the checkpoint, in order.
-    :param is_ended: whether everything is landed.
     :param failed: the items that could not be read.
-    :param epoch: grows when the partition begins anew; part of the names of its batches.
     :param reread_seconds: read everything again so long after it is delivered; None for never.
     :param reads_left: how often it is read after this; None for no end. Only with `reread_seconds`.
     :param waited: how often it was put aside until its source's condition holds, since it began.
@@ -79,28 +62,13 @@ class PartitionProgress:
     :param begin: the position at which it begins: of what was split off, not always the start of the item.
     """
 
-    kind: str
     items: tuple[dict[str, Any], ...]
-    checkpoint: str = START
-    landed: tuple[LandedBatch, ...] = ()
-    is_ended: bool = False
     failed: tuple[FailedItem, ...] = ()
-    epoch: int = 0
     reread_seconds: float | None = None
     reads_left: int | None = None
     waited: int = 0
     split_of: str | None = None
     begin: str = START
-
-    @property
-    def landed_position(self) -> str:
-        """The position up to which everything is landed, delivered or not: reading goes on after it."""
-        return self.landed[-1].end if self.landed else self.checkpoint
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether everything is delivered."""
-        return self.is_ended and not self.landed
 
     @property
     def will_be_reread(self) -> bool:
@@ -118,45 +86,12 @@ class PartitionProgress:
         failed = {failed.item for failed in self.failed}
         return tuple(item for n, item in enumerate(self.items) if n not in failed)
 
-    def landing(self, batch: LandedBatch, failed: tuple[FailedItem, ...] = ()) -> PartitionProgress:
-        """Return it with one more landed batch.
+    def landing(self, batch: LandedBatch, failed: tuple[FailedItem, ...] = ()) -> Self:
+        """See `LandedProgress.landing`.
 
-        :param batch: starts where the landed ones end.
         :param failed: the items in its range that could not be read.
-        :raises ProgressChangedError: if the batch does not continue what is landed.
         """
-        if self.is_ended:
-            raise ProgressChangedError(f"batch '{batch.batch_id}' comes after the end of its partition")
-        if batch.start != self.landed_position:
-            raise ProgressChangedError(
-                f"batch '{batch.batch_id}' starts at {batch.start!r}, but what is landed ends at "
-                f"{self.landed_position!r}"
-            )
-        return replace(self, landed=(*self.landed, batch), failed=(*self.failed, *failed), is_ended=batch.is_last)
-
-    def batch(self, batch_id: str) -> LandedBatch | None:
-        """See `LandedProgress.batch`."""
-        return batch_named(self.landed, batch_id)
-
-    def in_delivery(self, batch_id: str, set_id: str) -> PartitionProgress:
-        """See `LandedProgress.in_delivery`."""
-        return self._with(batch_id, acknowledgment_set=set_id)
-
-    def acknowledged(self, batch_id: str) -> PartitionProgress:
-        """Return it with a batch delivered, and the checkpoint at the end of all that is without a gap.
-
-        :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
-        """
-        marked = self._with(batch_id, acknowledgment_set=None, acknowledged=True)
-        delivered, left = passed(marked.landed)
-        return replace(marked, checkpoint=delivered[-1].end if delivered else marked.checkpoint, landed=left)
-
-    def rejected(self, batch_id: str) -> PartitionProgress:
-        """Return it with a batch that has to be delivered again, from its file.
-
-        :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
-        """
-        return self._with(batch_id, acknowledgment_set=None, redeliver=True)
+        return replace(super().landing(batch), failed=(*self.failed, *failed))
 
     def restarted(self, epoch: int = 0) -> PartitionProgress:
         """Return it as if nothing was read yet, in a new epoch: what is read again makes other batches.
@@ -193,37 +128,6 @@ class PartitionProgress:
             )
             for failed in self.failed
         }
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object, the form in which a partition stores it."""
-        return write_settings(self)
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> PartitionProgress:
-        """Return the progress that a partition stores.
-
-        A field that this version does not know is refused rather than dropped: it may change what the others mean.
-
-        :raises PartitionFormatError: if the JSON object is not the progress of a partition of items.
-        """
-        try:
-            return read_settings(cls, "stored progress", mapping)
-        except (ConfigurationError, ValueError) as error:
-            raise PartitionFormatError(
-                f"stored progress: {error}; it was written by hand, by another system or by a newer version of this "
-                "package: restore it, or upgrade"
-            ) from error
-
-    def _with(self, batch_id: str, **changes: Any) -> PartitionProgress:
-        return replace(self, landed=with_batch(self.landed, "partition", batch_id, **changes))
-
-
-def items_of(partition: Partition) -> PartitionProgress | None:
-    """Return the progress of a partition of items; None for a partition of another kind.
-
-    :raises PartitionFormatError: if what is stored is not what it should be.
-    """
-    return PartitionProgress.from_mapping(partition.progress) if "kind" in partition.progress else None
 
 
 def split_key(partition_key: str, item: int) -> str:
@@ -262,11 +166,11 @@ class ItemPosition:
     def parse(cls, position: str) -> ItemPosition:
         """Read it.
 
-        :raises PartitionFormatError: if it is no position.
+        :raises ProgressFormatError: if it is no position.
         """
         item, _, within = position.partition(":")
         if not item and not within:
             return cls()
         if not (item.isascii() and item.isdigit()):
-            raise PartitionFormatError(f"position {position!r} is not '<item>' or '<item>:<position within it>'")
+            raise ProgressFormatError(f"position {position!r} is not '<item>' or '<item>:<position within it>'")
         return cls(int(item), within)

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.items import FrameReader, ItemReader
-
-READERS: Mapping[str, str] = {
-    "dynamodb": "dynamodb.reader:SegmentReader",
-    "dynamodb_export": "dynamodb.export:ExportReader",
-    "jdbc": "jdbc.reader:RangeReader",
-    "opensearch": "opensearch.reader:SliceReader",
-    "s3": "s3.reader:ObjectReader",
-}
-"""The readers of this package by kind of source, as `module:class` below `airflow_provider_coordination.sources`.
-
-Each class is made from its settings by `from_mapping`, which raises `ConfigurationError`.
-"""
+from airflow_provider_coordination.sources.kinds import kind_named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,15 +26,19 @@ class ReaderSettings:
     reader: str | None = None
 
     def check(self) -> None:
-        """Check that there is such a kind.
+        """Check that the kind is known, or that it brings its reader.
 
-        :raises ConfigurationError: naming the kinds there are.
+        :raises ConfigurationError: naming the kinds that are known.
         """
-        if self.reader is None and self.kind not in READERS:
-            raise ConfigurationError(
-                f"reader settings: field 'kind' must be one of {', '.join(map(repr, READERS))}, or 'reader' given; got "
-                f"{self.kind!r}"
-            )
+        if self.reader is None:
+            _ = _reader_of_kind(self.kind)
+
+
+def _reader_of_kind(kind: str) -> str:
+    found = kind_named(kind)
+    if not isinstance(found, ItemKind) or found.reader is None:
+        raise ConfigurationError(f"reader settings: kind {kind!r} has no reader of items; give 'reader'")
+    return found.reader
 
 
 def reader_of(settings: ReaderSettings) -> ItemReader | FrameReader:
@@ -53,8 +46,7 @@ def reader_of(settings: ReaderSettings) -> ItemReader | FrameReader:
 
     :raises ConfigurationError: if it cannot be imported, or its settings are wrong.
     """
-    settings.check()
-    name = settings.reader or f"airflow_provider_coordination.sources.{READERS[settings.kind]}"
+    name = settings.reader or _reader_of_kind(settings.kind)
     module_name, _, class_name = name.partition(":")
     try:
         made = getattr(importlib.import_module(module_name), class_name)

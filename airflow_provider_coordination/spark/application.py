@@ -29,12 +29,7 @@ from airflow_provider_coordination.sources.kinesis.shards import StreamDescripti
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.sources.readers import reader_of
 from airflow_provider_coordination.spark.bad_records import BadRecords
-from airflow_provider_coordination.spark.delivery import (
-    Delivery,
-    PublishLanded,
-    check_folders,
-    load_transform,
-)
+from airflow_provider_coordination.spark.delivery import Delivery, load_transform
 from airflow_provider_coordination.spark.ingestion import Ingestion, Observer
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECORDS
@@ -45,15 +40,16 @@ from airflow_provider_coordination.spark.reading import MakeReading
 from airflow_provider_coordination.spark.redaction import LOG_FORMAT, Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.shard_reading import ShardReading
-from airflow_provider_coordination.spark.sinks import ParquetSink
+from airflow_provider_coordination.spark.sinks import Sink, TakesLanded, make_sinks
 from airflow_provider_coordination.spark.slots import JOB_GROUP
 from airflow_provider_coordination.spark.spans import JobSpans
 from airflow_provider_coordination.spark.stopping import TOLD_TO_STOP, because_of
-from airflow_provider_coordination.spark.storage import delete_file, join, read_text, write_text
+from airflow_provider_coordination.spark.storage import check_writable, delete_file, join, read_text, write_text
 from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transforming import DeliverTransformed, routed
+from airflow_provider_coordination.versions import find_installation, require_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -174,22 +170,35 @@ def ingest(settings: IngestSettings, observer: Observer, followed: Followed | No
 def _ingest(
     settings: IngestSettings, observer: Observer, metrics: JobMetrics, spans: JobSpans, followed: Followed
 ) -> Summary:
-    check_folders(_folders(settings), renaming=settings.publishes_landed)
+    require_versions(find_installation(is_driver=True))
+    sinks = make_sinks(settings.all_sinks)
+    _check_places(settings, sinks)
     coordinator = coordinator_of(settings, settings.owner, metrics)
     with closing(coordinator.store):
-        return _run(settings, coordinator, observer, metrics, spans, followed)
+        return _run(settings, sinks, coordinator, observer, metrics, spans, followed)
 
 
-def _folders(settings: IngestSettings) -> dict[str, str]:
-    """Return the folders that the job writes, by what the user calls them: the dataset first, landing last."""
-    sinks = {f"field 'output_path' of sink {sink.name!r}": sink.output for sink in settings.sinks}
-    dead_letter = {} if settings.dead_letter is None else {"field 'dead_letter_path'": settings.dead_letter}
-    landing = "field 'landing_path'" if settings.landing else "the landing folder of field 'output_path'"
-    return {"field 'output_path'": settings.output, **dead_letter, **sinks, landing: settings.landing_root}
+def _check_places(settings: IngestSettings, sinks: Sequence[Sink]) -> None:
+    """Check that everything can be written that the job writes.
+
+    :raises ConfigurationError: naming the user's field.
+    """
+    for sink in sinks:
+        sink.check()
+    check_writable("field 'landing_path'", settings.landing_root)
+    if (taker := _taker_of_landed(settings, sinks)) is not None:
+        taker.check_landing(settings.landing_root)
+
+
+def _taker_of_landed(settings: IngestSettings, sinks: Sequence[Sink]) -> TakesLanded | None:
+    """Return the sink that takes landed files as they are; None if somebody has to look into the records."""
+    [main, *others] = routed(sinks)
+    return main if settings.publishes_landed and not others and isinstance(main, TakesLanded) else None
 
 
 def _run(
     settings: IngestSettings,
+    sinks: Sequence[Sink],
     coordinator: SourceCoordinator,
     observer: Observer,
     metrics: JobMetrics,
@@ -211,8 +220,10 @@ def _run(
         log.info("%s%s ui=%s", APPLICATION_MARK, application, ui or "none")
         followed.began(application, ui)
         followed.when_stopped(partial(_stop_landing, spark, stop))
-        bad_records = BadRecords(settings.max_parse_exceptions, settings.max_saved_parse_exceptions)
-        delivery = _delivery(spark, settings, bad_records)
+        bad_records = BadRecords(
+            settings.bad_records.max_parse_exceptions, settings.bad_records.max_saved_parse_exceptions
+        )
+        delivery = _delivery(spark, settings, sinks, bad_records)
         check_reachable(spark, settings.landing_root)
         job = Ingestion(
             settings,
@@ -323,11 +334,12 @@ def _stop_session(spark: SparkSession) -> None:
         log.warning("the Spark session could not be stopped: %s", error)
 
 
-def _delivery(spark: SparkSession, settings: IngestSettings, bad_records: BadRecords) -> Delivery:
-    if settings.publishes_landed:
-        return PublishLanded(settings.output, keep=bool(settings.downstream))
+def _delivery(
+    spark: SparkSession, settings: IngestSettings, sinks: Sequence[Sink], bad_records: BadRecords
+) -> Delivery:
+    if (taker := _taker_of_landed(settings, sinks)) is not None:
+        return taker.taking_landed(keep=bool(settings.acknowledgments.handles))
     layout = SHARD_RECORDS if settings.reader is None else ITEM_RECORDS
-    sinks = [ParquetSink(name=sink.name, output=sink.output, where=sink.where) for sink in settings.all_sinks]
     transformation = SparkTransformation(
         spark,
         routed(sinks),

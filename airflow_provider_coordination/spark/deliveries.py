@@ -64,7 +64,7 @@ class Deliveries:
         self._observer = observer
         self._spans = spans or NoSpans()
         self._sets = AcknowledgmentSets(coordinator, SourceBatches())
-        self._timeout = timedelta(seconds=settings.acknowledgment_timeout_seconds)
+        self._timeout = settings.acknowledgments.timeout
         self._lock = threading.Lock()
         self._in_hand: dict[str, AcknowledgmentSet] = {}  # sinks of this job still owe references
         self._handed_on: dict[str, AcknowledgmentSet] = {}  # only others do
@@ -111,7 +111,7 @@ class Deliveries:
         made = self._sets.begin(
             key,
             batch.batch_id,
-            [*sinks, *(self._settings.downstream if batch.file else ())],
+            [*sinks, *(self._settings.acknowledgments.handles if batch.file else ())],
             timeout=self._timeout,
             sinks=sinks,
             progress=progress.to_mapping(),
@@ -132,7 +132,7 @@ class Deliveries:
         return (
             not progress.is_ended
             and self.next_of(progress) is None
-            and len(progress.landed) < self._settings.max_pending_batches
+            and len(progress.landed) < self._settings.acknowledgments.max_pending_batches
             and _has_room(progress)
         )
 
@@ -161,11 +161,11 @@ class Deliveries:
                 fencing_token=self._coordinator.fencing_token(key),
             )
             try:
-                prepared = self._delivery.prepare(attempt, owed)
+                prepared = self._delivery.prepare([attempt], owed)[batch.batch_id]
                 self._observer("delivering")
                 self._look(key, attempt)
                 for sink in owed:
-                    self._delivery.publish(sink, attempt)
+                    self._delivery.commit(sink, [attempt])
             except Exception:
                 self._discard(attempt)
                 raise
@@ -187,7 +187,7 @@ class Deliveries:
 
     def _discard(self, attempt: Attempt) -> None:
         with suppress(OSError):  # the next owner sweeps what is left
-            self._delivery.discard(attempt)
+            self._delivery.discard([attempt])
 
     def _as_recorded(self, key: str, batch: LandedBatch, waiting: AcknowledgmentSet) -> LandedBatch:
         """Return a batch as it is now: a set that was cancelled a moment ago left it to be replaced."""

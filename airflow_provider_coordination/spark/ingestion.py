@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
@@ -35,7 +34,7 @@ from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.metrics import note_round
 from airflow_provider_coordination.spark.reading import MakeReading, Reading
 from airflow_provider_coordination.spark.redaction import Redaction
-from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
+from airflow_provider_coordination.spark.settings import DEAD_LETTER, ITEM_LEASES, IngestSettings
 from airflow_provider_coordination.spark.spans import NoSpans, Span, Spans
 from airflow_provider_coordination.spark.stopping import TOLD_TO_STOP, StopConditions, because_of
 from airflow_provider_coordination.spark.summary import Summary
@@ -92,9 +91,7 @@ class Ingestion:
         self._tags = {"source": settings.source, "store": coordinator.store.kind}
         self._clock = clock or SystemClock()
         self._conditions = StopConditions(
-            until_caught_up=settings.until_caught_up,
-            max_duration_seconds=settings.max_duration_seconds,
-            max_idle_rounds=settings.max_idle_rounds,
+            settings.rounds,
             stop_at=settings.stop_at,
         )
         self._spans = spans or NoSpans()
@@ -102,10 +99,8 @@ class Ingestion:
         self._deliveries = Deliveries(settings, coordinator, delivery, self._files, observer, self._spans)
         self._balancer = Balancer(
             coordinator,
-            balance_by=settings.balance_by,
-            max_leases=settings.lease_limit,
-            max_leases_to_steal=settings.max_leases_to_steal,
-            handover_timeout=timedelta(seconds=settings.handover_timeout_seconds),
+            leases=settings.leases,
+            max_leases=ITEM_LEASES if settings.reader else None,
             expected_workers=settings.workers,
         )
         self._summary = Summary()
@@ -260,7 +255,7 @@ class Ingestion:
 
     def _pause(self) -> None:
         """Wait a little after a round without a record; the job may be ordered to end meanwhile."""
-        left = self._settings.idle_seconds
+        left = self._settings.rounds.idle_duration.total_seconds()
         while left > 0 and not self._stop.wait(min(left, SUSPENSION_POLL_SECONDS)):
             left -= SUSPENSION_POLL_SECONDS
             if left > 0:

@@ -65,9 +65,9 @@ class ItemReading:
         self._redaction = Redaction(settings)
         self._options = ItemLandingOptions(
             root=settings.landing_root,
-            seconds=settings.round_seconds,
-            max_bytes=settings.max_batch_bytes,
-            partitions_per_slot=settings.partitions_per_slot,
+            seconds=settings.rounds.round_duration.total_seconds(),
+            max_bytes=settings.rounds.max_batch_bytes,
+            partitions_per_slot=settings.rounds.partitions_per_slot,
         )
         self._unreadable: dict[str, int] = {}
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
 from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.landed_identity import identity_of, partition_folder, token_of, under_token
+from airflow_provider_coordination.spark.sinks import Sink, TakesLanded
 from airflow_provider_coordination.spark.storage import (
     delete_file,
     file_size,
@@ -150,6 +152,25 @@ class LandedFiles:
     def folder(self, key: str) -> str:
         """Return the folder of a partition's files, below any root."""
         return partition_folder(self._coordinator.source_identifier, key)
+
+
+def ensure_landed(attempt: Attempt, sinks: Iterable[Sink]) -> None:
+    """Make sure that a batch's landed file is there, whole.
+
+    :param sinks: those that may have taken it as it was.
+    :raises DeliveryError: if it is gone or damaged, and no sink can bring it back.
+    """
+    batch, size = attempt.batch, file_size(attempt.file)
+    if size == batch.file_bytes:
+        return
+    if any(sink.restore_landed(attempt) for sink in sinks if isinstance(sink, TakesLanded)):
+        return
+    if size is None:
+        raise DeliveryError(f"landed file {attempt.file} is gone: restore it, or reset its partition")
+    raise DeliveryError(
+        f"landed file {attempt.file} has {size} bytes, and {batch.file_bytes} were landed: restore it, or reset its "
+        "partition"
+    )
 
 
 @contextmanager

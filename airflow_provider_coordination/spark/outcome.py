@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +134,8 @@ def coordinator_of(settings: IngestSettings, owner: str, metrics: Metrics | None
         settings.source,
         owner,
         prefix=settings.prefix,
-        ownership_timeout=timedelta(seconds=settings.ownership_timeout_seconds),
-        safety_margin=timedelta(seconds=settings.safety_margin_seconds),
+        ownership_timeout=settings.ownership_timeout,
+        safety_margin=settings.safety_margin,
         retry_policy=settings.retry_policy,
         metrics=metrics,
     )

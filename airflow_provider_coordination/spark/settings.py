@@ -11,59 +11,55 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.coordination.acknowledgment import MAX_NAME_CHARACTERS, MAX_REFERENCES
-from airflow_provider_coordination.coordination.balance import BALANCE_BY, BY_COUNT
+from airflow_provider_coordination.coordination.acknowledgment import MAX_REFERENCES
 from airflow_provider_coordination.coordination.coordinator import (
     DEFAULT_OWNERSHIP_TIMEOUT,
     DEFAULT_SAFETY_MARGIN,
     check_lease_times,
 )
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.handover import DEFAULT_HANDOVER_TIMEOUT
-from airflow_provider_coordination.coordination.retries import RetryPolicy
+from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
+from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS
 from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings, RoundSettings
 from airflow_provider_coordination.stores import StoreSettings
 
+PARQUET = "parquet"
+"""The kind of sink that the dead letters go to."""
 MAIN = "main"
 """The sink that every job has: the dataset."""
 DEAD_LETTER = "dead_letter"
 """The sink of records that are bad."""
-MAX_SAVED_PARSE_EXCEPTIONS = 100
 ITEM_LEASES = 64
 """How many partitions of items a job holds at a time, where it is not told otherwise: what one round reads."""
 
-POSITIVE = (
-    "workers",
-    "max_leases",
-    "max_leases_to_steal",
-    "handover_timeout_seconds",
-    "shard_sync_interval_seconds",
-    "max_idle_rounds",
-    "max_batch_bytes",
-    "partitions_per_slot",
-    "round_seconds",
-    "max_duration_seconds",
-    "acknowledgment_timeout_seconds",
-    "max_pending_batches",
-)
+POSITIVE = ("workers", "shard_sync_interval_seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkSettings:
-    """One sink: a dataset, and which records go there.
+    """One sink, and which records go there.
 
     :param name: its name; letters, digits, `_` and `-`.
-    :param output: where it is: a path or URI that every worker reaches.
+    :param location: where it is, without any secret: the path or URI of a dataset's folder, which every worker reaches,
+        or what else names a place, such as `postgres://host:5432/database.schema.table`.
+    :param kind: the kind of sink, such as `parquet`.
     :param where: a SQL predicate over the transformed columns; None for every record.
+    :param settings: the kind's own settings, a JSON object; may hold secrets, and is never shown.
+    :param implementation: `module:attribute` of a kind that is not this package's; None for one that is.
     """
 
     name: str
-    output: str
+    location: str
+    kind: str = PARQUET
     where: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    implementation: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,31 +81,15 @@ class IngestSettings:
     :param schema: what the payload holds, as DDL: it is parsed as JSON before the transform; None leaves it alone.
     :param where: which of the transformed records go to `output`, as a SQL predicate; None for all.
     :param sinks: the other sinks.
-    :param dead_letter: where bad records go: a path or URI that every worker reaches; None lets them fail their batch.
-    :param max_parse_exceptions: most bad records in one run of the job; None for any number.
-    :param max_saved_parse_exceptions: of how many bad records, the latest ones, the job's summary tells.
-    :param ownership_timeout_seconds: how long a lease runs without renewal.
-    :param safety_margin_seconds: how far the clocks of workers may differ.
-    :param max_attempts: after how many failures in a row a partition rests.
-    :param max_closed_count: how often a failing partition rests before it is parked.
+    :param bad_records: what becomes of records that cannot be parsed or transformed.
+    :param acknowledgments: who says that a batch is delivered.
+    :param leases: how many leases the job may have, and how it comes by them.
+    :param rounds: how it makes its rounds, and after which one it ends.
+    :param ownership_timeout: how long a lease runs without renewal.
+    :param safety_margin: how far the clocks of workers may differ.
+    :param retry_policy: what becomes of partitions that fail.
     :param traceparent: the span, in the form of W3C Trace Context, that the job's own spans belong to; None for none.
     :param workers: how many jobs are expected to share the source.
-    :param max_leases: most partitions this job holds, however large its fair share; None for no limit.
-    :param until_caught_up: stop when everything that was in the source at the start is delivered; of partitions that
-        come to an end, when none is left.
-    :param max_duration_seconds: start no round later than this after the start.
-    :param max_idle_rounds: stop after so many rounds in a row without a record.
-    :param round_seconds: how long a partition is read in one round; one of items goes on to where its reader says that
-        it may be cut.
-    :param idle_seconds: pause after a round without a record.
-    :param max_batch_bytes: about how many bytes are read of one partition in one round, and kept in memory by a slot
-        for each partition that it reads at the same time; more where an item's reader says nowhere that it may be cut.
-    :param partitions_per_slot: how many partitions one Spark task reads at the same time.
-    :param downstream: the handles that others release before a batch counts as delivered; none if the job's sinks are
-        all there is.
-    :param acknowledgment_timeout_seconds: how long a batch may wait for an acknowledgment without progress.
-    :param max_pending_batches: how many batches of one partition may be landed and not acknowledged; beyond that it is
-        not read further.
     :param run: the Airflow run, as `run_name` names it.
     :param stop_at: deliver no record that arrived at this instant (aware) or later; stop when every shard is there.
     :param finish_at_stop: complete each shard that is read up to `stop_at`, since nobody will ever read on: the leases
@@ -119,9 +99,6 @@ class IngestSettings:
     :param filter_by_hash_range: drop user records of an aggregate whose hash key is not of its shard: after a
         resharding, producers may put them into both children.
     :param consumer_name: read by enhanced fan-out, as this registered consumer; None polls.
-    :param balance_by: what workers share evenly: `"count"` of leases, or `"throughput"`.
-    :param max_leases_to_steal: how many leases this job asks others for at a time.
-    :param handover_timeout_seconds: how long an owner may take to hand over a lease that another worker asked for.
     :param shard_sync_interval_seconds: how often the job looks after the streams' shards; None leaves that to others.
     :param repartition_transition_seconds: how long after the end of a shard its children are first read.
     :param is_followed: whether the job keeps a record of itself in the store, by which others follow and stop it; it
@@ -142,35 +119,21 @@ class IngestSettings:
     schema: str | None = None
     where: str | None = None
     sinks: tuple[SinkSettings, ...] = ()
-    dead_letter: str | None = None
-    max_parse_exceptions: int | None = None
-    max_saved_parse_exceptions: int = 0
-    ownership_timeout_seconds: float = DEFAULT_OWNERSHIP_TIMEOUT.total_seconds()
-    safety_margin_seconds: float = DEFAULT_SAFETY_MARGIN.total_seconds()
-    max_attempts: int = RetryPolicy.max_attempts
-    max_closed_count: int = RetryPolicy.max_closed_count
+    bad_records: BadRecordSettings = field(default_factory=BadRecordSettings)
+    acknowledgments: AcknowledgmentSettings = field(default_factory=AcknowledgmentSettings)
+    leases: LeaseSettings = field(default_factory=LeaseSettings)
+    rounds: RoundSettings = field(default_factory=RoundSettings)
+    ownership_timeout: timedelta = DEFAULT_OWNERSHIP_TIMEOUT
+    safety_margin: timedelta = DEFAULT_SAFETY_MARGIN
+    retry_policy: RetryPolicy = DEFAULT_RETRY_POLICY
     traceparent: str | None = None
     workers: int = 1
-    max_leases: int | None = None
-    until_caught_up: bool = True
-    max_duration_seconds: float | None = None
-    max_idle_rounds: int | None = None
-    round_seconds: float = 10.0
-    idle_seconds: float = 2.0
-    max_batch_bytes: int = 32 * 1024 * 1024
-    partitions_per_slot: int = 4
-    downstream: tuple[str, ...] = ()
-    acknowledgment_timeout_seconds: float = 3600.0
-    max_pending_batches: int = 16
     run: str = ""
     stop_at: datetime | None = None
     finish_at_stop: bool = False
     on_data_loss: str = "fail"
     filter_by_hash_range: bool = True
     consumer_name: str | None = None
-    balance_by: str = BY_COUNT
-    max_leases_to_steal: int = 1
-    handover_timeout_seconds: float = DEFAULT_HANDOVER_TIMEOUT.total_seconds()
     shard_sync_interval_seconds: float | None = 60.0
     repartition_transition_seconds: float = 0.0
     is_followed: bool = False
@@ -198,17 +161,16 @@ class IngestSettings:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ConfigurationError(f"ingest settings: field {name!r} must be positive; got {value!r}")
-        for name in ("idle_seconds", "repartition_transition_seconds"):
-            if getattr(self, name) < 0:
-                raise ConfigurationError(
-                    f"ingest settings: field {name!r} must not be negative; got {getattr(self, name)!r}"
-                )
-        for name, known in (("on_data_loss", ON_DATA_LOSS), ("balance_by", BALANCE_BY)):
-            if getattr(self, name) not in known:
-                raise ConfigurationError(
-                    f"ingest settings: field {name!r} must be {' or '.join(map(repr, known))}; got "
-                    f"{getattr(self, name)!r}"
-                )
+        if self.repartition_transition_seconds < 0:
+            raise ConfigurationError(
+                "ingest settings: field 'repartition_transition_seconds' must not be negative; got "
+                f"{self.repartition_transition_seconds!r}"
+            )
+        if self.on_data_loss not in ON_DATA_LOSS:
+            raise ConfigurationError(
+                f"ingest settings: field 'on_data_loss' must be {' or '.join(map(repr, ON_DATA_LOSS))}; got "
+                f"{self.on_data_loss!r}"
+            )
         if self.stop_at is not None and self.stop_at.tzinfo is None:
             raise ConfigurationError(
                 f"ingest settings: field 'stop_at' must have a time zone; got {self.stop_at.isoformat()!r}"
@@ -227,51 +189,28 @@ class IngestSettings:
                 f"ingest settings: transform {self.transform!r} is not of the form 'module:function', "
                 "for example 'my_project.transforms:clean'"
             )
-        self._check_bad_records()
+        for name in ("schema", "where"):
+            if (given := getattr(self, name)) is not None and not given.strip():
+                raise ConfigurationError(f"ingest settings: field {name!r} must not be empty; leave it out")
+        for topic in (self.bad_records, self.acknowledgments, self.leases, self.rounds):
+            topic.check()
         self._check_sinks()
         self._check_handles()
-        check_lease_times(
-            timedelta(seconds=self.ownership_timeout_seconds), timedelta(seconds=self.safety_margin_seconds)
-        )
+        check_lease_times(self.ownership_timeout, self.safety_margin)
         self.store.check()
-        _ = self.retry_policy
-
-    @property
-    def retry_policy(self) -> RetryPolicy:
-        """What becomes of partitions that fail."""
-        return RetryPolicy(max_attempts=self.max_attempts, max_closed_count=self.max_closed_count)
 
     @property
     def all_sinks(self) -> tuple[SinkSettings, ...]:
         """Every sink, in the order in which they are published: bad records first."""
-        main = SinkSettings(name=MAIN, output=self.output, where=self.where)
-        dead = () if self.dead_letter is None else (SinkSettings(name=DEAD_LETTER, output=self.dead_letter),)
+        main = SinkSettings(name=MAIN, location=self.output, where=self.where)
+        path = self.bad_records.dead_letter_path
+        dead = () if path is None else (SinkSettings(name=DEAD_LETTER, location=path),)
         return (*dead, main, *self.sinks)
-
-    @property
-    def lease_limit(self) -> int | None:
-        """Most leases the job holds at a time; a job that reads items takes some after the other."""
-        return self.max_leases or (ITEM_LEASES if self.reader else None)
 
     @property
     def publishes_landed(self) -> bool:
         """Whether what is landed is what is delivered: nothing looks into the records."""
         return self.transform is None and self.schema is None and self.where is None and not self.sinks
-
-    def _check_bad_records(self) -> None:
-        limit, saved = self.max_parse_exceptions, self.max_saved_parse_exceptions
-        if limit is not None and limit < 0:
-            raise ConfigurationError(
-                f"ingest settings: field 'max_parse_exceptions' must not be negative; got {limit!r}"
-            )
-        if not 0 <= saved <= MAX_SAVED_PARSE_EXCEPTIONS:
-            raise ConfigurationError(
-                "ingest settings: field 'max_saved_parse_exceptions' must be from 0 to "
-                f"{MAX_SAVED_PARSE_EXCEPTIONS}; got {saved!r}"
-            )
-        for name in ("schema", "where", "dead_letter"):
-            if (given := getattr(self, name)) is not None and not given.strip():
-                raise ConfigurationError(f"ingest settings: field {name!r} must not be empty; leave it out")
 
     def _check_sinks(self) -> None:
         for sink in self.sinks:
@@ -280,7 +219,7 @@ class IngestSettings:
                     f"ingest settings: sink {sink.name!r}: the name is not usable; give up to 64 letters, digits, '_' "
                     "and '-'"
                 )
-            if not sink.output:
+            if not sink.location:
                 raise ConfigurationError(f"ingest settings: sink {sink.name!r}: its path must not be empty")
             if sink.where is not None and not sink.where.strip():
                 raise ConfigurationError(
@@ -296,32 +235,26 @@ class IngestSettings:
                 raise ConfigurationError(f"ingest settings: sink {name!r} is there twice; name each sink differently")
         for other in self.all_sinks:
             for sink in self.all_sinks:
-                if sink.name != other.name and _reads(other.output, sink.output):
+                if sink.name != other.name and _reads(other.location, sink.location):
                     raise ConfigurationError(
-                        f"ingest settings: sink {sink.name!r} is in {sink.output!r}, where readers of sink "
-                        f"{other.name!r} would find it; give it a folder beside {other.output!r}, or below it one "
+                        f"ingest settings: sink {sink.name!r} is in {sink.location!r}, where readers of sink "
+                        f"{other.name!r} would find it; give it a folder beside {other.location!r}, or below it one "
                         "whose name begins with '_'"
                     )
-        if len(names) + len(self.downstream) > MAX_REFERENCES:
+        handles = self.acknowledgments.handles
+        if len(names) + len(handles) > MAX_REFERENCES:
             raise ConfigurationError(
-                f"ingest settings: {len(names)} sinks and {len(self.downstream)} handles are too many; a batch has at "
-                f"most {MAX_REFERENCES} references"
+                f"ingest settings: {len(names)} sinks and {len(handles)} handles are too many; a batch has at most "
+                f"{MAX_REFERENCES} references"
             )
 
     def _check_handles(self) -> None:
         sinks = {MAIN, DEAD_LETTER, *(sink.name for sink in self.sinks)}
-        for n, handle in enumerate(self.downstream):
+        for handle in self.acknowledgments.handles:
             if handle in sinks:
                 raise ConfigurationError(
-                    f"ingest settings: handle {handle!r} is the name of a sink, which the job releases itself; give "
-                    "another one"
-                )
-            if handle in self.downstream[:n]:
-                raise ConfigurationError(f"ingest settings: handle {handle!r} is named twice; name each once")
-            if not handle or not handle.isprintable() or len(handle) > MAX_NAME_CHARACTERS:
-                raise ConfigurationError(
-                    f"ingest settings: handle {handle!r} is not usable; give 1 to {MAX_NAME_CHARACTERS} printable "
-                    "characters"
+                    f"AcknowledgmentSettings: field 'by': {handle!r} is the name of a sink, which the job releases "
+                    "itself; give another one"
                 )
 
     @property

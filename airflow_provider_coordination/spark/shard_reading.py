@@ -67,9 +67,9 @@ class ShardReading:
         self._landing = LandingOptions(
             kinesis=settings.kinesis,
             root=settings.landing_root,
-            seconds=settings.round_seconds,
-            max_bytes=settings.max_batch_bytes,
-            shards_per_slot=settings.partitions_per_slot,
+            seconds=settings.rounds.round_duration.total_seconds(),
+            max_bytes=settings.rounds.max_batch_bytes,
+            shards_per_slot=settings.rounds.partitions_per_slot,
             filter_by_hash_range=settings.filter_by_hash_range,
             on_data_loss=settings.on_data_loss,
             stop_at=settings.stop_at,
@@ -112,7 +112,7 @@ class ShardReading:
             self._streams.check(key, progress)
             self._gone.pop(key, None)
         except StreamGoneError as error:
-            if not progress.end_of_shard:
+            if not progress.is_ended:
                 self._gone[key] = str(error)
 
     def completed(self, partition: Partition) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_provider_coordination.coordination.suspension import Suspension
+from airflow_provider_coordination.spark.job_settings import RoundSettings
 
 TOLD_TO_STOP = "it was told to stop"
 """Why a job ended that was stopped from outside."""
@@ -17,19 +18,16 @@ def because_of(suspension: Suspension) -> str:
     return f"the source is {suspension}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StopConditions:
     """What ends a job; the first that holds does.
 
-    :param until_caught_up: everything that arrived before the start is delivered; of no meaning with `stop_at`.
-    :param max_duration_seconds: this long after the start.
-    :param max_idle_rounds: so many rounds in a row without a record.
+    :param rounds: says whether to stop once everything that arrived before the start is delivered, which is of no
+        meaning with `stop_at`, how long after the start, and after how many rounds in a row without a record.
     :param stop_at: everything that arrived before this instant (aware) is delivered, and nothing else is.
     """
 
-    until_caught_up: bool
-    max_duration_seconds: float | None
-    max_idle_rounds: int | None
+    rounds: RoundSettings
     stop_at: datetime | None = None
 
     def reason(
@@ -51,17 +49,18 @@ class StopConditions:
         :param read_until: for each partition at work, up to when everything that arrived is delivered; None if unknown.
         :param at_stop: how many of these have delivered everything that arrived before `stop_at`.
         """
-        if self.max_duration_seconds is not None and running_seconds >= self.max_duration_seconds:
+        rounds = self.rounds
+        if rounds.max_duration is not None and running_seconds >= rounds.max_duration.total_seconds():
             return f"it ran for {running_seconds:.0f} s"
-        if self.max_idle_rounds is not None and idle_rounds >= self.max_idle_rounds:
+        if rounds.max_idle_rounds is not None and idle_rounds >= rounds.max_idle_rounds:
             return f"{idle_rounds} rounds in a row had no record"
         if acquired:
             return None
-        if (self.until_caught_up or self.stop_at) and not read_until:
+        if (rounds.until_caught_up or self.stop_at) and not read_until:
             return "no partition is available"
         if self.stop_at is not None:
             stop = f"{self.stop_at:%Y-%m-%dT%H:%M:%SZ}"
             return f"everything that arrived before {stop} is delivered" if at_stop >= len(read_until) else None
-        if self.until_caught_up and all(until and until >= started_at for until in read_until):
+        if rounds.until_caught_up and all(until and until >= started_at for until in read_until):
             return "everything that was there at the start is delivered"
         return None

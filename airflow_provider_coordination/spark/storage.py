@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -157,7 +158,7 @@ def publish(uri: str, target: str, *, size: int | None = None) -> None:
     filesystem, path = _open(uri)
     target_filesystem, target_path = _open(target)
     if target_filesystem != filesystem:
-        raise ConfigurationError(f"{uri} cannot be published as {target}: put landing and output on one filesystem")
+        raise ConfigurationError(f"{uri} cannot be published as {target}: put landing and dataset on one filesystem")
     info = filesystem.get_file_info(path)
     if info.type == fs.FileType.NotFound:
         raise _missing(uri)
@@ -170,7 +171,7 @@ def publish(uri: str, target: str, *, size: int | None = None) -> None:
     except OSError as error:
         if getattr(error, "errno", None) == 18 or "cross-device" in str(error).lower():
             raise ConfigurationError(
-                f"{uri} cannot be published as {target}: put landing and output on one filesystem"
+                f"{uri} cannot be published as {target}: put landing and dataset on one filesystem"
             ) from error
         if filesystem.get_file_info(path).type == fs.FileType.NotFound:
             raise _missing(uri) from error
@@ -240,6 +241,40 @@ def make_folder(uri: str) -> None:
     """Create a folder with its parents, where the filesystem has folders."""
     filesystem, path = _open(uri)
     filesystem.create_dir(path, recursive=True)
+
+
+def check_writable(field: str, root: str) -> None:
+    """Check that files can be written to a folder, which is made if it is not there.
+
+    :param field: what the user calls it, such as `field 'landing_path'`.
+    :raises ConfigurationError: naming the field, the path, the reason and the remedy.
+    """
+    try:
+        make_folder(root)
+        delete_file(_probe(root))
+    except (OSError, ValueError, ConfigurationError) as error:
+        link = f"it is a link to {str(Path(root).readlink())!r}; " if Path(root).is_symlink() else ""
+        raise ConfigurationError(
+            f"{field} is {root!r}, which cannot be written: {link}{error}; correct the path, or let the user who "
+            "runs the job write there"
+        ) from error
+
+
+def probe_rename(root: str, target: str) -> None:
+    """Check that files can be renamed from one folder to another; both can be written.
+
+    :raises ConfigurationError: if they cannot.
+    """
+    probe = _probe(root)
+    renamed = join(target, probe.rpartition("/")[2])
+    publish(probe, renamed)
+    delete_file(renamed)
+
+
+def _probe(root: str) -> str:
+    probe = join(root, f"_probe.check.{secrets.token_hex(4)}.parquet")
+    write_text(probe, "check")
+    return probe
 
 
 def write_text(uri: str, text: str) -> None:

@@ -17,7 +17,7 @@ from airflow_provider_coordination.spark.bad_records import POSITION, error_text
 from airflow_provider_coordination.spark.delivery import DeliveryError, Transform
 from airflow_provider_coordination.spark.layout import SHARD_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.payload import ERROR, JsonPayload
-from airflow_provider_coordination.spark.sinks import ParquetSink
+from airflow_provider_coordination.spark.sinks import Sink
 from airflow_provider_coordination.spark.storage import files_below
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ MARKED = tuple(f"_coordination_{name}" for name in POSITION)
 class Transformed:
     """What became of a batch's records, for all sinks.
 
-    :param file: the file that holds it.
+    :param files: the files that hold it, at least one.
     :param types: its columns: their types by their names.
     :param schema: the same as whoever made it reads it back by.
     """
 
-    file: str
+    files: Sequence[str]
     types: Mapping[str, str]
     schema: Any = None
 
@@ -80,7 +80,7 @@ class Transformation(Protocol):
         ...
 
     def write(self, file: str, folder: str, batch_id: str, *, fitting: bool) -> Transformed:
-        """Write what becomes of the records of a file, marked with the sinks that take them, as one file.
+        """Write what becomes of the records of a file, marked with the sinks that take them.
 
         :param folder: where to; whatever it holds is replaced.
         :param fitting: whether to leave out records whose payload does not fit.
@@ -94,8 +94,11 @@ class Transformation(Protocol):
         """
         ...
 
-    def take(self, made: Transformed, sink: int, folder: str) -> str:
-        """Write the rows that a sink takes as one file in a folder; return that file."""
+    def take(self, made: Transformed, number: int, sink: Sink, folder: str) -> Sequence[str]:
+        """Write the rows that a sink takes to a folder, arranged for it; return the files.
+
+        :param number: the sink's, among those that rows are routed to.
+        """
         ...
 
 
@@ -112,7 +115,7 @@ class SparkTransformation:
     def __init__(
         self,
         spark: SparkSession,
-        routed: Sequence[ParquetSink],
+        routed: Sequence[Sink],
         *,
         layout: RecordLayout = SHARD_RECORDS,
         transform: Transform | None = None,
@@ -168,7 +171,9 @@ class SparkTransformation:
         """See `Transformation.write`."""
         plan = self._routing(file, batch_id, fitting=fitting)
         types = {field.name: field.dataType.simpleString() for field in plan.schema}
-        return Transformed(file=_write_one_file(plan, folder), types=types, schema=plan.schema)
+        # Where one sink takes all, these are its files; otherwise the first one's arrangement is as good as any.
+        files = _write(self._routed[0].arrange(plan), folder)
+        return Transformed(files=files, types=types, schema=plan.schema)
 
     def fails(self, file: str, batch_id: str, *, fitting: bool) -> str | None:
         """See `Transformation.fails`."""
@@ -180,10 +185,10 @@ class SparkTransformation:
             return error_text(error)
         return None
 
-    def take(self, made: Transformed, sink: int, folder: str) -> str:
+    def take(self, made: Transformed, number: int, sink: Sink, folder: str) -> Sequence[str]:
         """See `Transformation.take`."""
-        rows = self._spark.read.schema(made.schema).parquet(made.file)
-        return _write_one_file(rows.where(ROUTE.format(sink)).drop(*made.ours), folder)
+        rows = self._spark.read.schema(made.schema).parquet(*made.files)
+        return _write(sink.arrange(rows.where(ROUTE.format(number)).drop(*made.ours)), folder)
 
     def _read(self, file: str) -> DataFrame:
         if self.layout.ddl is not None:
@@ -258,11 +263,7 @@ def _holds(where: str) -> Column:
     return functions.coalesce(functions.expr(where), functions.lit(False))
 
 
-def _write_one_file(frame: DataFrame, folder: str) -> str:
-    """Write a DataFrame to a folder as one file, whatever the session is set to: it is what a rename can publish whole.
-
-    :returns: the file.
-    """
-    frame.coalesce(1).write.mode("overwrite").option("maxRecordsPerFile", 0).parquet(folder)
-    [file] = [file for file in files_below(folder) if file.endswith(".parquet")]
-    return file
+def _write(frame: DataFrame, folder: str) -> list[str]:
+    """Write a DataFrame to a folder, each partition as one file, whatever the session is set to; return the files."""
+    frame.write.mode("overwrite").option("maxRecordsPerFile", 0).parquet(folder)
+    return [file for file in files_below(folder) if file.endswith(".parquet")]

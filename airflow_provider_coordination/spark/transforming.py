@@ -33,22 +33,18 @@ from airflow_provider_coordination.spark.delivery import (
     Attempt,
     DeliveryError,
     Prepared,
-    discard_staged,
-    ensure_landed,
-    sweep_staged,
 )
+from airflow_provider_coordination.spark.landed_files import ensure_landed
 from airflow_provider_coordination.spark.payload import ERROR
+from airflow_provider_coordination.spark.rows import MadeRows, TableRows
 from airflow_provider_coordination.spark.settings import DEAD_LETTER
-from airflow_provider_coordination.spark.sinks import ParquetSink
+from airflow_provider_coordination.spark.sinks import Rows, Sink, owed
 from airflow_provider_coordination.spark.storage import (
     delete_file,
     delete_folder,
     join,
-    make_folder,
-    publish,
     read_table,
     row_count,
-    schema_of,
     write_table,
 )
 from airflow_provider_coordination.spark.transformation import MARKED, ROUTE, Transformation, Transformed
@@ -69,7 +65,7 @@ class DeliverTransformed:
     def __init__(
         self,
         transformation: Transformation,
-        sinks: Sequence[ParquetSink],
+        sinks: Sequence[Sink],
         *,
         source: str,
         found: BadRecords | None = None,
@@ -89,17 +85,21 @@ class DeliverTransformed:
         """See `Delivery.sinks`."""
         return tuple(self._sinks)
 
-    def prepare(self, attempt: Attempt, sinks: Collection[str]) -> Prepared:
-        """See `Delivery.prepare`: stage what each sink takes, in a folder of its own that readers pass over."""
-        wanted = [sink for sink in self._sinks.values() if sink.name in sinks and sink.needs(attempt.batch)]
+    def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared]:
+        """See `Delivery.prepare`: each sink prepares what it takes."""
+        wanted: dict[str, set[str]] = {attempt.batch_id: set() for attempt in attempts}
+        for name in sinks:
+            for attempt in owed(self._sinks[name], attempts):
+                wanted[attempt.batch_id].add(name)
+        return {attempt.batch_id: self._prepare(attempt, wanted[attempt.batch_id]) for attempt in attempts}
+
+    def _prepare(self, attempt: Attempt, wanted: Collection[str]) -> Prepared:
         if not wanted:
             return Prepared()
-        ensure_landed(attempt, self.routed[0].output)
-        for sink in wanted:
-            delete_folder(attempt.staging(sink.output))
-        work = attempt.staging(self.routed[0].output) + ".work"
+        ensure_landed(attempt, self.routed)
+        work = self.routed[0].scratch([attempt])
         try:
-            return _Batch(self, attempt, work, {sink.name for sink in wanted}).prepare()
+            return _Batch(self, attempt, work, wanted).prepare()
         except DeliveryError:
             raise
         except Exception as error:
@@ -111,23 +111,23 @@ class DeliverTransformed:
         finally:
             delete_folder(work)
 
-    def publish(self, sink: str, attempt: Attempt) -> None:
-        """See `Delivery.publish`."""
-        self._sinks[sink].publish(attempt)
+    def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
+        """See `Delivery.commit`."""
+        self._sinks[sink].commit(attempts)
 
-    def discard(self, attempt: Attempt) -> None:
+    def discard(self, attempts: Sequence[Attempt]) -> None:
         """See `Delivery.discard`."""
         for sink in self._sinks.values():
-            discard_staged(sink.output, attempt)
+            sink.discard(attempts)
 
     def sweep(self, folder: str, fencing_token: int) -> None:
         """See `Delivery.sweep`."""
         for sink in self._sinks.values():
-            sweep_staged(sink.output, folder, fencing_token)
+            sink.sweep(folder, fencing_token)
 
 
 class _Batch:
-    """One batch on its way into the staging folders of some sinks.
+    """One batch on its way into some sinks.
 
     :param delivery: whose batch.
     :param work: a folder for what is needed on the way.
@@ -142,21 +142,21 @@ class _Batch:
         self._wanted = wanted
 
     def prepare(self) -> Prepared:
-        """Stage the batch; see `DeliverTransformed.prepare`."""
+        """Let the sinks prepare the batch; see `DeliverTransformed.prepare`."""
         unfit = self._unfit()
         self._judge(unfit)
-        staged, raising = self._transformed(unfit)
-        bad = pa.concat_tables([unfit, raising, marked(staged)])
-        self._stage_dead_letters(self._judge(bad))
-        counts, unrouted = routes(staged, len(self._delivery.routed))
+        made, raising = self._transformed(unfit)
+        bad = pa.concat_tables([unfit, raising, marked(made)])
+        self._prepare_dead_letters(self._judge(bad))
+        counts, unrouted = routes(made, len(self._delivery.routed))
         records = {DEAD_LETTER: bad.num_rows}
         for n, sink in enumerate(self._delivery.routed):
             records[sink.name] = counts[n]
-            if sink.name in self._wanted:
-                self._stage(sink, n, staged, counts[n])
-        return Prepared(
-            records={name: records[name] for name in self._wanted}, unrouted=unrouted, columns=staged.columns
-        )
+            rows = MadeRows(
+                transformation=self._delivery.transformation, made=made, sink=sink, number=n, rows=counts[n]
+            )
+            self._prepare_for(sink, rows)
+        return Prepared(records={name: records[name] for name in self._wanted}, unrouted=unrouted, columns=made.columns)
 
     @cached_property
     def _landed(self) -> pa.Table:
@@ -257,18 +257,13 @@ class _Batch:
             )
         return letters
 
-    def _stage_dead_letters(self, letters: pa.Table) -> None:
+    def _prepare_dead_letters(self, letters: pa.Table) -> None:
         dead = self._delivery.dead
         if dead is None:
             return
         if letters.num_rows:
             log.warning("batch %s: %s; to the dead letters", self._batch.batch_id, self._told(letters))
-        if dead.name not in self._wanted:
-            return
-        try:
-            dead.stage_rows(self._attempt, letters)
-        except OSError as error:
-            raise self._refused(dead, error) from error
+        self._prepare_for(dead, TableRows(table=letters))
 
     def _told(self, letters: pa.Table) -> str:
         [first] = letters.slice(0, 1).to_pylist()
@@ -281,34 +276,20 @@ class _Batch:
         folder = join(self._work, "all")
         return self._delivery.transformation.write(file, folder, self._batch.batch_id, fitting=fitting)
 
-    def _stage(self, sink: ParquetSink, number: int, staged: Transformed, rows: int) -> None:
-        """Give one sink its rows."""
-        staging = self._attempt.staging(sink.output)
+    def _prepare_for(self, sink: Sink, rows: Rows) -> None:
+        """Give one sink its rows, unless it has them."""
+        if sink.name not in self._wanted:
+            return
         try:
-            if not rows:
-                schema = schema_of(staged.file)
-                sink.stage_nothing(
-                    self._attempt, pa.schema([field for field in schema if field.name not in staged.ours])
-                )
-                return
-            if staged.is_for(number):
-                file = self._delivery.transformation.take(staged, number, staging)
-            else:
-                file = join(staging, "part-0.parquet")
-                make_folder(staging)
-                publish(staged.file, file)
-            sink.stage_file(self._attempt, file, rows)
+            sink.prepare([self._attempt], rows)
         except Exception as error:
-            raise self._refused(sink, error) from error
-
-    def _refused(self, sink: ParquetSink, error: Exception) -> DeliveryError:
-        return DeliveryError(
-            f"batch {self._batch.batch_id}: sink {sink.name!r} at {sink.output!r} cannot take it: {error_text(error)}; "
-            "mend the sink, until then no sink gets the batch"
-        )
+            raise DeliveryError(
+                f"batch {self._batch.batch_id}: sink {sink.name!r} at {sink.location!r} cannot take it: "
+                f"{error_text(error)}; mend the sink, until then no sink gets the batch"
+            ) from error
 
 
-def routed(sinks: Sequence[ParquetSink]) -> list[ParquetSink]:
+def routed(sinks: Sequence[Sink]) -> list[Sink]:
     """Return the sinks that rows are routed to, in order: all but that of the dead letters."""
     return [sink for sink in sinks if sink.name != DEAD_LETTER]
 
@@ -317,7 +298,7 @@ def marked(made: Transformed) -> pa.Table:
     """Return what is known of the records that the transform marked."""
     if not made.marks:
         return BAD_SCHEMA.empty_table()
-    rows = read_table(made.file, [ERROR, *MARKED])
+    rows = pa.concat_tables(read_table(file, [ERROR, *MARKED]) for file in made.files)
     bad = rows.filter(pc.is_valid(rows.column(ERROR)))
     return bad_records(bad, MARKED, bad.column(ERROR), Stage.TRANSFORM)
 
@@ -325,9 +306,10 @@ def marked(made: Transformed) -> pa.Table:
 def routes(made: Transformed, sinks: int) -> tuple[list[int], int]:
     """Return how many rows each sink takes, and how many none takes, marked rows left out."""
     if not made.is_for(0):
-        return [row_count(made.file)], 0
+        return [sum(map(row_count, made.files))], 0
     columns = [ROUTE.format(n) for n in range(sinks)]
-    table = read_table(made.file, [*columns, *([ERROR] if made.marks else [])])
+    wanted = [*columns, *([ERROR] if made.marks else [])]
+    table = pa.concat_tables(read_table(file, wanted) for file in made.files)
     taken = pc.is_valid(table.column(ERROR)) if made.marks else pa.array([False] * table.num_rows, pa.bool_())
     for column in columns:
         taken = pc.or_(taken, table.column(column))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +17,7 @@ from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOper
 from airflow_provider_coordination.operators.reads.reads import Reads
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
+from airflow_provider_coordination.spark.job_settings import BY_JOB, DOWNSTREAM, AcknowledgmentSettings
 from airflow_provider_coordination.task_groups.planning import plan_jobs, summarize
 
 OF_SHARD_SYNC = ("aws_conn_id", "region_name", "on_data_loss")
@@ -37,7 +39,7 @@ def coordinated_ingestion(
     partitions_per_worker: int | str = 16,
     pool: str | None = None,
     check: Callable[..., Any] | None = None,
-    acknowledge: str | Sequence[str] | None = None,
+    acknowledgments: AcknowledgmentSettings | None = None,
     deferrable: bool | None = None,
     coordination_conn_id: str = CoordinationHook.default_conn_name,
     group_id: str = "ingestion",
@@ -69,8 +71,8 @@ def coordinated_ingestion(
     :param pool: the Airflow pool of the jobs: its slots bound how many run at once, over all runs and DAGs.
     :param check: a function that looks at what the jobs delivered before it counts as such: it becomes a task like
         those of `@task.acknowledges`.
-    :param acknowledge: who acknowledges, where that is not a `check`; see `CoordinatedSparkSubmitOperator`. Other than
-        `"job"`, the group waits for it.
+    :param acknowledgments: who says that a batch is delivered, where that is not a `check`, and how long that may take;
+        see `CoordinatedSparkSubmitOperator`. Where it is not the job, the group waits for it.
     :param deferrable: whether tasks that can wait in the triggerer do; None for Airflow's default.
     :param coordination_conn_id: the connection of type `coordination`.
     :param group_id: the group's id.
@@ -78,7 +80,10 @@ def coordinated_ingestion(
     :param job_arguments: everything else is for the jobs; see `CoordinatedSparkSubmitOperator`.
     :raises ValueError: if arguments contradict each other.
     """
-    _check(stream_name, reads, partitions, initial_position, check, acknowledge)
+    acknowledgments = acknowledgments or AcknowledgmentSettings()
+    _check(stream_name, reads, partitions, initial_position, check, acknowledgments)
+    if check is not None:
+        acknowledgments = replace(acknowledgments, by=DOWNSTREAM)
     if interval is not None and _is_task(partitions):
         raise ValueError("'interval' is what a supplier is told; a task that creates partitions knows its own bounds")
     if interval is None and deduplicate_against is not None:
@@ -133,7 +138,7 @@ def coordinated_ingestion(
             interval=interval,
             deduplicate_against=deduplicate_against,
             output_path=output_path,
-            acknowledge=acknowledge or ("downstream" if check else "job"),
+            acknowledgments=acknowledgments,
             workers=f"{{{{ ti.xcom_pull(task_ids='{planned.operator.task_id}') | length }}}}",
             coordination_conn_id=coordination_conn_id,
             map_index_template="{{ task.name }}",
@@ -154,7 +159,7 @@ def coordinated_ingestion(
             )()
             before_the_end[-1] >> checked
             before_the_end.append(checked)
-        if check is not None or acknowledge not in (None, "job"):
+        if acknowledgments.by != BY_JOB:
             wait = AcknowledgmentSensor(
                 task_id="wait_for_acknowledgments",
                 source=source_of_run,
@@ -181,7 +186,12 @@ def coordinated_ingestion(
 
 
 def _check(
-    stream_name: Any, reads: Reads | None, partitions: Any, initial_position: Any, check: Any, acknowledge: Any
+    stream_name: Any,
+    reads: Reads | None,
+    partitions: Any,
+    initial_position: Any,
+    check: Any,
+    acknowledgments: AcknowledgmentSettings,
 ) -> None:
     if (stream_name is None) == (reads is None):
         raise ValueError("give either 'stream_name' or 'reads': a group reads one kind of source")
@@ -189,8 +199,10 @@ def _check(
         raise ValueError("'partitions' goes with 'reads'; the partitions of a stream are its shards")
     if reads is not None and initial_position is not None:
         raise ValueError("'initial_position' is of streams; remove it, or give 'stream_name' instead of 'reads'")
-    if check is not None and acknowledge is not None:
-        raise ValueError("give either 'check' or 'acknowledge': the check acknowledges")
+    if check is not None and acknowledgments.by != BY_JOB:
+        raise ValueError(
+            "'check' and 'by' of AcknowledgmentSettings are both given: the check acknowledges; remove one of them"
+        )
 
 
 def _is_task(partitions: Any) -> bool:

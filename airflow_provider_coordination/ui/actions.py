@@ -21,7 +21,8 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.known_sources import is_known, known_sources, unknown_source
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.batches import SourceBatches
-from airflow_provider_coordination.sources.resetting import REFUSALS, ResetAction, Resets, Target, restarted, target_of
+from airflow_provider_coordination.sources.resetting import REFUSALS, Resets, check_target, restarted
+from airflow_provider_coordination.sources.targets import ResetAction, Target, target_of
 from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection
 from airflow_provider_coordination.ui.answers import SOURCE, json_response, json_text
 from airflow_provider_coordination.ui.asking import AtDesk, Desk
@@ -148,8 +149,8 @@ def _reset(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[
         target = target_of(body.to, coordinator.clock.now())
     except ConfigurationError as error:
         raise HTTPException(422, f"body.to: {error}") from None
-    if target.position.sequence_number is not None and len(body.partitions) > 1:
-        raise HTTPException(422, "body.to: a sequence number belongs to one shard; name one partition with it")
+    if target.position is not None and len(body.partitions) > 1:
+        raise HTTPException(422, f"body.to: position {body.to!r} belongs to one partition; name one with it")
     sets = AcknowledgmentSets(coordinator, SourceBatches())
     resets = Resets(sets, by=user, reason=body.reason)
     written: dict[str, Written] = {}
@@ -193,9 +194,12 @@ def _as_seen(coordinator: SourceCoordinator, seen: PartitionSeen, target: Target
             f"{found.status}, version {found.version} now; look at it again"
         )
     try:
+        check_target(target, [found])
         restarted(found, target)
     except REFUSALS as error:
         return error
+    except ConfigurationError as error:
+        raise HTTPException(422, f"body.to: {error}") from None
     return found
 
 

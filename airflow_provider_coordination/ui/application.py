@@ -25,7 +25,6 @@ from airflow_provider_coordination.ui import (
     pages,
     partitions,
     runs,
-    shards,
     sources,
     timeline,
     workers,
@@ -33,6 +32,7 @@ from airflow_provider_coordination.ui import (
 from airflow_provider_coordination.ui.access import anybody_logged_in
 from airflow_provider_coordination.ui.asking import Desk, Stores
 from airflow_provider_coordination.ui.bodies import BoundedBodies
+from airflow_provider_coordination.ui.kinds import routers_of_kinds
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +60,11 @@ def application() -> FastAPI:
     app.add_middleware(BoundedBodies)
     app.state.desk = Desk(Stores())
     # Names of sources may hold slashes: what ends in a fixed word comes before what ends in the name of a set.
-    for part in (sources, partitions, shards, timeline, workers, runs, actions, jobs, pages, acknowledgments):
+    for part in (sources, partitions, timeline, workers, runs, actions, jobs, pages):
         app.include_router(part.router())
+    for router in routers_of_kinds():
+        app.include_router(router)
+    app.include_router(acknowledgments.router())
     app.add_exception_handler(CoordinationError, _refused)
     app.add_exception_handler(RequestValidationError, _not_understood)
     return app

@@ -14,8 +14,10 @@ from airflow_provider_coordination.coordination.figures import Bounds, source_fi
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.standing import Standing, standing_of
 from airflow_provider_coordination.coordination.store import completed_last
-from airflow_provider_coordination.sources.inspection import Inspection, inspected
+from airflow_provider_coordination.sources.inspection import inspected
+from airflow_provider_coordination.sources.kinds import Inspection
 from airflow_provider_coordination.ui.describing import owner_of
+from airflow_provider_coordination.ui.kinds import pages_named
 from airflow_provider_coordination.ui.models import Alarm, FailingPartition, OldestLease, SourceCard, SuspensionFacts
 from airflow_provider_coordination.ui.workers import registered_workers
 
@@ -46,10 +48,12 @@ def source_card(coordinator: SourceCoordinator, connection_id: str) -> SourceCar
     registered = registered_workers(coordinator)
     live = {worker.owner for worker in registered if worker.registered_until + coordinator.safety_margin > now}
     completed, trend_is_complete = _completed(coordinator, now)
+    kind = seen.kind() or _kind_of_finished(coordinator, now)
     card = SourceCard(
         connection_id=connection_id,
         source=coordinator.source,
-        kind=seen.kind() or _kind_of_finished(coordinator, now),
+        kind=kind,
+        pages=pages_named(kind),
         counts={status.value: count for status, count in figures.partitions.items()},
         parked=figures.parked,
         failing=figures.failing,

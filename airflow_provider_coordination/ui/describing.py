@@ -8,7 +8,7 @@ from airflow_provider_coordination.coordination.history import Transition
 from airflow_provider_coordination.coordination.owner import task_of
 from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX, Partition
 from airflow_provider_coordination.coordination.standing import standing_of
-from airflow_provider_coordination.sources.inspection import inspected
+from airflow_provider_coordination.sources.inspection import inspected, kind_for_people
 from airflow_provider_coordination.ui.models import Owner, PartitionRow, TransitionFacts
 
 
@@ -30,7 +30,7 @@ def row_of(partition: Partition, now: datetime) -> PartitionRow:
 
     :param now: the present instant (aware).
     """
-    told = inspected(partition, now)
+    told, kind = inspected(partition, now), kind_for_people(partition)
     return PartitionRow(
         partition_key=partition.partition_key,
         status=partition.status.value,
@@ -45,6 +45,7 @@ def row_of(partition: Partition, now: datetime) -> PartitionRow:
         closed_count=partition.closed_count,
         last_error=partition.last_error,
         kind=told.kind,
+        has_positions=kind is not None and kind.has_positions,
         position=told.position,
         lag=told.lag,
         items_done=told.items_done,

@@ -111,11 +111,13 @@ class SourceCard(BaseModel):
 
     `completed` is how many partitions were completed in each five minutes of the last hour, the oldest first; null
     where that is not known. `is_complete` says whether every unfinished partition was looked at for the figures.
+    `pages` are those that its kind has beside those of every source.
     """
 
     connection_id: str
     source: str
     kind: str | None
+    pages: list[str]
     counts: dict[str, int]
     parked: int
     failing: int
@@ -142,7 +144,10 @@ class SourceCards(BaseModel):
 
 
 class PartitionRow(BaseModel):
-    """A partition at a glance. `since` is its place in the queue of its status: `priority`."""
+    """A partition at a glance. `since` is its place in the queue of its status: `priority`.
+
+    `has_positions` says whether it can be read from elsewhere than its beginning.
+    """
 
     partition_key: str
     status: str
@@ -157,6 +162,7 @@ class PartitionRow(BaseModel):
     closed_count: int
     last_error: str | None
     kind: str | None
+    has_positions: bool
     position: str | None
     lag: float | None
     items_done: int | None
@@ -208,48 +214,8 @@ class TransitionFacts(BaseModel):
     by: str | None
 
 
-class ShardNode(BaseModel):
-    """A shard, as the store knows it. One without a partition is `unleased`: known by its parents or children alone."""
-
-    shard_id: str
-    partition_key: str | None
-    state: str
-    owner: Owner | None = None
-    parents: list[str] = []
-    children: list[str] = []
-    starting_hash_key: str | None = None
-    ending_hash_key: str | None = None
-    lag: float | None = None
-    version: int | None = None
-    is_ended: bool = False
-
-
-class Hole(BaseModel):
-    """A range of hash keys that nobody reads, both ends included."""
-
-    starting_hash_key: str
-    ending_hash_key: str
-
-
-class StreamTree(BaseModel):
-    """The shards of one stream, as it was created in this epoch; parents come before children."""
-
-    stream: str
-    epoch: int
-    shards: list[ShardNode]
-    holes: list[Hole]
-
-
-class ShardTrees(BaseModel):
-    """The shards of a source; `complete` says whether every partition was looked at."""
-
-    as_of: datetime
-    streams: list[StreamTree]
-    complete: bool
-
-
 class PartitionDetail(PartitionRow):
-    """Everything about a partition. `history` says whether any is kept."""
+    """Everything about a partition. `history` says whether any is kept, `details` what its kind of source has alone."""
 
     progress: dict[str, Any]
     unreadable_progress: str | None
@@ -260,7 +226,7 @@ class PartitionDetail(PartitionRow):
     failed_items: list[FailedItemFacts]
     transitions: list[TransitionFacts]
     history: bool
-    shard: ShardNode | None
+    details: dict[str, Any]
 
 
 class HoldingFacts(BaseModel):

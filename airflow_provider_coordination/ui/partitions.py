@@ -37,6 +37,7 @@ from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.answers import SOURCE, json_answer
 from airflow_provider_coordination.ui.asking import AtDesk
 from airflow_provider_coordination.ui.describing import row_of, transition_facts
+from airflow_provider_coordination.ui.kinds import details_of
 from airflow_provider_coordination.ui.models import (
     NO_NUL,
     FailedItemFacts,
@@ -45,7 +46,6 @@ from airflow_provider_coordination.ui.models import (
     PartitionDetail,
     PartitionPage,
 )
-from airflow_provider_coordination.ui.shards import node_of
 
 LISTED = (PartitionStatus.ASSIGNED, PartitionStatus.CLOSED, PartitionStatus.UNASSIGNED, PartitionStatus.COMPLETED)
 """The order of listing: what somebody works on first, what is done last."""
@@ -136,7 +136,7 @@ def detail_of(coordinator: SourceCoordinator, key: str, history_days: float) -> 
         failed_items=[FailedItemFacts(item=item, reason=reason) for item, reason in unreadable_items(found)],
         transitions=[transition_facts(each) for each in transitions[: -MAX_TRANSITIONS - 1 : -1]],
         history=bool(history_days),
-        shard=node_of(found, now),
+        details=details_of(found, now),
     )
 
 

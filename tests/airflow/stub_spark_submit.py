@@ -19,6 +19,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.settings import read_settings
+from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 
 
@@ -111,7 +112,8 @@ def deliver(coordinator: SourceCoordinator, settings: dict[str, Any], payloads: 
                 )
             )
         [batch] = progress.landed
-        handles = ["main", *settings["downstream"]]
+        said = read_settings(AcknowledgmentSettings, "acknowledgments", settings["acknowledgments"])
+        handles = ["main", *said.handles]
         details = {"records": batch.records}
         made = sets.begin(
             key, batch.batch_id, handles, sinks=["main"], timeout=timeout, progress=progress.to_mapping(),

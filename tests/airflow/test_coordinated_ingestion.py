@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.spark.application import SUMMARY_MARK
+from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 from airflow_provider_coordination.task_groups.planning import merged, plan_jobs
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark, run_dag
@@ -61,11 +62,11 @@ def test_a_check_comes_between_the_jobs_and_the_summary() -> None:
         ("check", "done"),
         ("wait_for_acknowledgments", "done"),
     }
-    assert dag.get_task("ingestion.ingest").partial_kwargs["acknowledge"] == "downstream"
+    assert dag.get_task("ingestion.ingest").partial_kwargs["acknowledgments"].by == "downstream"
 
 
 def test_where_others_acknowledge_the_group_waits_for_them() -> None:
-    dag = a_dag(reads=weather(), acknowledge=["load"])
+    dag = a_dag(reads=weather(), acknowledgments=AcknowledgmentSettings(by=("load",)))
     assert ("ingest", "wait_for_acknowledgments") in edges(dag)
     assert "ingestion.check" not in dag.task_ids
 
@@ -109,7 +110,10 @@ def test_the_group_ends_as_its_tasks_do() -> None:
         ({"reads": weather(), "stream_name": "clicks"}, "give either 'stream_name' or 'reads'"),
         ({"stream_name": "clicks", "partitions": ["a"]}, "'partitions' goes with 'reads'"),
         ({"reads": weather(), "initial_position": "LATEST"}, "'initial_position' is of streams"),
-        ({"reads": weather(), "check": len, "acknowledge": "job"}, "give either 'check' or 'acknowledge'"),
+        (
+            {"reads": weather(), "check": len, "acknowledgments": AcknowledgmentSettings(by=("load",))},
+            "'check' and 'by' of AcknowledgmentSettings are both given",
+        ),
     ],
 )
 def test_arguments_that_contradict_each_other_are_refused(arguments: dict[str, Any], message: str) -> None:

@@ -26,6 +26,7 @@ from airflow.sdk.exceptions import (
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs, JobState
+from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import owner_of_try
@@ -371,7 +372,7 @@ def test_tries_are_told_the_same_whatever_their_owner_time_and_credentials(told:
     later = replace(told, owner="b", expires_at=told.expires_at + timedelta(hours=1))
     rotated = replace(later, kinesis=replace(told.kinesis, access_key_id="AKIAOTHER", secret_access_key="other"))
     assert digest_of(told, "salt") == digest_of(rotated, "salt")
-    assert digest_of(told, "salt") != digest_of(replace(told, max_leases=3), "salt")
+    assert digest_of(told, "salt") != digest_of(replace(told, leases=LeaseSettings(max_leases=3)), "salt")
     assert digest_of(told, "salt") != digest_of(told, "pepper")
 
 
@@ -446,7 +447,7 @@ def test_the_execution_timeout_counts_while_the_task_is_deferred(
             {"conf": {"spark.yarn.submit.waitAppCompletion": "true"}},
             "field 'conf': 'spark.yarn.submit.waitAppCompletion' must be false, or left out, with deferrable=True",
         ),
-        ("yarn", {"start_within": "soon"}, "field 'start_within' must be a number; got 'soon'"),
+        ("yarn", {"start_timeout": "soon"}, "field 'start_timeout' must be a number; got 'soon'"),
     ],
 )
 def test_what_cannot_be_followed_fails_without_a_retry_and_before_spark_starts(

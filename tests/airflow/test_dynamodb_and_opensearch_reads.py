@@ -13,8 +13,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.reads.dynamodb import DynamoDBExport, DynamoDBTable
 from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
 from airflow_provider_coordination.operators.reads.reads import Located
-from airflow_provider_coordination.sources.dynamodb.export import ExportReader
 from airflow_provider_coordination.sources.dynamodb.reader import SegmentReader
+from airflow_provider_coordination.sources.dynamodb_export.reader import ExportReader
 from airflow_provider_coordination.sources.opensearch.reader import SliceReader
 from airflow_provider_coordination.sources.readers import reader_of
 from tests.airflow.conftest import REPOSITORY

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.spark.application import SUMMARY_MARK
-from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.job_settings import RoundSettings
 from tests.airflow.conftest import CREATION_EPOCH, REPOSITORY, SECRET, FakeKinesis, StubSpark, run_dag
 
 
@@ -71,15 +73,16 @@ def test_a_run_goes_from_sync_to_summary(
     monkeypatch.setenv("PATH", spark.path)
     spark.will(acquire=10, complete=True, lines=[SUMMARY_MARK + '{"records": 7}'])
 
-    done = run_dag(dag, stream="clicks", output_path="out", max_idle_rounds=3, max_duration_seconds=60, idle_seconds=0)
+    done = run_dag(dag, stream="clicks", output_path="out", max_idle_rounds=3, max_duration=60, idle_duration=0)
 
     assert done.state == "success"
     told = [call["settings"] for call in spark.calls]
     assert {(tuple(t["streams"]), t["source"], t["output"], t["workers"]) for t in told} == {
         (("clicks",), "clicks", "out", 2)
     }
-    assert {(t["max_idle_rounds"], t["max_duration_seconds"], t["until_caught_up"]) for t in told} == {(3, 60.0, True)}
-    assert {(t["round_seconds"], t["idle_seconds"]) for t in told} == {(IngestSettings.round_seconds, 0.0)}
+    rounds = [read_settings(RoundSettings, "rounds", t["rounds"]) for t in told]
+    expected = RoundSettings(max_idle_rounds=3, max_duration=timedelta(minutes=1), idle_duration=timedelta(0))
+    assert rounds == [expected, expected]
     assert {t["transform"] for t in told} == {None}
     names = {call["arguments"][call["arguments"].index("--name") + 1] for call in spark.calls}
     assert names == {"kinesis-ingest-0", "kinesis-ingest-1"}

@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.operators.lineage import Named, file_dataset, inputs_of, lineage_of, outputs_of
+from airflow_provider_coordination.operators.lineage import inputs_of, lineage_of, outputs_of
+from airflow_provider_coordination.sources.kinds import DatasetName
+from airflow_provider_coordination.sources.naming import file_dataset
 from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.spark.job_settings import BadRecordSettings
 from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 from airflow_provider_coordination.stores import StoreSettings
 
@@ -21,8 +24,8 @@ SETTINGS = IngestSettings(
     owner="owner",
     streams=("clicks", "taps"),
     output="s3://lake/raw/clicks/",
-    sinks=(SinkSettings(name="large", output="/lake/large", where="amount > 100"),),
-    dead_letter="/lake/dead",
+    sinks=(SinkSettings(name="large", location="/lake/large", where="amount > 100"),),
+    bad_records=BadRecordSettings(dead_letter_path="/lake/dead"),
     expires_at=datetime(2026, 1, 1, tzinfo=UTC),
     store=StoreSettings(url="sqlite:////x.db"),
     kinesis=AwsSettings(region="eu-west-1"),
@@ -41,66 +44,80 @@ RESULT: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("path", "named"),
     [
-        ("/data/lake/clicks/", Named("file", "/data/lake/clicks")),
-        ("file:///data/lake", Named("file", "/data/lake")),
-        ("s3://lake/raw/clicks/", Named("s3://lake", "raw/clicks")),
-        ("s3a://lake", Named("s3://lake", "/")),
-        ("hdfs://name:8020/lake/clicks", Named("hdfs://name:8020", "/lake/clicks")),
-        ("hdfs://user:secret@name:8020/lake", Named("hdfs://name:8020", "/lake")),
-        ("gs://lake/clicks", Named("gs://lake", "clicks")),
+        ("/data/lake/clicks/", DatasetName("file", "/data/lake/clicks")),
+        ("file:///data/lake", DatasetName("file", "/data/lake")),
+        ("s3://lake/raw/clicks/", DatasetName("s3://lake", "raw/clicks")),
+        ("s3a://lake", DatasetName("s3://lake", "/")),
+        ("hdfs://name:8020/lake/clicks", DatasetName("hdfs://name:8020", "/lake/clicks")),
+        ("hdfs://user:secret@name:8020/lake", DatasetName("hdfs://name:8020", "/lake")),
+        ("gs://lake/clicks", DatasetName("gs://lake", "clicks")),
     ],
 )
-def test_files_are_named_by_their_filesystem_and_path(path: str, named: Named) -> None:
+def test_files_are_named_by_their_filesystem_and_path(path: str, named: DatasetName) -> None:
     assert file_dataset(path) == named
 
 
 def test_streams_are_named_by_their_host_and_name() -> None:
     assert inputs_of(SETTINGS) == [
-        Named("kinesis://kinesis.eu-west-1.amazonaws.com", "clicks"),
-        Named("kinesis://kinesis.eu-west-1.amazonaws.com", "taps"),
+        DatasetName("kinesis://kinesis.eu-west-1.amazonaws.com", "clicks"),
+        DatasetName("kinesis://kinesis.eu-west-1.amazonaws.com", "taps"),
     ]
     local = replace(SETTINGS, kinesis=AwsSettings(region="r", endpoint_url="http://user:secret@here:4567"))
-    assert inputs_of(local)[0] == Named("kinesis://here:4567", "clicks")
+    assert inputs_of(local)[0] == DatasetName("kinesis://here:4567", "clicks")
 
 
 @pytest.mark.parametrize(
     ("kind", "settings", "named"),
     [
-        ("s3", {"paths": ["s3://lake/raw/", "/data/in"]}, [Named("s3://lake", "raw"), Named("file", "/data/in")]),
+        (
+            "s3",
+            {"paths": ["s3://lake/raw/", "/data/in"]},
+            [DatasetName("s3://lake", "raw"), DatasetName("file", "/data/in")],
+        ),
         (
             "jdbc",
             {"url": "jdbc:postgresql://db:5433/shop?ssl=true", "table": "orders"},
-            [Named("postgres://db:5433", "shop.public.orders")],
+            [DatasetName("postgres://db:5433", "shop.public.orders")],
         ),
         (
             "jdbc",
             {"url": "jdbc:postgresql://db/shop", "table": 'sales."orders"'},
-            [Named("postgres://db:5432", "shop.sales.orders")],
+            [DatasetName("postgres://db:5432", "shop.sales.orders")],
         ),
-        ("jdbc", {"url": "jdbc:mysql://db/shop", "table": "orders"}, [Named("mysql://db:3306", "shop.orders")]),
-        ("jdbc", {"url": "jdbc:mysql://db/shop", "table": "shop.orders"}, [Named("mysql://db:3306", "shop.orders")]),
-        ("jdbc", {"url": "jdbc:oracle:thin:@//db:1521/x", "table": "orders"}, [Named("oracle://db:1521", "x.orders")]),
+        ("jdbc", {"url": "jdbc:mysql://db/shop", "table": "orders"}, [DatasetName("mysql://db:3306", "shop.orders")]),
+        (
+            "jdbc",
+            {"url": "jdbc:mysql://db/shop", "table": "shop.orders"},
+            [DatasetName("mysql://db:3306", "shop.orders")],
+        ),
+        (
+            "jdbc",
+            {"url": "jdbc:oracle:thin:@//db:1521/x", "table": "orders"},
+            [DatasetName("oracle://db:1521", "x.orders")],
+        ),
         ("jdbc", {"url": "jdbc:sqlite:/data/x.db", "table": "orders"}, []),
         ("jdbc", {"url": "jdbc:postgresql://db/shop", "query": "SELECT 1"}, []),
         (
             "dynamodb",
             {"table": "orders", "aws": {"region": "eu-west-1"}},
-            [Named("dynamodb://dynamodb.eu-west-1.amazonaws.com", "orders")],
+            [DatasetName("dynamodb://dynamodb.eu-west-1.amazonaws.com", "orders")],
         ),
-        ("dynamodb_export", {"location": "s3://lake/export/", "aws": {}}, [Named("s3://lake", "export")]),
+        ("dynamodb_export", {"location": "s3://lake/export/", "aws": {}}, [DatasetName("s3://lake", "export")]),
         (
             "dynamodb_export",
             {"export_arn": "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/export/0123", "aws": {}},
-            [Named("dynamodb://dynamodb.eu-west-1.amazonaws.com", "orders")],
+            [DatasetName("dynamodb://dynamodb.eu-west-1.amazonaws.com", "orders")],
         ),
         (
             "opensearch",
             {"hosts": ["https://u:secret@search:9200"], "indices": ["logs-*"]},
-            [Named("opensearch://search:9200", "logs-*")],
+            [DatasetName("opensearch://search:9200", "logs-*")],
         ),
     ],
 )
-def test_every_kind_of_source_is_named_in_its_own_way(kind: str, settings: dict[str, Any], named: list[Named]) -> None:
+def test_every_kind_of_source_is_named_in_its_own_way(
+    kind: str, settings: dict[str, Any], named: list[DatasetName]
+) -> None:
     reader = ReaderSettings(kind=kind, settings=settings)
     assert inputs_of(replace(SETTINGS, streams=(), reader=reader)) == named
 
@@ -112,9 +129,9 @@ def test_a_source_of_ones_own_has_no_inputs() -> None:
 
 def test_every_sink_is_an_output_the_main_one_first() -> None:
     assert list(outputs_of(SETTINGS)) == [
-        ("main", Named("s3://lake", "raw/clicks")),
-        ("dead_letter", Named("file", "/lake/dead")),
-        ("large", Named("file", "/lake/large")),
+        ("main", DatasetName("s3://lake", "raw/clicks")),
+        ("dead_letter", DatasetName("file", "/lake/dead")),
+        ("large", DatasetName("file", "/lake/large")),
     ]
 
 

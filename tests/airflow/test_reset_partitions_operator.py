@@ -175,7 +175,7 @@ def test_partitions_of_items_are_read_from_their_beginning_and_what_was_split_of
     split = PartitionProgress(kind="s3", items=items[1:], split_of="p")
     coordination.create_partitions({"p": whole.to_mapping(), "p#1": split.to_mapping()})
 
-    with pytest.raises(AirflowFailException, match="is no shard and has no position 'latest'; reset it to 'earliest'"):
+    with pytest.raises(AirflowFailException, match="is of items and has no position 'latest'; reset it to 'earliest'"):
         reset(to="latest").execute(context)
     summary = reset(to="earliest").execute(context)
 
@@ -189,12 +189,15 @@ def test_partitions_of_items_are_read_from_their_beginning_and_what_was_split_of
     [
         ({"to": "2999-01-01T00:00:00Z"}, "lies in the future"),
         ({"to": "soon"}, "is neither 'earliest', 'latest'"),
-        ({"to": "5", "stream_name": "s"}, "a sequence number belongs to one shard, not to stream 's'"),
-        ({"to": "latest", "stream_name": "s", "shard_id": "x"}, "it has those of the shards: shardId-000000000000, "),
-        ({"to": "latest", "stream_name": "other"}, "no partition of stream 'other'"),
+        ({"to": "5", "stream_name": "s"}, "position '5' belongs to one partition, not to 's'"),
+        (
+            {"to": "latest", "stream_name": "s", "shard_id": "x"},
+            "no partition 'x' of 's'; check the name; known are: shardId-0",
+        ),
+        ({"to": "latest", "stream_name": "other"}, "nothing that is called 'other'"),
         ({"to": "latest", "shard_id": "x"}, "'stream_name' must be given with 'shard_id'"),
         ({"to": "latest", "partition_keys": "x"}, "source 'clicks' has no partition 'x'"),
-        ({"to": "latest", "partition_keys": "a"}, "'a' is no shard and has no position 'latest'"),
+        ({"to": "latest", "partition_keys": "a"}, "'a' is read as a whole and has no position 'latest'"),
         ({"to": "latest", "partition_keys": "a", "stream_name": "s"}, "give it or 'stream_name' and 'shard_id'"),
     ],
 )

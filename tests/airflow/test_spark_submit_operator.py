@@ -19,6 +19,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.shipping import (
@@ -27,11 +28,13 @@ from airflow_provider_coordination.operators.shipping import (
     packaged_application,
 )
 from airflow_provider_coordination.operators.spark_submit import NOTHING_LEFT, CoordinatedSparkSubmitOperator
-from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_LOST_WORK, SUMMARY_MARK
+from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings, RoundSettings
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
 from tests.airflow.conftest import REPOSITORY, SECRET, StubSpark
+from tests.support.spark_home import make_spark_home
 
 ERROR_LINE = "2026-01-31 12:00:00,000 ERROR airflow_provider_coordination.spark.application: {}"
 
@@ -69,12 +72,14 @@ def test_the_job_is_told_everything_in_a_private_file_that_is_gone_afterwards(
 ) -> None:
     operator(
         workers="2",
-        max_leases=5,
-        until_caught_up="False",
-        max_duration=timedelta(minutes=2),
-        max_idle_rounds="",
-        round_seconds="1.5",
-        idle_seconds="0",
+        leases=LeaseSettings(max_leases="5"),
+        rounds=RoundSettings(
+            until_caught_up="False",
+            max_duration=timedelta(minutes=2),
+            max_idle_rounds="",
+            round_duration="1.5",
+            idle_duration=0,
+        ),
         landing_path="None",
         transform="my.module:clean",
     ).execute(context)
@@ -91,20 +96,41 @@ def test_the_job_is_told_everything_in_a_private_file_that_is_gone_afterwards(
         "output": str(tmp_path / "out"),
         "store": write_settings(StoreSettings(url=store_url)),
         "workers": 2,
-        "max_leases": 5,
-        "until_caught_up": False,
-        "max_duration_seconds": 120.0,
-        "max_idle_rounds": None,
-        "round_seconds": 1.5,
-        "idle_seconds": 0.0,
-        "max_batch_bytes": IngestSettings.max_batch_bytes,
+        "leases": write_settings(LeaseSettings(max_leases=5)),
+        "rounds": write_settings(
+            RoundSettings(
+                until_caught_up=False,
+                max_duration=timedelta(minutes=2),
+                round_duration=timedelta(seconds=1.5),
+                idle_duration=timedelta(0),
+            )
+        ),
         "landing": None,
         "transform": "my.module:clean",
-        "ownership_timeout_seconds": 60.0,
+        "ownership_timeout": "PT60.000000S",
     }
     assert {name: settings[name] for name in expected} == expected
     assert settings["kinesis"]["secret_access_key"] == SECRET
     assert settings["kinesis"]["region"] == "eu-west-1"
+
+
+def test_a_spark_that_is_not_supported_fails_the_task_before_anything_is_submitted(
+    operator: Any, spark: StubSpark, context: Any, tmp_path: Path
+) -> None:
+    make_spark_home(tmp_path / "spark", "3.5.9")
+    environment = {"PATH": spark.path, "SPARK_HOME": str(tmp_path / "spark")}
+    with pytest.raises(AirflowFailException, match=r"Spark 3\.5\.9 in .* is not supported; use Spark 4"):
+        operator(env_vars=environment).execute(context)
+    assert spark.calls == []
+
+
+def test_the_spark_of_a_cluster_is_not_judged_from_here(
+    operator: Any, spark: StubSpark, context: Any, connect: Any, tmp_path: Path
+) -> None:
+    connect("spark_default", "spark", host="yarn", extra={"deploy-mode": "client"})
+    make_spark_home(tmp_path / "spark", "3.5.9")
+    operator(env_vars={"PATH": spark.path, "SPARK_HOME": str(tmp_path / "spark")}).execute(context)
+    assert len(spark.calls) == 1
 
 
 def test_sinks_and_what_becomes_of_bad_records_travel_to_the_job(operator: Any, spark: StubSpark, context: Any) -> None:
@@ -115,39 +141,42 @@ def test_sinks_and_what_becomes_of_bad_records_travel_to_the_job(operator: Any, 
             {"name": "large", "output_path": "/lake/large", "where": "amount > 100"},
             {"name": "copy", "output_path": "/copy"},
         ],
-        dead_letter_path="/lake/dead",
-        max_parse_exceptions="10",
-        max_saved_parse_exceptions="3",
+        on_bad_records=BadRecordSettings(
+            dead_letter_path="/lake/dead", max_parse_exceptions=10, max_saved_parse_exceptions=3
+        ),
     ).execute(context)
     settings = spark.calls[0]["settings"]
-    assert (settings["schema"], settings["where"], settings["dead_letter"]) == (
-        "amount DOUBLE", "amount <= 100", "/lake/dead",
-    )  # fmt: skip
+    assert (settings["schema"], settings["where"]) == ("amount DOUBLE", "amount <= 100")
+    parquet = {"kind": "parquet", "settings": {}, "implementation": None}
     assert settings["sinks"] == [
-        {"name": "large", "output": "/lake/large", "where": "amount > 100"},
-        {"name": "copy", "output": "/copy", "where": None},
+        {**parquet, "name": "large", "location": "/lake/large", "where": "amount > 100"},
+        {**parquet, "name": "copy", "location": "/copy", "where": None},
     ]
-    assert (settings["max_parse_exceptions"], settings["max_saved_parse_exceptions"]) == (10, 3)
+    assert settings["bad_records"] == {
+        "dead_letter_path": "/lake/dead",
+        "max_parse_exceptions": 10,
+        "max_saved_parse_exceptions": 3,
+    }
 
 
 @pytest.mark.parametrize(
-    ("acknowledge", "downstream"),
+    ("by", "handles"),
     [
-        ("job", []),
-        ("", []),
-        ("downstream", ["downstream"]),
-        (["check", "load"], ["check", "load"]),
+        ("job", ()),
+        ("", ()),
+        ("downstream", ("downstream",)),
+        (["check", "load"], ("check", "load")),
     ],
 )
 def test_others_acknowledge_batches_where_the_task_says_so(
-    operator: Any, spark: StubSpark, context: Any, acknowledge: Any, downstream: list[str]
+    operator: Any, spark: StubSpark, context: Any, by: Any, handles: tuple[str, ...]
 ) -> None:
-    operator(acknowledge=acknowledge, acknowledgment_timeout=timedelta(hours=2), max_pending_batches="4").execute(
-        context
-    )
+    given = AcknowledgmentSettings(by=by, timeout=timedelta(hours=2), max_pending_batches=4)
+    operator(acknowledgments=given).execute(context)
     settings = spark.calls[0]["settings"]
-    assert settings["downstream"] == downstream
-    assert (settings["acknowledgment_timeout_seconds"], settings["max_pending_batches"]) == (7200.0, 4)
+    received = read_settings(AcknowledgmentSettings, "acknowledgments", settings["acknowledgments"])
+    assert received.handles == handles
+    assert (received.timeout, received.max_pending_batches) == (timedelta(hours=2), 4)
     assert settings["run"] == "dag/run"
 
 
@@ -230,22 +259,40 @@ def test_in_cluster_mode_the_file_travels_and_is_found_by_its_bare_name(
 # What is wrong before Spark starts
 
 
+def a(topic: Any, **values: Any) -> Any:
+    """Return a topic with values that are not of its types, as templates and people may give them."""
+    return topic(**values)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"workers": "two"}, "field 'workers' must be a whole number; got 'two'"),
         ({"workers": -1}, "field 'workers' must be positive; got -1"),
-        ({"until_caught_up": "perhaps"}, "field 'until_caught_up' must be true or false; got 'perhaps'"),
-        ({"max_duration": "1h"}, "field 'max_duration' must be a number; got '1h'"),
-        ({"max_idle_rounds": 1.5}, "field 'max_idle_rounds' must be a whole number; got 1.5"),
         (
-            {"acknowledge": "check"},
-            "field 'acknowledge' must be 'job' or 'downstream', or a list of names; got 'check'",
+            {"rounds": a(RoundSettings, until_caught_up="perhaps")},
+            "RoundSettings: field 'until_caught_up' must be true or false; got 'perhaps'",
         ),
-        ({"acknowledge": []}, "field 'acknowledge' must be 'job' or 'downstream', or a list of names; got []"),
-        ({"acknowledge": ["main"]}, "handle 'main' is the name of a sink"),
-        ({"acknowledge": ["a", "a"]}, "handle 'a' is named twice"),
-        ({"acknowledgment_timeout": 0}, "field 'acknowledgment_timeout_seconds' must be positive; got 0"),
+        (
+            {"rounds": a(RoundSettings, max_duration="1h")},
+            "RoundSettings: field 'max_duration' must be a duration; got '1h'",
+        ),
+        (
+            {"rounds": a(RoundSettings, max_idle_rounds=1.5)},
+            "RoundSettings: field 'max_idle_rounds' must be a whole number or null; got 1.5",
+        ),
+        (
+            {"acknowledgments": a(AcknowledgmentSettings, by="check")},
+            "AcknowledgmentSettings: field 'by' must be 'job', 'downstream' or a list of names; got 'check'",
+        ),
+        (
+            {"acknowledgments": a(AcknowledgmentSettings, by=["main"])},
+            "AcknowledgmentSettings: field 'by': 'main' is the name of a sink",
+        ),
+        (
+            {"acknowledgments": a(AcknowledgmentSettings, timeout=0)},
+            "AcknowledgmentSettings: field 'timeout' must be positive; got 0 seconds",
+        ),
         ({"output_path": ""}, "field 'output' must not be empty"),
         ({"transform": "clean"}, "transform 'clean' is not of the form 'module:function'"),
         ({"coordination_conn_id": "absent"}, "connection 'absent' is not defined"),

@@ -124,7 +124,6 @@ def test_a_job_reads_one_kind_of_source(operator: Any, arguments: dict[str, Any]
         ("on_data_loss", "reset"),
         ("filter_by_hash_range", False),
         ("consumer_name", "me"),
-        ("balance_by", "throughput"),
         ("shard_sync_interval", 0),
         ("repartition_transition_duration", 5),
     ],

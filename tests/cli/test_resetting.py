@@ -38,7 +38,7 @@ PROGRESS = ShardProgress(
             fencing_token=3,
         ),
     ),
-    end_of_shard=True,
+    is_ended=True,
 )
 
 
@@ -49,7 +49,7 @@ def position(clicks: Clicks, key: str = SHARD) -> str:
 @pytest.mark.parametrize(
     ("to", "stored", "told"),
     [
-        ("earliest", "TRIM_HORIZON", "from TRIM_HORIZON"),
+        ("earliest", "TRIM_HORIZON", "again from the beginning"),
         ("latest", "AT_TIMESTAMP:2026-01-01T00:00:00.000000Z", "read from now on"),
         ("2025-12-31T12:00:00Z", "AT_TIMESTAMP:2025-12-31T12:00:00.000000Z", "from what arrived at 2025-12-31T12"),
         ("5678", "5678", "read on after 5678"),
@@ -79,13 +79,13 @@ def test_a_position_that_cannot_be_is_wrong_usage_and_changes_nothing(shell: She
 def test_several_shards_have_no_sequence_number_in_common(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p", "q")
     ended = shell("reset", "clicks", "p", "q", "--to", "7", "--yes")
-    assert ended.exit_code == 2 and "a sequence number belongs to one shard" in ended.err
+    assert ended.exit_code == 2 and "position '7' belongs to one partition" in ended.err
 
 
 def test_what_is_no_shard_is_reset_to_its_beginning_alone(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     ended = shell("reset", "clicks", "p", "--to", "latest", "--yes")
-    assert ended.exit_code == 1 and "'p' is no shard and has no position 'latest'" in ended.err
+    assert ended.exit_code == 1 and "'p' is read as a whole and has no position 'latest'" in ended.err
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_what_is_no_shard_is_reset_to_its_beginning_alone(shell: Shell, clicks: 
     [
         [],
         ["p", "--all"],
-        ["p", "--stream", "clicks"],
-        ["--stream", "clicks", "--all"],
+        ["p", "--part", "clicks"],
+        ["--part", "clicks", "--all"],
         ["p", "--to", "1", "--progress={}"],
     ],
 )
@@ -121,7 +121,7 @@ class Stream:
         clicks.a.create_partitions({k: ShardProgress.first("clicks", s).to_mapping() for k, s in shards.items()})
         self.parent, *self.children = shards
         clicks.store.transact(update=[clicks[self.parent].completed(clicks.clock.now())])
-        self.options = ["--region", "us-east-1", "--kinesis-endpoint-url", account.endpoint_url]
+        self.options = ["--region", "us-east-1", "--endpoint-url", account.endpoint_url]
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def stream(clicks: Clicks, kinesis_account: Any, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("which", [["--stream", "clicks"], ["--all"]])
+@pytest.mark.parametrize("which", [["--part", "clicks"], ["--all"]])
 def test_a_stream_and_a_source_are_read_anew_parents_first(
     shell: Shell, clicks: Clicks, stream: Stream, which: list[str]
 ) -> None:
@@ -147,7 +147,7 @@ def test_a_stream_and_a_source_are_read_anew_parents_first(
 
 @pytest.mark.integration
 def test_what_stays_is_told_and_nothing_else_is_done(shell: Shell, clicks: Clicks, stream: Stream) -> None:
-    ended = shell("reset", "clicks", "--stream", "clicks", "--to", "latest", "--yes", "--json", *stream.options)
+    ended = shell("reset", "clicks", "--part", "clicks", "--to", "latest", "--yes", "--json", *stream.options)
     assert [(record["action"], record["partition_key"]) for record in ended.records] == [
         ("reset", child) for child in stream.children
     ]
@@ -157,9 +157,9 @@ def test_what_stays_is_told_and_nothing_else_is_done(shell: Shell, clicks: Click
 
 @pytest.mark.integration
 def test_a_stream_that_the_source_does_not_have_is_wrong_usage(shell: Shell, stream: Stream) -> None:
-    ended = shell("reset", "clicks", "--stream", "views", "--yes", *stream.options)
+    ended = shell("reset", "clicks", "--part", "views", "--yes", *stream.options)
     assert (ended.exit_code, ended.out) == (2, "")
-    assert "source 'clicks' has no partition of stream 'views'; it has some of 'clicks'" in ended.err
+    assert "source 'clicks' has nothing that is called 'views'; it has 'clicks'" in ended.err
 
 
 def test_a_shard_shows_where_it_stands_and_what_is_lost(shell: Shell, clicks: Clicks) -> None:
@@ -185,7 +185,7 @@ def test_a_reset_shard_is_read_from_trim_horizon_again(shell: Shell, clicks: Cli
     clicks.a.create_partitions({SHARD: PROGRESS.to_mapping()})
     assert shell("reset", "clicks", SHARD, "--yes").exit_code == 0
     progress = ShardProgress.from_mapping(clicks[SHARD].progress)
-    assert (progress.checkpoint, progress.landed, progress.end_of_shard) == ("TRIM_HORIZON", (), False)
+    assert (progress.checkpoint, progress.landed, progress.is_ended) == ("TRIM_HORIZON", (), False)
     assert (progress.shard_id, progress.parent_shard_ids) == (PROGRESS.shard_id, PROGRESS.parent_shard_ids)
 
 
@@ -218,7 +218,7 @@ def test_a_shard_takes_its_own_progress_alone(shell: Shell, clicks: Clicks) -> N
     clicks.a.create_partitions({SHARD: PROGRESS.to_mapping()})
     before = clicks[SHARD]
     other = json.dumps({**PROGRESS.to_mapping(), "shard_id": "shardId-000000000008"})
-    for progress, said in ((other, "is that of shard 'shardId-000000000008'"), ("{}", "is not that of a shard")):
+    for progress, said in ((other, "is that of shard 'shardId-000000000008'"), ("{}", "is not one of kind 'kinesis'")):
         ended = shell("reset", "clicks", SHARD, "--progress", progress, "--yes")
         assert ended.exit_code == 1
         assert said in ended.err

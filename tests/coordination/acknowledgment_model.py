@@ -191,7 +191,7 @@ def _judge_partition(act: Act, old: Partition, new: Partition, ended: Mapping[st
     first = next(iter(now.values()), None)
     assert first is None or not first["acknowledged"], "the checkpoint is at the end of all that has no gap"
     assert after["checkpoint"] == (passed[-1].split("-")[1] if passed else before["checkpoint"])
-    finished = after["end_of_shard"] and not now
+    finished = after["is_ended"] and not now
     assert (new.status is PartitionStatus.COMPLETED) == finished, "it is finished when everything is acknowledged"
     if new.owner is not None and new.owner == old.owner:
         assert new.ownership_timeout and old.ownership_timeout and new.ownership_timeout >= old.ownership_timeout

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from airflow_provider_coordination.coordination.handover import Balancer
+from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.coordination.metrics import MetricTotals
 from tests.coordination.fleet import Fleet, keys
 from tests.support.clock import ManualClock
@@ -16,11 +17,13 @@ HANDOVER, LOOK = 30, 10
 class Job:
     """One worker: its coordinator and its part in sharing, round by round."""
 
-    def __init__(self, fleet: Fleet, name: str, clock: ManualClock | None = None, **options: Any) -> None:
+    def __init__(
+        self, fleet: Fleet, name: str, clock: ManualClock | None = None, *, expected_workers: int = 1, **options: Any
+    ) -> None:
         self.name, self.fleet = name, fleet
         self.totals = MetricTotals()
         self.coordinator = fleet.owner(name, clock, metrics=self.totals)
-        self.balancer = Balancer(self.coordinator, **options)
+        self.balancer = Balancer(self.coordinator, leases=LeaseSettings(**options), expected_workers=expected_workers)
         self.slow: set[str] = set()  # what it does not finish
 
     def round(self) -> list[str]:

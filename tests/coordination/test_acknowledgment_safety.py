@@ -210,7 +210,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         if actor is None:
             return
         progress = ShardProgress.from_mapping(actor.coordinator.leased(key).progress)
-        if progress.end_of_shard:
+        if progress.is_ended:
             self.deliver_again(n, n, handles, timeout, trouble)
             return
         start = progress.landed_position

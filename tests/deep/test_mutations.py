@@ -34,13 +34,13 @@ class Mutation:
 
 MUTATIONS = {
     "what is staged is listed, and nothing found taken for no rows": Mutation(
-        "spark/sinks.py",
+        "spark/sinks/parquet.py",
         "            for staged in self._staged(attempt):\n",
         "            self._staged(attempt)\n"
         "            from airflow_provider_coordination.spark.storage import delete_file, files_below\n"
         "            found = [file for file in files_below(staging) if file.endswith('.parquet')]\n"
         "            if not found:\n"
-        "                delete_file(dataset_file(self.output, attempt.batch))\n"
+        "                delete_file(self.file(attempt.batch_id))\n"
         "            names = [file.rsplit('/', 1)[-1] for file in found]\n"
         "            for staged in [StagedFile(name=n, bytes=file_size(join(staging, n)), rows=1) for n in names]:\n",
         ("transformed-shards", "rejected-then-mended-shards"),
@@ -52,24 +52,24 @@ MUTATIONS = {
         ("rejected-then-mended-items", "rejected-then-mended-shards"),
     ),
     "what former owners staged stays": Mutation(
-        "spark/delivery.py",
+        "spark/sinks/parquet.py",
         "int(name) < fencing_token",
         "int(name) < 0",
         ("rejected-then-mended-items",),
     ),
     "an empty result deletes what it replaces": Mutation(
-        "spark/sinks.py",
+        "spark/sinks/parquet.py",
         "            for staged in self._staged(attempt):\n",
         "            if not self._staged(attempt):\n"
         "                from airflow_provider_coordination.spark.storage import delete_file\n"
-        "                delete_file(dataset_file(self.output, attempt.batch))\n"
+        "                delete_file(self.file(attempt.batch_id))\n"
         "            for staged in self._staged(attempt):\n",
         ("copy-mended-items", "copy-mended-shards"),
     ),
     "what was published is not as good as what was landed": Mutation(
-        "spark/delivery.py",
-        "batch_landed_in(published) == batch.batch_id",
-        "False",
+        "spark/sinks/parquet.py",
+        "batch_landed_in(published) != batch.batch_id",
+        "True",
         ("sink-added-items", "transform-added-items"),
     ),
     "a batch keeps what was known of it before its set was cancelled": Mutation(

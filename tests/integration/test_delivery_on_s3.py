@@ -11,11 +11,13 @@ from pyarrow import fs
 
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark import storage
-from airflow_provider_coordination.spark.delivery import MAIN, Attempt, DeliveryError, PublishLanded
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name
-from airflow_provider_coordination.spark.sinks import ParquetSink
+from airflow_provider_coordination.spark.settings import MAIN
+from airflow_provider_coordination.spark.sinks.parquet import ParquetSink, PublishLanded
 from airflow_provider_coordination.spark.storage import MissingFileError
 from tests.support.s3_server import ALLOWED, REGION, S3Server
+from tests.support.sinks import BatchRows
 
 BATCH = "shard-1-abc"
 FOLDER = "clicks/shard"
@@ -52,8 +54,8 @@ def published(root: str) -> list[int] | None:
 
 def test_a_landed_file_is_published_once_and_gone_afterwards(root: str) -> None:
     attempt, delivery = an_attempt(root), PublishLanded(root)
-    delivery.prepare(attempt, [MAIN])
-    delivery.publish(MAIN, attempt)
+    delivery.prepare([attempt], [MAIN])
+    delivery.commit(MAIN, [attempt])
     assert published(root) == [1, 2]
     assert storage.file_size(attempt.file) is None
     storage.delete_file(attempt.file)  # as by who acknowledges
@@ -61,10 +63,10 @@ def test_a_landed_file_is_published_once_and_gone_afterwards(root: str) -> None:
 
 def test_without_its_landed_file_a_former_owner_publishes_nothing(root: str) -> None:
     attempt, delivery = an_attempt(root), PublishLanded(root)
-    delivery.prepare(attempt, [MAIN])
+    delivery.prepare([attempt], [MAIN])
     storage.delete_file(attempt.file)
     with pytest.raises(MissingFileError, match="is gone"):
-        delivery.publish(MAIN, attempt)
+        delivery.commit(MAIN, [attempt])
     assert published(root) is None
 
 
@@ -74,25 +76,25 @@ def test_what_was_published_serves_as_the_landed_file(root: str) -> None:
     storage.publish(first.file, f"{root}/{BATCH}.parquet")
     again = an_attempt(root, 2, redeliver=True)
     storage.delete_file(again.file)
-    delivery.prepare(again, [MAIN])
-    delivery.publish(MAIN, again)
+    delivery.prepare([again], [MAIN])
+    delivery.commit(MAIN, [again])
     assert published(root) == [1, 2] and storage.file_size(again.file) == again.batch.file_bytes
 
 
 def test_a_sweep_takes_what_is_staged_and_the_right_to_publish_it(root: str) -> None:
-    attempt, sink = an_attempt(root), ParquetSink(name=MAIN, output=root)
-    sink.stage_rows(attempt, pa.table({"n": [3]}))
+    attempt, sink = an_attempt(root), ParquetSink(name=MAIN, path=root)
+    sink.prepare([attempt], BatchRows({BATCH: [3]}))
     PublishLanded(root).sweep(FOLDER, 2)
     with pytest.raises(DeliveryError, match="is gone or not whole"):
-        sink.publish(attempt)
+        sink.commit([attempt])
     assert published(root) is None
 
 
 def test_a_rejected_delivery_is_replaced(root: str) -> None:
-    first, sink = an_attempt(root), ParquetSink(name=MAIN, output=root)
-    sink.stage_rows(first, pa.table({"n": [3]}))
-    sink.publish(first)
+    first, sink = an_attempt(root), ParquetSink(name=MAIN, path=root)
+    sink.prepare([first], BatchRows({BATCH: [3]}))
+    sink.commit([first])
     again = an_attempt(root, 2, redeliver=True)
-    sink.stage_rows(again, pa.table({"n": pa.array([], pa.int64())}))
-    sink.publish(again)
+    sink.prepare([again], BatchRows({BATCH: []}))
+    sink.commit([again])
     assert published(root) == []

@@ -13,11 +13,11 @@ import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.dynamodb.export import ExportReader
-from airflow_provider_coordination.sources.dynamodb.export_supplier import ExportSupplier
 from airflow_provider_coordination.sources.dynamodb.reader import FIRST_PAGE_ITEMS, RECORD_SCHEMA, SegmentReader
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings, DynamoDBSettings
 from airflow_provider_coordination.sources.dynamodb.supplier import SegmentSupplier
+from airflow_provider_coordination.sources.dynamodb_export.reader import ExportReader
+from airflow_provider_coordination.sources.dynamodb_export.supplier import ExportSupplier
 from airflow_provider_coordination.sources.items import (
     Item,
     ItemGoneError,

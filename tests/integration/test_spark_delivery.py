@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord
 from airflow_provider_coordination.sources.landed import LandedBatch
@@ -25,7 +26,7 @@ from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError,
 from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.payload import JsonPayload
-from airflow_provider_coordination.spark.sinks import ParquetSink
+from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.storage import files_below, write_table
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transforming import DeliverTransformed, routed
@@ -79,7 +80,7 @@ class Place:
         )
 
     def sink(self, name: str, where: str | None = None) -> ParquetSink:
-        return ParquetSink(name=name, output=str(self.folder / name), where=where)
+        return ParquetSink(name=name, path=str(self.folder / name), where=where)
 
     def delivery(
         self,
@@ -102,11 +103,11 @@ class Place:
 
     def deliver(self, delivery: DeliverTransformed) -> Prepared:
         attempt = self.attempt()
-        prepared = delivery.prepare(attempt, delivery.sinks)
+        prepared = delivery.prepare([attempt], delivery.sinks)
         for sink in delivery.sinks:
-            delivery.publish(sink, attempt)
-        delivery.discard(attempt)
-        return prepared
+            delivery.commit(sink, [attempt])
+        delivery.discard([attempt])
+        return prepared[attempt.batch_id]
 
     def attempt(self, fencing_token: int = 1) -> Attempt:
         return Attempt(
@@ -472,8 +473,8 @@ def test_a_sink_that_has_the_batch_is_left_alone(place: Place) -> None:
     place.land(click(1))
     place.deliver(place.delivery(schema=PAYLOAD))
     delivery = place.delivery(place.sink("copy"), schema=PAYLOAD)
-    assert delivery.prepare(place.attempt(2), ["main", "copy"]).records == {"copy": 1}
-    assert delivery.prepare(place.attempt(2), ["main"]).records == {}
+    assert delivery.prepare([place.attempt(2)], ["main", "copy"])["batch-1"].records == {"copy": 1}
+    assert delivery.prepare([place.attempt(2)], ["main"])["batch-1"].records == {}
 
 
 def test_a_rejected_delivery_is_replaced_also_by_nothing(place: Place) -> None:
@@ -501,13 +502,13 @@ def test_a_sink_that_cannot_be_written_is_named_and_no_sink_gets_the_batch(place
 
 
 class Faulty(DeliverTransformed):
-    """A delivery that something happens to in the middle of publishing."""
+    """A delivery that something happens to between two commits."""
 
     happens: Callable[[str], None] = staticmethod(lambda sink: None)
 
-    def publish(self, sink: str, attempt: Attempt) -> None:
+    def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
         self.happens(sink)
-        super().publish(sink, attempt)
+        super().commit(sink, attempts)
 
 
 @dataclass
@@ -529,7 +530,7 @@ class Rounds:
 
     def delivery(self, happens: Callable[[str], None] = lambda sink: None) -> DeliverTransformed:
         names = ["dead_letter", "main", "copy"]
-        sinks = [ParquetSink(name=name, output=str(self.folder / name)) for name in names]
+        sinks = [ParquetSink(name=name, path=str(self.folder / name)) for name in names]
         self.found = BadRecords(saved=1)
         transformation = SparkTransformation(self.spark, routed(sinks), payload=JsonPayload(PAYLOAD))
         delivery = Faulty(transformation, sinks, source="clicks", found=self.found)
@@ -603,7 +604,7 @@ def test_one_of_two_sinks_that_fails_for_ever_parks_the_partition_visibly_and_no
     for _ in range(20):
         # Each delivery takes Spark some time, and how often one is tried is others' to test.
         full = at("copy", OSError("the disk of the copy is full"))
-        summary = rounds.run(full, max_attempts=2, max_closed_count=1)
+        summary = rounds.run(full, retry_policy=RetryPolicy(max_attempts=2, max_closed_count=1))
         assert rounds.taken("main") == Counter(GOOD) and rounds.taken("copy") == Counter()
         assert summary.parse_exceptions in (0, 1) and summary.dead_letters == 0
         if rounds.partition.is_parked:

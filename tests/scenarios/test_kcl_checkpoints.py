@@ -67,7 +67,7 @@ def test_27_a_shard_whose_end_is_read_and_not_delivered_is_not_finished_and_the_
     """
     worker.land("5019", "6789", "sink", ends=True)
     worker.fleet.owner("airflow").give_up_owner("worker")
-    assert worker.stands() is PartitionStatus.UNASSIGNED and worker.progress.end_of_shard
+    assert worker.stands() is PartitionStatus.UNASSIGNED and worker.progress.is_ended
 
     other = worker.fleet.owner("other")
     other.acquire(1)

@@ -18,6 +18,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.spark.job_settings import RoundSettings
 from airflow_provider_coordination.spark.landing import ReadPlan, deal
 from airflow_provider_coordination.spark.settings import IngestSettings
 from tests.support.history import STREAM, History
@@ -68,7 +69,7 @@ def test_57_a_lease_is_given_back_once_and_only_by_who_holds_it(tmp_path: Path) 
 
 
 def test_59_a_shard_with_data_is_finished_only_when_its_last_batch_is_acknowledged(tmp_path: Path) -> None:
-    history = History(tmp_path, 1, downstream=("check",), max_batch_bytes=1)
+    history = History(tmp_path, 1, by=("check",), max_batch_bytes=1)
     history.sync()
     worker = history.start()
     history.send(4)
@@ -89,7 +90,7 @@ def test_59_a_shard_with_data_is_finished_only_when_its_last_batch_is_acknowledg
 
 def test_59_the_wait_for_the_last_acknowledgment_ends_by_itself(tmp_path: Path) -> None:
     """Samza waits for ever; here the set expires, and the batch is delivered again."""
-    history = History(tmp_path, 1, downstream=("check",), acknowledgment_timeout_seconds=120.0)
+    history = History(tmp_path, 1, by=("check",), timeout=120.0)
     history.sync()
     history.send(2)
     history.split(0)
@@ -120,11 +121,11 @@ def settings(**changes: object) -> IngestSettings:
 def test_61_each_source_has_settings_of_its_own() -> None:
     """Samza layers settings of a system and of its streams; here a job has one set of them."""
     one, other = (
-        settings(kinesis=write_settings(AwsSettings(region="eu-west-1")), round_seconds=5),
+        settings(kinesis=write_settings(AwsSettings(region="eu-west-1")), rounds={"round_duration": "PT5S"}),
         settings(source="t"),
     )
-    assert (one.kinesis.region, one.round_seconds) == ("eu-west-1", 5)
-    assert (other.kinesis.region, other.round_seconds) == (None, IngestSettings.round_seconds)
+    assert (one.kinesis.region, one.rounds.round_duration) == ("eu-west-1", timedelta(seconds=5))
+    assert (other.kinesis.region, other.rounds) == (None, RoundSettings())
 
 
 def test_62_an_unknown_setting_is_refused_by_name() -> None:

@@ -97,7 +97,7 @@ def test_what_is_no_progress_is_told_so() -> None:
     assert inspected(unreadable, NOW) == Inspection(is_readable=False)
     assert not inspected(a_partition("p", kind=7), NOW).is_readable
     assert not inspected(a_partition("p", kind="s3", items="many"), NOW).is_readable
-    assert not inspected(a_partition("p", shard_id="s", checkpoint=7), NOW).is_readable
+    assert not inspected(a_partition("p", kind="kinesis", checkpoint=7), NOW).is_readable
 
 
 NAMES = sorted({*SHARD.to_mapping(), *ITEMS.to_mapping(), "acknowledgment_set"})
@@ -110,7 +110,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=examples(50))
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6))
-@example({"shard_id": "s", "checkpoint": "AT_TIMESTAMP:1e9", "throughput": 10**400})
+@example({"kind": "kinesis", "checkpoint": "AT_TIMESTAMP:1e9", "throughput": 10**400})
 def test_whatever_is_stored_a_look_at_it_never_fails(progress: dict[str, Any]) -> None:
     partition = a_partition("p", **progress)
     inspected(partition, NOW)

@@ -18,16 +18,14 @@ from airflow_provider_coordination.coordination.partition import (
     check_partition_key,
     new_partition,
 )
-from airflow_provider_coordination.sources.batches import SourceBatches, progress_of
+from airflow_provider_coordination.sources.batches import SourceBatches, landed_progress, progress_of
 from airflow_provider_coordination.sources.item_batches import ItemBatches
-from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.sources.landed import LandedBatch, ProgressFormatError
 from airflow_provider_coordination.sources.progress import (
     FailedItem,
     ItemPosition,
-    PartitionFormatError,
     PartitionProgress,
     item_batch_id,
-    items_of,
     split_key,
 )
 from tests.support.batches import NOON, a_batch
@@ -68,7 +66,7 @@ def test_a_position_survives_its_text(position: ItemPosition) -> None:
 
 @pytest.mark.parametrize("text", ["x", "-1", "1.5", "²", "x:1", "0x1:"])
 def test_what_is_no_position_is_refused(text: str) -> None:
-    with pytest.raises(PartitionFormatError, match="is not '<item>' or '<item>:<position within it>'"):
+    with pytest.raises(ProgressFormatError, match="is not '<item>' or '<item>:<position within it>'"):
         ItemPosition.parse(text)
 
 
@@ -114,7 +112,7 @@ def test_a_progress_survives_being_stored(progress: PartitionProgress) -> None:
     "wrong", [{}, {"kind": "s3"}, {"kind": "s3", "items": [1]}, {"kind": "s3", "items": [], "x": 1}]
 )
 def test_what_is_not_the_progress_of_items_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(PartitionFormatError, match="restore it, or upgrade"):
+    with pytest.raises(ProgressFormatError, match="restore it, or upgrade"):
         PartitionProgress.from_mapping(wrong)
 
 
@@ -163,10 +161,10 @@ def test_what_could_not_be_read_is_left_out_of_what_was() -> None:
     assert progress.items_read == named("a", "c")
 
 
-def test_the_source_of_a_progress_is_told_by_what_is_in_it() -> None:
-    assert items_of(partition(THREE)) == progress_of(partition(THREE)) == THREE
-    assert items_of(new_partition("s|PARTITION", "p", NOON)) is None
-    with pytest.raises(SourceError, match="says nothing of a source"):
+def test_a_progress_says_its_kind_of_source() -> None:
+    assert landed_progress(THREE.to_mapping()) == progress_of(partition(THREE)) == THREE
+    assert landed_progress({}) is None
+    with pytest.raises(SourceError, match="names no kind of source"):
         progress_of(new_partition("s|PARTITION", "p", NOON))
 
 
@@ -177,7 +175,7 @@ def test_the_last_batch_finishes_a_partition() -> None:
     before = landed("1", "3")
     first = settle(before, "to-1")
     assert (first.moved, first.finished, first.create) == (True, False, {})
-    assert items_of(partition(before.acknowledged("to-1"))) == PartitionProgress.from_mapping(first.progress)
+    assert before.acknowledged("to-1") == PartitionProgress.from_mapping(first.progress)
     last = settle(before.acknowledged("to-1"), "to-3")
     assert (last.finished, last.reopen_after, last.create) == (True, None, {})
     assert PartitionProgress.from_mapping(last.progress).checkpoint == "3"

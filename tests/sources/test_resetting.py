@@ -23,16 +23,10 @@ from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import Shard, describe_stream, list_shards
+from airflow_provider_coordination.sources.kinesis.stream_resets import delivered_until, position_of
 from airflow_provider_coordination.sources.progress import FailedItem, PartitionProgress
-from airflow_provider_coordination.sources.resetting import (
-    ResetAction,
-    ResetPlan,
-    Resets,
-    ResetStep,
-    Target,
-    check_progress,
-    target_of,
-)
+from airflow_provider_coordination.sources.resetting import Resets, check_progress
+from airflow_provider_coordination.sources.targets import ResetAction, ResetPlan, ResetStep, Target, target_of
 from tests.coordination.fleet import Fleet
 from tests.support.batches import NOON, a_batch, begin_delivery
 from tests.support.items import named
@@ -61,13 +55,13 @@ from tests.support.kinesis_server.in_process import InProcessClient
     ],
 )
 def test_a_position_is_said_in_words_as_an_instant_or_as_a_number(to: Any, position: str) -> None:
-    assert str(target_of(to, NOON).position) == position
+    assert str(position_of(target_of(to, NOON))) == position
 
 
 @pytest.mark.parametrize("to", ["", "now", "2026-01-01", "2026-01-01T00:00:00", "-5", "1.5", "SHARD_END", "150:"])
 def test_what_is_no_position_is_refused_with_examples(to: str) -> None:
     with pytest.raises(ConfigurationError, match="is neither 'earliest', 'latest', an instant with a time zone"):
-        target_of(to, NOON)
+        position_of(target_of(to, NOON))
 
 
 def test_an_instant_before_1970_or_in_the_future_is_refused_with_what_to_say_instead() -> None:
@@ -82,13 +76,14 @@ def test_an_instant_before_1970_or_in_the_future_is_refused_with_what_to_say_ins
 
 
 @pytest.mark.parametrize(
-    ("to", "delivered_until"),
+    ("to", "until"),
     [("latest", NOON), (NOON - timedelta(hours=23), NOON - timedelta(hours=23)), (NOON - timedelta(hours=24), None)],
 )
 def test_a_loss_after_the_position_is_noticed_where_the_position_itself_cannot_be_lost_yet(
-    to: Any, delivered_until: datetime | None
+    to: Any, until: datetime | None
 ) -> None:
-    assert target_of(to, NOON).delivered_until == delivered_until
+    target = target_of(to, NOON)
+    assert delivered_until(position_of(target), target) == until
 
 
 # A stream, its leases, and a person
@@ -139,10 +134,10 @@ class Source:
         return target_of(to, self.clock.now())
 
     def plan(self, *keys: str, to: Any = "earliest") -> ResetPlan:
-        return self.resets.of_partitions([self[key] for key in keys], self.target(to), lambda: self.kinesis)
+        return self.resets.of_partitions([self[key] for key in keys], self.target(to), lambda kind: self.kinesis)
 
     def plan_stream(self, to: Any = "earliest", name: str = "s") -> ResetPlan:
-        return self.resets.of_stream(name, self.target(to), lambda: self.kinesis)
+        return self.resets.of_group(name, self.target(to), lambda kind: self.kinesis)
 
     def do(self, plan: ResetPlan) -> list[tuple[ResetStep, Partition | CoordinationError]]:
         return list(self.resets.carry_out(plan))
@@ -156,12 +151,12 @@ def source() -> Source:
 def test_a_shard_is_read_on_after_a_sequence_number_in_a_new_epoch(source: Source) -> None:
     [shard] = source.shards
     number = str(int(shard.starting_sequence_number) + 7)
-    key = source.lease(shard, checkpoint=number + "0", end_of_shard=True, finished=True)
+    key = source.lease(shard, checkpoint=number + "0", is_ended=True, finished=True)
 
     source.do(source.plan(key, to=number))
 
     progress = source.progress(key)
-    assert (progress.checkpoint, progress.landed, progress.end_of_shard) == (number, (), False)
+    assert (progress.checkpoint, progress.landed, progress.is_ended) == (number, (), False)
     assert progress.epoch >= int(source.clock.now().timestamp())
     assert source[key].status is PartitionStatus.UNASSIGNED
 
@@ -199,9 +194,9 @@ def test_a_sequence_number_belongs_to_one_shard(source: Source) -> None:
     source.split()
     keys = [source.lease(shard) for shard in source.shards]
 
-    with pytest.raises(ConfigurationError, match="a sequence number belongs to one shard; got '7' for 3 partitions"):
+    with pytest.raises(ConfigurationError, match="position '7' belongs to one partition; got it for 3 partitions"):
         source.plan(*keys, to="7")
-    with pytest.raises(ConfigurationError, match="a sequence number belongs to one shard, not to stream 's'"):
+    with pytest.raises(ConfigurationError, match="position '7' belongs to one partition, not to 's'"):
         source.plan_stream("7")
 
 
@@ -220,7 +215,7 @@ def test_a_sequence_number_of_another_shard_is_refused_with_those_of_this_one(
 def test_a_stream_is_read_anew_parents_first(source: Source) -> None:
     source.split()
     parent, *children = source.shards
-    parent_key = source.lease(parent, checkpoint="5", end_of_shard=True, finished=True, epoch=3)
+    parent_key = source.lease(parent, checkpoint="5", is_ended=True, finished=True, epoch=3)
     child_keys = [source.lease(child, checkpoint="7") for child in children]
 
     done = source.do(source.plan_stream())
@@ -280,10 +275,10 @@ def test_leases_of_an_earlier_stream_of_the_name_stay(source: Source) -> None:
 
 def test_a_stream_of_another_source_is_named_with_what_there_is(source: Source) -> None:
     """Scenario 26 of Druid: a reset that names another stream changes nothing."""
-    with pytest.raises(ConfigurationError, match="source 'clicks' has no partition of stream 's'; it has no shard"):
+    with pytest.raises(ConfigurationError, match="source 'clicks' has nothing that is called 's'; it has no parts"):
         source.plan_stream()
     source.lease(source.shards[0])
-    with pytest.raises(ConfigurationError, match="no partition of stream 'views'; it has some of 's'"):
+    with pytest.raises(ConfigurationError, match="nothing that is called 'views'; it has 's'"):
         source.plan_stream(name="views")
 
 
@@ -291,7 +286,7 @@ def test_a_whole_source_is_read_anew_whatever_its_partitions_are(source: Source)
     key = source.lease(source.shards[0], checkpoint="5")
     source.worker.create_partitions({"table:1:2": {"rows_done": 4}})
 
-    source.do(source.resets.of_source(source.target("earliest"), lambda: source.kinesis))
+    source.do(source.resets.of_source(source.target("earliest"), lambda kind: source.kinesis))
 
     assert (source["table:1:2"].progress, source.progress(key).checkpoint) == ({}, "TRIM_HORIZON")
 
@@ -299,13 +294,13 @@ def test_a_whole_source_is_read_anew_whatever_its_partitions_are(source: Source)
 def test_what_is_no_shard_has_no_position_but_its_beginning(source: Source) -> None:
     source.worker.create_partitions({"p": {"rows_done": 4}})
 
-    with pytest.raises(ProgressError, match="'p' is no shard and has no position 'latest'; reset it to 'earliest'"):
-        source.resets.of_source(source.target("latest"), lambda: source.kinesis)
+    with pytest.raises(ProgressError, match="'p' is read as a whole and has no position 'latest'; reset it"):
+        source.resets.of_source(source.target("latest"), lambda kind: source.kinesis)
 
 
 def test_a_source_without_partitions_is_not_reset_in_silence(source: Source) -> None:
     with pytest.raises(ConfigurationError, match="source 'clicks' has no partitions"):
-        source.resets.of_source(source.target("earliest"), lambda: source.kinesis)
+        source.resets.of_source(source.target("earliest"), lambda kind: source.kinesis)
 
 
 def test_where_a_shard_could_not_be_reset_those_after_it_stay(source: Source) -> None:
@@ -360,7 +355,7 @@ def test_a_partition_of_items_keeps_them_and_is_read_from_its_beginning_in_a_new
     begun = items("a", "b", checkpoint="1", failed=(FailedItem(item=0, reason="no"),), reads_left=3, waited=2)
     source.worker.create_partitions({"p": begun})
 
-    source.do(source.resets.of_source(source.target("earliest"), lambda: source.kinesis))
+    source.do(source.resets.of_source(source.target("earliest"), lambda kind: source.kinesis))
 
     epoch = int(source.clock.now().timestamp())
     assert source["p"].progress == items("a", "b", epoch=epoch, reads_left=3)
@@ -369,7 +364,7 @@ def test_a_partition_of_items_keeps_them_and_is_read_from_its_beginning_in_a_new
 @pytest.mark.parametrize("to", ["latest", NOON - timedelta(days=1), "42"])
 def test_a_partition_of_items_has_no_position_but_its_beginning(source: Source, to: Any) -> None:
     source.worker.create_partitions({"p": items("a")})
-    with pytest.raises(ProgressError, match=r"partition 'p' is no shard and has no position .*; reset it to 'earl"):
+    with pytest.raises(ProgressError, match=r"partition 'p' is of items and has no position .*; reset it to 'earl"):
         source.resets.of_partitions([source["p"]], source.target(to))
 
 
@@ -381,7 +376,7 @@ def test_an_item_that_was_split_off_is_removed_with_the_partition_in_which_it_is
     alone = source.resets.of_partitions([source["p#1"]], source.target("earliest"))
     assert [(step.action, step.partition.partition_key) for step in alone.steps] == [(ResetAction.RESET, "p#1")]
 
-    source.do(source.resets.of_source(source.target("earliest"), lambda: source.kinesis))
+    source.do(source.resets.of_source(source.target("earliest"), lambda kind: source.kinesis))
     assert source.worker.get("p#1") is None and source["p"].progress["checkpoint"] == ""
 
 
@@ -406,14 +401,14 @@ def test_a_batch_of_items_that_waits_for_its_acknowledgment_is_cancelled_by_a_re
 
 def test_a_progress_of_items_that_cannot_be_read_is_named_before_anything_is_reset(source: Source) -> None:
     source.worker.create_partitions({"p": {"kind": "s3", "more": 1}})
-    with pytest.raises(ProgressError, match="'p': its stored progress does not tell what its items are; give the prog"):
+    with pytest.raises(ProgressError, match="'p': its stored progress does not say what its items are; give the prog"):
         source.resets.of_partitions([source["p"]], source.target("earliest"))
 
 
 def test_a_partition_of_items_takes_no_progress_but_one_of_its_kind(source: Source) -> None:
     source.worker.create_partitions({"p": items("a")})
     check_progress(source["p"], items("b"))
-    with pytest.raises(ProgressError, match="is not that of a partition of items: stored progress: field 'kind' is mi"):
+    with pytest.raises(ProgressError, match="is not one of kind 's3': stored progress: field 'kind' is mi"):
         check_progress(source["p"], {})
     with pytest.raises(ProgressError, match="'p' is of kind 's3', and the given progress of 'jdbc'; give this one's"):
         check_progress(source["p"], {"kind": "jdbc", "items": []})

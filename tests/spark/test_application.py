@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.spark.application import (
     EXIT_CONFIGURATION,
     EXIT_FAILED,
@@ -20,9 +23,12 @@ from airflow_provider_coordination.spark.application import (
     SUMMARY_MARK,
     main,
 )
-from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
+from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
+from tests.conftest import REPOSITORY
+from tests.support.job_settings import ingest
+from tests.support.spark_home import make_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,13 +48,34 @@ def settings_file(tmp_path: Path, **changes: object) -> str:
         "store": StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db"),
         **changes,
     }
-    IngestSettings(**values).write(path)  # type: ignore[arg-type]
+    ingest(**values).write(path)  # type: ignore[arg-type]
     return str(path)
 
 
 def test_arguments_that_are_not_one_file_are_a_configuration_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == EXIT_CONFIGURATION
     assert "configuration error: expected one argument" in capsys.readouterr().out
+
+
+def test_a_spark_that_is_not_supported_is_a_configuration_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_spark_home(tmp_path / "spark", "3.5.9")
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    assert main([settings_file(tmp_path)]) == EXIT_CONFIGURATION
+    assert "configuration error: Spark 3.5.9 in" in capsys.readouterr().out
+
+
+def test_a_python_that_is_too_old_is_a_configuration_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 9, 2))
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(REPOSITORY / "spark_apps" / "ingest.py"), run_name="__main__")
+    assert ended.value.code == EXIT_CONFIGURATION
+    output = JobOutput()
+    list(output.watched(capsys.readouterr().out.splitlines()))
+    assert (output.last_error or "").startswith("configuration error: Python 3.9 is not supported; use Python 3.11")
 
 
 def test_an_expired_settings_file_is_a_configuration_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,12 +94,12 @@ def test_a_store_that_cannot_be_opened_is_a_configuration_error(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"output": "/proc/lake"}, "field 'output_path' is '/proc/lake', which"),
+        ({"output": "/proc/lake"}, "field 'path' of ParquetDataset 'main' is '/proc/lake', which"),
         ({"landing": "/proc/landing"}, "field 'landing_path' is '/proc/landing', which"),
-        ({"dead_letter": "/proc/dead"}, "field 'dead_letter_path' is '/proc/dead', which"),
+        ({"dead_letter_path": "/proc/dead"}, "BadRecordSettings: field 'dead_letter_path' is '/proc/dead', which"),
         (
-            {"sinks": (SinkSettings(name="copy", output="/proc/copy"),)},
-            "field 'output_path' of sink 'copy' is '/proc/copy', which",
+            {"sinks": (SinkSettings(name="copy", location="/proc/copy"),)},
+            "field 'path' of ParquetDataset 'copy' is '/proc/copy', which",
         ),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,8 @@ import pytest
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.workers import Wish
-from airflow_provider_coordination.spark.delivery import Prepared, PublishLanded
+from airflow_provider_coordination.spark.delivery import Prepared
+from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.spark.summary import Summary
 from tests.support.fleet import FakeStream, Fleet
 
@@ -40,7 +41,7 @@ def running(fleet: Fleet) -> Iterator[Callable[..., Future[Summary]]]:
     def start(**options: Any) -> Future[Summary]:
         return pool.submit(
             fleet.work,
-            **{"stop": stop, "until_caught_up": False, "idle_seconds": 0.02, "round_seconds": 1.0, **options},
+            **{"stop": stop, "until_caught_up": False, "idle_duration": 0.02, "round_duration": 1.0, **options},
         )
 
     with fleet.without_spark(), ThreadPoolExecutor(4) as pool:
@@ -94,9 +95,9 @@ def test_a_shard_whose_delivery_takes_too_long_is_handed_over_as_it_stands_and_d
 
     fleet.stream.send(2)
     with running(fleet) as start:
-        first = start(observer=stalls, handover_timeout_seconds=0.2)
+        first = start(observer=stalls, handover_timeout=0.2)
         eventually(stuck.is_set)
-        start(handover_timeout_seconds=0.2)
+        start(handover_timeout=0.2)
         eventually(lambda: owners(fleet)["job-2"] == 1)
         eventually(lambda: fleet.delivered().total() == 2)
         go_on.set()
@@ -110,7 +111,7 @@ def test_what_fails_once_its_partition_was_handed_over_is_no_failure_of_the_job(
     stuck, go_on = threading.Event(), threading.Event()
 
     class Swept(PublishLanded):
-        def prepare(self, *details: Any, **more: Any) -> Prepared:
+        def prepare(self, *details: Any, **more: Any) -> Mapping[str, Prepared]:
             if not stuck.is_set():
                 stuck.set()
                 go_on.wait(20)
@@ -119,9 +120,9 @@ def test_what_fails_once_its_partition_was_handed_over_is_no_failure_of_the_job(
 
     fleet.stream.send(2)
     with running(fleet) as start:
-        first = start(delivery=Swept(str(tmp_path)), handover_timeout_seconds=0.2)
+        first = start(delivery=Swept(str(tmp_path)), handover_timeout=0.2)
         eventually(stuck.is_set)
-        start(handover_timeout_seconds=0.2)
+        start(handover_timeout=0.2)
         eventually(lambda: fleet.delivered().total() == 2)
         go_on.set()
     one = first.result()

@@ -33,7 +33,7 @@ def outside(fleet: Fleet) -> AcknowledgmentSets:
 
 
 def run(fleet: Fleet, *details: Any, **changes: Any) -> Summary:
-    return fleet.run(*details, **{"downstream": ("check",), **changes})
+    return fleet.run(*details, **{"by": ("check",), **changes})
 
 
 def the_partition(fleet: Fleet, shard: str = "shard-0") -> Partition:
@@ -169,7 +169,7 @@ def test_what_is_landed_of_a_shard_that_others_finish_goes_with_the_next_job(fle
 
 def test_what_nobody_confirms_in_time_is_delivered_again(fleet: Fleet) -> None:
     fleet.stream.send(4)
-    run(fleet, acknowledgment_timeout_seconds=60.0)
+    run(fleet, timeout=60.0)
     fleet.clock.ahead += timedelta(seconds=61)
     [ended] = outside(fleet).expire_overdue()
     assert ended.state is AcknowledgmentState.EXPIRED
@@ -180,7 +180,7 @@ def test_what_nobody_confirms_in_time_is_delivered_again(fleet: Fleet) -> None:
 
 def test_a_job_ends_overdue_sets_itself_where_nothing_else_watches(fleet: Fleet) -> None:
     fleet.stream.send(4)
-    run(fleet, acknowledgment_timeout_seconds=60.0)
+    run(fleet, timeout=60.0)
     fleet.clock.ahead += timedelta(minutes=10)
     assert run(fleet).records_delivered == 4
     assert the_partition(fleet).attempts == 1
@@ -261,12 +261,12 @@ actions = st.one_of(
 
 
 def act(fleet: Fleet, action: str, value: Any) -> None:
-    changes = {"max_batch_bytes": 1, "max_pending_batches": 3, "acknowledgment_timeout_seconds": 3600.0}
+    changes = {"max_batch_bytes": 1, "max_pending_batches": 3, "timeout": 3600.0}
     sets = outside(fleet)
     if action in ("send", "split", "merge"):
         getattr(fleet.stream, action)(*([] if value is None else [value]))
     elif action == "run":
-        run(fleet, downstream=value, **changes)
+        run(fleet, by=value, **changes)
     elif action == "crash":
         with suppress(Crash):
             run(fleet, crash_at(*value), **changes)
@@ -295,7 +295,7 @@ def test_every_event_is_delivered_once_whoever_acknowledges_rejects_or_dies(stor
         for _ in range(60):  # everything heals: what rests reopens, everybody acknowledges, nobody dies
             fleet.clock.ahead += timedelta(hours=2)
             outside(fleet).expire_overdue()
-            summary = run(fleet, downstream=())
+            summary = run(fleet, by="job")
             for pending in list(outside(fleet).pending()):
                 for handle, count in pending.references.items():
                     if count and handle not in pending.sinks:

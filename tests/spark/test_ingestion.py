@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.coordination.store import Acquisition
 from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError, KinesisUnavailableError
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.spark import ingestion
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, PublishLanded
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared
+from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, MortalStore, crash_at
@@ -139,10 +141,10 @@ class FailsForAWhile(PublishLanded):
 
     broken = True
 
-    def prepare(self, attempt: Attempt, sinks: Collection[str]) -> Prepared:
-        if self.broken and "shard-0" in attempt.folder:
+    def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared]:
+        if self.broken and any("shard-0" in attempt.folder for attempt in attempts):
             raise DeliveryError("the sink is broken")
-        return super().prepare(attempt, sinks)
+        return super().prepare(attempts, sinks)
 
 
 def test_a_batch_that_cannot_be_delivered_stays_landed_and_is_delivered_by_the_next_job(fleet: Fleet) -> None:
@@ -173,7 +175,7 @@ def test_a_damaged_landed_file_fails_its_partition_alone_which_rests_and_parks(
     content = landed_file(fleet, "shard-0").read_bytes()
     landed_file(fleet, "shard-0").write_bytes(damage(content))
     for _ in range(4):
-        fleet.run(max_attempts=2, max_closed_count=1)
+        fleet.run(retry_policy=RetryPolicy(max_attempts=2, max_closed_count=1))
         assert fleet.delivered() == Counter(fleet.stream.sent[1::2]), "the healthy shard"
         fleet.clock.ahead += timedelta(hours=2)
     damaged = fleet.look.get(partition_key("s", EPOCH, "shard-0"))
@@ -204,7 +206,7 @@ def test_a_dataset_folder_that_is_replaced_by_a_link_to_nowhere_fails_the_partit
         fleet.run(crash_at("recorded", 1))
     (tmp_path / "lake").rename(tmp_path / "elsewhere")
     (tmp_path / "lake").symlink_to(tmp_path / "nowhere")
-    assert "lake" in next(iter(fleet.run(max_attempts=1).failed.values()))
+    assert "lake" in next(iter(fleet.run(retry_policy=RetryPolicy(max_attempts=1)).failed.values()))
     (tmp_path / "lake").unlink()
     (tmp_path / "elsewhere").rename(tmp_path / "lake")
     fleet.clock.ahead += timedelta(hours=2)

@@ -163,7 +163,7 @@ def test_long_positions_pause_reading_until_others_acknowledge_so_that_progress_
             for page in super().read(item, position.strip(".")):
                 yield replace(page, position=page.position.ljust(8000, "."))
 
-    history = ItemHistory(tmp_path, confirmed=True, max_pending_batches=16, round_seconds=1.0)
+    history = ItemHistory(tmp_path, confirmed=True, max_pending_batches=16, round_duration=1.0)
     history.source = Verbose(history.clock)
     history.create({"a": FakeItem([[str(n)] for n in range(9)], positions=True)})
     worker = rounds(history, 12)

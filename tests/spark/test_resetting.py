@@ -21,7 +21,8 @@ from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
-from airflow_provider_coordination.sources.resetting import Resets, target_of
+from airflow_provider_coordination.sources.resetting import Resets
+from airflow_provider_coordination.sources.targets import target_of
 from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, crash_at
 
@@ -88,7 +89,7 @@ class Person:
 
     def reset_stream(self, to: str | datetime) -> None:
         client = cast(KinesisClient, Listing(self.fleet.stream))
-        self._do(self._resets.of_stream("s", target_of(to, datetime.now(UTC)), lambda: client))
+        self._do(self._resets.of_group("s", target_of(to, datetime.now(UTC)), lambda kind: client))
 
     def _do(self, plan: Any) -> None:
         for _, result in self._resets.carry_out(plan, as_seen=False):

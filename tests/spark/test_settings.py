@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import stat
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.readers import ReaderSettings
-from airflow_provider_coordination.spark.settings import ITEM_LEASES, IngestSettings, SinkSettings
+from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 from airflow_provider_coordination.stores import StoreSettings
+from tests.support.job_settings import TOPICS, changed
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SETTINGS = IngestSettings(
@@ -29,12 +30,12 @@ SETTINGS = IngestSettings(
 
 
 def a_sink(name: str = "copy", output: str = "/data/copy", where: str | None = None) -> tuple[SinkSettings, ...]:
-    return (SinkSettings(name=name, output=output, where=where),)
+    return (SinkSettings(name=name, location=output, where=where),)
 
 
 def test_settings_survive_their_file(tmp_path: Path) -> None:
-    settings = replace(
-        SETTINGS, sinks=(*a_sink(), *a_sink("large", "/data/large", "amount > 1")), downstream=("check",)
+    settings = changed(
+        SETTINGS, sinks=(*a_sink(), *a_sink("large", "/data/large", "amount > 1")), by=("check",), timeout=7
     )
     settings.write(tmp_path / "s.json")
     assert IngestSettings.read(tmp_path / "s.json", NOW) == settings
@@ -59,9 +60,13 @@ def test_a_secret_of_the_wrong_kind_is_not_told(tmp_path: Path) -> None:
     assert "hush" not in str(error.value)
 
 
-def test_a_retry_policy_that_cannot_be_used_is_refused() -> None:
+def test_a_retry_policy_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    SETTINGS.write(tmp_path / "s.json")
+    values = json.loads((tmp_path / "s.json").read_text())
+    values["retry_policy"]["max_attempts"] = 0
+    (tmp_path / "t.json").write_text(json.dumps(values))
     with pytest.raises(ConfigurationError, match="retry policy: max_attempts must be at least 1; got 0"):
-        replace(SETTINGS, max_attempts=0).check()
+        IngestSettings.read(tmp_path / "t.json", NOW)
 
 
 def test_an_expired_file_is_refused(tmp_path: Path) -> None:
@@ -87,8 +92,8 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         ({"sauce": 1}, "unknown field 'sauce'"),
         ({"workers": "two"}, "field 'workers' must be a whole number; got 'two'"),
         ({"workers": True}, "field 'workers' must be a whole number; got True"),
-        ({"until_caught_up": 1}, "field 'until_caught_up' must be true or false; got 1"),
-        ({"max_leases": "x"}, "field 'max_leases' must be a whole number or null; got 'x'"),
+        ({"rounds": {"until_caught_up": 1}}, "field 'rounds': field 'until_caught_up' must be true or false; got 1"),
+        ({"leases": {"max_leases": "x"}}, "field 'leases': field 'max_leases' must be a whole number or null; got 'x'"),
         ({"expires_at": "tomorrow"}, "field 'expires_at' must be an instant"),
         ({"store": {"store": "redis"}}, "unknown store kind 'redis'"),
         ({"store": []}, "field 'store': expected a JSON object"),
@@ -113,11 +118,17 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
         ({"streams": []}, "'streams' must not be empty"),
         ({"streams": ["a", "a"]}, "'streams' must name each stream once"),
         ({"workers": 0}, "'workers' must be positive; got 0"),
-        ({"partitions_per_slot": 0}, "'partitions_per_slot' must be positive; got 0"),
+        ({"partitions_per_slot": 0}, "RoundSettings: field 'partitions_per_slot' must be positive; got 0"),
         ({"reader": ReaderSettings(kind="s3")}, "'streams' and 'reader' are both given; .* a job reads one kind of"),
-        ({"reader": ReaderSettings(kind="ftp"), "streams": ()}, "field 'kind' must be one of .*'s3'.*; got 'ftp'"),
-        ({"max_duration_seconds": -1.0}, "'max_duration_seconds' must be positive"),
-        ({"idle_seconds": -1.0}, "'idle_seconds' must not be negative"),
+        ({"reader": ReaderSettings(kind="ftp"), "streams": ()}, "kind of source 'ftp' is not known; known are .*'s3'"),
+        ({"max_duration": -1.0}, "RoundSettings: field 'max_duration' must be positive; got -1 seconds"),
+        ({"idle_duration": -1.0}, "RoundSettings: field 'idle_duration' must not be negative; got -1 seconds"),
+        ({"timeout": 0}, "AcknowledgmentSettings: field 'timeout' must be positive; got 0 seconds"),
+        ({"max_leases": 0}, "LeaseSettings: field 'max_leases' must be at least 1, or left out; got 0"),
+        ({"max_leases_to_steal": 0}, "LeaseSettings: field 'max_leases_to_steal' must be at least 1; got 0"),
+        ({"handover_timeout": 0}, "LeaseSettings: field 'handover_timeout' must be positive; got 0 seconds"),
+        ({"balance_by": "size"}, "LeaseSettings: field 'balance_by' must be 'count' or 'throughput'; got 'size'"),
+        ({"dead_letter_path": " "}, "BadRecordSettings: field 'dead_letter_path' must not be empty; leave it out"),
         ({"schema": " "}, "'schema' must not be empty; leave it out"),
         ({"max_parse_exceptions": -1}, "'max_parse_exceptions' must not be negative; got -1"),
         ({"max_saved_parse_exceptions": 101}, "'max_saved_parse_exceptions' must be from 0 to 100; got 101"),
@@ -128,30 +139,26 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
         ({"sinks": (*a_sink(), *a_sink(output="/other"))}, "sink 'copy' is there twice"),
         ({"sinks": a_sink(output="/data/clicks/")}, "where readers of sink 'main' would find it"),
         ({"sinks": a_sink(output="/data/clicks/copy")}, "sink 'copy' is in '/data/clicks/copy', where readers of"),
-        ({"dead_letter": "/data"}, "sink 'main' is in '/data/clicks', where readers of sink 'dead_letter'"),
-        ({"sinks": a_sink(), "downstream": ("copy",)}, "handle 'copy' is the name of a sink"),
-        ({"downstream": ("a", "a")}, "handle 'a' is named twice"),
-        ({"downstream": ("",)}, "handle '' is not usable"),
-        ({"downstream": tuple(map(str, range(100)))}, "1 sinks and 100 handles are too many"),
+        ({"dead_letter_path": "/data"}, "sink 'main' is in '/data/clicks', where readers of sink 'dead_letter'"),
+        ({"sinks": a_sink(), "by": ("copy",)}, "field 'by': 'copy' is the name of a sink"),
+        ({"by": ("a", "a")}, "field 'by': 'a' is named twice"),
+        ({"by": "check"}, "field 'by' must be 'job', 'downstream' or a list of names; got 'check'"),
+        ({"by": ()}, r"field 'by' must be 'job', 'downstream' or a list of names; got \(\)"),
+        ({"by": ("",)}, "field 'by': '' is not usable"),
+        ({"by": tuple(map(str, range(100)))}, "1 sinks and 100 handles are too many"),
         ({"transform": "module"}, "transform 'module' is not of the form 'module:function'"),
         ({"transform": ":f"}, "is not of the form"),
-        ({"ownership_timeout_seconds": 3.9 * SETTINGS.safety_margin_seconds}, "at least four times the margin"),
+        ({"ownership_timeout": 3.9 * SETTINGS.safety_margin}, "at least four times the margin"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        replace(SETTINGS, **changes).check()
+        changed(SETTINGS, **changes).check()
 
 
 def test_a_job_runs_its_leases_by_the_defaults_of_the_coordinator_unless_told_otherwise() -> None:
-    assert SETTINGS.ownership_timeout_seconds == DEFAULT_OWNERSHIP_TIMEOUT.total_seconds()
-    assert SETTINGS.safety_margin_seconds == DEFAULT_SAFETY_MARGIN.total_seconds()
-
-
-def test_a_job_that_reads_items_takes_some_partitions_after_the_other_unless_told_otherwise() -> None:
-    items = replace(SETTINGS, streams=(), reader=ReaderSettings(kind="own", reader="module:Reader"))
-    items.check()
-    assert (SETTINGS.lease_limit, items.lease_limit, replace(items, max_leases=3).lease_limit) == (None, ITEM_LEASES, 3)
+    assert SETTINGS.ownership_timeout == DEFAULT_OWNERSHIP_TIMEOUT
+    assert SETTINGS.safety_margin == DEFAULT_SAFETY_MARGIN
 
 
 def test_raw_batches_wait_below_the_output_unless_told_otherwise() -> None:
@@ -160,14 +167,19 @@ def test_raw_batches_wait_below_the_output_unless_told_otherwise() -> None:
 
 
 def test_a_folder_that_readers_of_the_dataset_pass_over_may_be_another_sinks() -> None:
-    replace(SETTINGS, dead_letter="/data/clicks/_dead").check()
+    changed(SETTINGS, dead_letter_path="/data/clicks/_dead").check()
 
 
 def test_the_dead_letters_are_published_first() -> None:
-    settings = replace(SETTINGS, dead_letter="/data/dead", sinks=a_sink())
+    settings = changed(SETTINGS, dead_letter_path="/data/dead", sinks=a_sink())
     assert [sink.name for sink in settings.all_sinks] == ["dead_letter", "main", "copy"]
 
 
 @pytest.mark.parametrize("changes", [{"transform": "m:f"}, {"schema": "a INT"}, {"where": "true"}, {"sinks": a_sink()}])
 def test_what_looks_into_the_records_is_not_published_as_it_was_landed(changes: dict[str, Any]) -> None:
     assert SETTINGS.publishes_landed and not replace(SETTINGS, **changes).publishes_landed
+
+
+@pytest.mark.parametrize("topic", TOPICS.values())
+def test_every_value_of_a_topic_may_be_a_template(topic: Any) -> None:
+    assert tuple(topic.template_fields) == tuple(field.name for field in fields(topic))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.spark.job_settings import RoundSettings
 from airflow_provider_coordination.spark.stopping import StopConditions
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -14,9 +15,9 @@ CAUGHT_UP = "everything that was there at the start is delivered"
 
 
 def reason(conditions: dict[str, Any], **seen: Any) -> str | None:
-    stop = StopConditions(
-        **{"until_caught_up": False, "max_duration_seconds": None, "max_idle_rounds": None, **conditions}
-    )
+    stop_at = conditions.get("stop_at")
+    rounds = {name: value for name, value in conditions.items() if name != "stop_at"}
+    stop = StopConditions(RoundSettings(**{"until_caught_up": False, **rounds}), stop_at=stop_at)
     return stop.reason(
         started_at=START,
         **{"running_seconds": 5.0, "idle_rounds": 0, "acquired": False, "read_until": [AFTER], **seen},
@@ -27,8 +28,8 @@ def reason(conditions: dict[str, Any], **seen: Any) -> str | None:
     ("conditions", "seen", "expected"),
     [
         ({}, {"idle_rounds": 1000, "running_seconds": 1e6}, None),
-        ({"max_duration_seconds": 60}, {"running_seconds": 59.9}, None),
-        ({"max_duration_seconds": 60}, {"running_seconds": 60.0}, "it ran for 60 s"),
+        ({"max_duration": timedelta(minutes=1)}, {"running_seconds": 59.9}, None),
+        ({"max_duration": timedelta(minutes=1)}, {"running_seconds": 60.0}, "it ran for 60 s"),
         ({"max_idle_rounds": 3}, {"idle_rounds": 2}, None),
         ({"max_idle_rounds": 3}, {"idle_rounds": 3}, "3 rounds in a row had no record"),
         ({"until_caught_up": True}, {"read_until": [AFTER, START]}, CAUGHT_UP),

@@ -174,7 +174,7 @@ def test_a_job_that_pauses_hears_of_it_and_does_not_wait_for_the_end_of_the_paus
             idle.set()
 
     with fleet.without_spark(), ThreadPoolExecutor(1) as pool:
-        job = pool.submit(fleet.work, observer, until_caught_up=False, idle_seconds=3600.0)
+        job = pool.submit(fleet.work, observer, until_caught_up=False, idle_duration=3600.0)
         assert idle.wait(20)
         suspend(fleet)
         assert job.result(20).stopped_because.startswith(REASON)
@@ -190,7 +190,7 @@ def test_a_pause_that_is_shorter_than_a_look_costs_none(fleet: Fleet) -> None:
             return super().get(source_identifier, partition_key)
 
     store = Counting(fleet.store)  # type: ignore[arg-type]
-    fleet.run(store=store, until_caught_up=False, max_idle_rounds=5, idle_seconds=0.001)
+    fleet.run(store=store, until_caught_up=False, max_idle_rounds=5, idle_duration=0.001)
     assert looks.count(KEY) == 1
 
 
@@ -210,7 +210,7 @@ def test_of_two_jobs_that_share_a_source_none_takes_what_the_other_gives_back(tm
     with fleet.without_spark(), ThreadPoolExecutor(2) as pool:
 
         def start() -> Future[Summary]:
-            return pool.submit(fleet.work, observer, until_caught_up=False, idle_seconds=0.01, workers=2)
+            return pool.submit(fleet.work, observer, until_caught_up=False, idle_duration=0.01, workers=2)
 
         jobs = [start(), start()]
         assert both.wait(20)
@@ -231,7 +231,7 @@ def test_of_two_jobs_that_share_a_source_none_takes_what_the_other_gives_back(tm
 @pytest.mark.usefixtures("in_a_hurry")
 def test_what_waits_for_an_acknowledgment_goes_on_waiting_and_is_acknowledged(fleet: Fleet) -> None:
     fleet.stream.send(4)
-    summary = fleet.run(suspending(fleet, "delivered"), until_caught_up=False, downstream=("check",))
+    summary = fleet.run(suspending(fleet, "delivered"), until_caught_up=False, by=("check",))
     assert summary.stopped_because.startswith(REASON) and summary.pending_acknowledgments == 2
     assert all(partition.is_awaiting for partition in fleet.look.partitions())
 
@@ -240,7 +240,7 @@ def test_what_waits_for_an_acknowledgment_goes_on_waiting_and_is_acknowledged(fl
         sets.acknowledge(pending.set_id, positive=True)
     assert fleet.look.count_by_status()[PartitionStatus.UNASSIGNED] == 2
     assert not fleet.progress("shard-0").landed
-    assert fleet.run(downstream=("check",)).records_landed == 0, "it is suspended still"
+    assert fleet.run(by=("check",)).records_landed == 0, "it is suspended still"
 
     fleet.look.suspensions.resume()
     fleet.stream.send(4)
@@ -251,7 +251,7 @@ def test_what_waits_for_an_acknowledgment_goes_on_waiting_and_is_acknowledged(fl
 @pytest.mark.usefixtures("in_a_hurry")
 def test_what_nobody_confirms_while_the_source_is_suspended_is_delivered_again_afterwards(fleet: Fleet) -> None:
     fleet.stream.send(4)
-    fleet.run(suspending(fleet, "delivered"), until_caught_up=False, downstream=("check",))
+    fleet.run(suspending(fleet, "delivered"), until_caught_up=False, by=("check",))
     fleet.clock.ahead += timedelta(hours=2)
     fleet.look.suspensions.resume()
     assert fleet.run().records_delivered == 4

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from airflow_provider_coordination.spark import storage
 from airflow_provider_coordination.spark.layout import RecordLayout
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
+from airflow_provider_coordination.spark.sinks import Sink
 from airflow_provider_coordination.spark.transformation import ROUTE, Transformed
 
 CHECK = "check"
@@ -126,17 +127,18 @@ class ArrowTransformation:
         storage.delete_folder(folder)
         made = storage.join(folder, "part-0.parquet")
         storage.write_table(records, made)
-        return Transformed(file=made, types={field.name: str(field.type) for field in records.schema})
+        return Transformed(files=[made], types={field.name: str(field.type) for field in records.schema})
 
     def fails(self, file: str, batch_id: str, *, fitting: bool) -> str | None:
         return None
 
-    def take(self, made: Transformed, sink: int, folder: str) -> str:
-        records = storage.read_table(made.file)
-        taken = records.filter(records[ROUTE.format(sink)]).drop_columns(made.ours)
+    def take(self, made: Transformed, number: int, sink: Sink, folder: str) -> list[str]:
+        [whole] = made.files
+        records = storage.read_table(whole)
+        taken = records.filter(records[ROUTE.format(number)]).drop_columns(made.ours)
         file = storage.join(folder, "part-0.parquet")
         storage.write_table(taken, file)
-        return file
+        return [file]
 
 
 def text_of(payload: str | bytes) -> str:

@@ -22,7 +22,7 @@ def delivered(
     sinks: Sequence[str] = ("main",),
     timeout: timedelta = TIMEOUT,
 ) -> list[str]:
-    """Create partitions and do what a job of `acknowledge="downstream"` does with them; return the sets' ids."""
+    """Create partitions and do what a job whose batches others acknowledge does with them; return the sets' ids."""
     coordinator.create_partitions({key: {} for key in keys})
     sets, made = AcknowledgmentSets(coordinator), []
     for partition in coordinator.acquire(len(keys)):

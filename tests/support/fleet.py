@@ -27,16 +27,17 @@ from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, 
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
 from airflow_provider_coordination.spark import landing, shard_reading
 from airflow_provider_coordination.spark.bad_records import BadRecords
-from airflow_provider_coordination.spark.delivery import Delivery, PublishLanded
+from airflow_provider_coordination.spark.delivery import Delivery
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land_shard
-from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.shard_reading import ShardReading
+from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.spark.spans import Spans
 from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.job_settings import ingest
 
 EPOCH = 7
 STREAM = StreamDescription(name="s", creation_epoch=EPOCH, open_shards=0, retention_hours=24)
@@ -214,7 +215,7 @@ class Fleet:
         self.jobs += 1
         mortal = MortalStore(self.store) if isinstance(self.store, InMemoryStore) else None
         store = store or mortal or self.store
-        job_settings = IngestSettings(
+        job_settings = ingest(
             **{
                 "source": "clicks",
                 "owner": f"job-{self.jobs}",
@@ -222,7 +223,7 @@ class Fleet:
                 "output": str(self.folder),
                 "expires_at": datetime.now(UTC) + timedelta(hours=1),
                 "store": StoreSettings(store="in_memory"),
-                "idle_seconds": 0.0,
+                "idle_duration": 0.0,
                 **changes,
             }
         )
@@ -238,7 +239,7 @@ class Fleet:
         job = Ingestion(
             job_settings,
             self.coordinator(job_settings.owner, store, job_settings.retry_policy),
-            delivery or PublishLanded(job_settings.output, keep=bool(job_settings.downstream)),
+            delivery or PublishLanded(job_settings.output, keep=bool(job_settings.acknowledgments.handles)),
             reading=partial(ShardReading, None, Streams([STREAM.name], lambda name: STREAM)),
             stop=stop or threading.Event(),
             bad_records=bad_records,

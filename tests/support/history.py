@@ -28,16 +28,17 @@ from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.spark import shard_reading
-from airflow_provider_coordination.spark.delivery import Attempt, PublishLanded, dataset_file
+from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land_shard
-from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.shard_reading import ShardReading
+from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.fleet import Crash, MortalStore, MortalWorker
+from tests.support.job_settings import ingest
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
@@ -63,16 +64,16 @@ class Sink:
 class PublishInOrder(PublishLanded):
     """Publishes landed files, and notes when a batch became visible for the first time."""
 
-    def __init__(self, output: str, sink: Sink) -> None:
+    def __init__(self, output: str, seen: Sink) -> None:
         super().__init__(output)
-        self._sink = sink
+        self._seen = seen
 
-    def publish(self, sink: str, attempt: Attempt) -> None:
-        super().publish(sink, attempt)
-        batch_id = attempt.batch.batch_id
-        if batch_id not in self._sink.batches:
-            data = pq.read_table(dataset_file(self._output, attempt.batch), columns=["data"])["data"].to_pylist()
-            self._sink.batches[batch_id] = [payload.decode() for payload in data]
+    def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
+        super().commit(sink, attempts)
+        for attempt in attempts:
+            if attempt.batch_id not in self._seen.batches:
+                data = pq.read_table(self._sink.file(attempt.batch_id), columns=["data"])["data"].to_pylist()
+                self._seen.batches[attempt.batch_id] = [payload.decode() for payload in data]
 
 
 class Waiting(threading.Event):
@@ -196,7 +197,7 @@ class History:
         name = f"worker-{self.started}"
         store = MortalStore(self.store)
         coordinator = self.coordinator(name, store)
-        settings = IngestSettings(
+        settings = ingest(
             **{
                 "source": STREAM,
                 "owner": name,
@@ -204,11 +205,11 @@ class History:
                 "output": str(self.folder),
                 "expires_at": self.clock.now() + timedelta(days=365),
                 "store": StoreSettings(store="in_memory"),
-                "idle_seconds": 1.0,
-                "round_seconds": 5.0,
+                "idle_duration": 1.0,
+                "round_duration": 5.0,
                 "on_data_loss": self.on_data_loss,
-                "ownership_timeout_seconds": LEASE.total_seconds(),
-                "safety_margin_seconds": MARGIN.total_seconds(),
+                "ownership_timeout": LEASE,
+                "safety_margin": MARGIN,
                 **self.settings,
                 **changes,
             }

@@ -32,20 +32,22 @@ from airflow_provider_coordination.sources.items import Item, ReadPage, Wait
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.sources.progress import PartitionProgress, item_batch_id
 from airflow_provider_coordination.sources.readers import ReaderSettings
-from airflow_provider_coordination.sources.resetting import Resets, target_of
+from airflow_provider_coordination.sources.resetting import Resets
+from airflow_provider_coordination.sources.targets import target_of
 from airflow_provider_coordination.spark import ingestion, item_reading
-from airflow_provider_coordination.spark.delivery import Attempt, PublishLanded
+from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, LandedItems, land_partition
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.landed_identity import partition_folder
-from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.coordination.unreliable_store import Fault, UnreliableStore
 from tests.support.fleet import Crash, MortalStore, MortalWorker
 from tests.support.history import Waiting
 from tests.support.items import FakeSource, named
+from tests.support.job_settings import ingest
 from tests.support.kinesis_server.clock import VirtualClock
 
 SOURCE, KIND = "objects", "memory"
@@ -91,11 +93,11 @@ class PublishNoted(PublishLanded):
         super().__init__(str(history.folder), keep=keep)
         self._history = history
 
-    def publish(self, sink: str, attempt: Attempt) -> None:
-        super().publish(sink, attempt)
-        batch = attempt.batch
-        published = self._history.folder / f"{batch.batch_id}.parquet"
-        self._history.note(attempt.folder, batch, pq.read_table(published, columns=["data"])["data"].to_pylist())
+    def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
+        super().commit(sink, attempts)
+        for attempt in attempts:
+            data = pq.read_table(self._sink.file(attempt.batch_id), columns=["data"])["data"].to_pylist()
+            self._history.note(attempt.folder, attempt.batch, data)
 
 
 @dataclass(kw_only=True)
@@ -167,7 +169,7 @@ class ItemHistory:
         name = f"worker-{self.started}"
         mortal = MortalStore(self.store)
         network = UnreliableStore(mortal)
-        settings = IngestSettings(
+        settings = ingest(
             **{
                 "source": SOURCE,
                 "owner": name,
@@ -175,14 +177,14 @@ class ItemHistory:
                 "output": str(self.folder),
                 "expires_at": self.clock.now() + timedelta(days=365),
                 "store": StoreSettings(store="in_memory"),
-                "idle_seconds": 1.0,
-                "round_seconds": 5.0,
+                "idle_duration": 1.0,
+                "round_duration": 5.0,
                 "max_batch_bytes": 100,
                 "max_pending_batches": 2,
-                "acknowledgment_timeout_seconds": 300.0,
-                "downstream": (HANDLE,) if self.confirmed else (),
-                "ownership_timeout_seconds": LEASE.total_seconds(),
-                "safety_margin_seconds": MARGIN.total_seconds(),
+                "timeout": 300.0,
+                "by": (HANDLE,) if self.confirmed else "job",
+                "ownership_timeout": LEASE,
+                "safety_margin": MARGIN,
                 **self.settings,
             }
         )

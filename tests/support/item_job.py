@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ import pyarrow.dataset as ds
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.sources.readers import ReaderSettings
-from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from tests.support.job_settings import changed, ingest
 from tests.support.spark_job import APPLICATION, CRASHING, Job, submit
 
 
@@ -50,16 +50,16 @@ class ItemPipeline:
 
     def run(self, application: Path = APPLICATION, *, env: dict[str, str] | None = None, **changes: Any) -> Job:
         """Run a job to its end."""
-        settings = IngestSettings(
+        settings = ingest(
             source="items",
             owner=f"owner-{uuid.uuid4().hex[:8]}",
             output=str(self.output),
             expires_at=datetime.now(UTC) + timedelta(hours=1),
             store=self.store,
             reader=self.reader,
-            idle_seconds=0.2,
+            idle_duration=0.2,
         )
-        self.jobs.append(submit(replace(settings, **changes), self.folder, application, env=env))
+        self.jobs.append(submit(changed(settings, **changes), self.folder, application, env=env))
         self.jobs[-1].wait()
         return self.jobs[-1]
 

@@ -38,14 +38,14 @@ from airflow_provider_coordination.sources.items import Item, ReadPage
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.spark import ingestion, item_reading
-from airflow_provider_coordination.spark.delivery import PublishLanded
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, LandedItems, land_partition
 from airflow_provider_coordination.spark.item_reading import ItemReading
-from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.sql import SqlStore
 from tests.support.items import named, table_of
+from tests.support.job_settings import ingest
 
 log = logging.getLogger("conductor")
 
@@ -191,7 +191,7 @@ def open_coordinator(harm: Harm, owner: str) -> SourceCoordinator:
 
 def work(harm: Harm, owner: str) -> None:
     """Be a job, until somebody kills this process."""
-    settings = IngestSettings(
+    settings = ingest(
         source=SOURCE,
         owner=owner,
         reader=ReaderSettings(kind=KIND),
@@ -200,12 +200,12 @@ def work(harm: Harm, owner: str) -> None:
         store=StoreSettings(url=harm.url, table="partitions"),
         until_caught_up=False,
         workers=WORKERS,
-        round_seconds=0.5,
-        idle_seconds=0.1,
+        round_duration=0.5,
+        idle_duration=0.1,
         max_batch_bytes=300,
-        ownership_timeout_seconds=LEASE.total_seconds(),
-        safety_margin_seconds=MARGIN.total_seconds(),
-        handover_timeout_seconds=LEASE.total_seconds(),
+        ownership_timeout=LEASE,
+        safety_margin=MARGIN,
+        handover_timeout=LEASE.total_seconds(),
     )
     job = Ingestion(
         settings,

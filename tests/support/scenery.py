@@ -218,7 +218,7 @@ class Scenery:
                 continue
             key = partition_key(STREAM, EPOCH, progress.shard_id)
             waiting = new_partition(family, key, now - 2 * HOUR).with_progress(progress.to_mapping())
-            if progress.end_of_shard:
+            if progress.is_ended:
                 partition = waiting.completed(now - timedelta(minutes=shards - number))
             elif number % 9 == 0:
                 lost = Gap(
@@ -306,7 +306,7 @@ def grown(shards: int, roots: int = 8) -> tuple[list[ShardProgress], dict[str, S
             for child in born
         )
         for parent in parents:
-            made[parent.shard_id] = replace(parent, end_of_shard=True, children=children)
+            made[parent.shard_id] = replace(parent, is_ended=True, children=children)
         made |= {child.shard_id: child for child in born}
         leaves[place : place + len(parents)] = born
         turn += 1

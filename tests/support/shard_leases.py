@@ -21,6 +21,6 @@ def a_lease(
     key = ShardKey("s", epoch, shard.shard_id)
     progress = ShardProgress.first("s", shard, checkpoint=checkpoint)
     if completed_at is not None:
-        progress = replace(progress, end_of_shard=True)
+        progress = replace(progress, is_ended=True)
     waiting = new_partition("source|PARTITION", partition_key(*key), NOON).with_progress(progress.to_mapping())
     return ShardLease(key, waiting if completed_at is None else waiting.completed(completed_at), progress)

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from airflow_provider_coordination.spark.application import SUMMARY_MARK
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
+from tests.support.job_settings import changed, ingest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 APPLICATION = REPOSITORY / "spark_apps" / "ingest.py"
@@ -185,7 +186,7 @@ class Pipeline:
 
     def settings(self, **changes: Any) -> IngestSettings:
         """Return the settings of a new job."""
-        settings = IngestSettings(
+        settings = ingest(
             source="clicks",
             owner=f"owner-{uuid.uuid4().hex[:8]}",
             streams=(self.stream,),
@@ -193,10 +194,10 @@ class Pipeline:
             expires_at=datetime.now(UTC) + timedelta(hours=1),
             store=StoreSettings(url=self.url),
             kinesis=self.kinesis_settings,
-            round_seconds=5,
-            idle_seconds=0.2,
+            round_duration=5,
+            idle_duration=0.2,
         )
-        return replace(settings, **changes)
+        return changed(settings, **changes)
 
     def start(
         self,

@@ -35,15 +35,15 @@ from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.spark import ingestion, item_reading, shard_reading
 from airflow_provider_coordination.spark.bad_records import BadRecords
-from airflow_provider_coordination.spark.delivery import Delivery, PublishLanded
+from airflow_provider_coordination.spark.delivery import Delivery
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.item_landing import land_partition
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.landing import land_shard
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECORDS, RecordLayout
-from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN, IngestSettings
+from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
 from airflow_provider_coordination.spark.shard_reading import ShardReading
-from airflow_provider_coordination.spark.sinks import ParquetSink
+from airflow_provider_coordination.spark.sinks.parquet import ParquetSink, PublishLanded
 from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.transforming import DeliverTransformed
 from airflow_provider_coordination.stores import StoreSettings
@@ -63,6 +63,7 @@ from tests.support.freezing import (
 )
 from tests.support.history import Waiting
 from tests.support.items import FakeItem, FakeSource, named
+from tests.support.job_settings import ingest
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
@@ -145,19 +146,19 @@ class Life(ABC):
         self.started += 1
         owner = owner or f"worker-{self.started}"
         coordinator = self.coordinator(owner, CountedStore(self.store, self.calls) if counts else self.store)
-        settings = IngestSettings(
+        settings = ingest(
             **{
                 "source": self.source,
                 "owner": owner,
                 "output": str(self.folder / MAIN),
                 "expires_at": self.clock.now() + timedelta(days=365),
                 "store": StoreSettings(store="in_memory"),
-                "idle_seconds": 1.0,
-                "round_seconds": 2.0,
-                "downstream": dag.downstream,
-                "acknowledgment_timeout_seconds": ACKNOWLEDGMENT.total_seconds(),
-                "ownership_timeout_seconds": LEASE.total_seconds(),
-                "safety_margin_seconds": MARGIN.total_seconds(),
+                "idle_duration": 1.0,
+                "round_duration": 2.0,
+                "by": dag.downstream or "job",
+                "timeout": ACKNOWLEDGMENT.total_seconds(),
+                "ownership_timeout": LEASE,
+                "safety_margin": MARGIN,
                 **self.settings(),
             }
         )
@@ -173,7 +174,7 @@ class Life(ABC):
     def delivery(self, dag: Dag) -> Delivery:
         if dag.sinks == (MAIN,) and not dag.transforms and not dag.schema:
             return PublishLanded(str(self.folder / MAIN), keep=bool(dag.downstream))
-        sinks = [ParquetSink(name=name, output=str(self.folder / name)) for name in dag.all_sinks]
+        sinks = [ParquetSink(name=name, path=str(self.folder / name)) for name in dag.all_sinks]
         return DeliverTransformed(
             ArrowTransformation(dag, self.layout), sinks, source=self.source, found=BadRecords(), clock=self.clock
         )

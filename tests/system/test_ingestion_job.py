@@ -92,8 +92,8 @@ def test_bad_records_hold_up_their_own_shard_alone_until_there_is_a_place_for_th
     good = pipeline.run(
         schema="id STRING NOT NULL",
         transform=FRAGILE,
-        sinks=(SinkSettings(name="half", output=str(tmp_path / "half"), where="id < '8'"),),
-        dead_letter=str(tmp_path / "dead"),
+        sinks=(SinkSettings(name="half", location=str(tmp_path / "half"), where="id < '8'"),),
+        dead_letter_path=str(tmp_path / "dead"),
         max_parse_exceptions=2,
         max_saved_parse_exceptions=5,
     )

@@ -24,6 +24,7 @@ from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
 from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from tests.support.job_settings import ingest
 from tests.support.spark_job import CRASHING, Job, Pipeline
 
 PASSWORD = "never-to-be-seen-4711"
@@ -65,14 +66,14 @@ class Table(Pipeline):
         return self.coordinator().supply(RangeSupplier(query, self.jdbc, ranges)) or []
 
     def settings(self, **changes: Any) -> IngestSettings:
-        return IngestSettings(
+        return ingest(
             source="orders",
             owner=f"owner-{uuid.uuid4().hex[:8]}",
             output=str(self.output),
             expires_at=datetime.now(UTC) + timedelta(hours=1),
             store=StoreSettings(url=self.url),
             reader=ReaderSettings(kind="jdbc", settings=write_settings(self.jdbc)),
-            idle_seconds=0.2,
+            idle_duration=0.2,
             **changes,
         )
 

@@ -13,6 +13,7 @@ import psutil
 import sqlalchemy as sa
 
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.readers import ReaderSettings
 from demo.local_kinesis import LocalKinesis
@@ -44,8 +45,8 @@ def test_nothing_that_can_be_seen_of_a_job_holds_a_secret(
             kinesis=replace(pipeline.kinesis_settings, secret_access_key=KEY, session_token=TOKEN),
             transform="tests.support.transforms:leaky",
             until_caught_up=False,
-            idle_seconds=1,
-            max_attempts=1,
+            idle_duration=1,
+            retry_policy=RetryPolicy(max_attempts=1),
             traceparent=TRACEPARENT,
             env={"LEAK": f"{url} and {KEY}", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint},
             conf={"spark.ui.enabled": "true", "spark.ui.port": "0"},

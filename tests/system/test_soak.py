@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -131,12 +132,12 @@ class Soak:
         job = self.pipeline.start(
             store=StoreSettings(url=self.url(cable.port)),
             until_caught_up=False,
-            round_seconds=2,
-            idle_seconds=0.2,
+            round_duration=2,
+            idle_duration=0.2,
             workers=WORKERS,
-            ownership_timeout_seconds=LEASE_SECONDS,
-            safety_margin_seconds=MARGIN_SECONDS,
-            handover_timeout_seconds=10.0,
+            ownership_timeout=timedelta(seconds=LEASE_SECONDS),
+            safety_margin=timedelta(seconds=MARGIN_SECONDS),
+            handover_timeout=10.0,
             shard_sync_interval_seconds=5.0,
         )
         self.workers.append(Worker(job, cable))

@@ -204,7 +204,7 @@ def _segments(settings: DynamoDBSettings, coordinator: SourceCoordinator) -> Sup
 
 
 def _files(settings: DynamoDBExportSettings, coordinator: SourceCoordinator) -> Supplier:
-    from airflow_provider_coordination.sources.dynamodb.export_supplier import ExportSupplier
+    from airflow_provider_coordination.sources.dynamodb_export.supplier import ExportSupplier
 
     return ExportSupplier(settings, coordinator)
 

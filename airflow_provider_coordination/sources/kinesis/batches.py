@@ -10,60 +10,38 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from airflow_provider_coordination.coordination.batches import Lookup, Progress, Settlement
+from airflow_provider_coordination.coordination.batches import Lookup, Settlement
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinesis.keys import sibling_key
-from airflow_provider_coordination.sources.kinesis.progress import (
-    ChildShard,
-    ProgressFormatError,
-    ShardProgress,
-    start_of_child,
-)
-from airflow_provider_coordination.sources.landed import pending_sets
+from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress, start_of_child
+from airflow_provider_coordination.sources.landed import LandedBatches, ProgressFormatError
 
 log = logging.getLogger(__name__)
 
 
-class ShardBatches:
-    """The batches of shards: the Kinesis form of `BatchLedger`."""
+class ShardBatches(LandedBatches):
+    """How shards keep their batches."""
 
-    def set_of(self, progress: Progress, batch_id: str) -> str | None:
-        """See `BatchLedger.set_of`.
+    def __init__(self) -> None:
+        super().__init__(ShardProgress)
 
-        :raises ProgressFormatError: if the progress is not that of a shard.
-        """
-        batch = ShardProgress.from_mapping(progress).batch(batch_id)
-        return None if batch is None else batch.acknowledgment_set
-
-    def in_delivery(self, progress: Progress, batch_id: str, set_id: str) -> Progress:
-        """See `BatchLedger.in_delivery`."""
-        return ShardProgress.from_mapping(progress).in_delivery(batch_id, set_id).to_mapping()
-
-    def delivered(self, partition: Partition, batch_id: str, lookup: Lookup) -> Settlement:
-        """See `BatchLedger.delivered`; the children of a finished shard follow it once no parent is unfinished."""
-        before = ShardProgress.from_mapping(partition.progress)
-        after = before.acknowledged(batch_id)
-        finished = after.is_finished
-        parents = _other_parents(partition.partition_key, after, lookup) if finished else {}
-        ready = [child for child in after.children if finished and _is_ready(child, after.shard_id, parents)]
-        return Settlement(
-            progress=after.to_mapping(),
-            moved=len(after.landed) < len(before.landed),
-            finished=finished,
-            pending=pending_sets(after.landed),
+    def followed(
+        self, settlement: Settlement, partition: Partition, before: ShardProgress, after: ShardProgress, lookup: Lookup
+    ) -> Settlement:
+        """See `LandedBatches.followed`: the children of a finished shard follow it once no parent is unfinished."""
+        parents = _other_parents(partition.partition_key, after, lookup)
+        ready = [child for child in after.children if _is_ready(child, after.shard_id, parents)]
+        return replace(
+            settlement,
             create={
                 sibling_key(partition.partition_key, child.shard_id): _first(before, after, child, parents)
                 for child in ready
             },
             unchanged=[parent for parent in parents.values() if parent is not None],
         )
-
-    def undelivered(self, partition: Partition, batch_id: str) -> Settlement:
-        """See `BatchLedger.undelivered`."""
-        after = ShardProgress.from_mapping(partition.progress).rejected(batch_id)
-        return Settlement(progress=after.to_mapping(), pending=pending_sets(after.landed))
 
 
 def _first(

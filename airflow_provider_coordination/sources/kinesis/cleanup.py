@@ -89,7 +89,7 @@ def vanished(leases: Leases, shards: Iterable[Shard], *, now: datetime, retentio
         if name not in listed
         and not lease.is_finished
         and lease.progress is not None
-        and not lease.progress.end_of_shard  # everything was read: what is landed can still be delivered
+        and not lease.progress.is_ended  # everything was read: what is landed can still be delivered
         and datetime.fromtimestamp(lease.key.creation_epoch, UTC) <= expired_by
         and not (lease.is_started and (lease.progress.delivered_until or expired_by) > expired_by)
     ]
@@ -137,7 +137,7 @@ def ended(progress: ShardProgress, shards: Iterable[Shard] = ()) -> ShardProgres
         for shard in shards
         if progress.shard_id in shard.parent_shard_ids
     )
-    return replace(progress, end_of_shard=True, children=children)
+    return replace(progress, is_ended=True, children=children)
 
 
 def _is_worked_off(lease: ShardLease, completed_by: datetime) -> bool:

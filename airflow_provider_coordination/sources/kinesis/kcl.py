@@ -257,7 +257,7 @@ class _Planner:
             starting_hash_key=first,
             ending_hash_key=last,
             children=self._children(lease.shard_id, lease.child_shard_ids),
-            end_of_shard=True,
+            is_ended=True,
         )
         return _plan(lease, Becomes.COMPLETED, progress, note="the stream no longer has the shard")
 
@@ -328,7 +328,7 @@ class _Planner:
             parent_shard_ids=parents,
             checkpoint=shard.ending_sequence_number or TRIM_HORIZON,
             children=children,
-            end_of_shard=True,
+            is_ended=True,
         )
 
     def _children(self, shard_id: str, named: Sequence[str]) -> tuple[ChildShard, ...]:

@@ -9,17 +9,11 @@ order; the checkpoint moves over those that are acknowledged without a gap, and 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
-from airflow_provider_coordination.coordination.errors import (
-    ConfigurationError,
-    ProgressChangedError,
-    SourceError,
-)
-from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
 from airflow_provider_coordination.sources.kinesis.positions import (
     TRIM_HORIZON,
@@ -27,18 +21,16 @@ from airflow_provider_coordination.sources.kinesis.positions import (
     parse_position,
     position_order,
 )
-from airflow_provider_coordination.sources.landed import LandedBatch, batch_named, passed, with_batch
+from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress, ProgressFormatError
 
+KIND = "kinesis"
+"""The kind of source."""
 ON_DATA_LOSS = ("fail", "reset")
 """What becomes of a shard whose data is gone before it was read: it is parked, or read on behind the gap."""
 MAX_GAPS = 16
 """How many gaps a progress remembers, the latest ones; each was reported when it was found."""
 THROUGHPUT_SMOOTHING = 0.5
 """The weight of the latest measurement, as in the Kinesis Client Library."""
-
-
-class ProgressFormatError(SourceError):
-    """A stored progress is not that of a shard, or was written by a newer version of this package."""
 
 
 def batch_id(source_identifier: str, partition_key: str, start: str, end: str, epoch: int = 0) -> str:
@@ -122,7 +114,7 @@ class Gap:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardProgress:
+class ShardProgress(LandedProgress):
     """The progress of a shard's partition.
 
     :param stream: the stream's name.
@@ -130,46 +122,43 @@ class ShardProgress:
     :param parent_shard_ids: the shards it came from.
     :param starting_hash_key: the first hash key it takes, a decimal number.
     :param ending_hash_key: the last one.
-    :param checkpoint: the position up to which every record is delivered.
-    :param landed: what is landed after the checkpoint, in order.
     :param children: the shards it continues in; known once its end is landed.
     :param delivered_until: every record that arrived by this instant (aware) is delivered; None while
         nothing is known.
-    :param end_of_shard: whether the shard's end is landed.
-    :param epoch: 0 until a person sets the position, and greater with every time: what was begun under an earlier one
-        cannot undo that, nor be mistaken for what is read afterwards.
     :param gaps: the ranges that were lost, the latest ones.
     :param throughput: how many bytes of user data it gives a second, smoothed; None while nothing is known.
     :param owed_since: what arrived at this instant (aware) or later has to be read, and is lost if it is gone before;
         what arrived earlier is read if it is still there. None where `delivered_until` says it.
-    :raises ValueError: if the checkpoint is no position, or a batch ends before it starts.
+    :raises ValueError: if the kind is another one, the checkpoint is no position, or a batch ends before it starts.
     """
 
+    WHAT: ClassVar[str] = "shard"
+
+    kind: str = KIND
     stream: str
     shard_id: str
     parent_shard_ids: tuple[str, ...]
     starting_hash_key: str
     ending_hash_key: str
     checkpoint: str = TRIM_HORIZON
-    landed: tuple[LandedBatch, ...] = ()
     children: tuple[ChildShard, ...] = ()
     delivered_until: datetime | None = None
-    end_of_shard: bool = False
-    epoch: int = 0
     gaps: tuple[Gap, ...] = ()
     throughput: float | None = None
     owed_since: datetime | None = None
 
     def __post_init__(self) -> None:
+        if self.kind != KIND:
+            raise ValueError(f"field 'kind' must be {KIND!r}; got {self.kind!r}")
         position_order(self.checkpoint)
         for batch in self.landed:
             if position_order(batch.end) < position_order(batch.start):
                 raise ValueError(f"batch '{batch.batch_id}' ends at {batch.end}, before its start {batch.start}")
 
     @property
-    def landed_position(self) -> str:
-        """The position up to which every record is landed, delivered or not: reading goes on after it."""
-        return self.landed[-1].end if self.landed else self.checkpoint
+    def name(self) -> str:
+        """See `LandedProgress.name`."""
+        return f"shard '{self.shard_id}'"
 
     @property
     def owed_from(self) -> datetime | None:
@@ -177,73 +166,21 @@ class ShardProgress:
         landed = (batch.read_until for batch in reversed(self.landed))
         return next(filter(None, landed), None) or self.delivered_until or self.owed_since
 
-    @property
-    def is_ended(self) -> bool:
-        """See `LandedProgress.is_ended`."""
-        return self.end_of_shard
+    def landing(self, batch: LandedBatch, children: tuple[ChildShard, ...] = ()) -> Self:
+        """See `LandedProgress.landing`.
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether every record that the shard will ever hold is delivered."""
-        return self.end_of_shard and not self.landed
-
-    def landing(self, batch: LandedBatch, children: tuple[ChildShard, ...] = ()) -> ShardProgress:
-        """Return it with one more landed batch.
-
-        :param batch: starts where the landed ones end.
         :param children: the shards it continues in, given with the batch that ends the shard.
-        :raises ProgressChangedError: if the batch does not continue what is landed.
         :raises ValueError: if it has children and does not end the shard.
         """
-        if self.end_of_shard:
-            raise ProgressChangedError(
-                f"shard '{self.shard_id}': batch '{batch.batch_id}' comes after the end of the shard"
-            )
-        if batch.start != self.landed_position:
-            raise ProgressChangedError(
-                f"shard '{self.shard_id}': batch '{batch.batch_id}' starts at {batch.start},"
-                f" but what is landed ends at {self.landed_position}"
-            )
+        landed = super().landing(batch)
         if children and not batch.is_last:
-            raise ValueError(
-                f"shard '{self.shard_id}': batch '{batch.batch_id}' has children but does not end the shard"
-            )
-        return replace(self, landed=(*self.landed, batch), children=children, end_of_shard=batch.is_last)
+            raise ValueError(f"{self.name}: batch '{batch.batch_id}' has children but does not end the shard")
+        return replace(landed, children=children)
 
-    def batch(self, batch_id: str) -> LandedBatch | None:
-        """Return a batch that is landed and not passed by the checkpoint; None if there is none of this name."""
-        return batch_named(self.landed, batch_id)
-
-    def in_delivery(self, batch_id: str, set_id: str) -> ShardProgress:
-        """Return it with a batch waiting for this acknowledgment set.
-
-        :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
-        """
-        return self._with(batch_id, acknowledgment_set=set_id)
-
-    def acknowledged(self, batch_id: str) -> ShardProgress:
-        """Return it with a batch delivered, and the checkpoint at the end of all that is without a gap.
-
-        :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
-        """
-        marked = self._with(batch_id, acknowledgment_set=None, acknowledged=True)
-        delivered, left = passed(marked.landed)
-        return replace(
-            marked,
-            checkpoint=delivered[-1].end if delivered else marked.checkpoint,
-            landed=left,
-            delivered_until=next((b.read_until for b in reversed(delivered) if b.read_until), marked.delivered_until),
-        )
-
-    def rejected(self, batch_id: str) -> ShardProgress:
-        """Return it with a batch that has to be delivered again, from its file.
-
-        :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
-        """
-        return self._with(batch_id, acknowledgment_set=None, redeliver=True)
-
-    def _with(self, batch_id: str, **changes: Any) -> ShardProgress:
-        return replace(self, landed=with_batch(self.landed, f"shard '{self.shard_id}'", batch_id, **changes))
+    def passing(self, delivered: Sequence[LandedBatch]) -> Self:
+        """See `LandedProgress.passing`: everything that arrived until then is delivered."""
+        until = next((batch.read_until for batch in reversed(delivered) if batch.read_until), self.delivered_until)
+        return replace(super().passing(delivered), delivered_until=until)
 
     def restarted(
         self,
@@ -270,7 +207,7 @@ class ShardProgress:
             children=(),
             delivered_until=delivered_until,
             owed_since=owed_since,
-            end_of_shard=False,
+            is_ended=False,
             epoch=max(self.epoch + 1, epoch),
         )
 
@@ -283,10 +220,6 @@ class ShardProgress:
         known = bytes_per_second if self.throughput is None else self.throughput
         smoothed = THROUGHPUT_SMOOTHING * bytes_per_second + (1 - THROUGHPUT_SMOOTHING) * known
         return replace(self, throughput=round(smoothed, 1))
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object, the form in which a partition stores it."""
-        return write_settings(self)
 
     @classmethod
     def first(
@@ -319,20 +252,11 @@ class ShardProgress:
         )
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> ShardProgress:
-        """Return the progress that a partition stores.
-
-        A field that this version does not know is refused rather than dropped: it may change what the others mean.
-
-        :raises ProgressFormatError: if the JSON object is not a shard's progress.
-        """
-        try:
-            return read_settings(cls, "stored progress", mapping)
-        except (ConfigurationError, ValueError) as error:
-            raise ProgressFormatError(
-                f"stored progress: {error}; it was written by hand, by another system or by a newer version of this "
-                "package: restore it, or upgrade"
-            ) from error
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """See `LandedProgress.from_mapping`: what does not say its kind is no shard's."""
+        if "kind" not in mapping:
+            raise ProgressFormatError(f"stored progress: field 'kind' is missing; of a shard it is {KIND!r}")
+        return super().from_mapping(mapping)
 
 
 def start_of_child(parents: Iterable[ShardProgress]) -> tuple[str, int]:

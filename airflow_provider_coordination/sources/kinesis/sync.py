@@ -474,7 +474,7 @@ class _Run:
         for key in former:
             leases = self._leases[key]
             for shard_id, lease in leases.items():
-                unread = lease.progress is None or not lease.progress.end_of_shard
+                unread = lease.progress is None or not lease.progress.is_ended
                 if not lease.is_finished and unread:  # what is landed to the end can still be delivered
                     reason = f"{STREAM_GONE}stream '{name}' {what}"
                     leases[shard_id] = changes.lose(lease, reason, until=until)

@@ -19,7 +19,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.sources.progress import PartitionFormatError, PartitionProgress
+from airflow_provider_coordination.sources.landed import ProgressFormatError
+from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.s3.deleting import Deletion
 from airflow_provider_coordination.sources.s3.listing import Listing, ahead, listing_of
 from airflow_provider_coordination.sources.s3.objects import Found
@@ -193,7 +194,7 @@ class S3Scan:
             try:
                 items = self._delivered_items(partition)
                 deletion.delivered(items)
-            except PartitionFormatError as error:
+            except ProgressFormatError as error:
                 log.warning("partition %s: its objects are not deleted: %s", partition.partition_key, error)
                 continue
             except (ConfigurationError, SourceError) as error:
@@ -209,7 +210,7 @@ class S3Scan:
         """Return the items of a finished partition that were read; the others are partitions of their own."""
         progress = PartitionProgress.from_mapping(partition.progress)
         if progress.kind != KIND:
-            raise PartitionFormatError(f"it is of kind {progress.kind!r}")
+            raise ProgressFormatError(f"it is of kind {progress.kind!r}")
         return progress.items_read
 
 

@@ -57,12 +57,12 @@ const TARGETS = [
 /**
  * Where a reset begins.
  *
- * @param {{target: {name: string, text: string}, isShards: boolean, isOne: boolean, onChange: Function}} props only shards
- *     have positions, and a sequence number belongs to one of them
+ * @param {{target: {name: string, text: string}, hasPositions: boolean, isOne: boolean, onChange: Function}} props some
+ *     kinds of sources have positions, and a number belongs to one partition
  */
-function Target({ target, isShards, isOne, onChange }) {
-  if (!isShards)
-    return h(C.Text, { fontSize: "sm" }, "From its beginning: only shards can be read from another position.");
+function Target({ target, hasPositions, isOne, onChange }) {
+  if (!hasPositions)
+    return h(C.Text, { fontSize: "sm" }, "From its beginning: sources of this kind have no other positions.");
   const choices = TARGETS.filter(([name]) => isOne || name !== "number");
   const isGiven = target.name === "instant" || target.name === "number";
   return h(
@@ -180,7 +180,7 @@ export function ActionDialog({ place, action, rows, onClose }) {
     action === "reset" &&
       h(Target, {
         target,
-        isShards: shown.every((row) => row.kind === "kinesis"),
+        hasPositions: shown.every((row) => row.has_positions),
         isOne: shown.length === 1,
         onChange: setTarget,
       }),

@@ -182,7 +182,7 @@ function Tabs({ connection, source, page, card }) {
     h(
       C.Flex,
       { as: "ul", listStyleType: "none", gap: { base: 0, md: 2 } },
-      ...PAGES.filter((each) => each.name !== "shards" || page === "shards" || hasShards(card)).map((each) => {
+      ...PAGES.filter((each) => !each.isOfKind || page === each.name || hasPage(card, each.name)).map((each) => {
         const isHere = each.name === page;
         return h(
           C.Box,
@@ -224,8 +224,9 @@ function Tabs({ connection, source, page, card }) {
   );
 }
 
-function hasShards(card) {
-  return card === null || card === undefined || card.kind === null || card.kind === "kinesis";
+/** Tell whether a source has a page that only some kinds of sources have; of one that is not known yet, it may. */
+function hasPage(card, name) {
+  return card === null || card === undefined || card.kind === null || card.pages.includes(name);
 }
 
 /** Whoever is paged wants to know this first. */

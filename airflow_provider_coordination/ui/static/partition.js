@@ -237,7 +237,7 @@ function paletteOf({ kind, status }) {
 
 /** Its place in the stream's family, with the way to its relatives. */
 function Shard({ row, search }) {
-  const { shard } = row;
+  const { shard } = row.details;
   const prefix = row.partition_key.endsWith(shard.shard_id) ? row.partition_key.slice(0, -shard.shard_id.length) : null;
   const relatives = (ids) =>
     ids.length === 0
@@ -358,7 +358,7 @@ function Details({ row, place, connection, search, refresh }) {
           ),
         ),
       ),
-    row.shard !== null && h(Shard, { row, search }),
+    row.details.shard !== undefined && h(Shard, { row, search }),
     h(Part, { title: "History" }, h(History, { transitions: row.transitions, isKept: row.history })),
     h(
       Part,

@@ -10,7 +10,7 @@ export const ROUTE = "/plugin/coordination";
 /** The pages of a source. One that is added here, such as a supervisor's, gets its tab and its address. */
 export const PAGES = [
   { name: "partitions", title: "Partitions" },
-  { name: "shards", title: "Shards" },
+  { name: "shards", title: "Shards", isOfKind: true },
   { name: "timeline", title: "Timeline" },
   { name: "acknowledgments", title: "Acknowledgments" },
   { name: "workers", title: "Workers" },

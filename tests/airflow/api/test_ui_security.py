@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from airflow_provider_coordination.coordination.acknowledgment import FAMILY as SETS
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, source_identifier
-from airflow_provider_coordination.ui import models
+from airflow_provider_coordination.ui import kinesis, models
 from airflow_provider_coordination.ui.answers import SOURCE
 from tests.support.scenery import Scenery
 
@@ -167,7 +167,7 @@ def test_every_route_is_in_the_manual() -> None:
         ("of a source", models.SourceCard),
         ("of a partition", models.PartitionRow),
         ("of one partition whole", models.PartitionDetail),
-        ("of a shard", models.ShardNode),
+        ("of a shard", kinesis.ShardNode),
         ("of a holding", models.HoldingFacts),
         ("of a worker", models.WorkerRow),
         ("body of an action", models.ActionBody),

@@ -13,9 +13,9 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.dynamodb.export import ExportReader
-from airflow_provider_coordination.sources.dynamodb.export_supplier import ExportFailedError, ExportSupplier
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings
+from airflow_provider_coordination.sources.dynamodb_export.reader import ExportReader
+from airflow_provider_coordination.sources.dynamodb_export.supplier import ExportFailedError, ExportSupplier
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, ReadPage
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.aws_wire import AwsWire

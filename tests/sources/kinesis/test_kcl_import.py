@@ -117,7 +117,7 @@ def progress(**fields: Any) -> ShardProgress:
     ("becomes", "given", "status"),
     [
         (Becomes.PARTITION, progress(checkpoint="150"), PartitionStatus.UNASSIGNED),
-        (Becomes.COMPLETED, progress(end_of_shard=True), PartitionStatus.COMPLETED),
+        (Becomes.COMPLETED, progress(is_ended=True), PartitionStatus.COMPLETED),
         (Becomes.REFUSED, progress(), PartitionStatus.CLOSED),
     ],
 )

@@ -58,7 +58,7 @@ def test_an_acknowledgment_moves_the_checkpoint_to_the_end_of_the_batch() -> Non
 
 
 def test_a_batch_that_does_not_continue_what_is_landed_is_refused() -> None:
-    with pytest.raises(ProgressChangedError, match="starts at 6, but what is landed ends at 5"):
+    with pytest.raises(ProgressChangedError, match="starts at '6', but what is landed ends at '5'"):
         FRESH.landing(batch(TRIM_HORIZON, "5")).landing(batch("6", "9"))
 
 
@@ -292,7 +292,7 @@ def test_a_reset_keeps_what_the_shard_is_and_what_was_lost_of_it() -> None:
     assert reset.restarted(epoch=20).epoch == 51
 
 
-FINISHED = replace(FRESH, end_of_shard=True, epoch=3)
+FINISHED = replace(FRESH, is_ended=True, epoch=3)
 
 
 @pytest.mark.parametrize(

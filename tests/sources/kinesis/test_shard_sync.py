@@ -448,7 +448,7 @@ def test_what_is_landed_of_a_shard_that_expired_is_delivered_before_its_children
     synced.sync(on_data_loss="reset")
     progress = synced.progress(shard_id(0))
 
-    assert progress.end_of_shard and [batch.end for batch in progress.landed] == ["100"]
+    assert progress.is_ended and [batch.end for batch in progress.landed] == ["100"]
     assert [child.shard_id for child in progress.children] == [shard_id(2), shard_id(3)]
     assert statuses(synced) == [UNASSIGNED, UNASSIGNED]
 
@@ -458,7 +458,7 @@ def test_a_shard_that_was_read_to_its_end_is_not_lost_when_it_expires(synced: Sy
     synced.split(0)
     synced.land(0, "100")
     partition = synced.leases()[shard_id(0)]
-    ended = replace(synced.progress(shard_id(0)), end_of_shard=True)
+    ended = replace(synced.progress(shard_id(0)), is_ended=True)
     synced.store.transact(update=[partition.with_progress(ended.to_mapping())])
     synced.pass_time(hours=25)
 

@@ -10,6 +10,7 @@ from airflow_provider_coordination.operators.acknowledge import AcknowledgeOpera
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
+from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, RoundSettings
 
 with DAG(
     dag_id="confirmed_ingestion",
@@ -27,9 +28,8 @@ with DAG(
         task_id="ingest",
         stream_name="{{ params.stream }}",
         output_path="{{ params.output_path }}",
-        acknowledge="downstream",
-        acknowledgment_timeout="{{ params.timeout_seconds }}",
-        round_seconds=2,
+        acknowledgments=AcknowledgmentSettings(by="downstream", timeout="{{ params.timeout_seconds }}"),
+        rounds=RoundSettings(round_duration=2),
     )
     wait = AcknowledgmentSensor(
         task_id="wait", source="{{ params.stream }}", deferrable=True, timeout=timedelta(minutes=10).total_seconds()

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.dynamodb.documents import plain_json
-from airflow_provider_coordination.sources.dynamodb.export_files import ExportPlace
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings
+from airflow_provider_coordination.sources.dynamodb_export.files import ExportPlace
 from airflow_provider_coordination.sources.items import Item, ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.s3.format_settings import AUTO
 from airflow_provider_coordination.sources.s3.formats import PAGE_BYTES

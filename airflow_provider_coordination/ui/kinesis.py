@@ -1,27 +1,28 @@
-"""The shards of a source as a family tree, from what the store alone knows: Kinesis is not asked."""
+"""Shards on the pages: a source's as a family tree, from what the store alone knows: Kinesis is not asked."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from fastapi import APIRouter, Response
+from pydantic import BaseModel
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.standing import standing_of
-from airflow_provider_coordination.sources.inspection import inspected
+from airflow_provider_coordination.sources.inspection import inspected, kind_for_people
 from airflow_provider_coordination.sources.kinesis.audit import has_range, hash_range_of, holes_between
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
 from airflow_provider_coordination.sources.kinesis.shard_leases import Leases, ShardLease, StreamKey, leases_by_stream
-from airflow_provider_coordination.sources.resetting import shard_of
 from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.answers import SOURCE, json_answer
 from airflow_provider_coordination.ui.asking import AtDesk
 from airflow_provider_coordination.ui.describing import known_owner
-from airflow_provider_coordination.ui.models import Hole, ShardNode, ShardTrees, StreamTree
+from airflow_provider_coordination.ui.models import Owner
 
 MAX_PARTITIONS = 20_000
 LOOKED_AT_FIRST = 500
@@ -31,11 +32,67 @@ UNLEASED = "unleased"
 Streams = dict[StreamKey, dict[str, ShardLease]]
 
 
-def router() -> APIRouter:
-    """Return the routes."""
-    routes = APIRouter()
-    routes.get(SOURCE + "/shards", dependencies=[may_read_connection()], response_model=ShardTrees)(shards)
-    return routes
+class ShardNode(BaseModel):
+    """A shard, as the store knows it. One without a partition is `unleased`: known by its parents or children alone."""
+
+    shard_id: str
+    partition_key: str | None
+    state: str
+    owner: Owner | None = None
+    parents: list[str] = []
+    children: list[str] = []
+    starting_hash_key: str | None = None
+    ending_hash_key: str | None = None
+    lag: float | None = None
+    version: int | None = None
+    is_ended: bool = False
+
+
+class Hole(BaseModel):
+    """A range of hash keys that nobody reads, both ends included."""
+
+    starting_hash_key: str
+    ending_hash_key: str
+
+
+class StreamTree(BaseModel):
+    """The shards of one stream, as it was created in this epoch; parents come before children."""
+
+    stream: str
+    epoch: int
+    shards: list[ShardNode]
+    holes: list[Hole]
+
+
+class ShardTrees(BaseModel):
+    """The shards of a source; `complete` says whether every partition was looked at."""
+
+    as_of: datetime
+    streams: list[StreamTree]
+    complete: bool
+
+
+class ShardPages:
+    """What shards add to the pages; a `KindPages`."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """See `KindPages.names`."""
+        return ("shards",)
+
+    def router(self) -> APIRouter:
+        """See `KindPages.router`."""
+        routes = APIRouter()
+        routes.get(SOURCE + "/shards", dependencies=[may_read_connection()], response_model=ShardTrees)(shards)
+        return routes
+
+    def details(self, partition: Partition, now: datetime) -> Mapping[str, Any]:
+        """See `KindPages.details`."""
+        node = node_of(partition, now)
+        return {} if node is None else {"shard": node}
+
+
+PAGES = ShardPages()
 
 
 async def shards(desk: AtDesk, connection_id: str, source: str) -> Response:
@@ -77,12 +134,23 @@ def shard_trees(coordinator: SourceCoordinator) -> ShardTrees:
 
 def node_of(partition: Partition, now: datetime) -> ShardNode | None:
     """Return the shard that a partition is for, with the family that its own progress names; None if it is none."""
-    if shard_of(partition) is None:
+    if not is_shard(partition):
         return None
     [leases] = leases_by_stream([partition]).values()
     [lease] = leases.values()
     children = () if lease.progress is None else lease.progress.children
     return _leased(lease, [child.shard_id for child in children], now)
+
+
+def is_shard(partition: Partition) -> bool:
+    """Tell whether a partition is for a shard: its progress says so, or its key where the progress cannot be read."""
+    if partition.unreadable_progress is None:
+        kind = kind_for_people(partition)
+        return kind is not None and kind.stream_of(partition.partition_key) is not None
+    try:
+        return parse_partition_key(partition.partition_key).shard_id.startswith("shardId-")
+    except ValueError:
+        return False
 
 
 def _streams(coordinator: SourceCoordinator, known: Streams | None = None) -> tuple[Streams, bool]:
@@ -102,7 +170,7 @@ def _streams(coordinator: SourceCoordinator, known: Streams | None = None) -> tu
             key = parse_partition_key(partition.partition_key)
             stream = StreamKey(key.stream, key.creation_epoch)
             found.setdefault(stream, {})[key.shard_id] = (known or {})[stream][key.shard_id]
-        elif shard_of(partition) is not None:
+        elif is_shard(partition):
             changed.append(partition)
     for stream, leases in leases_by_stream(changed).items():
         found.setdefault(stream, {}).update(leases)
@@ -114,7 +182,7 @@ def _looked_at(coordinator: SourceCoordinator) -> Iterator[Partition]:
     for status in PartitionStatus:
         has_shards = False
         for number, partition in enumerate(coordinator.partitions(status)):
-            has_shards = has_shards or shard_of(partition) is not None
+            has_shards = has_shards or is_shard(partition)
             if number >= LOOKED_AT_FIRST and not has_shards:
                 break
             yield partition

@@ -11,8 +11,8 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.sources.dynamodb.calls import DynamoDBCalls
-from airflow_provider_coordination.sources.dynamodb.export_files import FORMAT, DataFile, ExportPlace
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings
+from airflow_provider_coordination.sources.dynamodb_export.files import FORMAT, DataFile, ExportPlace
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.s3.places import object_uri
 

@@ -1,0 +1,25 @@
+"""Tables of DynamoDB as a kind of source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from airflow_provider_coordination.sources.item_kind import ItemKind
+from airflow_provider_coordination.sources.kinds import DatasetName, Settings
+from airflow_provider_coordination.sources.naming import aws_host
+
+
+def _datasets(settings: Settings) -> Iterable[DatasetName]:
+    yield table_dataset(settings["table"], settings["aws"])
+
+
+def table_dataset(table: str, aws: Mapping[str, Any]) -> DatasetName:
+    """Return the name of a table.
+
+    :param aws: the AWS settings, as they travel.
+    """
+    return DatasetName(f"dynamodb://{aws_host('dynamodb', aws)}", table)
+
+
+KIND = ItemKind("dynamodb", "airflow_provider_coordination.sources.dynamodb.reader:SegmentReader", _datasets)

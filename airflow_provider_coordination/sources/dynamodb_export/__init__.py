@@ -1,0 +1,1 @@
+"""Exports of DynamoDB tables to S3."""

@@ -1,0 +1,25 @@
+"""Exports of DynamoDB tables to S3 as a kind of source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from airflow_provider_coordination.sources.dynamodb.kind import table_dataset
+from airflow_provider_coordination.sources.item_kind import ItemKind
+from airflow_provider_coordination.sources.kinds import DatasetName, Settings
+from airflow_provider_coordination.sources.naming import file_dataset
+
+TABLE_ARN = re.compile(r"arn:[\w-]+:dynamodb:(?P<region>[\w-]*):\d*:table/(?P<table>[^/]+)")
+
+
+def _datasets(settings: Settings) -> Iterable[DatasetName]:
+    if location := settings.get("location"):
+        yield file_dataset(location)
+    elif found := TABLE_ARN.match(settings.get("table_arn") or settings.get("export_arn") or ""):
+        yield table_dataset(found["table"], {**settings["aws"], "region": found["region"]})
+
+
+READER = "airflow_provider_coordination.sources.dynamodb_export.reader:ExportReader"
+
+KIND = ItemKind("dynamodb_export", READER, _datasets)

@@ -1,0 +1,109 @@
+"""Kinds of sources that are cut into items: the package's own, and those that bring only a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from airflow_provider_coordination.coordination.batches import BatchLedger
+from airflow_provider_coordination.coordination.errors import ProgressError
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.sources.item_batches import ItemBatches
+from airflow_provider_coordination.sources.kinds import Access, DatasetName, Inspection, Settings, SourceKind
+from airflow_provider_coordination.sources.landed import ProgressFormatError
+from airflow_provider_coordination.sources.progress import ItemPosition, PartitionProgress
+from airflow_provider_coordination.sources.stored import objects_in, text_of, whole_of
+from airflow_provider_coordination.sources.targets import EARLIEST, ResetAction, ResetPlan, ResetStep, Target
+
+Datasets = Callable[[Settings], Iterable[DatasetName]]
+
+
+class ItemKind(SourceKind):
+    """A kind of source that is cut into items.
+
+    :param name: what it is called.
+    :param reader: `module:class` of what reads its items; None for a kind whose settings bring it.
+    :param datasets: names what it reads, by its reader's settings.
+    """
+
+    progress_class = PartitionProgress
+    reading = "airflow_provider_coordination.spark.item_source:ItemSource"
+
+    def __init__(self, name: str, reader: str | None = None, datasets: Datasets | None = None) -> None:
+        super().__init__(name)
+        self.reader = reader
+        self._datasets = datasets
+
+    @property
+    def batches(self) -> BatchLedger:
+        """See `SourceKind.batches`."""
+        return ItemBatches()
+
+    def inspected(self, partition: Partition, now: datetime) -> Inspection:
+        """See `SourceKind.inspected`."""
+        glance = super().inspected(partition, now)
+        items = partition.progress.get("items")
+        done: int | None = None
+        with suppress(ProgressFormatError):
+            done = ItemPosition.parse(glance.position or "").item
+        has_items = isinstance(items, list)
+        return replace(
+            glance,
+            items_done=done if has_items else None,
+            items=len(items) if isinstance(items, list) else None,
+            is_readable=has_items and done is not None,
+        )
+
+    def unreadable_items(self, progress: Mapping[str, Any]) -> list[tuple[int | None, str]]:
+        """See `SourceKind.unreadable_items`."""
+        return [
+            (whole_of(failed.get("item")), text_of(failed.get("reason")) or "")
+            for failed in objects_in(progress, "failed")
+        ]
+
+    def facts(self, progress: Mapping[str, Any]) -> Iterator[tuple[str, str | datetime | None]]:
+        """See `SourceKind.facts`."""
+        with suppress(ProgressFormatError):
+            known = PartitionProgress.from_mapping(progress)
+            yield "epoch", str(known.epoch)
+            if known.reread_seconds is not None:
+                left = "" if known.reads_left is None else f", {known.reads_left} more times"
+                yield "read again", f"{known.reread_seconds:g} s after it is delivered{left}"
+            if known.split_of is not None:
+                yield "split off", known.split_of
+
+    def restarted(self, partition: Partition, target: Target, *, epoch: int = 0) -> Mapping[str, Any]:
+        """See `SourceKind.restarted`: its items, in a new epoch."""
+        if not target.is_earliest:
+            raise ProgressError(
+                f"partition {partition.partition_key!r} is of items and has no position {target.name!r}; reset it to "
+                f"{EARLIEST!r}, or give the progress to start from"
+            )
+        return _progress_of(partition).restarted(max(epoch, target.epoch)).to_mapping()
+
+    def plan_some(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
+        """See `SourceKind.plan_some`. An item that was split off a partition that is reset as well is removed: it is
+        read there again."""
+        plan = super().plan_some(partitions, target, access)
+        keys = {partition.partition_key for partition in partitions}
+        split = {each.partition_key for each in partitions if _progress_of(each).split_of in keys}
+        steps = [step for step in plan.steps if step.partition.partition_key not in split]
+        steps += [ResetStep(action=ResetAction.REMOVE, partition=p) for p in partitions if p.partition_key in split]
+        return replace(plan, steps=tuple(steps))
+
+    def datasets(self, settings: Settings) -> Iterable[DatasetName]:
+        """See `SourceKind.datasets`."""
+        return () if self._datasets is None else self._datasets(settings)
+
+
+def _progress_of(partition: Partition) -> PartitionProgress:
+    try:
+        return PartitionProgress.from_mapping(partition.progress)
+    except ProgressFormatError as error:
+        raise ProgressError(
+            f"partition {partition.partition_key!r}: its stored progress does not say what its items are; "
+            f"give the progress to start from: {error}"
+        ) from None

@@ -1,0 +1,35 @@
+"""Tables and queries of databases, by JDBC, as a kind of source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from airflow_provider_coordination.sources.item_kind import ItemKind
+from airflow_provider_coordination.sources.kinds import DatasetName, Settings
+
+JDBC_URL = re.compile(r"jdbc:(?P<dialect>\w+):(?:\w+:)*@?//(?P<host>[^/;?,]+)(?:/(?P<database>[^;?/]*))?")
+DATABASES = {
+    "postgresql": ("postgres", "5432", "public"),
+    "mysql": ("mysql", "3306", ""),
+    "mariadb": ("mysql", "3306", ""),
+}
+"""OpenLineage's scheme, the usual port and the usual schema of a database, by what JDBC calls it."""
+
+
+def _datasets(settings: Settings) -> Iterable[DatasetName]:
+    """Name a table by its JDBC URL; a query has no name."""
+    found = JDBC_URL.match(settings["url"])
+    if found is None or not settings.get("table"):
+        return
+    dialect, host, database = found["dialect"], found["host"].rpartition("@")[2], found["database"] or ""
+    scheme, port, schema = DATABASES.get(dialect, (dialect, "", ""))
+    table = re.sub(r'["`\[\]]', "", settings["table"])
+    if schema and "." not in table:
+        table = f"{schema}.{table}"
+    place = host if ":" in host or not port else f"{host}:{port}"
+    is_named_whole = table.startswith(f"{database}.") and (table.count(".") == 2 or not schema)
+    yield DatasetName(f"{scheme}://{place}", table if is_named_whole or not database else f"{database}.{table}")
+
+
+KIND = ItemKind("jdbc", "airflow_provider_coordination.sources.jdbc.reader:RangeReader", _datasets)

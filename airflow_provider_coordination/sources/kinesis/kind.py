@@ -1,0 +1,150 @@
+"""Kinesis as a kind of source: shards are partitions, streams are groups of them, and both are endless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.batches import BatchLedger
+from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.settings import read_settings
+from airflow_provider_coordination.sources.kinds import Access, DatasetName, Inspection, Settings, SourceKind
+from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
+from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_partition_key
+from airflow_provider_coordination.sources.kinesis.positions import parse_position
+from airflow_provider_coordination.sources.kinesis.progress import KIND as NAME
+from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
+from airflow_provider_coordination.sources.landed import ProgressFormatError
+from airflow_provider_coordination.sources.stored import instant_of, number_of, objects_in, text_of
+
+if TYPE_CHECKING:
+    from airflow_provider_coordination.sources.kinesis.client import KinesisClient
+    from airflow_provider_coordination.sources.targets import ResetPlan, Target
+
+
+class KinesisKind(SourceKind):
+    """Streams of Kinesis."""
+
+    progress_class = ShardProgress
+    has_positions = True
+    reading = "airflow_provider_coordination.spark.kinesis.source:KinesisSource"
+    pages = "airflow_provider_coordination.ui.kinesis:PAGES"
+
+    @property
+    def batches(self) -> BatchLedger:
+        """See `SourceKind.batches`."""
+        return ShardBatches()
+
+    def inspected(self, partition: Partition, now: datetime) -> Inspection:
+        """See `SourceKind.inspected`."""
+        glance = super().inspected(partition, now)
+        if partition.status is PartitionStatus.COMPLETED:
+            return glance
+        throughput = number_of(partition.progress.get("throughput"))
+        return replace(glance, lag=_lag(partition.progress, glance.position, now), throughput=throughput)
+
+    def lost(self, progress: Mapping[str, Any]) -> list[str]:
+        """See `SourceKind.lost`."""
+        return [_gap(gap) for gap in objects_in(progress, "gaps")]
+
+    def facts(self, progress: Mapping[str, Any]) -> Iterator[tuple[str, str | datetime | None]]:
+        """See `SourceKind.facts`."""
+        with suppress(ProgressFormatError):
+            known = ShardProgress.from_mapping(progress)
+            set_at = datetime.fromtimestamp(known.epoch, UTC)
+            yield "epoch", f"{known.epoch} (set by hand at {set_at:%Y-%m-%dT%H:%M:%SZ})" if known.epoch else "0"
+            yield "delivered_until", known.delivered_until
+
+    def stream_of(self, partition_key: str) -> str | None:
+        """See `SourceKind.stream_of`."""
+        key = _key(partition_key)
+        return None if key is None else key.stream
+
+    def group_of(self, partition: Partition) -> str | None:
+        """See `SourceKind.group_of`: the stream of a shard."""
+        return self.stream_of(partition.partition_key)
+
+    def short_name(self, partition: Partition) -> str | None:
+        """See `SourceKind.short_name`: the id of a shard."""
+        key = _key(partition.partition_key)
+        return None if key is None else key.shard_id
+
+    def check_target(self, target: Target) -> None:
+        """See `SourceKind.check_target`."""
+        from airflow_provider_coordination.sources.kinesis.stream_resets import position_of
+
+        position_of(target)
+
+    def restarted(self, partition: Partition, target: Target, *, epoch: int = 0) -> Mapping[str, Any]:
+        """See `SourceKind.restarted`: its identity in a new epoch, without landed batches and children."""
+        from airflow_provider_coordination.sources.kinesis.stream_resets import restarted
+
+        return restarted(partition, target, epoch=epoch)
+
+    def check_progress(self, partition: Partition, given: Mapping[str, Any]) -> None:
+        """See `SourceKind.check_progress`: it has to be the progress of this shard."""
+        from airflow_provider_coordination.sources.kinesis.stream_resets import check_progress
+
+        super().check_progress(partition, given)
+        check_progress(partition, given)
+
+    def service(self, settings: Settings) -> KinesisClient:
+        """See `SourceKind.service`: a client."""
+        from airflow_provider_coordination.sources.kinesis.client import kinesis_client
+
+        return kinesis_client(read_settings(AwsSettings, "AWS settings of Kinesis", settings.get("aws", {})))
+
+    def plan_some(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
+        """See `SourceKind.plan_some`; the shards that came from these stay as they are."""
+        from airflow_provider_coordination.sources.kinesis.stream_resets import checked_with_service
+
+        if access is not None and (target.is_latest or target.position is not None):
+            target = checked_with_service(partitions, target, access(self))
+        return super().plan_some(partitions, target, access)
+
+    def plan_group(
+        self, group: str | None, partitions: Sequence[Partition], target: Target, access: Access
+    ) -> ResetPlan:
+        """See `SourceKind.plan_group`: a stream is read parents before children."""
+        from airflow_provider_coordination.sources.kinesis.stream_resets import plan_stream
+
+        if group is None:
+            return super().plan_group(group, partitions, target, access)
+        return plan_stream(group, partitions, target, access(self))
+
+    def datasets(self, settings: Settings) -> Iterable[DatasetName]:
+        """See `SourceKind.datasets`."""
+        from airflow_provider_coordination.sources.naming import aws_host
+
+        host = aws_host(self.name, settings.get("aws", {}))
+        return (DatasetName(f"kinesis://{host}", stream) for stream in settings.get("streams", ()))
+
+
+def _key(partition_key: str) -> ShardKey | None:
+    try:
+        return parse_partition_key(partition_key)
+    except ValueError:
+        return None
+
+
+def _lag(progress: Mapping[str, Any], checkpoint: str | None, now: datetime) -> float | None:
+    since = instant_of(progress.get("delivered_until")) or instant_of(progress.get("owed_since"))
+    if since is None and checkpoint is not None:
+        with suppress(ValueError):
+            since = parse_position(checkpoint).timestamp
+    return None if since is None else max((now - since).total_seconds(), 0.0)
+
+
+def _gap(gap: Mapping[str, Any]) -> str:
+    try:
+        return str(read_settings(Gap, "gap", gap))
+    except (CoordinationError, ValueError):
+        return text_of(gap.get("reason")) or "a range that cannot be read"
+
+
+KIND = KinesisKind(NAME)

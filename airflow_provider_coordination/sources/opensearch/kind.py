@@ -1,0 +1,17 @@
+"""Indices of OpenSearch as a kind of source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from airflow_provider_coordination.sources.item_kind import ItemKind
+from airflow_provider_coordination.sources.kinds import DatasetName, Settings
+from airflow_provider_coordination.sources.naming import host_of
+
+
+def _datasets(settings: Settings) -> Iterable[DatasetName]:
+    host = host_of(next(iter(settings["hosts"]), None)) or "opensearch"
+    return (DatasetName(f"opensearch://{host}", pattern) for pattern in settings["indices"])
+
+
+KIND = ItemKind("opensearch", "airflow_provider_coordination.sources.opensearch.reader:SliceReader", _datasets)

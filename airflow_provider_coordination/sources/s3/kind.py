@@ -1,0 +1,16 @@
+"""Objects of S3, and files, as a kind of source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from airflow_provider_coordination.sources.item_kind import ItemKind
+from airflow_provider_coordination.sources.kinds import DatasetName, Settings
+from airflow_provider_coordination.sources.naming import file_dataset
+
+
+def _datasets(settings: Settings) -> Iterable[DatasetName]:
+    return (file_dataset(path) for path in settings["paths"])
+
+
+KIND = ItemKind("s3", "airflow_provider_coordination.sources.s3.reader:ObjectReader", _datasets)

@@ -1,0 +1,167 @@
+"""What a task says of its job, by topic. Each object travels whole from the operator to the job.
+
+Their values are of the types that the fields name once templates are rendered; see `operators.templated.resolved`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from airflow_provider_coordination.coordination.acknowledgment import MAX_NAME_CHARACTERS
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+
+MAX_SAVED_PARSE_EXCEPTIONS = 100
+BY_JOB = "job"
+"""The job's sinks are all that acknowledges."""
+DOWNSTREAM = "downstream"
+"""The handle of those who acknowledge after the job, where no other is named."""
+
+
+@dataclass(kw_only=True)
+class RoundSettings:
+    """How a job makes its rounds, and after which one it ends.
+
+    :param round_duration: how long a partition is read in one round; one of items goes on to where its reader says that
+        it may be cut; timedelta or seconds. (templated)
+    :param idle_duration: the pause after a round without a record; timedelta or seconds. (templated)
+    :param max_batch_bytes: about how many bytes are read of one partition in one round, and kept in memory by a slot
+        for each partition that it reads at the same time; more where an item's reader says nowhere that it may be cut.
+        (templated)
+    :param partitions_per_slot: how many partitions one Spark task reads at the same time. (templated)
+    :param until_caught_up: stop when everything that was in the source at the start is delivered; of partitions that
+        come to an end, when none is left. (templated)
+    :param max_duration: start no round later than this after the job's start; timedelta or seconds; None for any time.
+        (templated)
+    :param max_idle_rounds: stop after this number of rounds in a row without a record; None for any number. (templated)
+    """
+
+    template_fields: ClassVar[Sequence[str]] = (
+        "round_duration",
+        "idle_duration",
+        "max_batch_bytes",
+        "partitions_per_slot",
+        "until_caught_up",
+        "max_duration",
+        "max_idle_rounds",
+    )
+
+    round_duration: timedelta = timedelta(seconds=10)
+    idle_duration: timedelta = timedelta(seconds=2)
+    max_batch_bytes: int = 32 * 1024 * 1024
+    partitions_per_slot: int = 4
+    until_caught_up: bool = True
+    max_duration: timedelta | None = None
+    max_idle_rounds: int | None = None
+
+    def check(self) -> None:
+        """Check every value.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        for name in ("round_duration", "max_batch_bytes", "partitions_per_slot", "max_duration", "max_idle_rounds"):
+            _check_positive(self, name)
+        if self.idle_duration < timedelta(0):
+            raise ConfigurationError(
+                f"RoundSettings: field 'idle_duration' must not be negative; got {_shown(self.idle_duration)}"
+            )
+
+
+@dataclass(kw_only=True)
+class AcknowledgmentSettings:
+    """Who says that a batch is delivered, and how long that may take.
+
+    :param by: `"job"`, whose batches are delivered once its sinks have them; `"downstream"` for somebody after the job,
+        such as an `AcknowledgeOperator`; or a list of the names of those who do. (templated)
+    :param timeout: how long a batch may wait for an acknowledgment without progress, before it is delivered again;
+        timedelta or seconds. (templated)
+    :param max_pending_batches: how many batches of one partition may be landed and not acknowledged; beyond that it is
+        not read further. (templated)
+    """
+
+    template_fields: ClassVar[Sequence[str]] = ("by", "timeout", "max_pending_batches")
+
+    by: str | tuple[str, ...] = BY_JOB
+    timeout: timedelta = timedelta(hours=1)
+    max_pending_batches: int = 16
+
+    @property
+    def handles(self) -> tuple[str, ...]:
+        """The handles that others release before a batch counts as delivered; none if the job's sinks are all."""
+        if isinstance(self.by, str):
+            return () if self.by == BY_JOB else (self.by,)
+        return self.by
+
+    def check(self) -> None:
+        """Check every value.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        for name in ("timeout", "max_pending_batches"):
+            _check_positive(self, name)
+        if not self.by or (isinstance(self.by, str) and self.by not in (BY_JOB, DOWNSTREAM)):
+            raise ConfigurationError(
+                f"AcknowledgmentSettings: field 'by' must be {BY_JOB!r}, {DOWNSTREAM!r} or a list of names; got "
+                f"{self.by!r}"
+            )
+        for n, handle in enumerate(self.handles):
+            if not handle or not handle.isprintable() or len(handle) > MAX_NAME_CHARACTERS:
+                raise ConfigurationError(
+                    f"AcknowledgmentSettings: field 'by': {handle!r} is not usable; give 1 to {MAX_NAME_CHARACTERS} "
+                    "printable characters"
+                )
+            if handle in self.handles[:n]:
+                raise ConfigurationError(
+                    f"AcknowledgmentSettings: field 'by': {handle!r} is named twice; name each once"
+                )
+
+
+@dataclass(kw_only=True)
+class BadRecordSettings:
+    """What becomes of records that cannot be parsed or transformed.
+
+    :param dead_letter_path: where they go, with what is wrong with them: a path or URI that every worker reaches;
+        without it, a bad record fails its batch. (templated)
+    :param max_parse_exceptions: most bad records in one run of the job; None for any number. (templated)
+    :param max_saved_parse_exceptions: how many bad records, the latest ones, the job's summary lists. (templated)
+    """
+
+    template_fields: ClassVar[Sequence[str]] = (
+        "dead_letter_path",
+        "max_parse_exceptions",
+        "max_saved_parse_exceptions",
+    )
+
+    dead_letter_path: str | None = None
+    max_parse_exceptions: int | None = None
+    max_saved_parse_exceptions: int = 0
+
+    def check(self) -> None:
+        """Check every value.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        if self.dead_letter_path is not None and not self.dead_letter_path.strip():
+            raise ConfigurationError("BadRecordSettings: field 'dead_letter_path' must not be empty; leave it out")
+        if self.max_parse_exceptions is not None and self.max_parse_exceptions < 0:
+            raise ConfigurationError(
+                f"BadRecordSettings: field 'max_parse_exceptions' must not be negative; got "
+                f"{self.max_parse_exceptions!r}"
+            )
+        if not 0 <= self.max_saved_parse_exceptions <= MAX_SAVED_PARSE_EXCEPTIONS:
+            raise ConfigurationError(
+                "BadRecordSettings: field 'max_saved_parse_exceptions' must be from 0 to "
+                f"{MAX_SAVED_PARSE_EXCEPTIONS}; got {self.max_saved_parse_exceptions!r}"
+            )
+
+
+def _check_positive(settings: Any, name: str) -> None:
+    value = getattr(settings, name)
+    if value is not None and value <= type(value)(0):
+        raise ConfigurationError(f"{type(settings).__name__}: field {name!r} must be positive; got {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    return f"{value.total_seconds():g} seconds" if isinstance(value, timedelta) else repr(value)

@@ -1,0 +1,172 @@
+"""Sinks: where batches go. One module a kind; others register theirs by entry points of the group `GROUP`.
+
+A sink takes each batch once, by its id. It prepares batches where nobody looks, commits them, and can list those that
+it has. What it concludes, it concludes from something durable that was written last, never from what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from airflow_provider_coordination.coordination.registry import Registry
+from airflow_provider_coordination.spark.delivery import Attempt, Delivery
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from airflow_provider_coordination.spark.settings import SinkSettings
+
+GROUP = "airflow_provider_coordination.sinks"
+
+
+class Rows(Protocol):
+    """The rows that a sink is to take of some batches."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Their columns."""
+        ...
+
+    def count(self, batch_id: str) -> int:
+        """Return how many there are of a batch."""
+        ...
+
+    def write(self, batch_id: str, folder: str) -> Sequence[str]:
+        """Write those of a batch to a folder on the filesystem of `Sink.scratch`, as Parquet.
+
+        :returns: the files, of which there are as many as `Sink.arrange` makes partitions.
+        """
+        ...
+
+
+class Sink(Protocol):
+    """Takes batches, any number at a time and of any partitions, each batch once.
+
+    The calls are, in this order: `taken`, `prepare`, then the store is asked whether the batches are still this job's
+    to deliver, `commit`, `discard`. A crash between any two of them, or within one, is followed by `sweep` under the
+    next lease, and by all of them for the same batches. A former owner may make any of these calls at any time.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def where(self) -> str | None:
+        """Which records go there, as a SQL predicate; None for all."""
+        ...
+
+    @property
+    def location(self) -> str:
+        """Where it is, for people; see `SinkSettings.location`."""
+        ...
+
+    def check(self) -> None:
+        """Check that it can be written, before anything is read.
+
+        :raises ConfigurationError: naming the user's field, the value, the reason and the remedy.
+        """
+        ...
+
+    def taken(self, batch_ids: Collection[str]) -> set[str]:
+        """Return which of these batches are in already, also those whose delivery was rejected afterwards."""
+        ...
+
+    def arrange(self, rows: DataFrame) -> DataFrame:
+        """Return the rows of a batch in as many Spark partitions as the sink wants files."""
+        ...
+
+    def scratch(self, attempts: Sequence[Attempt]) -> str:
+        """Return a folder for what the delivery of these batches makes on the way.
+
+        It is where the sink's own files are prepared: what is left there by a crash goes by `sweep`.
+        """
+        ...
+
+    def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
+        """Write what is to become visible, in place of what the same attempts prepared before; nobody can see it yet.
+
+        A batch without rows is prepared as such.
+
+        :raises Exception: whatever goes wrong; nothing is visible then.
+        """
+        ...
+
+    def commit(self, attempts: Sequence[Attempt]) -> None:
+        """Make what is prepared visible, each batch whole, in one commit where the sink has such a thing.
+
+        Batches that are in already are passed over; those that are delivered again because they were rejected replace
+        what is there. Where it raises, other batches of the call may be in.
+
+        :raises DeliveryError: if what was prepared is not whole, or somebody else's.
+        :raises MissingFileError: if it is gone, as it is for a former owner of the partition.
+        """
+        ...
+
+    def discard(self, attempts: Sequence[Attempt]) -> None:
+        """Remove what is left of what these attempts prepared."""
+        ...
+
+    def sweep(self, folder: str, fencing_token: int) -> None:
+        """Remove what former owners of a partition prepared; see `Delivery.sweep`."""
+        ...
+
+
+@runtime_checkable
+class TakesLanded(Protocol):
+    """A sink that can take landed files as they are: where nothing looks into the records, no byte is read again."""
+
+    def check_landing(self, landing_path: str) -> None:
+        """Check that it can take landed files from there.
+
+        :raises ConfigurationError: if it cannot.
+        """
+        ...
+
+    def taking_landed(self, *, keep: bool) -> Delivery:
+        """Return the delivery of landed files to this sink alone.
+
+        :param keep: whether a landed file may be needed again, since others acknowledge the batch too.
+        """
+        ...
+
+    def restore_landed(self, attempt: Attempt) -> bool:
+        """Bring a landed file back that the sink took as it was; return whether it did.
+
+        What was published is as good as what was landed: a job may have died before that was acknowledged, and the next
+        one may need the records for a transform or another sink.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkKind:
+    """A kind of sink, as the registry knows it.
+
+    :param make: makes a sink of its settings; raises `ConfigurationError` naming the user's field.
+    """
+
+    make: Callable[[SinkSettings], Sink]
+
+
+SINKS: Registry[SinkKind] = Registry(
+    what="kind of sink", own="airflow_provider_coordination.spark.sinks.{name}:KIND", group=GROUP, seam=SinkKind
+)
+
+
+def make_sinks(settings: Iterable[SinkSettings]) -> list[Sink]:
+    """Make sinks of their settings, in order.
+
+    :raises ConfigurationError: if a kind is not known or cannot be imported, or its settings are wrong.
+    """
+    return [SINKS.load(each.kind, each.implementation).make(each) for each in settings]
+
+
+def owed(sink: Sink, attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return those attempts whose batch a sink has to take: it does not have it, or has a rejected delivery of it."""
+    taken = sink.taken([attempt.batch_id for attempt in attempts if not attempt.batch.redeliver])
+    return [attempt for attempt in attempts if attempt.batch_id not in taken]

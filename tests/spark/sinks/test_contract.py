@@ -1,0 +1,293 @@
+"""What every sink keeps to, whatever happens between two of its calls. `Sink` says it; each kind is held to it here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.spark.delivery import Attempt
+from airflow_provider_coordination.spark.sinks import Sink, owed
+from tests.support.sinks import SINKS, BatchRows, Place, an_attempt, under_next_lease
+
+BATCHES = ("a-1", "b-1", "c-1")
+VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": [4, 5, 6]}
+OTHERS = {batch_id: [-value for value in values] for batch_id, values in VALUES.items()}
+"""What a former owner made of the same batches."""
+NOTHING: dict[str, list[int]] = {batch_id: [] for batch_id in BATCHES}
+
+
+@pytest.fixture(params=sorted(SINKS))
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(SINKS[request.param], tmp_path / "sink")
+
+
+@pytest.fixture(params=[1, 3], ids=["one batch", "many batches"])
+def attempts(request: pytest.FixtureRequest) -> list[Attempt]:
+    return [an_attempt(batch_id) for batch_id in BATCHES[: request.param]]
+
+
+def of(attempts: list[Attempt], values: dict[str, list[int]] = VALUES) -> dict[str, list[int]]:
+    return {attempt.batch_id: sorted(values[attempt.batch_id]) for attempt in attempts if values[attempt.batch_id]}
+
+
+# What is delivered
+
+
+def test_what_is_committed_is_visible_batch_by_batch_and_nothing_is_left_over(
+    place: Place, attempts: list[Attempt]
+) -> None:
+    place.deliver(VALUES, attempts)
+    assert place.visible == of(attempts)
+    assert place.leftovers == []
+
+
+def test_a_sink_that_can_be_written_passes_its_check_which_leaves_nothing_visible(place: Place) -> None:
+    place.sink().check()
+    assert place.visible == {} and place.leftovers == []
+
+
+def test_what_is_prepared_is_not_visible(place: Place, attempts: list[Attempt]) -> None:
+    place.sink().prepare(attempts, BatchRows(VALUES))
+    assert place.visible == {}
+
+
+def test_what_is_in_is_known_by_batch_id_to_every_job(place: Place, attempts: list[Attempt]) -> None:
+    sink = place.sink()
+    assert sink.taken(BATCHES) == set()
+    place.deliver(VALUES, attempts, sink)
+    assert sink.taken(BATCHES) == place.sink().taken(BATCHES) == {attempt.batch_id for attempt in attempts}
+
+
+def test_what_is_prepared_is_not_in(place: Place, attempts: list[Attempt]) -> None:
+    sink = place.sink()
+    sink.prepare(attempts, BatchRows(VALUES))
+    assert sink.taken(BATCHES) == set()
+
+
+def test_batches_of_several_deliveries_stay_beside_each_other(place: Place) -> None:
+    for batch_id in BATCHES:
+        place.deliver(VALUES, [an_attempt(batch_id)])
+    assert place.visible == VALUES
+
+
+def test_a_delivery_of_which_some_batches_are_in_brings_the_others(place: Place) -> None:
+    place.deliver(VALUES, [an_attempt("b-1")])
+    attempts = [an_attempt(batch_id, 2) for batch_id in BATCHES]
+    left = owed(place.sink(), attempts)
+    assert [attempt.batch_id for attempt in left] == ["a-1", "c-1"]
+    place.deliver(VALUES, left)
+    assert place.visible == VALUES
+
+
+def test_a_delivery_without_a_batch_changes_nothing(place: Place) -> None:
+    place.deliver(VALUES, [an_attempt("a-1")])
+    place.deliver({}, [])
+    assert place.visible == {"a-1": [1, 2]}
+
+
+# Empty results, and batches that are delivered again because they were rejected
+
+
+def test_batches_without_rows_make_nothing_visible(place: Place, attempts: list[Attempt]) -> None:
+    place.deliver(NOTHING, attempts)
+    assert place.visible == {} and place.leftovers == []
+
+
+def test_a_batch_without_rows_is_delivered_beside_others(place: Place) -> None:
+    attempts = [an_attempt(batch_id) for batch_id in BATCHES]
+    place.deliver({**VALUES, "b-1": []}, attempts)
+    assert place.visible == {"a-1": [1, 2], "c-1": [4, 5, 6]}
+
+
+def test_batches_that_were_rejected_are_replaced(place: Place, attempts: list[Attempt]) -> None:
+    place.deliver(OTHERS, attempts)
+    place.deliver(VALUES, [under_next_lease(attempt, rejected=True) for attempt in attempts])
+    assert place.visible == of(attempts)
+
+
+def test_batches_that_were_rejected_are_replaced_by_nothing_where_nothing_is_left(
+    place: Place, attempts: list[Attempt]
+) -> None:
+    place.deliver(OTHERS, attempts)
+    place.deliver(NOTHING, [under_next_lease(attempt, rejected=True) for attempt in attempts])
+    assert place.visible == {}
+
+
+def test_batches_that_were_rejected_without_rows_may_have_some_later(place: Place, attempts: list[Attempt]) -> None:
+    place.deliver(NOTHING, attempts)
+    place.deliver(VALUES, [under_next_lease(attempt, rejected=True) for attempt in attempts])
+    assert place.visible == of(attempts)
+
+
+def test_one_rejected_batch_is_replaced_and_the_others_of_its_delivery_are_left_alone(place: Place) -> None:
+    attempts = [an_attempt(batch_id) for batch_id in BATCHES]
+    place.deliver(VALUES, attempts)
+    rejected = under_next_lease(attempts[1], rejected=True)
+    place.deliver(OTHERS, [under_next_lease(attempts[0]), rejected, under_next_lease(attempts[2])])
+    assert place.visible == {**VALUES, "b-1": [-3]}
+
+
+# Repetition, crashes and former owners, at each step of a delivery
+
+STEPS: dict[str, Callable[[Sink, list[Attempt], dict[str, list[int]]], None]] = {
+    "prepare": lambda sink, attempts, values: sink.prepare(attempts, BatchRows(values)),
+    "commit": lambda sink, attempts, values: sink.commit(attempts),
+    "discard": lambda sink, attempts, values: sink.discard(attempts),
+}
+
+
+@pytest.mark.parametrize("repeated", STEPS)
+def test_a_step_that_is_made_twice_changes_nothing(place: Place, attempts: list[Attempt], repeated: str) -> None:
+    sink = place.sink()
+    for step, make in STEPS.items():
+        make(sink, attempts, OTHERS if step == repeated == "prepare" else VALUES)
+        if step == repeated:
+            make(sink, attempts, VALUES)
+    assert place.visible == of(attempts)
+    assert place.leftovers == []
+
+
+@pytest.mark.parametrize("last", STEPS)
+def test_whatever_step_a_job_dies_after_the_next_owner_delivers_everything_once(
+    place: Place, attempts: list[Attempt], last: str
+) -> None:
+    died = place.sink()
+    for step, make in STEPS.items():
+        make(died, attempts, OTHERS)
+        if step == last:
+            break
+    next_owner, again = place.sink(), [under_next_lease(attempt) for attempt in attempts]
+    for attempt in again:
+        next_owner.sweep(attempt.folder, attempt.fencing_token)
+    left = owed(next_owner, again)
+    place.deliver(VALUES, left, next_owner)
+    assert place.visible == of(attempts, OTHERS if last != "prepare" else VALUES), "what was in stays"
+    assert place.leftovers == []
+
+
+@pytest.mark.parametrize("rejected", [False, True])
+@pytest.mark.parametrize("frozen_before", STEPS)
+def test_a_former_owner_that_goes_on_adds_nothing_and_replaces_nothing(
+    place: Place, attempts: list[Attempt], frozen_before: str, rejected: bool
+) -> None:
+    if rejected:
+        place.deliver({**OTHERS, "b-1": []}, attempts)
+        attempts = [under_next_lease(attempt, rejected=True) for attempt in attempts]
+    zombie, left, refused = place.sink(), dict(STEPS), []
+    for step in STEPS:
+        if step == frozen_before:
+            break
+        left.pop(step)(zombie, attempts, OTHERS)
+    next_owner, again = place.sink(), [under_next_lease(attempt, rejected=rejected) for attempt in attempts]
+    for attempt in again:
+        next_owner.sweep(attempt.folder, attempt.fencing_token)
+    place.deliver(VALUES, owed(next_owner, again), next_owner)
+    seen = place.visible
+    if frozen_before == "prepare":  # it asks the store before it commits, and learns there that the lease is lost
+        left.pop("commit")
+    for step, make in left.items():
+        try:
+            make(zombie, attempts, OTHERS)
+        except CoordinationError:
+            refused.append(step)
+    assert place.visible == seen
+    assert seen == of(attempts, OTHERS if frozen_before == "discard" and not rejected else VALUES)
+    assert refused == (["commit"] if frozen_before == "commit" and rejected else []), "what is in, it passes over"
+
+
+def test_one_partition_that_is_another_owners_takes_nothing_from_the_others_of_the_delivery(place: Place) -> None:
+    sink, attempts = place.sink(), [an_attempt(batch_id) for batch_id in BATCHES]
+    sink.prepare(attempts, BatchRows(VALUES))
+    place.sink().sweep(attempts[1].folder, 2)
+    with pytest.raises(CoordinationError):
+        sink.commit([attempts[1]])
+    sink.commit([attempts[0], attempts[2]])
+    assert place.visible == {"a-1": [1, 2], "c-1": [4, 5, 6]}
+
+
+def test_a_delivery_that_is_refused_for_one_batch_goes_through_without_it(place: Place) -> None:
+    sink, attempts = place.sink(), [an_attempt(batch_id) for batch_id in BATCHES]
+    sink.prepare(attempts, BatchRows(VALUES))
+    place.sink().sweep(attempts[1].folder, 2)
+    with pytest.raises(CoordinationError):
+        sink.commit(attempts)
+    for attempt in (attempts[0], attempts[2]):
+        sink.commit([attempt])
+    assert place.visible == {"a-1": [1, 2], "c-1": [4, 5, 6]}
+
+
+# Leftovers
+
+
+def test_a_sweep_takes_what_former_owners_prepared_and_leaves_what_later_ones_did(
+    place: Place, attempts: list[Attempt]
+) -> None:
+    former, later = place.sink(), place.sink()
+    former.prepare(attempts, BatchRows(OTHERS))
+    again = [under_next_lease(attempt) for attempt in attempts]
+    later.prepare(again, BatchRows(VALUES))
+    for attempt in again:
+        later.sweep(attempt.folder, attempt.fencing_token)
+    later.commit(again)
+    later.discard(again)
+    assert place.visible == of(attempts)
+    assert place.leftovers == []
+
+
+def test_a_sweep_of_one_partition_leaves_the_others_alone(place: Place) -> None:
+    sink, one, other = place.sink(), an_attempt("a-1"), an_attempt("b-1")
+    sink.prepare([one, other], BatchRows(VALUES))
+    place.sink().sweep(one.folder, 99)
+    sink.commit([other])
+    assert place.visible == {"b-1": [3]}
+
+
+def test_a_sweep_leaves_what_is_visible(place: Place, attempts: list[Attempt]) -> None:
+    place.deliver(VALUES, attempts)
+    for attempt in attempts:
+        place.sink().sweep(attempt.folder, 99)
+    assert place.visible == of(attempts)
+
+
+def test_a_sweep_where_nothing_ever_was_is_no_error(place: Place) -> None:
+    place.sink().sweep("clicks/never", 5)
+    assert place.visible == {}
+
+
+def test_what_the_delivery_left_on_the_way_goes_with_a_sweep(place: Place, attempts: list[Attempt]) -> None:
+    sink = place.sink()
+    file = Path(sink.scratch(attempts)) / "all" / "part-0.parquet"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"half")
+    for attempt in attempts:
+        sink.sweep(attempt.folder, 2)
+    assert place.visible == {} and place.leftovers == []
+    assert not file.exists()
+
+
+def test_what_is_discarded_cannot_be_committed(place: Place, attempts: list[Attempt]) -> None:
+    sink = place.sink()
+    sink.prepare(attempts, BatchRows(VALUES))
+    sink.discard(attempts)
+    with pytest.raises(CoordinationError):
+        sink.commit(attempts)
+    assert place.visible == {} and place.leftovers == []
+
+
+def test_what_was_never_prepared_cannot_be_committed(place: Place, attempts: list[Attempt]) -> None:
+    with pytest.raises(CoordinationError):
+        place.sink().commit(attempts)
+    assert place.visible == {}
+
+
+def test_what_another_job_commits_first_stays(place: Place, attempts: list[Attempt]) -> None:
+    one, other = place.sink(), place.sink()
+    again = [under_next_lease(attempt) for attempt in attempts]
+    one.prepare(attempts, BatchRows(VALUES))
+    other.prepare(again, BatchRows(OTHERS))
+    one.commit(attempts)
+    other.commit(again)
+    assert place.visible == of(attempts)

@@ -1,0 +1,117 @@
+"""What the Parquet sink does beside the contract: staging folders, manifests, one file a batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.sinks.parquet import MANIFEST, ParquetSink
+from airflow_provider_coordination.spark.storage import MissingFileError
+from tests.support.sinks import BatchRows, an_attempt, under_next_lease
+
+BATCH = "shard-1-abc"
+FIRST = an_attempt(BATCH)
+SECOND = under_next_lease(FIRST, rejected=True)
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> ParquetSink:
+    return ParquetSink(name="main", path=str(tmp_path / "out"))
+
+
+def rows(*values: int) -> BatchRows:
+    return BatchRows({BATCH: values})
+
+
+def staged(sink: ParquetSink, attempt: Attempt) -> Path:
+    return Path(sink.staging(attempt))
+
+
+def published(sink: ParquetSink) -> list[int] | None:
+    file = Path(sink.path, "shard-1-abc.parquet")
+    return pq.read_table(file)["n"].to_pylist() if file.exists() else None
+
+
+def deliver(sink: ParquetSink, attempt: Attempt, *values: int) -> None:
+    sink.prepare([attempt], rows(*values))
+    sink.commit([attempt])
+
+
+def test_a_batch_is_one_file_that_has_its_name(sink: ParquetSink) -> None:
+    deliver(sink, FIRST, 1)
+    assert published(sink) == [1]
+
+
+def test_a_batch_without_rows_has_no_file(sink: ParquetSink) -> None:
+    deliver(sink, FIRST)
+    assert published(sink) is None
+
+
+def test_a_rejected_delivery_is_replaced_by_a_file_without_rows_if_none_are_left(sink: ParquetSink) -> None:
+    deliver(sink, FIRST, 1)
+    deliver(sink, SECOND)
+    assert published(sink) == []
+
+
+def test_what_is_staged_without_its_manifest_is_never_published(sink: ParquetSink) -> None:
+    sink.prepare([FIRST], rows(1))
+    (staged(sink, FIRST) / MANIFEST).unlink()
+    with pytest.raises(DeliveryError, match="is gone or not whole"):
+        sink.commit([FIRST])
+    assert published(sink) is None
+
+
+def test_a_staging_folder_that_somebody_emptied_is_not_taken_for_a_batch_without_rows(sink: ParquetSink) -> None:
+    deliver(sink, FIRST, 1)
+    sink.prepare([SECOND], rows(2))
+    for file in staged(sink, SECOND).iterdir():
+        file.unlink()
+    with pytest.raises(DeliveryError, match="is gone or not whole"):
+        sink.commit([SECOND])
+    assert published(sink) == [1]
+
+
+def test_a_staged_file_that_is_gone_publishes_nothing(sink: ParquetSink) -> None:
+    deliver(sink, FIRST, 1)
+    sink.prepare([SECOND], rows(2))
+    (staged(sink, SECOND) / "part-0.parquet").unlink()
+    with pytest.raises(MissingFileError, match=r"part-0\.parquet is gone"):
+        sink.commit([SECOND])
+    assert published(sink) == [1]
+
+
+def test_a_staged_file_that_was_cut_in_half_publishes_nothing(sink: ParquetSink) -> None:
+    sink.prepare([FIRST], rows(1))
+    file = staged(sink, FIRST) / "part-0.parquet"
+    file.write_bytes(file.read_bytes()[:50])
+    with pytest.raises(MissingFileError, match=r"has 50 bytes, and \d+ were written"):
+        sink.commit([FIRST])
+    assert published(sink) is None
+
+
+def test_a_manifest_of_another_delivery_publishes_nothing(sink: ParquetSink) -> None:
+    sink.prepare([FIRST], rows(1))
+    staged(sink, SECOND).mkdir(parents=True)
+    (staged(sink, FIRST) / MANIFEST).rename(staged(sink, SECOND) / MANIFEST)
+    with pytest.raises(DeliveryError, match="holds another delivery"):
+        sink.commit([SECOND])
+
+
+def test_what_is_discarded_leaves_nothing_but_the_sources_folder(sink: ParquetSink) -> None:
+    deliver(sink, FIRST, 1)
+    sink.discard([FIRST])
+    left = sorted(str(path.relative_to(sink.path)) for path in Path(sink.path).rglob("*"))
+    assert left == ["_staging", "_staging/clicks", "shard-1-abc.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("main", "field 'path' of ParquetDataset 'main'"), ("dead_letter", "BadRecordSettings: field 'dead_letter_path'")],
+)
+def test_a_path_that_cannot_be_written_is_named_by_the_users_field(name: str, field: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{field} is '/proc/lake', which cannot be written: "):
+        ParquetSink(name=name, path="/proc/lake").check()

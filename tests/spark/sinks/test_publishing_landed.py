@@ -1,0 +1,129 @@
+"""Landed files that become the Parquet dataset's as they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.landed_files import ensure_landed
+from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, under_token
+from airflow_provider_coordination.spark.settings import MAIN
+from airflow_provider_coordination.spark.sinks.parquet import ParquetSink, PublishLanded
+from airflow_provider_coordination.spark.storage import MissingFileError, publish, write_table
+from tests.support.sinks import an_attempt
+
+BATCH = "shard-1-abc"
+FOLDER = f"clicks/{BATCH}"
+LANDED = as_landed(pa.table({"n": [1, 2]}), BATCH)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def landed(out: Path) -> Attempt:
+    uri = str(out / "_landing" / FOLDER / file_name("TRIM_HORIZON", 1))
+    return an_attempt(BATCH, file=uri, file_bytes=write_table(LANDED, uri))
+
+
+def deliver(sink: PublishLanded, attempt: Attempt) -> None:
+    sink.prepare([attempt], [MAIN])
+    sink.commit(MAIN, [attempt])
+
+
+def again(attempt: Attempt, token: int = 2) -> Attempt:
+    """The delivery that follows once the one before was rejected, by another owner."""
+    return replace(
+        attempt, batch=replace(attempt.batch, redeliver=True), set_id=f"{BATCH}.{token}", fencing_token=token
+    )
+
+
+def published(out: Path) -> list[int]:
+    return [n for file in out.glob("*.parquet") for n in pq.read_table(file)["n"].to_pylist()]
+
+
+def test_publishing_moves_the_landed_file_to_its_batch_name(out: Path, landed: Attempt) -> None:
+    deliver(PublishLanded(str(out)), landed)
+    assert pq.read_table(out / "shard-1-abc.parquet").num_rows == 2
+    assert not Path(landed.file).exists()
+
+
+def test_what_is_published_is_counted(out: Path, landed: Attempt) -> None:
+    prepared = PublishLanded(str(out)).prepare([landed], [MAIN])[BATCH]
+    assert (prepared.records, prepared.unrouted) == ({MAIN: 2}, 0)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_publishing_again_finds_it_done(out: Path, landed: Attempt, keep: bool) -> None:
+    for _ in range(3):
+        deliver(PublishLanded(str(out), keep=keep), landed)
+    assert [path.name for path in out.glob("*.parquet")] == ["shard-1-abc.parquet"]
+
+
+def test_a_landed_file_that_vanished_is_an_error_that_says_what_to_do(out: Path) -> None:
+    with pytest.raises(DeliveryError, match=r"gone\.parquet is gone: restore it, or reset its partition"):
+        PublishLanded(str(out)).prepare([an_attempt(BATCH, file=str(out / "gone.parquet"))], [MAIN])
+
+
+def test_a_landed_file_that_was_cut_in_half_is_never_published(out: Path, landed: Attempt) -> None:
+    content = Path(landed.file).read_bytes()
+    Path(landed.file).write_bytes(content[: len(content) // 2])
+    with pytest.raises(DeliveryError, match=r"has \d+ bytes, and \d+ were landed: restore it"):
+        deliver(PublishLanded(str(out)), landed)
+    assert published(out) == []
+
+
+def test_what_was_published_serves_as_the_landed_file_that_was_renamed(out: Path, landed: Attempt) -> None:
+    deliver(PublishLanded(str(out)), landed)
+    ensure_landed(again(landed), [ParquetSink(name=MAIN, path=str(out))])
+    assert pq.read_table(landed.file).equals(LANDED) and published(out) == [1, 2]
+
+
+def test_what_a_transform_made_of_a_batch_never_serves_as_its_landed_file(out: Path, landed: Attempt) -> None:
+    Path(landed.file).unlink()
+    size = write_table(pa.table({"n": [1, 2]}), str(out / "shard-1-abc.parquet"))
+    with pytest.raises(DeliveryError, match="is gone: restore it"):
+        ensure_landed(an_attempt(BATCH, file=landed.file, file_bytes=size), [ParquetSink(name=MAIN, path=str(out))])
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_rejected_delivery_is_replaced_though_its_landed_file_was_renamed(
+    out: Path, landed: Attempt, keep: bool
+) -> None:
+    deliver(PublishLanded(str(out)), landed)
+    deliver(PublishLanded(str(out), keep=keep), again(landed))
+    assert published(out) == [1, 2]
+
+
+def test_a_former_owner_publishes_nothing_once_its_file_is_another_leases(out: Path, landed: Attempt) -> None:
+    former = PublishLanded(str(out))
+    former.prepare([landed], [MAIN])
+    publish(landed.file, under_token(landed.file, 2))
+    with pytest.raises(MissingFileError, match="is gone"):
+        former.commit(MAIN, [landed])
+    assert published(out) == []
+
+
+def test_a_former_owner_publishes_nothing_once_its_copy_is_swept(out: Path, landed: Attempt) -> None:
+    former, next_owner = PublishLanded(str(out), keep=True), PublishLanded(str(out), keep=True)
+    former.prepare([landed], [MAIN])
+    next_owner.sweep(FOLDER, 2)
+    with pytest.raises(MissingFileError, match="is gone"):
+        former.commit(MAIN, [landed])
+    assert published(out) == []
+
+
+def test_a_sweep_leaves_what_later_leases_staged(out: Path, landed: Attempt) -> None:
+    later = replace(landed, fencing_token=12)
+    sink = PublishLanded(str(out), keep=True)
+    sink.prepare([later], [MAIN])
+    sink.sweep(FOLDER, 3)
+    sink.commit(MAIN, [later])
+    assert published(out) == [1, 2]

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.storage import (
+    check_writable,
+    delete_folder,
+    files_below,
+    probe_rename,
+    publish,
+    safe_name,
+)
+
+
+def test_files_are_not_published_across_filesystems(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="put landing and dataset on one filesystem"):
+        publish(str(tmp_path / "a"), "mock://elsewhere/b")
+
+
+def test_a_folder_is_never_published(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ValueError, match="is a folder; only files are published"):
+        publish(str(tmp_path / "folder"), str(tmp_path / "target"))
+    assert (tmp_path / "folder").is_dir()
+
+
+def test_an_empty_path_never_means_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for act in (lambda: publish("", str(tmp_path / "target")), lambda: delete_folder("")):
+        with pytest.raises(ValueError, match="an empty path"):
+            act()
+    assert (tmp_path / "here").is_dir()
+
+
+def test_checking_folders_leaves_nothing_behind(tmp_path: Path) -> None:
+    for name in ("out", "landing"):
+        check_writable("field 'path'", str(tmp_path / name))
+    probe_rename(str(tmp_path / "landing"), str(tmp_path / "out"))
+    assert files_below(str(tmp_path)) == []
+
+
+def test_a_folder_on_another_filesystem_is_no_target_of_a_rename(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="put landing and dataset on one filesystem"):
+        probe_rename(str(tmp_path), "mock://elsewhere/b")
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/proc/lake", "Cannot create directory '/proc/lake'"),
+        ("{folder}/file/out", "Cannot create directory '{folder}/file/out'"),
+        ("{folder}/dangling", "it is a link to '/nowhere/at/all'; "),
+        ("{folder}/to-a-file", "it is a link to '{folder}/file'; "),
+        ("nope://x/y", "'nope://x/y' is not a path that can be written: "),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_named_by_its_field_as_it_was_written(
+    tmp_path: Path, path: str, reason: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "dangling").symlink_to("/nowhere/at/all")
+    (tmp_path / "to-a-file").symlink_to(tmp_path / "file")
+    written = path.format(folder=tmp_path)
+    with pytest.raises(ConfigurationError) as error:
+        check_writable("field 'path'", written)
+    said = str(error.value)
+    assert said.startswith(f"field 'path' is '{written}', which cannot be written: ")
+    assert reason.format(folder=tmp_path) in said
+    assert said.endswith("; correct the path, or let the user who runs the job write there")
+
+
+def test_a_dataset_folder_that_is_a_link_to_another_folder_will_do(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "lake")
+    check_writable("field 'path'", str(tmp_path / "link"))
+    check_writable("field 'landing_path'", str(tmp_path / "link" / "_landing"))
+    probe_rename(str(tmp_path / "link" / "_landing"), str(tmp_path / "link"))
+
+
+def test_safe_names_differ_where_their_texts_do() -> None:
+    names = {safe_name(text) for text in ("a|b", "a:b", "a-b", "", "../x", "ä")}
+    assert len(names) == 6
+    assert all("/" not in name and ":" not in name and not name.startswith(".") for name in names)
+
+
+def test_safe_names_of_other_scripts_differ_and_long_ones_fit_a_folder() -> None:
+    texts = ["öèýš", "öžèê", "注文", "訂單", "k" * 1024, "k" * 1023 + "j", "é" * 512]
+    names = {safe_name(text) for text in texts}
+    assert len(names) == len(texts)
+    assert all(len(name.encode()) <= 100 for name in names)
+    assert all(len(name.rpartition("-")[2]) == 32 for name in names), "128 bits"

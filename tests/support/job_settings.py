@@ -1,0 +1,45 @@
+"""Settings of jobs, said flat: what belongs to a topic goes into its object, and seconds do for durations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from datetime import timedelta
+from typing import Any
+
+from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
+from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings, RoundSettings
+from airflow_provider_coordination.spark.settings import IngestSettings
+
+TOPICS = {
+    "bad_records": BadRecordSettings,
+    "acknowledgments": AcknowledgmentSettings,
+    "leases": LeaseSettings,
+    "rounds": RoundSettings,
+}
+
+
+def ingest(**said: Any) -> IngestSettings:
+    """Return the settings of a job."""
+    rest, of_topics = _sorted(said)
+    return IngestSettings(**rest, **{name: TOPICS[name](**values) for name, values in of_topics.items()})
+
+
+def changed(settings: IngestSettings, **said: Any) -> IngestSettings:
+    """Return settings with some of them replaced."""
+    rest, of_topics = _sorted(said)
+    topics = {name: replace(getattr(settings, name), **values) for name, values in of_topics.items()}
+    return replace(settings, **rest, **topics)
+
+
+def _sorted(said: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    rest, of_topics = dict(said), {}
+    for topic, cls in TOPICS.items():
+        values = {field.name: _value(field.type, rest.pop(field.name)) for field in fields(cls) if field.name in rest}
+        if values:
+            of_topics[topic] = values
+    return rest, of_topics
+
+
+def _value(type_of: Any, value: Any) -> Any:
+    return timedelta(seconds=value) if "timedelta" in str(type_of) and isinstance(value, int | float) else value

@@ -1,0 +1,126 @@
+"""What the contract of sinks needs to know of each kind: how one is made, what is visible in it, what is left over.
+
+A kind joins by one line in `SINKS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.spark.delivery import Attempt
+from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sinks import Sink, make_sinks
+from airflow_provider_coordination.spark.storage import join, write_table
+
+
+class SinkUnderTest(Protocol):
+    """One kind of sink, as the contract looks at it from outside."""
+
+    def settings(self, folder: Path) -> SinkSettings:
+        """Return the settings of a sink that nothing was written to."""
+        ...
+
+    def visible(self, folder: Path) -> dict[str, list[int]]:
+        """Return what readers see: the values of `n` by batch id; batches without rows may be there or not."""
+        ...
+
+    def leftovers(self, folder: Path) -> list[str]:
+        """Return what is there and not visible."""
+        ...
+
+
+class ParquetUnderTest:
+    """See `SinkUnderTest`."""
+
+    def settings(self, folder: Path) -> SinkSettings:
+        return SinkSettings(name="main", kind="parquet", location=str(folder))
+
+    def visible(self, folder: Path) -> dict[str, list[int]]:
+        return {file.stem: pq.read_table(file)["n"].to_pylist() for file in folder.glob("*.parquet")}
+
+    def leftovers(self, folder: Path) -> list[str]:
+        return [str(path) for path in (folder / "_staging").rglob("*") if path.is_file()]
+
+
+SINKS: dict[str, SinkUnderTest] = {"parquet": ParquetUnderTest()}
+
+
+@dataclass(frozen=True)
+class BatchRows:
+    """Rows of some batches, as a delivery gives them; see `Rows`. Each batch has values of a column `n`."""
+
+    values: dict[str, Sequence[int]]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([pa.field("n", pa.int64()), pa.field("_batch_id", pa.string())])
+
+    def count(self, batch_id: str) -> int:
+        return len(self.values[batch_id])
+
+    def write(self, batch_id: str, folder: str) -> list[str]:
+        values, file = self.values[batch_id], join(folder, "part-0.parquet")
+        write_table(pa.table({"n": values, "_batch_id": [batch_id] * len(values)}, self.schema), file)
+        return [file]
+
+
+def an_attempt(batch_id: str, token: int = 1, *, set_number: int = 1, redeliver: bool = False, **batch: Any) -> Attempt:
+    """Return the delivery of a batch whose partition has the batch's name, under a lease."""
+    known = {
+        "start": "TRIM_HORIZON", "end": "9", "file": f"/landing/{batch_id}/5.{token}.ab.parquet", "file_bytes": 100,
+        "records": 2, "bytes": 1, "is_last": False, "read_until": None, "fencing_token": token,
+    }  # fmt: skip
+    landed = LandedBatch(batch_id=batch_id, redeliver=redeliver, **{**known, **batch})
+    return Attempt(
+        batch=landed,
+        file=landed.file,
+        folder=f"clicks/{batch_id}",
+        set_id=f"{batch_id}.s{set_number}",
+        fencing_token=token,
+    )
+
+
+def under_next_lease(attempt: Attempt, *, rejected: bool = False) -> Attempt:
+    """Return the delivery of the same batch by the partition's next owner; for another set, if one rejected it."""
+    return replace(
+        attempt,
+        batch=replace(attempt.batch, redeliver=rejected or attempt.batch.redeliver),
+        set_id=attempt.set_id + ".again" * rejected,
+        fencing_token=attempt.fencing_token + 1,
+    )
+
+
+@dataclass
+class Place:
+    """A place that a sink writes to, and the sinks of the jobs that write there."""
+
+    kind: SinkUnderTest
+    folder: Path
+
+    def sink(self) -> Sink:
+        """Return the sink of a new job."""
+        [sink] = make_sinks([self.kind.settings(self.folder)])
+        return sink
+
+    @property
+    def visible(self) -> dict[str, list[int]]:
+        """What readers see, batches without rows left out."""
+        return {batch_id: sorted(rows) for batch_id, rows in self.kind.visible(self.folder).items() if rows}
+
+    @property
+    def leftovers(self) -> list[str]:
+        return self.kind.leftovers(self.folder)
+
+    def deliver(self, values: dict[str, Sequence[int]], attempts: Sequence[Attempt], sink: Sink | None = None) -> None:
+        """Let a job deliver batches whole."""
+        sink = sink or self.sink()
+        sink.prepare(attempts, BatchRows(values))
+        sink.commit(attempts)
+        sink.discard(attempts)
