@@ -44,7 +44,7 @@ def store_url(tmp_path: Path) -> str:
 def coordination(connect: Any, store_url: str) -> SourceCoordinator:
     """Define `coordination_default`; return a coordinator of source `clicks` that looks at the same store."""
     connect("coordination_default", "coordination", extra={"store": "sql", "url": store_url})
-    coordinator = SourceCoordinator(open_store(StoreSettings(url=store_url)), "clicks", "test")
+    coordinator = SourceCoordinator(open_store(StoreSettings.from_url(store_url)), "clicks", "test")
     coordinator.initialize()
     return coordinator
 

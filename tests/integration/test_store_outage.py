@@ -94,5 +94,5 @@ def test_jobs_outlast_a_database_that_vanishes(
     assert set(fleet.delivered().values()) == {1}, "nothing is there twice"
     fleet.run()  # what one job gave back while the other had ended already
     assert fleet.delivered() == Counter(stream.sent)
-    counts = fleet.look.count_by_status()
+    counts = fleet.look.view.count_by_status()
     assert (counts[PartitionStatus.COMPLETED], counts[PartitionStatus.ASSIGNED]) == (1, 0)

@@ -45,7 +45,7 @@ def settings_file(tmp_path: Path, **changes: object) -> str:
         "streams": ["clicks"],
         "output": str(tmp_path / "out"),
         "expires_at": datetime.now(UTC) + timedelta(hours=1),
-        "store": StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db"),
+        "store": StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db"),
         **changes,
     }
     ingest(**values).write(path)  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ def test_an_expired_settings_file_is_a_configuration_error(tmp_path: Path, capsy
 def test_a_store_that_cannot_be_opened_is_a_configuration_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = settings_file(tmp_path, store=StoreSettings(url=f"sqlite:///{tmp_path}/no-folder/c.db"))
+    path = settings_file(tmp_path, store=StoreSettings.from_url(f"sqlite:///{tmp_path}/no-folder/c.db"))
     assert main([path]) == EXIT_CONFIGURATION
     assert "no-folder/c.db' does not exist on this machine; create it" in capsys.readouterr().out
 
@@ -154,7 +154,7 @@ def test_what_only_spark_can_check_is_a_configuration_error_before_anything_is_r
 
 def test_a_store_that_does_not_work_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.db").write_bytes(b"damaged" * 1000)
-    path = settings_file(tmp_path, store=StoreSettings(url=f"sqlite:///{tmp_path}/c.db"))
+    path = settings_file(tmp_path, store=StoreSettings.from_url(f"sqlite:///{tmp_path}/c.db"))
     assert main([path]) == EXIT_FAILED
     assert "the job failed: store sqlite" in capsys.readouterr().out
 
@@ -180,10 +180,10 @@ def test_a_job_of_a_suspended_source_ends_well_before_anything_is_asked_or_start
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     coordinator = SourceCoordinator(
-        open_store(StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db")), "clicks", "ann"
+        open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db")), "clicks", "ann"
     )
     coordinator.initialize()
-    coordinator.suspensions.suspend("ann", "the table is migrated")
+    coordinator.view.suspensions.suspend("ann", "the table is migrated")
 
     nowhere = AwsSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:9")  # and nobody's credentials
     assert main([settings_file(tmp_path, kinesis=nowhere)]) == EXIT_SUCCESS

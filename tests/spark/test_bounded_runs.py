@@ -130,7 +130,7 @@ def test_an_interval_that_is_delivered_leaves_nothing_to_acquire(tmp_path: Path)
     summary = history.run(stop_at=end, finish_at_stop=True, shard_sync_interval_seconds=None)
     assert (summary.records_landed, summary.stopped_because) == (0, "no partition is available")
     history.sync()
-    assert {partition.status for partition in history.look.partitions()} == {PartitionStatus.COMPLETED}
+    assert {partition.status for partition in history.look.view.partitions()} == {PartitionStatus.COMPLETED}
 
 
 def ingest_interval(history: History, start: datetime, end: datetime) -> Counter[str]:
@@ -139,5 +139,5 @@ def ingest_interval(history: History, start: datetime, end: datetime) -> Counter
     history.sync()
     summary = history.run(stop_at=end, finish_at_stop=True, shard_sync_interval_seconds=None)
     assert (summary.failed, summary.data_loss) == ({}, {})
-    assert all(partition.status is PartitionStatus.COMPLETED for partition in history.look.partitions())
+    assert all(partition.status is PartitionStatus.COMPLETED for partition in history.look.view.partitions())
     return Counter(history.delivered)

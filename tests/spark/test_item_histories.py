@@ -64,7 +64,7 @@ def create(history: ItemHistory, held: dict[str, Any]) -> None:
     made = {}
     for number, (pages, positions, trouble, at) in enumerate(held["items"]):
         name = f"i{number}"
-        key = f"p{len(list(history.look.partitions()))}"
+        key = f"p{len(list(history.look.view.partitions()))}"
         content = [[f"{key}.{name}/{page}/{n}" for n in range(1 + page % 2)] for page in range(pages)]
         made[name] = FakeItem(content, positions=positions, error=TROUBLE.get(trouble), fails_at=at % (pages + 1))
         if trouble == "gone":

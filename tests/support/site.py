@@ -16,6 +16,7 @@ import httpx
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from tests.support.cable import Cable
 from tests.support.scenery import Scenery
 from tests.support.standalone import ROLES, Standalone
@@ -86,7 +87,7 @@ def open_site(
         airflow.connect(DEFAULT, "coordination", extra={"store": "sql", "url": airflow.store_url})
         airflow.connect(EMPTY, "coordination", extra={"store": "sql", "url": f"sqlite:///{folder}/empty.db"})
         if away is not None:
-            with closing(open_store(StoreSettings(store="dynamodb", table=table, aws=away))) as store:
+            with closing(open_store(StoreSettings.of("dynamodb", DynamoDbSettings(table=table, aws=away)))) as store:
                 remote = SourceCoordinator(store, "remote", "test")
                 remote.initialize()
                 remote.create_partitions({key: {} for key in "abc"})

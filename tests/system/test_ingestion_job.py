@@ -86,7 +86,7 @@ def test_bad_records_hold_up_their_own_shard_alone_until_there_is_a_place_for_th
     assert early.process.returncode == 0 and early.summary["resting"] == [partition], early.output
     assert f"not delivered: partition {partition} rests until" in early.output
     coordinator = pipeline.coordinator()
-    Administration(coordinator.store, coordinator.source_identifier).reopen(partition)
+    Administration(coordinator.store, coordinator.view.source_identifier).reopen(partition)
 
     pipeline.client.put_record(StreamName=pipeline.stream, PartitionKey="bad", Data=b"no JSON")
     good = pipeline.run(

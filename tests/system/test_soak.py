@@ -130,7 +130,7 @@ class Soak:
         """Start a worker with a cable of its own to the store."""
         cable = self.cables.enter_context(Cable(self.connect))
         job = self.pipeline.start(
-            store=StoreSettings(url=self.url(cable.port)),
+            store=StoreSettings.from_url(self.url(cable.port)),
             until_caught_up=False,
             round_duration=2,
             idle_duration=0.2,
@@ -192,7 +192,9 @@ class Soak:
 
     def shares(self) -> list[int]:
         """Return how many leases each owner holds, the fewest first; none are free and none wait."""
-        unfinished = [p for p in self.pipeline.coordinator().partitions() if p.status is not PartitionStatus.COMPLETED]
+        unfinished = [
+            p for p in self.pipeline.coordinator().view.partitions() if p.status is not PartitionStatus.COMPLETED
+        ]
         if any(p.status is not PartitionStatus.ASSIGNED for p in unfinished):
             return []
         return sorted(Counter(p.owner for p in unfinished).values())
@@ -201,7 +203,7 @@ class Soak:
         """Tell how things stand, for a run that does not come to its end."""
         waiting = [
             f"{p.partition_key} {p.status.name} owner={p.owner} reopens={p.reopen_at} {p.last_error or ''}"
-            for p in self.pipeline.coordinator().partitions()
+            for p in self.pipeline.coordinator().view.partitions()
             if p.status is not PartitionStatus.COMPLETED
         ]
         published = Counter(key for key, _ in set(self.published()))
@@ -291,7 +293,7 @@ def test_nothing_is_lost_or_doubled_whatever_happens(soak: Soak) -> None:
     assert {key: len(set(numbers)) for key, numbers in published.items()} == dict(soak.sent), "nothing is lost"
     assert {key: len(numbers) for key, numbers in published.items()} == dict(soak.sent), "nothing is doubled"
     assert [key for key, numbers in published.items() if numbers != sorted(numbers)] == [], "each key is in order"
-    for partition in soak.pipeline.coordinator().partitions():
+    for partition in soak.pipeline.coordinator().view.partitions():
         assert ShardProgress.from_mapping(partition.progress).gaps == (), "no data loss is reported"
         assert not partition.is_parked, partition.last_error
     wait_until(lambda: not closed_and_unfinished(soak), "finished with every closed shard", soak)
@@ -302,7 +304,7 @@ def closed_and_unfinished(soak: Soak) -> list[str]:
     opened = {shard["ShardId"] for shard in soak.open_shards}
     return [
         partition.partition_key
-        for partition in soak.pipeline.coordinator().partitions()
+        for partition in soak.pipeline.coordinator().view.partitions()
         if partition.status is not PartitionStatus.COMPLETED
         and ShardProgress.from_mapping(partition.progress).shard_id not in opened
     ]

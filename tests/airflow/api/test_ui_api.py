@@ -290,8 +290,8 @@ def test_what_no_text_can_hold_hides_nothing_else(scenery: Scenery, op: TestClie
 def test_the_transitions_of_a_partition_are_told_the_latest_first(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", {"a": lambda p: p})
     worker = scenery.worker("orders")
-    worker.acquire(1)
-    worker.fail("a", "no space left on the sink")
+    worker.leases.acquire(1)
+    worker.leases.fail("a", "no space left on the sink")
     [result] = act(op, "orders", "park", "a")
     assert (result["outcome"], result["partition"]["state"]) == ("done", "parked")
     scenery.store.close()  # what it has gathered is written
@@ -390,7 +390,7 @@ def test_who_holds_a_partition_now_is_on_the_timeline_before_its_worker_has_told
     scenery: Scenery, op: TestClient
 ) -> None:
     scenery.make("orders", {"state/held.json.gz": lambda p: p})
-    scenery.worker("orders").acquire(1)
+    scenery.worker("orders").leases.acquire(1)
     told = found(op.get(at("orders", "timeline")))
     [holding] = told["partitions"][0]["holdings"]
     assert (holding["ended_at"], holding["end"], holding["owner"]["task_id"]) == (None, "held", "ingest")
@@ -436,8 +436,8 @@ def test_workers_are_those_that_have_registered_and_those_that_hold_something(sc
     scenery.make("orders", dict.fromkeys(("a", "b", "c"), lambda p: p))
     registered, other = scenery.worker("orders", 0), scenery.worker("orders", 1)
     registered.workers.register(max_leases=5)
-    registered.acquire(2)
-    other.acquire(1)
+    registered.leases.acquire(2)
+    other.leases.acquire(1)
     rows = found(op.get(at("orders", "workers")))["workers"]
     assert [(each["owner"]["map_index"], each["leases"], each["max_leases"], each["is_live"]) for each in rows] == [
         (0, 2, 5, True),
@@ -449,10 +449,10 @@ def test_workers_are_those_that_have_registered_and_those_that_hold_something(sc
 def test_a_run_sees_what_it_holds_and_what_it_held(scenery: Scenery, as_role: Any, op: TestClient) -> None:
     scenery.make("orders", dict.fromkeys(("a", "b", "c"), lambda p: p))
     first, second = scenery.worker("orders", 0), scenery.worker("orders", 1)
-    [done] = first.acquire(1)
-    first.complete(done.partition_key, done.progress)
-    [held] = first.acquire(1)
-    second.acquire(1)
+    [done] = first.leases.acquire(1)
+    first.leases.complete(done.partition_key, done.progress)
+    [held] = first.leases.acquire(1)
+    second.leases.acquire(1)
     scenery.store.close()
     asked = {"dag_id": "nightly_orders", "run_id": RUN}
 
@@ -604,7 +604,9 @@ def test_once_the_store_is_away_nothing_more_is_tried_and_what_was_done_is_told(
     coordinator = SourceCoordinator(store, "orders", "http")
     coordinator.initialize()
     coordinator.create_partitions({key: {} for key in "abc"})
-    seen = [PartitionSeen(key=key, version=partition.version) for key in "abc" if (partition := coordinator.get(key))]
+    seen = [
+        PartitionSeen(key=key, version=partition.version) for key in "abc" if (partition := coordinator.view.get(key))
+    ]
     store.fault = Fault(after=lambda: setattr(store, "away", True))
     store.calls.clear()
     results = actions.ACTIONS["park"](coordinator, ActionBody(partitions=seen, reason="x"), "olga")
@@ -621,9 +623,9 @@ def test_a_source_is_suspended_and_goes_on(scenery: Scenery, op: TestClient) -> 
     card = found(op.post(at("orders", "suspend"), json={"reason": "the sink is full"}))
     assert (card["suspended"]["by"], card["suspended"]["reason"]) == ("olga", "the sink is full")
     assert any("suspended by olga" in alarm["text"] for alarm in card["alarms"])
-    assert scenery.worker("orders").acquire(1) == []
+    assert scenery.worker("orders").leases.acquire(1) == []
     assert found(op.post(at("orders", "resume"), json={"reason": "it was emptied"}))["suspended"] is None
-    assert len(scenery.worker("orders").acquire(1)) == 1
+    assert len(scenery.worker("orders").leases.acquire(1)) == 1
 
 
 def test_a_misspelt_source_is_not_suspended_and_those_with_like_names_are_told(

@@ -172,9 +172,9 @@ def test_a_store_that_did_not_answer_is_not_asked_again_for_some_seconds(store_u
 
     for _ in range(3):
         with pytest.raises(StoreUnavailableError):
-            stores.ask(StoreSettings(url=store_url), away)
+            stores.ask(StoreSettings.from_url(store_url), away)
     assert len(asked) == 1
-    assert stores.ask(StoreSettings(url=store_url, table="other"), lambda store: store.kind) == "sqlite"
+    assert stores.ask(StoreSettings.from_url(store_url, "other"), lambda store: store.kind) == "sqlite"
     stores.close()
 
 

@@ -96,7 +96,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             url = stack.enter_context(postgres_database(request.getfixturevalue("postgres_server")))
         scenery = stack.enter_context(closing(Scenery(url)))
         scenery.trouble(NAME)
-        first, *_ = AcknowledgmentSets(scenery.worker(NAME)).pending()
+        first, *_ = AcknowledgmentSets(scenery.worker(NAME)).view.pending()
         yield World(scenery, first.set_id, is_sqlite=request.param == "sqlite")
 
 

@@ -138,7 +138,7 @@ def world(connect: Any, store_url: str) -> Iterator[World]:
     connect(CONNECTION, "coordination", extra={"url": store_url})
     scenery = Scenery(store_url)
     scenery.trouble(NAME)
-    first, *_ = AcknowledgmentSets(scenery.worker(NAME)).pending()
+    first, *_ = AcknowledgmentSets(scenery.worker(NAME)).view.pending()
     yield World(scenery, first.set_id)
     scenery.close()
 
@@ -193,7 +193,7 @@ def test_everybody_gets_what_the_table_says(world: World, as_role: Any, method: 
         return int(client.request(method, address, headers=headers, **body).status_code)
 
     if path.endswith("/resume"):
-        world.scenery.worker(NAME).suspensions.suspend()
+        world.scenery.worker(NAME).view.suspensions.suspend()
     before = world.everything()
     answers = {who: ask(who) for who in ("anonymous", "viewer", "user")}
     foreign = {ask("foreign", **headers) for headers in FOREIGN}

@@ -81,7 +81,7 @@ def pipeline(
 @pytest.fixture
 def look(airflow: Standalone) -> Iterator[Callable[[str], SourceCoordinator]]:
     """Gives a coordinator of a source to look at it."""
-    with closing(open_store(StoreSettings(store="sql", url=airflow.store_url))) as store:
+    with closing(open_store(StoreSettings.from_url(airflow.store_url))) as store:
 
         def coordinator(source: str) -> SourceCoordinator:
             made = SourceCoordinator(store, source, "test")

@@ -51,10 +51,10 @@ def test_a_set_that_expires_while_its_task_is_deferred_is_ended_although_the_tri
 
     source = look(pipeline.stream)
     sets = AcknowledgmentSets(source, SourceBatches())
-    [expired] = sets.ended_since(source.clock.now() - timedelta(hours=1))
+    [expired] = sets.view.ended_since(source.clock.now() - timedelta(hours=1))
     assert expired.state is AcknowledgmentState.EXPIRED
     assert expired.ended_at is not None and expired.ended_at >= expired.expires_at
-    [available] = source.partitions()
+    [available] = source.view.partitions()
     assert (available.status, available.attempts) == (PartitionStatus.UNASSIGNED, 1)
     [wait] = [t for t in airflow.task_instances(CONFIRMED, unconfirmed) if t["task_id"] == "wait"]
     assert "EXPIRED" in task_log(airflow.home, wait, 200)
@@ -62,8 +62,8 @@ def test_a_set_that_expires_while_its_task_is_deferred_is_ended_although_the_tri
     confirmed, state = run(airflow, CONFIRMED, conf | {"confirm": True, "timeout_seconds": 600})
     assert state == "success"
     assert airflow.xcom(CONFIRMED, confirmed, "ingest")["records_landed"] == 0, "it was landed before"
-    assert not list(sets.pending())
-    [done] = source.partitions()
+    assert not list(sets.view.pending())
+    [done] = source.view.partitions()
     assert (done.status, done.attempts, done.progress["landed"]) == (PartitionStatus.UNASSIGNED, 0, [])
     assert pipeline.delivered() == Counter(pipeline.sent)
 
@@ -77,7 +77,7 @@ def test_a_batch_that_a_check_rejects_is_delivered_again_and_replaced(
 
     _, state = run(airflow, CHECKED, conf | {"required_field": "missing"})
     assert state == "failed"
-    [rejected] = look(f"{pipeline.stream}-checked").partitions()
+    [rejected] = look(f"{pipeline.stream}-checked").view.partitions()
     assert rejected.attempts == 1 and "has no field 'missing'" in str(rejected.last_error)
     [staged] = pipeline.output.glob("*.parquet")
     pq.write_table(pq.read_table(staged).slice(1), staged)  # nobody's word is good for this file any more
@@ -85,7 +85,7 @@ def test_a_batch_that_a_check_rejects_is_delivered_again_and_replaced(
     _, state = run(airflow, CHECKED, conf | {"required_field": "id"})
     assert state == "success"
     assert pipeline.delivered() == Counter(pipeline.sent)
-    [accepted] = look(f"{pipeline.stream}-checked").partitions()
+    [accepted] = look(f"{pipeline.stream}-checked").view.partitions()
     assert (accepted.status, accepted.attempts, accepted.progress["landed"]) == (PartitionStatus.UNASSIGNED, 0, [])
 
 
@@ -95,10 +95,10 @@ def test_a_run_starts_when_work_appears_and_again_when_it_reopens(
     source = look(DOORBELL)
 
     def are_completed(count: int) -> bool:
-        return source.count_by_status()[PartitionStatus.COMPLETED] == count
+        return source.view.count_by_status()[PartitionStatus.COMPLETED] == count
 
     source.create_partitions({"at once": {}})
     airflow.until("the first partition is worked on", lambda: are_completed(1))
     with_reopening = source.clock.now() + timedelta(seconds=8)
-    source.store.create([source.new("later", {}).resting(with_reopening)])
+    source.store.create([source.view.new("later", {}).resting(with_reopening)])
     airflow.until("the second one reopens", lambda: are_completed(2))

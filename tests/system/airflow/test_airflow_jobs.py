@@ -48,7 +48,7 @@ class Followed:
         return job
 
     def is_held(self) -> bool:
-        return self.source.count_by_status()[PartitionStatus.ASSIGNED] == 1
+        return self.source.view.count_by_status()[PartitionStatus.ASSIGNED] == 1
 
     def wait_for_its_end(self, job: Job) -> None:
         """Wait until nothing is left of a job, and its leases are free."""
@@ -58,7 +58,7 @@ class Followed:
         self.airflow.until("its leases are free", lambda: not self.holds(job), SECONDS)
 
     def holds(self, job: Job) -> bool:
-        return any(partition.owner == job.owner for partition in self.source.partitions(PartitionStatus.ASSIGNED))
+        return any(partition.owner == job.owner for partition in self.source.view.partitions(PartitionStatus.ASSIGNED))
 
 
 def test_a_deferred_job_frees_its_slot_outlives_the_triggerer_and_ends_with_its_task(

@@ -19,14 +19,14 @@ def test_a_run_sleeps_until_its_partitions_reopen_and_work_that_appears_later_st
     airflow.until("it sleeps", lambda: airflow.task_state(SLEEPING, run_id, "wake") == "deferred")
     assert airflow.wait_for_run(SLEEPING, run_id) == "success"
     assert airflow.xcom(SLEEPING, run_id, "wake")["reopened"] == 3
-    assert {partition.progress["looks"] for partition in source.partitions()} == {2}
-    assert source.count_by_status()[PartitionStatus.COMPLETED] == 3
+    assert {partition.progress["looks"] for partition in source.view.partitions()} == {2}
+    assert source.view.count_by_status()[PartitionStatus.COMPLETED] == 3
 
     source.create_partitions({"shed": {"looks": 0}})
     airflow.watch_for(WOKEN)
 
     def is_looked_at() -> bool:
-        shed = source.get("shed")
+        shed = source.view.get("shed")
         return shed is not None and shed.progress["looks"] == 1
 
     airflow.until("it is looked at", is_looked_at)

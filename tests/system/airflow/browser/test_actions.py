@@ -170,10 +170,10 @@ def test_a_source_is_suspended_and_resumed(site: Site, see: See, source: Callabl
     page.get_by_role("button", name="Suspend…").click()
     confirm(page, "Suspend", "the warehouse is full")
     expect(page.locator("[data-suspended]")).to_contain_text("by op: the warehouse is full")
-    assert coordinator.acquire(1) == []
+    assert coordinator.leases.acquire(1) == []
 
     page.get_by_role("button", name="Resume…").click()
     confirm(page, "Resume", "emptied")
     expect(page.locator("[data-suspended]")).to_have_count(0)
     again = site.scenery.worker(name)
-    assert [p.partition_key for p in again.acquire(1)] == ["a"]
+    assert [p.partition_key for p in again.leases.acquire(1)] == ["a"]

@@ -25,12 +25,12 @@ from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.stores import StoreSettings, open_store
 
 url, source, owner, lease = sys.argv[1:]
-coordinator = SourceCoordinator(open_store(StoreSettings(url=url)), source, owner,
+coordinator = SourceCoordinator(open_store(StoreSettings.from_url(url)), source, owner,
     ownership_timeout=timedelta(seconds=float(lease)), safety_margin=timedelta(seconds=0.3))
 coordinator.initialize()
 with LeaseRenewer(coordinator):
     while True:
-        coordinator.acquire(1 - len(coordinator.held))
+        coordinator.leases.acquire(1 - len(coordinator.leases.held))
         time.sleep(0.1)
 """
 
@@ -56,7 +56,7 @@ def start_worker(site: Site) -> Iterator[StartWorker]:
 
 def live_shards(site: Site) -> list[str]:
     """Return the shards that somebody holds."""
-    return [p.partition_key for p in site.scenery.worker("live").partitions(PartitionStatus.ASSIGNED)]
+    return [p.partition_key for p in site.scenery.worker("live").view.partitions(PartitionStatus.ASSIGNED)]
 
 
 def holder(site: Site, source: str) -> str:

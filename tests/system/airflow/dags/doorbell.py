@@ -31,7 +31,7 @@ with DAG(
         """Complete what there is."""
         coordinator = CoordinationHook().coordinator(SOURCE, owner_of_try(get_current_context()))
         with closing(coordinator.store):
-            for partition in coordinator.acquire(10):
-                coordinator.complete(partition.partition_key)
+            for partition in coordinator.leases.acquire(10):
+                coordinator.leases.complete(partition.partition_key)
 
     work()
