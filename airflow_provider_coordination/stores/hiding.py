@@ -17,6 +17,7 @@ _AWS_KEY_ID = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")
 _AWS_SESSION_TOKEN = re.compile(r"\b(?:FQoGZX|FwoGZX|IQoJb3JpZ2lu)[A-Za-z0-9/+=%_-]{50,}")
 _NAMED = re.compile(
     r"""(?ix)
+    (?<! [\w.-] )                                  # at the beginning of a name alone: quick on a long one, too
     ( [\w.-]* (?: passw(?:or)?d | secret | credential | signature | (?:access|auth|security|session)[._-]?token
                 | (?:access|account|api|private|secret)[._-]?key ) [\w.-]* )
     ( \s*=\s*["']? | ["']\s*:\s*["'] | [:,] )      # name=value, "name": "value", name:value, (name,value)

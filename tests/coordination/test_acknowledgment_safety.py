@@ -40,6 +40,7 @@ from tests.coordination.lease_model import MARGIN, a_coordinator
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE, UnreliableStore
 from tests.support.batches import a_batch, a_child, a_shard, shard_key
 from tests.support.clock import ManualClock
+from tests.support.depth import examples
 
 T = TypeVar("T")
 
@@ -587,12 +588,13 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
 
 
 def test_whatever_happens_each_set_ends_once_and_nothing_owed_is_passed(quiet: None) -> None:
-    run(examples=20)
+    run(20)
 
 
 @pytest.mark.integration
-def test_whatever_happens_in_400_runs_each_set_ends_once_and_nothing_owed_is_passed(quiet: None) -> None:
-    run(examples=400)
+@pytest.mark.deep
+def test_whatever_happens_in_hundreds_of_runs_each_set_ends_once_and_nothing_owed_is_passed(quiet: None) -> None:
+    run(200)
 
 
 @pytest.fixture
@@ -601,10 +603,10 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="airflow_provider_coordination")
 
 
-def run(*, examples: int) -> None:
+def run(number: int) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         AcknowledgmentSafety,
         settings=settings(
-            max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples(number), stateful_step_count=40, suppress_health_check=list(HealthCheck)
         ),
     )

@@ -23,6 +23,7 @@ from tests.coordination.fleet import GLOBAL_FAMILY, MARGIN, TIMEOUT, Fleet, seco
 from tests.coordination.stepped_store import ProcessKilled, SteppedStore, killed
 from tests.coordination.unreliable_store import NOT_ANSWERED, Fault
 from tests.support.clock import ManualClock
+from tests.support.depth import examples
 
 CLAIMS = "test|clicks|CLAIM"
 PARTITIONS = "test|clicks|PARTITION"
@@ -437,7 +438,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         self.no_name_is_in_two_partitions()
 
 
-ClaimsMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=6, deadline=None)
+ClaimsMachine.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=6)
 TestClaims = ClaimsMachine.TestCase
 
 

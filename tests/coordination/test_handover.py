@@ -19,6 +19,7 @@ from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, seconds
 from tests.coordination.jobs import HANDOVER, LOOK, Job, rounds
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE, Fault
 from tests.support.clock import ManualClock
+from tests.support.depth import examples
 
 
 @pytest.fixture
@@ -513,7 +514,7 @@ counts = st.integers(1, 12)
 measures = st.sampled_from(["count", "throughput"])
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10))
 @given(seed=seeds, partitions=counts, by=measures)
 def test_however_workers_come_and_go_in_the_end_all_is_held_evenly_and_rests(
     seed: int, partitions: int, by: str
@@ -522,7 +523,7 @@ def test_however_workers_come_and_go_in_the_end_all_is_held_evenly_and_rests(
 
 
 @pytest.mark.integration
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(seed=seeds, partitions=counts, by=measures)
 def test_however_workers_come_and_go_in_200_runs_in_the_end_all_is_held_evenly_and_rests(
     seed: int, partitions: int, by: str

@@ -45,6 +45,7 @@ from tests.coordination.lease_model import (
 )
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE, Fault, UnreliableStore
 from tests.support.clock import ManualClock
+from tests.support.depth import examples
 
 WORKERS, KEYS = 3, ["p0", "p1", "p2"]
 FAMILY, GLOBAL_FAMILY, WORKER_FAMILY = "clicks|PARTITION", "clicks|GLOBAL_STATE", "clicks|WORKER"
@@ -763,17 +764,18 @@ class LeaseSafetyOnSqlite(LeaseSafety):
 
 
 def test_whatever_happens_no_two_believe_and_nothing_is_lost(quiet: None) -> None:
-    run(LeaseSafety, examples=30)
+    run(LeaseSafety, 30)
 
 
 @pytest.mark.integration
 def test_whatever_happens_no_two_believe_and_nothing_is_lost_on_sqlite(quiet: None) -> None:
-    run(LeaseSafetyOnSqlite, examples=25)
+    run(LeaseSafetyOnSqlite, 25)
 
 
 @pytest.mark.integration
-def test_whatever_happens_in_600_runs_no_two_believe_and_nothing_is_lost(quiet: None) -> None:
-    run(LeaseSafety, examples=600)
+@pytest.mark.deep
+def test_whatever_happens_in_hundreds_of_runs_no_two_believe_and_nothing_is_lost(quiet: None) -> None:
+    run(LeaseSafety, 300)
 
 
 @pytest.fixture
@@ -782,10 +784,10 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="airflow_provider_coordination")
 
 
-def run(machine: type[LeaseSafety], *, examples: int) -> None:
+def run(machine: type[LeaseSafety], number: int) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         machine,
         settings=settings(
-            max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples(number), stateful_step_count=40, suppress_health_check=list(HealthCheck)
         ),
     )

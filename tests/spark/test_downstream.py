@@ -19,6 +19,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.spark.summary import Summary
+from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, crash_at
 
 
@@ -282,7 +283,7 @@ def act(fleet: Fleet, action: str, value: Any) -> None:
 
 
 @pytest.mark.integration
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(st.lists(actions, max_size=20))
 def test_every_event_is_delivered_once_whoever_acknowledges_rejects_or_dies(story: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

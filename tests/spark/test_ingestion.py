@@ -26,6 +26,7 @@ from airflow_provider_coordination.spark import ingestion
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared
 from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, MortalStore, crash_at
 
 
@@ -44,7 +45,7 @@ actions = st.one_of(
 
 
 @pytest.mark.integration
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(st.lists(actions, max_size=14))
 def test_every_event_is_delivered_once_whenever_jobs_die_and_shards_change(story: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

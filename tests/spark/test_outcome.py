@@ -72,6 +72,7 @@ def test_an_outcome_in_another_form_says_nothing() -> None:
     assert Outcome.from_mapping(odd) == Outcome(exit_code=None)
 
 
+@pytest.mark.usefixtures("as_in_a_process_of_its_own")
 def test_a_job_that_is_followed_leaves_what_is_wrong_and_no_settings_file(
     settings: IngestSettings, jobs: Jobs, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.resetting import Resets
 from airflow_provider_coordination.sources.targets import target_of
+from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, crash_at
 
 Observer = Callable[[str], None]
@@ -204,7 +205,7 @@ actions = st.one_of(
 
 
 @pytest.mark.integration
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(actions, max_size=14))
 def test_after_a_stream_was_reset_all_of_it_is_delivered_once_more_whatever_happened(
     story: list[tuple[str, Any]],

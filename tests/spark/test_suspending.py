@@ -29,6 +29,7 @@ from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.spark import ingestion
 from airflow_provider_coordination.spark.summary import Summary
+from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, MortalStore, crash_at
 
 REASON = "the source is suspended by ann since "
@@ -298,7 +299,7 @@ steps = st.one_of(
 
 
 @pytest.mark.integration
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.lists(steps, max_size=14))
 def test_every_event_is_delivered_once_whenever_the_source_is_suspended(story: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

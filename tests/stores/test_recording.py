@@ -37,6 +37,7 @@ from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.recording import PAUSE_SECONDS, RecordingStore
 from tests.support.clock import ManualClock
+from tests.support.depth import examples
 
 SOURCE = "test|clicks|PARTITION"
 HISTORY = "test|clicks|HISTORY"
@@ -585,7 +586,7 @@ class Fleet:
             assert holder == (None if has_run_out else partition.owner)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(STEPS)
 def test_the_last_holding_is_what_the_store_says(steps: list[tuple[str, str, int, float]]) -> None:
     fleet = Fleet()
@@ -597,7 +598,7 @@ def test_the_last_holding_is_what_the_store_says(steps: list[tuple[str, str, int
     fleet.check(by_now=True)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(STEPS, st.data())
 def test_workers_that_die_before_they_told_do_not_make_the_history_wrong(
     steps: list[tuple[str, str, int, float]], data: st.DataObject

@@ -124,31 +124,3 @@ def test_a_transform_may_drop_everything(make_pipeline: MakePipeline) -> None:
     assert job.process.returncode == 0, job.output
     assert job.summary["records_delivered"] == 30
     assert pipeline.landed_files() == []
-
-
-def test_a_transform_that_cannot_be_imported_is_a_configuration_error(make_pipeline: MakePipeline) -> None:
-    pipeline = make_pipeline(1)
-    pipeline.sync()
-    job = pipeline.run(transform="no_such_module:clean")
-    assert job.process.returncode == 78, job.output
-    assert (
-        "configuration error: transform 'no_such_module:clean' cannot be imported: ModuleNotFoundError: "
-        "No module named 'no_such_module'; ship its module with 'py_files'" in job.output
-    )
-
-
-def test_a_predicate_that_cannot_be_used_is_a_configuration_error(make_pipeline: MakePipeline) -> None:
-    pipeline = make_pipeline(1)
-    pipeline.sync()
-    job = pipeline.run(schema="id STRING", where="colour = 'red'")
-    assert job.process.returncode == 78, job.output
-    assert "configuration error: sink 'main': 'where' \"colour = 'red'\" cannot be used" in job.output
-
-
-def test_a_place_that_cannot_be_written_is_a_configuration_error(make_pipeline: MakePipeline, tmp_path: Path) -> None:
-    pipeline = make_pipeline(1)
-    pipeline.sync()
-    (tmp_path / "a-file").write_text("in the way")
-    job = pipeline.run(output=str(tmp_path / "a-file" / "dataset"))
-    assert job.process.returncode == 78, job.output
-    assert "a-file/dataset" in job.output and "cannot be written" in job.output

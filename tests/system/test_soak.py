@@ -1,4 +1,4 @@
-"""Five minutes of everything at once: shards split and merge, workers die, stop and lose their store, records arrive.
+"""A minute of everything at once, or five: shards split and merge, workers die, stop and lose their store.
 
 What holds at the end: each event is in the dataset once, each key's in order, and the workers hold even shares.
 """
@@ -31,12 +31,13 @@ from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.stores import StoreSettings
 from tests.support.cable import Cable
+from tests.support.depth import at_depth
 from tests.support.kinesis_server.process import KinesisServerProcess
 from tests.support.spark_job import Job, Pipeline
 
 log = logging.getLogger(__name__)
 
-SOAK_SECONDS = float(os.environ.get("SOAK_SECONDS", "300"))
+SOAK_SECONDS = at_depth(short=60.0, deep=300.0)
 SHARDS = 16
 WORKERS = 3
 KEYS = 64
@@ -262,6 +263,7 @@ def soak(java: str, tmp_path: Path, postgres: Any, postgres_url: str) -> Iterato
                 job.kill()
 
 
+@pytest.mark.deep
 def test_nothing_is_lost_or_doubled_whatever_happens(soak: Soak) -> None:
     soak.pipeline.sync()
     for _ in range(WORKERS):

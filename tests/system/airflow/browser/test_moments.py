@@ -10,9 +10,10 @@ from playwright.sync_api import expect
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.partition import source_identifier
 from tests.support.browser import Visits
-from tests.support.site import AWAY, SECRET, Site
-from tests.system.browser.conftest import See
-from tests.system.browser.test_partitions import keys, row
+from tests.support.site import AWAY, Site
+from tests.support.standalone import SECRET
+from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.test_partitions import keys, row
 
 
 def test_a_store_that_is_away_is_told_and_comes_back_by_itself(site: Site, see: See, visits: Visits) -> None:

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tests.support.browser import go
 from tests.support.site import DEFAULT, Site
-from tests.system.browser.conftest import PARTITIONS, See
+from tests.system.airflow.browser.conftest import PARTITIONS, See
 
 TABS = 50
 SECONDS = 4.0

@@ -9,9 +9,9 @@ from playwright.sync_api import expect
 
 from tests.support.scenery import MINUTE
 from tests.support.site import Site
-from tests.system.browser.conftest import SHARDS, See
-from tests.system.browser.test_actions import confirm, last_word
-from tests.system.browser.test_partitions import filters
+from tests.system.airflow.browser.conftest import SHARDS, See
+from tests.system.airflow.browser.test_actions import confirm, last_word
+from tests.system.airflow.browser.test_partitions import filters
 
 
 def test_a_thousand_shards_are_a_tree_in_which_each_is_found_and_holes_are_marked(site: Site, see: See) -> None:

@@ -12,9 +12,9 @@ from playwright.sync_api import Page, expect
 from tests.support.browser import go
 from tests.support.site import DAG, DEFAULT, Site
 from tests.support.spark_job import REPOSITORY
-from tests.system.browser.conftest import See
-from tests.system.browser.test_access import settled
-from tests.system.browser.test_live import live_shards
+from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.test_access import settled
+from tests.system.airflow.browser.test_live import live_shards
 
 IMAGES = REPOSITORY / "docs" / "images"
 LARGEST_BYTES = 250_000

@@ -16,8 +16,8 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from tests.support.scenery import DAMAGED, HOUR, owner, soon
 from tests.support.site import Site
-from tests.system.browser.conftest import See
-from tests.system.browser.test_partitions import row
+from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.test_partitions import row
 
 Change = Callable[[Partition], Partition]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from playwright.sync_api import expect
 
 from tests.support.site import DAG, Site
-from tests.system.browser.conftest import See
-from tests.system.browser.test_actions import confirm
-from tests.system.browser.test_live import live_shards
+from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.test_actions import confirm
+from tests.system.airflow.browser.test_live import live_shards
 
 
 def test_a_source_that_is_suspended_comes_to_rest_and_its_task_ends_well(site: Site, see: See) -> None:

@@ -27,8 +27,8 @@ from schemathesis import GenerationMode
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.ui.answers import SOURCE
-from tests.airflow.test_ui_security import CONNECTION, NAME, PREFIX, TABLE
-from tests.airflow.test_ui_security import World as Everything
+from tests.airflow.api.test_ui_security import CONNECTION, NAME, PREFIX, TABLE
+from tests.airflow.api.test_ui_security import World as Everything
 from tests.support.scenery import Scenery
 from tests.support.servers import postgres_database
 

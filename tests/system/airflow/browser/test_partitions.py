@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.support.browser import go
 from tests.support.scenery import DAMAGED, HOUR, ODD_KEYS, ODD_SOURCE, owner, soon
 from tests.support.site import AWAY, Site
-from tests.system.browser.conftest import See
+from tests.system.airflow.browser.conftest import See
 
 STATES = {
     "delivered/1.json.gz": "Awaiting",

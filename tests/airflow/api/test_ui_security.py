@@ -22,7 +22,7 @@ from tests.support.scenery import Scenery
 
 pytestmark = pytest.mark.integration  # needs no server, but Airflow's API, and so seconds
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 CONNECTION, NAME = "coordination_default", "shop/orders"
 PREFIX = "/coordination"
 READERS = {"anonymous": 401, "viewer": 403, "user": 403, "op": 200, "admin": 200, "foreign": 200}

@@ -13,8 +13,8 @@ from playwright.sync_api import expect
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from tests.support.site import DAG, Site
-from tests.system.browser.conftest import See
-from tests.system.browser.test_partitions import keys, row
+from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.test_partitions import keys, row
 
 LEASE_SECONDS = 2.0
 WORKER = """

@@ -9,9 +9,10 @@ from playwright.sync_api import expect
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from tests.support.browser import Visits, go
-from tests.support.site import AWAY, DEFAULT, EMPTY, ROLES, Site
-from tests.system.browser.conftest import See
-from tests.system.browser.test_actions import held
+from tests.support.site import AWAY, DEFAULT, EMPTY, Site
+from tests.support.standalone import ROLES
+from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.test_actions import held
 
 MAY, MAY_NOT = ("op", "admin"), ("viewer", "user")
 READS = ("sources", "sources/orders/summary", "sources/orders/partitions", "sources/orders/timeline")

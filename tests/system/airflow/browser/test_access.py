@@ -10,8 +10,8 @@ from playwright.sync_api import Page, expect
 
 from tests.support.browser import Theme, findings, go
 from tests.support.site import Site
-from tests.system.browser.conftest import See
-from tests.system.browser.test_partitions import keys
+from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.test_partitions import keys
 
 OURS = "[data-coordination]"
 PAGES = {

@@ -13,7 +13,7 @@ from airflow_provider_coordination.hooks.following import settings_file_of
 from airflow_provider_coordination.operators.shipping import job_processes
 from tests.support.spark_job import Pipeline
 from tests.support.standalone import Standalone
-from tests.system.dags.followed_ingestion import POOL
+from tests.system.airflow.dags.followed_ingestion import POOL
 
 FOLLOWED = "followed_ingestion"
 SECONDS = 20

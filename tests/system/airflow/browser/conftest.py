@@ -1,8 +1,7 @@
-"""An Airflow with everything to see in it, and a browser to see it with."""
+"""What there is to see in the Airflow, and a browser to see it with."""
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from demo.local_kinesis import LocalKinesis
-from tests.support.browser import BrowserError, Theme, Visits, Window, Windows, chromium, find_axe, find_chromium
+from tests.support.browser import BrowserError, Theme, Visits, Window, Windows, chromium, find_axe
 from tests.support.dynamodb_local import DynamoDbLocal
 from tests.support.servers import unavailable
 from tests.support.site import DAG, Site, open_site
 from tests.support.spark_job import Pipeline
+from tests.support.standalone import Standalone
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -50,7 +50,7 @@ class See(Protocol):
         ...
 
 
-# All of this ends with the last test of this folder, as Airflow and a browser take much memory.
+# All of this ends with the last test of this folder, as a browser takes much memory.
 
 
 @pytest.fixture(scope="package")
@@ -75,18 +75,11 @@ def axe() -> Path:
 
 @pytest.fixture(scope="package")
 def site(
-    kinesis: LocalKinesis, dynamodb: DynamoDbLocal, java: str, tmp_path_factory: pytest.TempPathFactory
+    browser: Browser, airflow: Standalone, dynamodb: DynamoDbLocal, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
-    """An Airflow with users of all roles, and sources in all states."""
-    try:
-        find_chromium()  # before half a minute is spent
-    except BrowserError as error:
-        unavailable("Chromium", error)
+    """The Airflow with users of all roles, and sources in all states; there is a browser before Airflow is started."""
     folder = tmp_path_factory.mktemp("browser")
-    dags = shutil.copytree(Path(__file__).parent / "dags", folder / "dags")
-    with open_site(
-        folder, dags, partitions=PARTITIONS, shards=SHARDS, aws=kinesis.endpoint_url, away=dynamodb.settings
-    ) as site:
+    with open_site(airflow, folder, partitions=PARTITIONS, shards=SHARDS, away=dynamodb.settings) as site:
         yield site
 
 

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from tests.support.scenery import ODD_SOURCE
 from tests.support.site import DEFAULT, EMPTY, Site
-from tests.system.browser.conftest import See
+from tests.system.airflow.browser.conftest import See
 
 
 def test_the_menu_leads_to_the_sources_with_what_is_wrong_first(site: Site, see: See) -> None:
