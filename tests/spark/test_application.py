@@ -18,10 +18,9 @@ from airflow_provider_coordination.spark.application import (
     SUMMARY_MARK,
     main,
 )
-from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
-from tests.support.job_settings import ingest
+from tests.support.job_settings import ingest, parquet
 
 
 def settings_file(tmp_path: Path, **changes: object) -> str:
@@ -61,10 +60,10 @@ def test_a_store_that_cannot_be_opened_is_a_configuration_error(
     ("changes", "message"),
     [
         ({"output": "/proc/lake"}, "field 'path' of ParquetDataset 'main' is '/proc/lake', which"),
-        ({"landing": "/proc/landing"}, "field 'landing_path' is '/proc/landing', which"),
+        ({"landing_path": "/proc/landing"}, "field 'landing_path' is '/proc/landing', which"),
         ({"dead_letter_path": "/proc/dead"}, "BadRecordSettings: field 'dead_letter_path' is '/proc/dead', which"),
         (
-            {"sinks": (SinkSettings(name="copy", location="/proc/copy"),)},
+            {"writes": (parquet("/dev/shm/out"), parquet("/proc/copy", "copy"))},
             "field 'path' of ParquetDataset 'copy' is '/proc/copy', which",
         ),
     ],
