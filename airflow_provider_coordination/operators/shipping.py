@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import py_compile
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 
 import airflow_provider_coordination
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.versions import installed_spark
 
 PACKAGE = Path(airflow_provider_coordination.__file__).parent
 JOB_FOLDERS = ("coordination", "sources", "spark", "stores")
@@ -105,22 +105,13 @@ def local_environment(given: Mapping[str, str]) -> dict[str, str]:
     """
     scripts = str(Path(sys.executable).parent)
     wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    spark_home = _installed_spark()
+    spark_home = installed_spark()
     if spark_home:
         wanted["SPARK_HOME"] = spark_home
     path = given.get("PATH", os.defpath)
     return {name: value for name, value in wanted.items() if not given.get(name)} | {
         "PATH": os.pathsep.join((scripts, path))
     }
-
-
-def _installed_spark() -> str | None:
-    # Looked for, not imported. A pyspark-client alone has no spark-submit.
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or not spec.origin:
-        return None
-    home = Path(spec.origin).parent
-    return str(home) if (home / "bin" / "spark-submit").is_file() else None
 
 
 def job_processes(argument: str) -> list[Any]:

@@ -66,6 +66,7 @@ from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.triggers.events import ERROR
 from airflow_provider_coordination.triggers.jobs import JobTrigger
+from airflow_provider_coordination.versions import find_installation, require_versions
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -504,6 +505,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         elif target.is_here:
             given = self.env_vars or {}
             prepared.env_vars = {**local_environment({**os.environ, **given}), **given}
+            with failing_when_misconfigured():
+                require_versions(find_installation({**os.environ, **prepared.env_vars}))
         if self._follower is not None:
             prepared.conf = target.without_waiting(self.conf)
         hook = SparkSubmitOperator._get_hook(prepared)

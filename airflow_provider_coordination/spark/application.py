@@ -49,6 +49,7 @@ from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transforming import DeliverTransformed, routed
+from airflow_provider_coordination.versions import find_installation, require_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -169,6 +170,7 @@ def ingest(settings: IngestSettings, observer: Observer, followed: Followed | No
 def _ingest(
     settings: IngestSettings, observer: Observer, metrics: JobMetrics, spans: JobSpans, followed: Followed
 ) -> Summary:
+    require_versions(find_installation(is_driver=True))
     sinks = make_sinks(settings.all_sinks)
     _check_places(settings, sinks)
     coordinator = coordinator_of(settings, settings.owner, metrics)
@@ -203,9 +205,9 @@ def _run(
     spans: JobSpans,
     followed: Followed,
 ) -> Summary:
-    if (suspension := coordinator.suspension()) is not None:  # before anything is asked, or costs anything
+    if (suspension := coordinator.view.suspension()) is not None:  # before anything is asked, or costs anything
         return Summary(stopped_because=because_of(suspension))
-    if not any(coordinator.count_by_status().values()):
+    if not any(coordinator.view.count_by_status().values()):
         log.warning("source %s has no partitions yet: run a shard sync first", settings.source)
     make_reading = _reading_of(settings, coordinator)
     if followed.is_stopped:  # before it cost anything

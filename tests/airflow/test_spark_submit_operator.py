@@ -34,7 +34,9 @@ from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, 
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings, RoundSettings
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
+from airflow_provider_coordination.stores.kinds.sql import SqlSettings
 from tests.airflow.conftest import REPOSITORY, SECRET, StubSpark
+from tests.support.spark_home import make_spark_home
 
 ERROR_LINE = "2026-01-31 12:00:00,000 ERROR airflow_provider_coordination.spark.application: {}"
 
@@ -61,7 +63,7 @@ def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSpark
 
 
 def owners(coordination: SourceCoordinator) -> dict[str, str | None]:
-    return {p.partition_key: p.owner for p in coordination.partitions()}
+    return {p.partition_key: p.owner for p in coordination.view.partitions()}
 
 
 # What the job is told
@@ -94,7 +96,7 @@ def test_the_job_is_told_everything_in_a_private_file_that_is_gone_afterwards(
         "source": "clicks",
         "streams": ["clicks"],
         "landing_path": str(tmp_path / "out" / "_landing"),
-        "store": write_settings(StoreSettings(url=store_url)),
+        "store": write_settings(StoreSettings.of("sql", SqlSettings(url=store_url))),
         "workers": 2,
         "leases": write_settings(LeaseSettings(max_leases=5)),
         "rounds": write_settings(
@@ -111,6 +113,25 @@ def test_the_job_is_told_everything_in_a_private_file_that_is_gone_afterwards(
     assert {name: settings[name] for name in expected} == expected
     assert settings["kinesis"]["secret_access_key"] == SECRET
     assert settings["kinesis"]["region"] == "eu-west-1"
+
+
+def test_a_spark_that_is_not_supported_fails_the_task_before_anything_is_submitted(
+    operator: Any, spark: StubSpark, context: Any, tmp_path: Path
+) -> None:
+    make_spark_home(tmp_path / "spark", "3.5.9")
+    environment = {"PATH": spark.path, "SPARK_HOME": str(tmp_path / "spark")}
+    with pytest.raises(AirflowFailException, match=r"Spark 3\.5\.9 in .* is not supported; use Spark 4"):
+        operator(env_vars=environment).execute(context)
+    assert spark.calls == []
+
+
+def test_the_spark_of_a_cluster_is_not_judged_from_here(
+    operator: Any, spark: StubSpark, context: Any, connect: Any, tmp_path: Path
+) -> None:
+    connect("spark_default", "spark", host="yarn", extra={"deploy-mode": "client"})
+    make_spark_home(tmp_path / "spark", "3.5.9")
+    operator(env_vars={"PATH": spark.path, "SPARK_HOME": str(tmp_path / "spark")}).execute(context)
+    assert len(spark.calls) == 1
 
 
 def test_sinks_and_what_becomes_of_bad_records_travel_to_the_job(operator: Any, spark: StubSpark, context: Any) -> None:
@@ -430,18 +451,18 @@ def test_a_failed_jobs_leases_are_given_back_at_once_with_their_progress(
     with pytest.raises(AirflowException):
         operator().execute(context)
     assert "2 leases given back" in capsys.readouterr().out
-    assert [p.progress for p in sorted(coordination.partitions(), key=lambda p: p.partition_key)] == [
+    assert [p.progress for p in sorted(coordination.view.partitions(), key=lambda p: p.partition_key)] == [
         {"n": 0},
         {"n": 1},
         {"n": 2},
     ]
-    assert coordination.count_by_status()[PartitionStatus.UNASSIGNED] == 3
+    assert coordination.view.count_by_status()[PartitionStatus.UNASSIGNED] == 3
 
 
 def test_leases_of_others_are_left_alone(
     operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator
 ) -> None:
-    held = coordination.acquire(1)[0].partition_key
+    held = coordination.leases.acquire(1)[0].partition_key
     spark.will(exit=1, acquire=2)
     with pytest.raises(AirflowException):
         operator().execute(context)

@@ -1,0 +1,12 @@
+"""A folder that looks like a Spark of some version, without the Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def make_spark_home(folder: Path, version: str) -> Path:
+    """Make the folder; return it."""
+    (folder / "jars").mkdir(parents=True)
+    (folder / "jars" / f"spark-core_2.13-{version}.jar").touch()
+    return folder

@@ -1,0 +1,147 @@
+"""Whether Python, Spark, pandas and pyarrow fit together is seen before Spark is started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.versions import (
+    Installation,
+    find_installation,
+    misfits,
+    require_versions,
+    spark_version,
+)
+from tests.conftest import REPOSITORY
+from tests.support.spark_home import make_spark_home
+
+GOOD = {"pyspark": "4.2.0", "pyspark-client": "4.2.0", "pandas": "2.3.3", "pyarrow": "26.0.1"}
+
+
+def installation(
+    *,
+    python: tuple[int, ...] | None = (3, 12, 4),
+    spark: str | None = "4.2.0",
+    is_own: bool = True,
+    imported: str | None = None,
+    **packages: str,
+) -> Installation:
+    given = {name.replace("_", "-"): version for name, version in packages.items()}
+    return Installation(python, GOOD | given, spark, "/opt/spark", is_own, imported)
+
+
+@pytest.mark.parametrize("python", [(3, 11, 0), (3, 12, 4), (3, 13, 9), None])
+def test_the_tested_pair_fits(python: tuple[int, ...] | None) -> None:
+    assert misfits(installation(python=python)) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "problem", "remedy"),
+    [
+        (installation(python=(3, 10, 1)), "Python 3.10.1 is not supported", "use Python 3.11, 3.12 or 3.13"),
+        (installation(python=(3, 14, 0)), "Python 3.14.0 is not supported", "use Python 3.11, 3.12 or 3.13"),
+        (installation(spark="3.5.9"), "Spark 3.5.9 is not supported", "'airflow-provider-coordination[spark]'"),
+        (installation(spark="5.0.0"), "Spark 5.0.0 is not supported", "use Spark 4"),
+        (
+            installation(pyspark="4.3.0", spark="4.3.0"),
+            "pyspark 4.3.0 and pyspark-client 4.2.0 own the same files",
+            "pip install 'pyspark==4.2.0' 'pyspark-client==4.2.0'",
+        ),
+        (
+            installation(spark="4.1.2", is_own=False, imported="4.2.0"),
+            "pyspark 4.2.0 does not fit Spark 4.1.2 in /opt/spark",
+            "install pyspark 4.1.2",
+        ),
+        (installation(pandas="3.1.1"), "does not support pandas 3.1.1", "pip install 'pandas>=2.2,<3'"),
+        (installation(pandas="2.1.4"), "does not support pandas 2.1.4", "pip install 'pandas>=2.2,<3'"),
+        (installation(pyarrow="17.0.0"), "pyarrow 17.0.0 is too old", "pip install 'pyarrow>=18'"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_what_does_not_fit_is_refused_with_the_versions_and_a_remedy(
+    found: Installation, problem: str, remedy: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        require_versions(found)
+    assert problem in str(refused.value)
+    assert remedy in str(refused.value)
+    assert f"(there are: {found})" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        installation(spark="4.1.3", is_own=False),
+        installation(pyspark="4.3.0", is_own=False),  # jobs import the pyspark of SPARK_HOME first
+    ],
+    ids=["another minor version", "a pair that no job uses"],
+)
+def test_what_may_work_is_a_warning(found: Installation, caplog: pytest.LogCaptureFixture) -> None:
+    require_versions(found)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_a_version_of_a_vendor_fits_the_pyspark_that_it_is_made_of() -> None:
+    assert misfits(installation(spark="4.2.0-amzn-1", is_own=False, imported="4.2.0")) == []
+
+
+def test_packages_that_are_not_there_are_not_missed() -> None:
+    assert misfits(Installation((3, 12), {}, None, None)) == []
+
+
+def test_this_environment_fits_and_uses_its_own_spark() -> None:
+    found = find_installation({"PATH": os.environ["PATH"]}, is_driver=True)
+    assert found.is_own
+    assert found.spark == found.imported == found.packages["pyspark"]
+    assert misfits(found) == []
+
+
+def test_the_spark_of_spark_home_wins(tmp_path: Path) -> None:
+    found = find_installation({"SPARK_HOME": str(make_spark_home(tmp_path / "spark", "4.1.2"))})
+    assert (found.spark, found.is_own) == ("4.1.2", False)
+
+
+def test_another_python_is_not_judged_by_the_packages_of_this_one(tmp_path: Path) -> None:
+    other = tmp_path / "python3"
+    shutil.copy("/bin/sh", other)
+    found = find_installation({"PYSPARK_PYTHON": str(other)})
+    assert (found.python, found.packages) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("release", "version"),
+    [("Spark 4.2.0 (git revision 1) built for Hadoop 3.4.2\n", "4.2.0"), ("something else", None), (None, None)],
+)
+def test_a_spark_without_jars_is_known_by_its_release_file(
+    tmp_path: Path, release: str | None, version: str | None
+) -> None:
+    if release is not None:
+        (tmp_path / "RELEASE").write_text(release)
+    assert spark_version(tmp_path) == version
+
+
+def test_a_driver_that_imports_pyspark_from_sparks_zip_knows_its_version(tmp_path: Path) -> None:
+    archive, package = tmp_path / "pyspark.zip", tmp_path / "airflow_provider_coordination.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("pyspark/__init__.py", "raise AssertionError('it is not imported')")
+        file.writestr("pyspark/version.py", "__version__: str = '4.1.9'\n")
+    with zipfile.ZipFile(package, "w") as file:
+        for module in ("__init__.py", "versions.py", "coordination/__init__.py", "coordination/errors.py"):
+            source = REPOSITORY / "airflow_provider_coordination" / module
+            file.write(source, f"airflow_provider_coordination/{module}")
+    script = (
+        "from airflow_provider_coordination.versions import find_installation;"
+        "found = find_installation(is_driver=True); print(found.imported, found.spark, dict(found.packages))"
+    )
+    # Without site-packages, as on a cluster whose Python has none of these packages.
+    command = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {[str(archive), str(package)]}; {script}"]
+    environment = {"SPARK_HOME": str(make_spark_home(tmp_path / "spark", "4.1.9"))}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split(maxsplit=2) == ["4.1.9", "4.1.9", "{}\n"]
