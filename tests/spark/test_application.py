@@ -97,7 +97,7 @@ def test_a_store_that_cannot_be_opened_is_a_configuration_error(
         ({"landing_path": "/proc/landing"}, "field 'landing_path' is '/proc/landing', which"),
         ({"dead_letter_path": "/proc/dead"}, "BadRecordSettings: field 'dead_letter_path' is '/proc/dead', which"),
         (
-            {"writes": (parquet("/dev/shm/out"), parquet("/proc/copy", "copy"))},
+            {"writes": (parquet("/proc/copy", "copy"),)},
             "field 'path' of ParquetDataset 'copy' is '/proc/copy', which",
         ),
     ],
@@ -129,7 +129,7 @@ def test_a_file_where_a_folder_is_to_be_is_a_configuration_error(
         ),
         (
             {"schema": "id STRING", "where": "colour = 'red'"},
-            "sink 'main': 'where' \"colour = 'red'\" cannot be used",
+            "field 'writes', sink 'main': 'where' \"colour = 'red'\" cannot be used",
         ),
     ],
     ids=["a transform that cannot be imported", "a predicate that cannot be used"],

@@ -1,6 +1,6 @@
 """Settings of jobs, said flat: what belongs to a topic goes into its object, and seconds do for durations.
 
-`output` is the folder of the only sink, a Parquet dataset, with the raw batches below it.
+`output` is the folder of the only sink, a Parquet dataset that takes what `where` says, with the raw batches below it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _sorted(said: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str
     rest, of_topics = dict(said), {}
     if (output := rest.pop("output", None)) is not None:
         rest.setdefault("landing_path", f"{str(output).rstrip('/')}/_landing")
-        rest.setdefault("writes", (parquet(output),))
+        rest.setdefault("writes", (parquet(output, where=rest.pop("where", None)),))
     for topic, cls in TOPICS.items():
         values = {field.name: _value(field.type, rest.pop(field.name)) for field in fields(cls) if field.name in rest}
         if values:
