@@ -1,7 +1,7 @@
 # Needs make, a POSIX shell and Python 3.11+; everything else is fetched into .venv and .tools. `make help` lists the targets.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help venv servers try-servers lint format docs checks test test-unit test-integration test-system test-deep screenshots demo pins clean
+.PHONY: help venv servers try-servers lint format docs checks test test-unit test-integration test-system test-deep durations screenshots demo pins clean
 
 # Every command runs with the pinned tools and the same surroundings.
 WITH := . tools/environment.sh &&
@@ -39,8 +39,8 @@ docs: venv ## build the manual into .site; a warning is an error
 test-unit: venv ## the tests that need no server, in under two minutes
 	@$(WITH) python -m pytest -n 3 --dist worksteal -m "not integration and not system and not deep"
 
-# A file at a time in each process: those of a file share servers.
-BY_FILE := python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations=40
+# A file or a folder at a time in each process, as its tests share servers. There are more processes than cores: they wait a lot.
+BY_FILE := python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --durations=40
 
 test-integration: try-servers ## the tests that talk to real services
 	@$(WITH) $(BY_FILE) -m "integration and not system"
@@ -48,8 +48,11 @@ test-integration: try-servers ## the tests that talk to real services
 test-system: try-servers ## the tests that run Airflow and Spark whole
 	@$(WITH) $(BY_FILE) -m system
 
-test-deep: try-servers ## the searches that take long by nature, about two hours; not part of `make test`
-	@$(WITH) python -m pytest -n 2 --dist worksteal -m deep
+test-deep: try-servers ## the searches that take long by nature, about three hours; `make test` has a short form of each
+	@$(WITH) python -m pytest -n 2 --dist worksteal --timeout 3600 --deep -m deep
+
+durations: try-servers ## record how long each file takes, which decides what `make test` begins first
+	@$(WITH) $(BY_FILE) --record-durations -m "integration or system"
 
 # What needs no server, while the servers are fetched, which is mostly waiting.
 checks: lint docs
@@ -60,7 +63,7 @@ test: venv ## everything
 	@$(WITH) $(BY_FILE) -m "integration or system"
 
 screenshots: try-servers ## make the pictures of the manual anew, in docs/images
-	@$(WITH) SCREENSHOTS=1 python -m pytest tests/system/browser/test_screenshots.py
+	@$(WITH) SCREENSHOTS=1 python -m pytest tests/system/airflow/browser/test_screenshots.py
 
 demo: venv ## a stream to Parquet, with a split and a crash on the way (FAST=1: a tenth of the data)
 	@tools/servers.sh

@@ -103,8 +103,8 @@ def get_provider_info() -> dict[str, Any]:
 CONN_FIELDS: dict[str, dict[str, Any]] = {
     "store": {
         "label": "Store",
-        "description": "Where the partitions are kept.",
-        "schema": {"type": "string", "enum": ["sql", "dynamodb"], "default": "sql"},
+        "description": "Where the partitions are kept: sql, dynamodb, or a kind that another distribution registers.",
+        "schema": {"type": "string", "examples": ["sql", "dynamodb"], "default": "sql"},
     },
     "url": {
         "label": "URL",

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from airflow_provider_coordination.coordination.coordinator import DEFAULT_SAFETY_MARGIN
+from airflow_provider_coordination.coordination.lease_times import DEFAULT_SAFETY_MARGIN
 from benchmarks.trigger_load import postgresql
 
 SOURCE, STREAM, EPOCH = "clicks", "clicks", 1
@@ -108,7 +108,7 @@ def coordinator_of(url: str, owner: str, size: Size) -> Any:
     from airflow_provider_coordination.stores import StoreSettings, open_store
 
     coordinator = SourceCoordinator(
-        open_store(StoreSettings(url=url)),
+        open_store(StoreSettings.from_url(url)),
         SOURCE,
         owner,
         ownership_timeout=timedelta(seconds=size.lease_seconds),
@@ -136,7 +136,7 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
         streams=(STREAM,),
         output=f"{folder}/output",
         expires_at=datetime.now(UTC) + timedelta(hours=1),
-        store=StoreSettings(url=url),
+        store=StoreSettings.from_url(url),
         ownership_timeout=timedelta(seconds=size.lease_seconds),
         safety_margin=timedelta(seconds=size.margin_seconds),
         rounds=RoundSettings(until_caught_up=False, idle_duration=timedelta(seconds=0.1)),

@@ -137,7 +137,7 @@ def settings(aws: AwsSettings, path: str = PATH) -> S3Settings:
 
 def store_in(folder: str) -> StoreSettings:
     """Return the settings of the store in a folder."""
-    return StoreSettings(url=f"sqlite:///{folder}/store.db")
+    return StoreSettings.from_url(f"sqlite:///{folder}/store.db")
 
 
 def coordinator_in(folder: str) -> SourceCoordinator:

@@ -235,7 +235,7 @@ def sync_all(store: CoordinationStore, size: Size) -> dict[str, SyncFigures]:
     figures = {"first": measured(), "nothing new": measured()}
     finished = {partition_key(STREAM, int(CREATED.timestamp()), shard.shard_id) for shard in client.split_half()}
     now = datetime.now(UTC)
-    for partition in list(coordinator.partitions()):
+    for partition in list(coordinator.view.partitions()):
         if partition.partition_key in finished:
             store.transact(update=[partition.completed(now)])
     return figures | {"half split": measured()}
@@ -264,7 +264,7 @@ def opened(store: str) -> Iterator[CoordinationStore | None]:
                 return
             stack.callback(server.cleanup)
             url = str(server.get_uri()).replace("postgresql://", "postgresql+psycopg://")
-        found = open_store(StoreSettings(url=url))
+        found = open_store(StoreSettings.from_url(url))
         stack.callback(found.close)
         yield found
 

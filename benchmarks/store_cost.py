@@ -152,15 +152,15 @@ class OurWorker:
     def acquire(self) -> Sequence[str]:
         """See `Worker.acquire`."""
         self._clock.advance(self._pause.total_seconds())
-        return [partition.partition_key for partition in self._coordinator.acquire(self._at_a_time)]
+        return [partition.partition_key for partition in self._coordinator.leases.acquire(self._at_a_time)]
 
     def checkpoint(self, key: str) -> None:
         """See `Worker.checkpoint`."""
-        self._coordinator.checkpoint(key, PROGRESS)
+        self._coordinator.leases.checkpoint(key, PROGRESS)
 
     def complete(self, key: str) -> None:
         """See `Worker.complete`."""
-        self._coordinator.complete(key)
+        self._coordinator.leases.complete(key)
 
     def poll_with_supplier(self) -> bool:
         """See `Worker.poll_with_supplier`."""
@@ -387,13 +387,13 @@ def history_life(server: DynamoDbLocal, *, partitions: int, at_a_time: int, save
     meter = Meter(bare.client, lambda: None)
     with meter.counting() as cost:
         coordinator.create_partitions({key: {} for key in partition_keys(partitions)})
-        while acquired := [partition.partition_key for partition in coordinator.acquire(at_a_time)]:
+        while acquired := [partition.partition_key for partition in coordinator.leases.acquire(at_a_time)]:
             for key in saves * acquired:
                 table.clock.advance(WORK_SECONDS)
-                coordinator.checkpoint(key, PROGRESS)
+                coordinator.leases.checkpoint(key, PROGRESS)
             for key in acquired:
                 table.clock.advance(WORK_SECONDS)
-                coordinator.complete(key)
+                coordinator.leases.complete(key)
         store.close()  # writes what is left
         for page in list(all_partitions(bare, f"{SOURCE}|{HISTORY_FAMILY}")):
             bare.delete(page)

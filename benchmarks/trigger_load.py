@@ -141,7 +141,7 @@ class Sources:
         from airflow_provider_coordination.stores import StoreSettings, open_store
 
         self.url, self.size = url, size
-        self._store = open_store(StoreSettings(url=url))
+        self._store = open_store(StoreSettings.from_url(url))
 
     def coordinator(self, number: int) -> Any:
         """Return a coordinator of one of the sources, initialized."""
@@ -160,7 +160,7 @@ class Sources:
         for number in range(self.size.sources):
             coordinator = self.coordinator(number)
             coordinator.create_partitions({f"open-{n}": {} for n in range(4)})
-            coordinator.acquire(4)
+            coordinator.leases.acquire(4)
             made[number] = [self.begin(coordinator, f"held-{n}", 6 * HOUR) for n in range(self.size.triggers // 2)]
         return made
 
@@ -169,9 +169,9 @@ class Sources:
         from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 
         coordinator.create_partitions({key: {}})
-        coordinator.acquire(1)
+        coordinator.leases.acquire(1)
         begun = AcknowledgmentSets(coordinator).begin(key, key, ["downstream"], timeout=timeout)
-        coordinator.await_acknowledgment(key, timeout)
+        coordinator.leases.await_acknowledgment(key, timeout)
         return begun.set_id
 
     def spread(self) -> list[tuple[datetime, Any]]:
@@ -189,15 +189,15 @@ class Sources:
             coordinator, left = self.coordinator(number % self.size.sources), at - datetime.now(UTC)
             if number % 2:
                 name = self.begin(coordinator, f"due-{number}", left)
-                expires = AcknowledgmentSets(coordinator).get(name).expires_at
+                expires = AcknowledgmentSets(coordinator).view.get(name).expires_at
                 trigger: Any = AcknowledgmentTrigger(
                     source=coordinator.source, acknowledgment_sets=[name], coordination_conn_id=CONN_ID
                 )
                 due.append((expires, trigger))
             else:
                 coordinator.create_partitions({f"due-{number}": {}})
-                coordinator.acquire(1)
-                reopens = coordinator.close(f"due-{number}", left).reopen_at
+                coordinator.leases.acquire(1)
+                reopens = coordinator.leases.close(f"due-{number}", left).reopen_at
                 trigger = PartitionsReopenedTrigger(
                     source=coordinator.source, reopens_at=format_instant(reopens), coordination_conn_id=CONN_ID
                 )

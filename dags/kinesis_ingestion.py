@@ -119,7 +119,7 @@ with DAG(
 
         coordinator = CoordinationHook().coordinator(source, "summary")
         with closing(coordinator.store):
-            counts = {str(status): count for status, count in coordinator.count_by_status().items()}
+            counts = {str(status): count for status, count in coordinator.view.count_by_status().items()}
         lines = [
             f"{'partitions':<12} {'count':>8}",
             *(f"{status:<12} {n:>8}" for status, n in counts.items()),

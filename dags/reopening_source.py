@@ -51,13 +51,13 @@ def look(closed_seconds: float | str) -> dict[str, Any]:
     """Look at each place that is available, then close it for a while; the last look completes it."""
     coordinator = CoordinationHook().coordinator(SOURCE, owner_of_try(get_current_context()))
     with closing(coordinator.store):
-        acquired = coordinator.acquire(AT_A_TIME)
+        acquired = coordinator.leases.acquire(AT_A_TIME)
         for partition in acquired:
             key, looks = partition.partition_key, partition.progress.get("looks", 0) + 1
             log.info("look %d at %s", looks, key)
-            coordinator.checkpoint(key, {"looks": looks})
-            coordinator.close(key, timedelta(seconds=float(closed_seconds)), max_closed_count=LOOKS)
-        counts = {str(status): count for status, count in coordinator.count_by_status().items()}
+            coordinator.leases.checkpoint(key, {"looks": looks})
+            coordinator.leases.close(key, timedelta(seconds=float(closed_seconds)), max_closed_count=LOOKS)
+        counts = {str(status): count for status, count in coordinator.view.count_by_status().items()}
     return {"looked_at": [partition.partition_key for partition in acquired], "partitions": counts}
 
 

@@ -28,19 +28,19 @@ class Observation:
     """
 
     def __init__(self, store_url: str, source: str, dataset: Path) -> None:
-        self.coordinator = SourceCoordinator(open_store(StoreSettings(url=store_url)), source, "demo")
+        self.coordinator = SourceCoordinator(open_store(StoreSettings.from_url(store_url)), source, "demo")
         self.coordinator.initialize()
         self._dataset = dataset
         self._rows: dict[str, int] = {}
 
     def partitions(self) -> list[Partition]:
         """Return every partition, in the order of shards."""
-        return sorted(self.coordinator.partitions(), key=lambda partition: partition.partition_key)
+        return sorted(self.coordinator.view.partitions(), key=lambda partition: partition.partition_key)
 
     def leases(self) -> dict[str, list[Partition]]:
         """Return the leased partitions of each owner."""
         owners: dict[str, list[Partition]] = {}
-        for partition in self.coordinator.partitions(PartitionStatus.ASSIGNED):
+        for partition in self.coordinator.view.partitions(PartitionStatus.ASSIGNED):
             owners.setdefault(str(partition.owner), []).append(partition)
         return owners
 

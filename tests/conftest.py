@@ -74,7 +74,12 @@ os.environ.setdefault("TZ", "UTC")
 # third of the unit tests' time.
 gc.set_threshold(100_000, 50, 100)
 
-pytest_plugins = ["tests.support.scheduling", "tests.support.servers", "tests.support.kinesis_server.fixtures"]
+pytest_plugins = [
+    "tests.support.depth",
+    "tests.support.scheduling",
+    "tests.support.servers",
+    "tests.support.kinesis_server.fixtures",
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

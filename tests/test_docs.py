@@ -33,12 +33,9 @@ from airflow_provider_coordination.coordination.acknowledgment import (
     record_of,
 )
 from airflow_provider_coordination.coordination.acknowledgment_sets import MAX_TIMEOUT
-from airflow_provider_coordination.coordination.coordinator import (
-    DEFAULT_OWNERSHIP_TIMEOUT,
-    DEFAULT_SAFETY_MARGIN,
-    SourceCoordinator,
-)
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
+from airflow_provider_coordination.coordination.lease_times import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.metrics import PARTITIONS, WORKERS, CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.store import CoordinationStore
@@ -46,7 +43,6 @@ from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.decorators.acknowledges import AcknowledgesDecoratedOperator
 from airflow_provider_coordination.decorators.partitions import PartitionsDecoratedOperator
 from airflow_provider_coordination.get_provider_info import get_provider_info
-from airflow_provider_coordination.hooks.coordination import FIELDS
 from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
@@ -82,7 +78,8 @@ from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECOR
 from airflow_provider_coordination.spark.metrics import IngestionMetric
 from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, METRICS, PROTOCOLS, SERVICE_NAME, TRACES, Signal
 from airflow_provider_coordination.spark.summary import SETS_NAMED, Summary
-from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, StoreSettings, open_store
+from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, DEFAULT_KIND, open_store
+from airflow_provider_coordination.stores.kind import DEFAULT_TABLE
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -271,8 +268,8 @@ def test_the_spark_settings_are_documented() -> None:
 def test_every_field_of_the_connection_is_documented_as_it_is() -> None:
     defaults = {code(name): code(default) for name, _, default, *_ in rows(page("connection.md"), "field")}
     (connection,) = get_provider_info()["connection-types"]
-    assert tuple(defaults) == tuple(connection["conn-fields"]) == FIELDS
-    assert (defaults["store"], defaults["table"]) == (StoreSettings.store, StoreSettings.table)
+    assert list(defaults) == list(connection["conn-fields"])
+    assert (defaults["store"], defaults["table"]) == (DEFAULT_KIND, DEFAULT_TABLE)
     assert float(defaults["history_days"]) == DEFAULT_HISTORY_DAYS
     assert float(defaults["ownership_timeout"]) == DEFAULT_OWNERSHIP_TIMEOUT.total_seconds()
     assert float(defaults["safety_margin"]) == DEFAULT_SAFETY_MARGIN.total_seconds()

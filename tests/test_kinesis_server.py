@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.shards import list_shards
+from tests.support.depth import examples
 from tests.support.kinesis_server import control, event_stream, json_wire
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
@@ -98,7 +99,7 @@ steps = st.lists(
 
 
 @given(steps, st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_whatever_happens_to_its_shards_a_stream_keeps_every_record_once_and_in_order(
     history: list[Step], page_records: int
 ) -> None:

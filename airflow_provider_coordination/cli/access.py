@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from airflow_provider_coordination.coordination.coordinator import DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.lease_times import DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
 from airflow_provider_coordination.stores import StoreSettings
 
@@ -62,8 +62,8 @@ def store_access(options: StoreOptions, environment: Mapping[str, str]) -> Store
     if url:
         return StoreAccess(settings=StoreSettings.from_url(url, options.table), prefix=options.prefix or None)
     access = _from_connection(options.conn_id or DEFAULT_CONN_ID)
-    table = options.table or access.settings.table
-    return replace(access, settings=replace(access.settings, table=table), prefix=options.prefix or access.prefix)
+    settings = access.settings.with_table(options.table) if options.table else access.settings
+    return replace(access, settings=settings, prefix=options.prefix or access.prefix)
 
 
 def _from_connection(conn_id: str) -> StoreAccess:
@@ -99,22 +99,3 @@ def connections_of_airflow() -> Iterator[None]:
         del os.environ[PROCESS_CONTEXT]
         if before is not None:
             os.environ[PROCESS_CONTEXT] = before
-
-
-def require_file(settings: StoreSettings) -> None:
-    """Check that the file of an SQLite store is there, since opening it would make an empty one.
-
-    :raises ConfigurationError: if it is not.
-    """
-    import sqlalchemy as sa
-
-    from airflow_provider_coordination.stores.sqlite_file import sqlite_path
-
-    with suppress(sa.exc.ArgumentError, ValueError):
-        url = sa.make_url(settings.url or "")
-        if url.get_backend_name() == "sqlite":
-            path = sqlite_path(url)
-            if not path.exists():
-                raise ConfigurationError(
-                    f"store file {str(path)!r} does not exist; check its path, or make it with init-store"
-                )

@@ -24,7 +24,8 @@ from airflow_provider_coordination.coordination.acknowledgment import (
     ReleaseEffect,
     record_of,
 )
-from airflow_provider_coordination.coordination.acknowledgment_sets import MAX_TIMEOUT, RETENTION, AcknowledgmentSets
+from airflow_provider_coordination.coordination.acknowledgment_sets import MAX_TIMEOUT, AcknowledgmentSets
+from airflow_provider_coordination.coordination.acknowledgment_view import RETENTION
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.batches import SourceBatches
 
@@ -79,9 +80,9 @@ def acknowledgments(
 
     def found() -> Iterator[AcknowledgmentSet]:
         if everything or not ended:
-            yield from sets.pending(run=run)
+            yield from sets.view.pending(run=run)
         if everything or ended:
-            yield from sets.ended_since(session.surroundings.clock.now() - RETENTION, run=run)
+            yield from sets.view.ended_since(session.surroundings.clock.now() - RETENTION, run=run)
 
     shown = islice((each for each in found() if batch in (None, each.batch_id)), limit)
     output, now = session.output, session.surroundings.clock.now()
@@ -169,7 +170,7 @@ def cancel(
     if not reason.strip():
         raise typer.BadParameter("say why", param_hint="--reason")
     sets = _sets_to_change(session, source, set_id)
-    seen = sets.get(set_id)
+    seen = sets.view.get(set_id)
     if not seen.is_pending:
         raise CommandError(f"{seen} has ended, {seen.state}: there is nothing to cancel")
     if not yes:
@@ -196,7 +197,7 @@ def acknowledgment_sets(session: Session, source: str) -> AcknowledgmentSets:
 
 def _sets_to_change(session: Session, source: str, set_id: str) -> AcknowledgmentSets:
     sets = acknowledgment_sets(session, source)
-    sets.get(set_id)  # before anything could be created in a store that holds nothing
+    sets.view.get(set_id)  # before anything could be created in a store that holds nothing
     sets.coordinator.initialize()
     return sets
 

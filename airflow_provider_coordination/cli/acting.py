@@ -188,7 +188,8 @@ def init_store(session: Session) -> None:
     if session.output.as_json:
         session.output.record({"store": session.store.kind, "table": name})
     else:
-        session.output.line(f"The store is ready: {session.store.kind}, table {name}.")
+        table = "" if name is None else f", table {name}"
+        session.output.line(f"The store is ready: {session.store.kind}{table}.")
 
 
 def _require_one_of(keys: Sequence[str] | None, instead: object, option: str) -> None:

@@ -25,7 +25,6 @@ from airflow_provider_coordination.cli.access import (
     STORE_VARIABLE,
     StoreAccess,
     StoreOptions,
-    require_file,
     store_access,
 )
 from airflow_provider_coordination.cli.output import Output
@@ -200,7 +199,7 @@ def session(
         settings = access.settings
         opened = open_store(settings)
         if not creates_store:
-            require_file(settings)
+            settings.implemented.check_exists(settings.own)
         yield Session(store=opened, access=access, output=Output(as_json=as_json), surroundings=surroundings)
     except CoordinationError as error:
         # What a set refuses is no fault of the command line.

@@ -13,7 +13,6 @@ from airflow_provider_coordination.cli.access import (
     StoreAccess,
     StoreOptions,
     connections_of_airflow,
-    require_file,
     store_access,
 )
 from airflow_provider_coordination.cli.commands import (
@@ -123,9 +122,9 @@ def _of_store(surroundings: Surroundings, options: StoreOptions) -> Iterator[Fin
         yield error("connection", without_secrets(str(failure)))
         yield unchecked("store", "there is no connection to it")
         return
-    yield ok("connection", f"the store is of the kind {access.settings.store!r}")
+    yield ok("connection", f"the store is of the kind {access.settings.kind!r}")
     try:
-        require_file(access.settings)
+        access.settings.implemented.check_exists(access.settings.own)
     except ConfigurationError as failure:
         yield error("store", without_secrets(str(failure), access.settings))
         return

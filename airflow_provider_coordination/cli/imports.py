@@ -364,7 +364,7 @@ def _data_prepper_table(
     settings = session.access.settings
     if from_table is not None:
         return _calls(from_table, region, endpoint_url, role_arn, external_id)
-    if settings.store != "dynamodb":
+    if settings.kind != "dynamodb":
         raise typer.BadParameter(
             "the store is not in DynamoDB; name Data Prepper's table, to be copied into the store",
             param_hint="--from-table",
@@ -378,14 +378,14 @@ def _data_prepper_table(
     for option, value in given.items():
         if value:
             raise typer.BadParameter("it goes with --from-table; the store has its own", param_hint=option)
-    return DynamoDbCalls(settings.aws, settings.table, RETRY_DEADLINE_SECONDS)
+    return DynamoDbCalls(settings.own.aws, settings.own.table, RETRY_DEADLINE_SECONDS)
 
 
 def _own_table(session: Session) -> str | None:
     settings = session.access.settings
-    if settings.store != "dynamodb":
+    if settings.kind != "dynamodb":
         return None
-    return DynamoDbCalls(settings.aws, settings.table, RETRY_DEADLINE_SECONDS).name
+    return DynamoDbCalls(settings.own.aws, settings.own.table, RETRY_DEADLINE_SECONDS).name
 
 
 # Both

@@ -1,9 +1,6 @@
 """The acknowledgment sets of one source: made with a batch, released by whoever took the data, ended once.
 
-The end of a set and what it means to its partition are one store transaction. It needs no lease: both writes are
-conditional on the versions read, and the partition's progress says which set each of its batches waits for, so a set
-that was made for an earlier delivery, or for a partition that was reset since, changes nothing. What the owner of the
-partition itself writes goes through its lease, so that it knows its own writes.
+The end of a set and what it means to its partition are one store transaction, which `SetTransactions` writes.
 """
 
 from __future__ import annotations
@@ -17,15 +14,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.acknowledgment import (
-    FAMILY,
-    MAX_REFERENCES,
     AcknowledgmentSet,
     AcknowledgmentState,
     ReleaseEffect,
-    item_of,
-    set_of_item,
 )
-from airflow_provider_coordination.coordination.batches import BatchLedger, Progress, Settlement, WholePartition
+from airflow_provider_coordination.coordination.acknowledgment_view import RETENTION, AcknowledgmentView
+from airflow_provider_coordination.coordination.batches import BatchLedger, Progress, WholePartition
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
     AcknowledgmentError,
@@ -33,28 +27,16 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionNotOwnedError,
     PartitionUpdateError,
     ProgressError,
-    SourceError,
 )
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, check_partition_key
+from airflow_provider_coordination.coordination.partition import PartitionStatus, check_partition_key
+from airflow_provider_coordination.coordination.set_transactions import MAX_TRIES, SetTransactions
 from airflow_provider_coordination.coordination.store import all_partitions
 
 log = logging.getLogger(__name__)
 
-RETENTION = timedelta(days=1)
-"""How long ended sets are kept, so that a late release is told apart from one of a set that never was."""
 MAX_TIMEOUT = timedelta(days=3650)
-MAX_TRIES = 2 * MAX_REFERENCES
-"""How often a decision is made anew because what it rests on changed: all of a set's handles may release at once."""
-
-ENDED = {
-    AcknowledgmentState.ACKNOWLEDGED: CoordinationMetric.ACKNOWLEDGMENT_SETS_ACKNOWLEDGED,
-    AcknowledgmentState.REJECTED: CoordinationMetric.ACKNOWLEDGMENT_SETS_REJECTED,
-    AcknowledgmentState.EXPIRED: CoordinationMetric.ACKNOWLEDGMENT_SETS_EXPIRED,
-    AcknowledgmentState.CANCELLED: CoordinationMetric.ACKNOWLEDGMENT_SETS_CANCELLED,
-}
-
 SetChange = Callable[[AcknowledgmentSet, datetime], AcknowledgmentSet]
 
 
@@ -69,13 +51,10 @@ class AcknowledgmentSets:
 
     def __init__(self, coordinator: SourceCoordinator, ledger: BatchLedger | None = None) -> None:
         self.coordinator = coordinator
-        self._ledger = ledger or WholePartition()
+        self.view = AcknowledgmentView(coordinator.view)
+        self._transactions = SetTransactions(coordinator, ledger or WholePartition())
         self._store = coordinator.store
         self._clock = coordinator.clock
-        self.source_identifier = coordinator.family(FAMILY)
-        self._told_unreadable: set[str] = set()
-
-    # Making
 
     def begin(
         self,
@@ -128,79 +107,7 @@ class AcknowledgmentSets:
         for handle in handles:
             made = made.acquire(handle) if handle in made.references else made.add(handle)
         made = made.completed(now) if complete else made
-        for _ in range(MAX_TRIES):
-            known = self.coordinator.leased(partition_key)
-            recorded = known.progress if progress is None else progress
-            waiting = replace(known, progress=self._ledger.in_delivery(recorded, batch_id, made.set_id))
-            settlement = None if made.is_pending else self._settlement(made, waiting)
-
-            def begun(
-                p: Partition, then: Settlement | None = settlement, noted: Progress = waiting.progress
-            ) -> Partition:
-                if then is not None:
-                    return self._delivered(p, then, now)
-                return self.coordinator.renewed(p.with_progress(noted))
-
-            try:
-                written = self.coordinator.settle(
-                    known,
-                    begun,
-                    needs_trust=True,
-                    create=[self._item(made), *self._successors(settlement)],
-                    unchanged=() if settlement is None else settlement.unchanged,
-                )
-                break
-            except PartitionUpdateError:  # another partition that the end rests on has changed
-                continue
-        else:
-            raise PartitionUpdateError(f"partition {partition_key!r}: what its end rests on keeps changing")
-        self.coordinator.count(CoordinationMetric.ACKNOWLEDGMENT_SETS_CREATED)
-        log.info(
-            "acknowledgment set created: source=%s partition=%s set=%s references=%d expires_at=%s",
-            self.coordinator.source, partition_key, made.set_id, made.added, made.expires_at,
-        )  # fmt: skip
-        if settlement is not None:
-            self._note_end(made, settlement, written)
-        return replace(made, version=self._item(made).version)
-
-    # Finding
-
-    def get(self, set_id: str) -> AcknowledgmentSet:
-        """Return a set as it is now.
-
-        :raises AcknowledgmentSetNotFoundError: if the source has none of that name, or none any more.
-        """
-        item = self._store.get(self.source_identifier, set_id)
-        if item is None:
-            raise AcknowledgmentSetNotFoundError(
-                f"source {self.coordinator.source!r} has no acknowledgment set {set_id!r}; give the name of one of "
-                f"this source; ended ones are kept for {RETENTION.total_seconds() / 3600:g} hours"
-            )
-        return set_of_item(item)
-
-    def pending(self, *, run: str | None = None) -> Iterator[AcknowledgmentSet]:
-        """Yield the pending sets, those that expire first at first; unreadable ones are logged and passed over.
-
-        :param run: only those of this Airflow run.
-        """
-        return (s for s in self._read(PartitionStatus.UNASSIGNED) if run is None or s.run == run)
-
-    def ended_since(self, instant: datetime, *, run: str | None = None) -> Iterator[AcknowledgmentSet]:
-        """Yield the sets that ended at an instant (aware) or later, in the order of their end.
-
-        :param run: only those of this Airflow run.
-        """
-        return (s for s in self._read(PartitionStatus.COMPLETED, since=instant) if run is None or s.run == run)
-
-    def next_expiry(self) -> datetime | None:
-        """Return when the next pending set expires; None if none is pending. What cannot be read never expires."""
-        first = self._store.query(self.source_identifier, PartitionStatus.UNASSIGNED, limit=1)
-        if not first:
-            return None
-        try:
-            return set_of_item(first[0]).expires_at
-        except ProgressError:
-            return next((s.expires_at for s in self.pending()), None)
+        return self._transactions.begin(made, progress)
 
     # Changing
 
@@ -289,7 +196,7 @@ class AcknowledgmentSets:
         def released(found: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
             nonlocal effect
             if owned:
-                self.coordinator.leased(found.partition_key)
+                self.coordinator.leases.leased(found.partition_key)
             try:
                 changed, effect = found.release(
                     handle, positive=positive, release_id=release_id or handle, reason=reason, at=now
@@ -326,7 +233,7 @@ class AcknowledgmentSets:
 
         def released(found: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
             nonlocal late
-            self.coordinator.leased(found.partition_key)
+            self.coordinator.leases.leased(found.partition_key)
             late = False
             for sink in sinks:
                 was_pending = found.is_pending and found.expires_at > now
@@ -341,7 +248,7 @@ class AcknowledgmentSets:
         return written
 
     def _note_late(self, what: str, ended: AcknowledgmentSet) -> None:
-        self.coordinator.count(CoordinationMetric.LATE_ACKNOWLEDGMENTS)
+        self.coordinator.events.count(CoordinationMetric.LATE_ACKNOWLEDGMENTS)
         log.warning(
             "late %s changes nothing, the set had ended: source=%s set=%s state=%s",
             what, self.coordinator.source, ended.set_id, ended.state,
@@ -365,7 +272,7 @@ class AcknowledgmentSets:
             the set has several.
         """
         with self._counting_invalid():
-            handle = self.get(set_id).outside_handle(handle)
+            handle = self.view.get(set_id).outside_handle(handle)
         return self.release(
             set_id, handle, positive=positive, release_id=release_id, reason=reason, version=version, by=by
         )
@@ -381,10 +288,10 @@ class AcknowledgmentSets:
         """
         given_up = [
             waiting.partition_key
-            for waiting in self.pending(run=run if set_ids is None else None)
-            if (set_ids is None or waiting.set_id in set_ids) and self._give_back(waiting)
+            for waiting in self.view.pending(run=run if set_ids is None else None)
+            if (set_ids is None or waiting.set_id in set_ids) and self._transactions.give_back(waiting)
         ]
-        self.coordinator.count(CoordinationMetric.PARTITIONS_GIVEN_UP, len(given_up))
+        self.coordinator.events.count(CoordinationMetric.PARTITIONS_GIVEN_UP, len(given_up))
         return given_up
 
     # Time
@@ -395,7 +302,7 @@ class AcknowledgmentSets:
         What cannot be ended is logged and passed over.
         """
         ended = []
-        for overdue in self.pending():
+        for overdue in self.view.pending():
             now = self._clock.now()
             if overdue.expires_at > now:
                 break
@@ -415,7 +322,7 @@ class AcknowledgmentSets:
         """
         deleted = 0
         latest = self._clock.now() - older_than
-        for item in all_partitions(self._store, self.source_identifier, PartitionStatus.COMPLETED):
+        for item in all_partitions(self._store, self.view.source_identifier, PartitionStatus.COMPLETED):
             if item.priority > latest or deleted >= limit:
                 break
             try:
@@ -426,15 +333,6 @@ class AcknowledgmentSets:
         return deleted
 
     # Inside
-
-    def _read(self, status: PartitionStatus, since: datetime | None = None) -> Iterator[AcknowledgmentSet]:
-        for item in all_partitions(self._store, self.source_identifier, status, since=since):
-            try:
-                yield set_of_item(item)
-            except ProgressError as error:
-                if item.partition_key not in self._told_unreadable:  # a watcher comes by every few seconds
-                    self._told_unreadable.add(item.partition_key)
-                    log.error("%s", error)
 
     def _expire(self, set_id: str) -> list[AcknowledgmentSet]:
         """End a set if its time is up; return it if that was done here, and not by somebody who was faster."""
@@ -453,11 +351,8 @@ class AcknowledgmentSets:
         try:
             yield
         except AcknowledgmentError:
-            self.coordinator.count(CoordinationMetric.INVALID_ACKNOWLEDGMENTS)
+            self.coordinator.events.count(CoordinationMetric.INVALID_ACKNOWLEDGMENTS)
             raise
-
-    def _item(self, acknowledgment_set: AcknowledgmentSet) -> Partition:
-        return item_of(acknowledgment_set, self.source_identifier)
 
     def _change_pending(self, set_id: str, change: SetChange) -> AcknowledgmentSet:
         """Write a change that only a pending set can take."""
@@ -485,7 +380,7 @@ class AcknowledgmentSets:
         """
         intended: AcknowledgmentSet | None = None
         for _ in range(MAX_TRIES):
-            found, known, now = known or self.get(set_id), None, self._clock.now()
+            found, known, now = known or self.view.get(set_id), None, self._clock.now()
             if version is not None and found == intended:  # the write happened, its answer was lost
                 return found
             changed = change(found, now)
@@ -497,118 +392,11 @@ class AcknowledgmentSets:
                 return found
             intended = replace(changed, version=found.version + 1)
             try:
-                self._write(found, changed, now, owned=owned, by=by)
+                self._transactions.write(found, changed, now, owned=owned, by=by)
                 return intended
             except (PartitionUpdateError, *LOST) as error:
                 log.debug("set %s: decided anew: %s", set_id, error)
         raise PartitionUpdateError(f"acknowledgment set {set_id!r}: it, or its partition, keeps changing")
-
-    def _write(
-        self, found: AcknowledgmentSet, changed: AcknowledgmentSet, now: datetime, *, owned: bool, by: str | None
-    ) -> None:
-        partition = self._waiting(found, owned=owned)
-        if partition is None:
-            self._store.transact(update=[self._item(changed)])
-            self._note_end(changed, None)
-        elif changed.is_pending:
-            self._write_pending(found, changed, partition, owned=owned)
-        else:
-            self._write_end(changed, partition, now, by)
-
-    def _write_end(self, ended: AcknowledgmentSet, partition: Partition, now: datetime, by: str | None) -> None:
-        settlement = self._settlement(ended, partition)
-        delivered = ended.state is AcknowledgmentState.ACKNOWLEDGED
-
-        def settled(p: Partition) -> Partition:
-            after = self._delivered(p, settlement, now) if delivered else self._undelivered(p, settlement, ended, now)
-            if by is None or after.change is None:
-                return after
-            return after.because(after.change.kind, after.change.reason, by)
-
-        written = self.coordinator.settle(
-            partition,
-            settled,
-            update=[self._item(ended)],
-            create=self._successors(settlement),
-            unchanged=settlement.unchanged,
-        )
-        self._note_end(ended, settlement, written)
-        if written.attempts > partition.attempts:
-            self.coordinator.note_failed(written)
-
-    def _write_pending(
-        self, found: AcknowledgmentSet, changed: AcknowledgmentSet, partition: Partition, *, owned: bool
-    ) -> None:
-        update = [self._item(changed)]
-        if owned:  # only the store can tell that the lease is not lost
-            self.coordinator.settle(partition, self.coordinator.renewed, update=update)
-            return
-        if partition.is_awaiting and changed.expires_at > found.expires_at:
-            update.append(partition.renewed(changed.expires_at))
-        self._store.transact(update=update)
-
-    def _waiting(self, acknowledgment_set: AcknowledgmentSet, *, owned: bool) -> Partition | None:
-        """Return the partition that waits for a set; None if none does: it was deleted, or reset, since."""
-        key = acknowledgment_set.partition_key
-        partition = self.coordinator.leased(key) if owned else self.coordinator.current(key)
-        if partition is None or self._waits_for(partition, acknowledgment_set):
-            return partition
-        if key in self.coordinator.held:
-            # What this owner knows may be behind: an answer may be missing, or the lease lost. A renewal finds out.
-            partition = self.coordinator.renew(key)
-        return partition if self._waits_for(partition, acknowledgment_set) else None
-
-    def _give_back(self, waiting: AcknowledgmentSet) -> bool:
-        for _ in range(MAX_TRIES):
-            partition = self.coordinator.current(waiting.partition_key)
-            if partition is None or not partition.is_awaiting or not self._waits_for(partition, waiting):
-                return False
-            try:
-                self.coordinator.settle(partition, lambda p: p.given_up(self._clock.now()))
-            except PartitionUpdateError:
-                continue
-            log.info(
-                "partition given up, it waits for acknowledgments no longer: source=%s partition=%s set=%s",
-                self.coordinator.source, waiting.partition_key, waiting.set_id,
-            )  # fmt: skip
-            return True
-        return False
-
-    def _waits_for(self, partition: Partition, acknowledgment_set: AcknowledgmentSet) -> bool:
-        try:
-            waiting = self._ledger.set_of(partition.progress, acknowledgment_set.batch_id)
-        except SourceError as error:
-            log.error("partition %s: %s", partition.partition_key, error)
-            return False
-        return waiting == acknowledgment_set.set_id
-
-    def _settlement(self, ended: AcknowledgmentSet, partition: Partition) -> Settlement:
-        if ended.state is AcknowledgmentState.ACKNOWLEDGED:
-            return self._ledger.delivered(partition, ended.batch_id, self.coordinator.get)
-        return self._ledger.undelivered(partition, ended.batch_id)
-
-    def _delivered(self, partition: Partition, settlement: Settlement, now: datetime) -> Partition:
-        after = partition.with_progress(settlement.progress)
-        if settlement.finished and settlement.reopen_after is not None:
-            return after.recovered().closed(now + settlement.reopen_after)
-        if settlement.finished:
-            return after.recovered().completed(now)
-        if settlement.moved and after.status is PartitionStatus.ASSIGNED:
-            after = after.recovered()
-        if after.is_awaiting:
-            return after if settlement.pending else after.given_up(now)
-        return self.coordinator.renewed(after) if after.owner == self.coordinator.owner else after
-
-    def _undelivered(
-        self, partition: Partition, settlement: Settlement, ended: AcknowledgmentSet, now: datetime
-    ) -> Partition:
-        after = partition.with_progress(settlement.progress)
-        if after.status is not PartitionStatus.ASSIGNED:
-            return after  # another batch of it failed before: it is tried again anyway
-        if ended.state is AcknowledgmentState.CANCELLED:
-            return after.given_up(now) if after.is_awaiting and not settlement.pending else after
-        what = "was rejected" if ended.state is AcknowledgmentState.REJECTED else "expired"
-        return self.coordinator.failed(after, f"batch {ended.batch_id} {what}: {ended.reason}")
 
     def _log_order(self, what: str, written: AcknowledgmentSet, by: str | None, reason: str | None) -> None:
         """Log what a person ordered, whatever it did."""
@@ -617,33 +405,6 @@ class AcknowledgmentSets:
                 "acknowledgment set, %s by hand: source=%s partition=%s set=%s state=%s by=%s reason=%r",
                 what, self.coordinator.source, written.partition_key, written.set_id, written.state, by, reason,
             )  # fmt: skip
-
-    def _successors(self, settlement: Settlement | None) -> list[Partition]:
-        return [] if settlement is None else [self.coordinator.new(k, p) for k, p in settlement.create.items()]
-
-    def _note_end(
-        self, ended: AcknowledgmentSet, settlement: Settlement | None, written: Partition | None = None
-    ) -> None:
-        """Count and log an end that was written.
-
-        :param written: the partition that it changed.
-        """
-        if ended.is_pending:
-            return
-        self.coordinator.count(ENDED[ended.state])
-        what = "" if settlement is not None else "; the partition no longer waits for it"
-        failed = ended.state in (AcknowledgmentState.REJECTED, AcknowledgmentState.EXPIRED)
-        (log.error if failed else log.info)(
-            "acknowledgment set %s: source=%s partition=%s set=%s%s%s",
-            str(ended.state).lower(), self.coordinator.source, ended.partition_key, ended.set_id,
-            f": {ended.reason}" if ended.reason else "", what,
-        )  # fmt: skip
-        if settlement is None or not settlement.finished or written is None:
-            return
-        if written.status is PartitionStatus.CLOSED:
-            self.coordinator.note_closed(written)
-        else:
-            self.coordinator.note_completed(ended.partition_key, list(settlement.create))
 
 
 def _expiry(now: datetime, timeout: timedelta, of: str) -> datetime:

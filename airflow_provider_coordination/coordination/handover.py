@@ -88,7 +88,7 @@ class Balancer:
         self._max_wishes = min(leases.max_leases_to_steal, MAX_WISHES)
         self._handover_seconds = leases.handover_timeout.total_seconds()
         self._expected_workers = expected_workers
-        self._timeout_seconds = coordinator.ownership_timeout.total_seconds()
+        self._timeout_seconds = coordinator.leases.ownership_timeout.total_seconds()
         self._look_seconds = self._timeout_seconds / LOOKS_PER_TIMEOUT
         self._started = self._clock.monotonic()
         self._listing: dict[str, _Listed] = {}
@@ -117,19 +117,19 @@ class Balancer:
         self._say()
         self._look()
         if self._listed_for - self._live.keys():  # where others go, that may be why: nobody takes what they leave
-            self._coordinator.suspensions.doubt()
-        if self._coordinator.suspension() is not None:
+            self._coordinator.view.suspensions.doubt()
+        if self._coordinator.view.suspension() is not None:
             return self._withdraw()
         gained = self._answered()
         fresh = self._list_if_due(anew=bool(gained))
         todo = self._plan()
         for key in todo.drop:
             self._wishes.pop(key, None)
-        acquired = self._coordinator.acquire(todo.acquire) if todo.acquire else []
+        acquired = self._coordinator.leases.acquire(todo.acquire) if todo.acquire else []
         if fresh and not acquired:  # nothing was free a moment ago
             self._wish(todo)
         self._say()
-        self._held_before = frozenset(self._coordinator.held)
+        self._held_before = frozenset(self._coordinator.leases.held)
         return gained + acquired
 
     @property
@@ -171,7 +171,7 @@ class Balancer:
     @property
     def ownership_timeout(self) -> timedelta:
         """How long a registration runs without renewal."""
-        return self._coordinator.ownership_timeout
+        return self._coordinator.leases.ownership_timeout
 
     def renew_due(self) -> None:
         """Renew the registration, see who asks for partitions, and hand over those that are not finished in time."""
@@ -191,7 +191,7 @@ class Balancer:
     def _look(self) -> None:
         """Read who is there, and what they ask this worker for."""
         workers = self._workers.live()
-        held = self._coordinator.held
+        held = self._coordinator.leases.held
         asked: dict[str, tuple[datetime, str]] = {}
         for worker in workers:
             for wish in worker.wishes if worker.owner != self._me else ():
@@ -206,14 +206,14 @@ class Balancer:
             self._looked_at = now
             for key in asked.keys() - {key for key, _ in known}:
                 log.info("partition is asked for: partition=%s by=%s", key, asked[key][1])
-        self._coordinator.gauge(WORKERS, len(workers))
+        self._coordinator.events.gauge(WORKERS, len(workers))
 
     def _list_if_due(self, *, anew: bool) -> bool:
         """List the unfinished partitions if what is known of them is old, or has changed; tell whether it did.
 
         :param anew: whether it is known to have changed.
         """
-        live, held = frozenset(self._live), self._coordinator.held
+        live, held = frozenset(self._live), self._coordinator.leases.held
         self._departed = (self._departed | self._listed_for) - live
         if (
             self._listed_at is not None
@@ -224,7 +224,7 @@ class Balancer:
         ):
             return False
         self._listed_at = self._clock.monotonic()
-        self._list(self._coordinator.partitions(*UNFINISHED))
+        self._list(self._coordinator.view.partitions(*UNFINISHED))
         self._listed_for = live
         self._departed &= {listed.owner for listed in self._listing.values() if listed.owner is not None}
         return True
@@ -241,15 +241,15 @@ class Balancer:
                 status=partition.status,
                 owner=partition.owner,
                 is_awaiting=partition.is_awaiting,
-                available_at=self._coordinator.available_at(partition),
+                available_at=self._coordinator.view.available_at(partition),
                 throughput=_throughput(partition.progress),
             )
             for key, partition in newest.items()
         }
         for key, listed in self._listing.items():
             # Handed over, and this worker had given up asking.
-            if listed.owner == self._me and key not in self._coordinator.held:
-                self._coordinator.adopt(key)
+            if listed.owner == self._me and key not in self._coordinator.leases.held:
+                self._coordinator.handover.adopt(key)
 
     # Inside: handing over
 
@@ -266,7 +266,7 @@ class Balancer:
                 self._forget(partition_key)
                 return False
             try:
-                self._coordinator.hand_over(partition_key, asked.taker, unchanged=[item])
+                self._coordinator.handover.give(partition_key, asked.taker, unchanged=[item])
             except PartitionUpdateError:  # the other worker was renewed in between, or asks for something else now
                 continue
             except LOST as error:
@@ -305,7 +305,7 @@ class Balancer:
 
     def _leases(self) -> list[Lease]:
         """Return what there is to share: not what rests, is parked, or waits for acknowledgments alone."""
-        now, held = self._clock.now(), self._coordinator.held
+        now, held = self._clock.now(), self._coordinator.leases.held
         free: list[_Listed] = []
         leases = []
         for key, listed in self._listing.items():
@@ -339,14 +339,14 @@ class Balancer:
         """See what became of what was asked for, and return what is this worker's now."""
         gained = []
         for key, (wish, asked_at) in list(self._wishes.items()):
-            stored = self._coordinator.get(key)
+            stored = self._coordinator.view.get(key)
             partition = None
             if stored is not None and stored.owner == self._me:
-                partition = self._coordinator.adopt(key)
-            elif stored is not None and stored.owner == wish.giver and not self._coordinator.may_acquire(stored):
+                partition = self._coordinator.handover.adopt(key)
+            elif stored is not None and stored.owner == wish.giver and not self._coordinator.view.may_acquire(stored):
                 if not self._passed(asked_at, self._force_seconds):
                     continue
-                partition = self._coordinator.take_over(key, wish.giver)
+                partition = self._coordinator.handover.take_over(key, wish.giver)
             if partition is not None:
                 gained.append(partition)
             del self._wishes[key]
@@ -358,7 +358,7 @@ class Balancer:
 
         Later than its owner hands it over at the latest: that one may look only after a while, and clocks differ.
         """
-        return self._handover_seconds + self._look_seconds + self._coordinator.safety_margin.total_seconds()
+        return self._handover_seconds + self._look_seconds + self._coordinator.view.safety_margin.total_seconds()
 
     def _withdraw(self) -> list[Partition]:
         """Ask for nothing any more; return what was handed over before that was known."""
@@ -372,7 +372,7 @@ class Balancer:
         return keys
 
     def _adopt_all(self, keys: Iterable[str]) -> list[Partition]:
-        return [adopted for key in keys if (adopted := self._coordinator.adopt(key)) is not None]
+        return [adopted for key in keys if (adopted := self._coordinator.handover.adopt(key)) is not None]
 
     def _wish(self, todo: Plan) -> None:
         for move in todo.ask:
@@ -380,7 +380,7 @@ class Balancer:
                 Wish(key=move.key, giver=move.giver, since=self._clock.now()),
                 self._clock.monotonic(),
             )
-            self._coordinator.count(CoordinationMetric.HANDOVERS_ASKED)
+            self._coordinator.events.count(CoordinationMetric.HANDOVERS_ASKED)
             log.info(
                 "partition asked for: source=%s partition=%s owner=%s by=%s",
                 self._coordinator.source, move.key, move.giver, self._me,

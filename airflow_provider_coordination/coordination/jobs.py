@@ -126,8 +126,8 @@ class Jobs:
     def __init__(self, coordinator: SourceCoordinator) -> None:
         self._store = coordinator.store
         self._clock = coordinator.clock
-        self.source_identifier = coordinator.family(FAMILY)
-        self.safety_margin = coordinator.safety_margin
+        self.source_identifier = coordinator.view.family(FAMILY)
+        self.safety_margin = coordinator.view.safety_margin
 
     def submit(self, owner: str, *, task: str, digest: str, start_by: datetime, log: str | None = None) -> None:
         """Write down a job that is about to be submitted; `Job` says what the parameters are."""
@@ -211,7 +211,7 @@ class JobRecord:
         self._store = coordinator.store
         self._clock = coordinator.clock
         self._owner = coordinator.owner
-        self._family = coordinator.family(FAMILY)
+        self._family = coordinator.view.family(FAMILY)
         self._key = item_key(coordinator.owner)
         self._when_stopped = when_stopped
         self._is_stopped = False
@@ -219,8 +219,8 @@ class JobRecord:
             coordinator.store,
             self._family,
             coordinator.owner,
-            ownership_timeout=coordinator.ownership_timeout,
-            safety_margin=coordinator.safety_margin,
+            ownership_timeout=coordinator.leases.ownership_timeout,
+            safety_margin=coordinator.view.safety_margin,
             clock=coordinator.clock,
         )
 

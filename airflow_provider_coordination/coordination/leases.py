@@ -79,10 +79,10 @@ class Leases:
         safety_margin: timedelta,
         clock: Clock,
     ) -> None:
+        self.owner = owner
         self.ownership_timeout = ownership_timeout
         self._store = store
         self._source_identifier = source_identifier
-        self._owner = owner
         self._safety_margin = safety_margin
         self._clock = clock
         self._leases: dict[str, _Lease] = {}
@@ -127,7 +127,7 @@ class Leases:
             acquired = self._store.acquire(
                 Acquisition(
                     source_identifier=self._source_identifier,
-                    owner=self._owner,
+                    owner=self.owner,
                     limit=limit,
                     ownership_timeout=asked.now + self.ownership_timeout,
                     available_by=asked.now,
@@ -145,7 +145,7 @@ class Leases:
             found = self._store.get(self._source_identifier, partition_key)
             if found is None or not is_available(found, asked.now, expired_by=asked.now - self._safety_margin):
                 return None
-            intended = found.acquired(self._owner, asked.now + self.ownership_timeout, asked.now)
+            intended = found.acquired(self.owner, asked.now + self.ownership_timeout, asked.now)
             try:
                 [written] = self._store.transact(update=[intended])
             except PartitionUpdateError:
@@ -166,7 +166,7 @@ class Leases:
         with self._lock:
             asked = self._ask()
             stored = self._store.get(self._source_identifier, partition_key)
-            if stored is None or stored.owner != self._owner:
+            if stored is None or stored.owner != self.owner:
                 return None
             if partition_key not in self._leases:
                 self._hold(stored, stored.version, asked)
@@ -184,7 +184,7 @@ class Leases:
                 found = self._store.get(self._source_identifier, partition_key)
                 if found is None or found.owner != owner:
                     return None
-                intended = found.acquired(self._owner, asked.now + self.ownership_timeout, asked.now)
+                intended = found.acquired(self.owner, asked.now + self.ownership_timeout, asked.now)
                 try:
                     [written] = self._store.transact(update=[intended])
                 except PartitionUpdateError:  # it was renewed in between; or this was written, and the answer lost
@@ -231,20 +231,20 @@ class Leases:
             for _ in range(MAX_TRIES):
                 intended = change(current)
                 try:
-                    with self._doubting(lease, unless=intended.owner == self._owner):
+                    with self._doubting(lease, unless=intended.owner == self.owner):
                         written = self._store.transact(
                             update=[intended, *update], create=create, new=new, unchanged=unchanged
                         )[0]
                     break
                 except PartitionUpdateError:
-                    with self._doubting(lease, unless=intended.owner == self._owner):
+                    with self._doubting(lease, unless=intended.owner == self.owner):
                         stored = self._store.get(self._source_identifier, partition_key)
                         # An earlier write may have left the very same partition, and not what belongs to this one.
                         made = stored == intended.written() and self._were_written(update, create, new)
                     if made and stored is not None:  # the write happened, its answer was lost
                         written = stored
                         break
-                    if stored is None or stored.owner != self._owner:
+                    if stored is None or stored.owner != self.owner:
                         del self._leases[partition_key]
                         raise self._lost(partition_key, stored) from None
                     if stored.version == current.version:  # not this partition was refused, but another one
@@ -255,16 +255,16 @@ class Leases:
                     self._leases[partition_key] = lease
                     if intended.progress != current.progress and stored.progress != current.progress:
                         raise ProgressChangedError(
-                            f"partition {partition_key!r}: an earlier write of {self._owner} went through without an "
+                            f"partition {partition_key!r}: an earlier write of {self.owner} went through without an "
                             "answer; the work in hand is dropped, and goes on from the stored progress"
                         ) from None
                     current = stored
             else:
                 raise StoreUnavailableError(
-                    f"partition {partition_key!r} changes under its owner {self._owner}: "
+                    f"partition {partition_key!r} changes under its owner {self.owner}: "
                     "another process must be using the same owner name"
                 )
-            if written.owner == self._owner:
+            if written.owner == self.owner:
                 self._hold(written, lease.fencing_token, asked)
             else:
                 del self._leases[partition_key]
@@ -288,7 +288,7 @@ class Leases:
                         stored = self._store.get(self._source_identifier, partition_key)
                     if stored is None:  # the deletion happened, its answer was lost
                         break
-                    if stored.owner != self._owner:
+                    if stored.owner != self.owner:
                         del self._leases[partition_key]
                         raise self._lost(partition_key, stored) from None
                     self._leases[partition_key] = replace(lease, partition=stored, in_doubt=False)
@@ -314,7 +314,7 @@ class Leases:
         with self._lock:
             lease = self._held_lease(partition_key)
             stored = self._store.get(self._source_identifier, partition_key)
-            if stored is None or stored.owner != self._owner:
+            if stored is None or stored.owner != self.owner:
                 del self._leases[partition_key]
                 raise self._lost(partition_key, stored)
             if stored.version != lease.partition.version:
@@ -357,7 +357,7 @@ class Leases:
         with self._lock:
             assigned = list(all_partitions(self._store, self._source_identifier, PartitionStatus.ASSIGNED))
             for stored in assigned:
-                if stored.owner == self._owner and stored.partition_key not in self._leases:
+                if stored.owner == self.owner and stored.partition_key not in self._leases:
                     self._leases[stored.partition_key] = _Lease(
                         stored, stored.version, trusted_until=self._clock.monotonic(), measured_to=None
                     )
@@ -405,7 +405,7 @@ class Leases:
     def _require_trust(self, lease: _Lease) -> None:
         if not self._runs(lease):
             raise PartitionNotOwnedError(
-                f"partition {lease.partition.partition_key!r}: the lease of {self._owner} ran out before it was renewed"
+                f"partition {lease.partition.partition_key!r}: the lease of {self.owner} ran out before it was renewed"
             )
 
     @contextmanager
@@ -422,7 +422,7 @@ class Leases:
         if stored is None:
             return PartitionNotFoundError(f"partition {partition_key!r} of {self._source_identifier!r} is gone")
         return PartitionNotOwnedError(
-            f"partition {partition_key!r}: the lease of {self._owner} is lost; it is {stored.status} now, "
+            f"partition {partition_key!r}: the lease of {self.owner} is lost; it is {stored.status} now, "
             f"owner {stored.owner}, version {stored.version}"
         )
 
@@ -431,5 +431,5 @@ class Leases:
             return self._leases[partition_key]
         except KeyError:
             raise PartitionNotOwnedError(
-                f"partition {partition_key!r} of {self._source_identifier!r} is not leased to {self._owner}"
+                f"partition {partition_key!r} of {self._source_identifier!r} is not leased to {self.owner}"
             ) from None

@@ -133,7 +133,7 @@ def claim(coordinator: SourceCoordinator, mine: SourceClaim | DeliveryClaim) -> 
     while True:
         stored = claimed(coordinator, mine.KEY)
         if stored is None:
-            item = new_partition(coordinator.family(FAMILY), mine.KEY, coordinator.clock.now())
+            item = new_partition(coordinator.view.family(FAMILY), mine.KEY, coordinator.clock.now())
             if coordinator.store.create([item.with_progress(mine.to_mapping())]):
                 log.info(
                     "source claimed to %s: source=%s dag=%s task=%s",
@@ -160,7 +160,7 @@ def claim(coordinator: SourceCoordinator, mine: SourceClaim | DeliveryClaim) -> 
 
 def claimed(coordinator: SourceCoordinator, key: str = SourceClaim.KEY) -> Partition | None:
     """Return the item that holds a claim of a source, to read it by default; None if nobody claims it."""
-    return coordinator.store.get(coordinator.family(FAMILY), key)
+    return coordinator.store.get(coordinator.view.family(FAMILY), key)
 
 
 C = TypeVar("C", SourceClaim, DeliveryClaim)

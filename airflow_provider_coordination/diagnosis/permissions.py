@@ -21,8 +21,6 @@ def permission_findings(settings: AwsSettings, permissions: Sequence[Permission]
 
     :param settings: where the service is and who asks.
     """
-    if not permissions:
-        return
     identity = _Identity(settings)
     yield identity.finding()
     for permission in permissions:

@@ -29,10 +29,11 @@ def store_findings(settings: StoreSettings, margin: timedelta, now: Callable[[],
         opened = open_store(replace(settings, history_days=0), retry_deadline_seconds=ANSWER_WITHIN_SECONDS)
         with closing(opened):
             if not isinstance(opened, Reporting):
-                yield unchecked("store", f"stores of the kind {settings.store!r} do not report how they stand")
+                yield unchecked("store", f"stores of the kind {settings.kind!r} do not report how they stand")
                 return
             yield from _report_findings(opened.report(now), margin)
-            yield from permission_findings(settings.aws, opened.permissions())
+            if (needed := opened.permissions()) is not None:
+                yield from permission_findings(*needed)
     except CoordinationError as failure:
         yield error("store", without_secrets(str(failure), settings))
     except Exception as failure:  # the text of an error that nobody foresaw may hold anything

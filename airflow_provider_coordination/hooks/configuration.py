@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from airflow_provider_coordination.coordination.coordinator import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.lease_times import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 
 SECTION = "coordination"

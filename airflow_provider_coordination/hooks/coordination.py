@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
@@ -13,30 +13,29 @@ from typing import Any
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.log import mask_secret
 
-from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.clock import Clock
-from airflow_provider_coordination.coordination.coordinator import (
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.lease_times import (
     DEFAULT_OWNERSHIP_TIMEOUT,
     DEFAULT_SAFETY_MARGIN,
-    SourceCoordinator,
     check_lease_times,
 )
-from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.configuration import Configuration
 from airflow_provider_coordination.hooks.connections import airflow_connection
 from airflow_provider_coordination.hooks.metrics import AirflowMetrics
-from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, StoreSettings, open_store
-from airflow_provider_coordination.stores.hiding import without_secrets
+from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, DEFAULT_KIND, StoreSettings, open_store
+from airflow_provider_coordination.stores.connection_fields import ConnectionFields
+from airflow_provider_coordination.stores.hiding import secrets_of, without_secrets
+from airflow_provider_coordination.stores.kind import STORE_KINDS
 
 TEST_SECONDS = 3.0
 """How long a test of a connection tries again what may pass: a person waits for it."""
-FIELDS = (
+COMMON_FIELDS = (
     "store",
-    "url",
-    "table",
     "region",
     "prefix",
     "ownership_timeout",
@@ -44,16 +43,9 @@ FIELDS = (
     "max_attempts",
     "max_closed_count",
     "history_days",
-    "aws_conn_id",
-    "endpoint_url",
-    "sts_role_arn",
-    "sts_external_id",
-    "skip_table_creation",
-    "ttl",
-    "provisioned_read_capacity_units",
-    "provisioned_write_capacity_units",
 )
-DYNAMODB_FIELDS = FIELDS[FIELDS.index("aws_conn_id") :]
+"""The fields of a connection's extra, beside those of its kind of store."""
+EXAMPLE = '{"store": "sql", "url": "postgresql://host/database"}'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,10 +99,10 @@ class ConnectionSettings:
 class CoordinationHook(BaseHook):
     """Reads a connection of type `coordination`.
 
-    Its fields are those of the form, kept in the connection's extra as a JSON object: `store`, `url`,
-    `table`, `region`, `prefix`, `ownership_timeout` and `safety_margin` (seconds), `max_attempts` and
-    `max_closed_count`, `history_days`, and those of the store `dynamodb`. Login and password, where given, go into the
-    URL. What it leaves out is what the section `[coordination]` of Airflow's configuration says.
+    Its fields are kept in the connection's extra as a JSON object: `store`, `region`, `prefix`, `ownership_timeout` and
+    `safety_margin` (seconds), `max_attempts` and `max_closed_count`, `history_days`, and those of the kind of store,
+    which takes login and password too. What it leaves out is what the section `[coordination]` of Airflow's
+    configuration says.
 
     :param coordination_conn_id: the connection.
     """
@@ -163,7 +155,8 @@ class CoordinationHook(BaseHook):
                 False,
                 f"connection {self.coordination_conn_id!r}: the store failed with {type(error).__name__}",
             )
-        return True, f"The store answers; table {settings.store.table!r} is ready."
+        table = settings.store.table
+        return True, "The store answers." if table is None else f"The store answers; table {table!r} is ready."
 
 
 def connection_settings(connection: Connection) -> ConnectionSettings:
@@ -176,9 +169,16 @@ def connection_settings(connection: Connection) -> ConnectionSettings:
         raise ConfigurationError(
             f"{name} is of type {connection.conn_type!r}; name one of type {CoordinationHook.conn_type!r}"
         )
-    given = _given_fields(name, connection.extra)
+    given = _given(name, connection.extra)
+    fields = ConnectionFields(
+        name=name,
+        given=given,
+        login=connection.login or None,
+        password=connection.password or None,
+        aws=lambda conn_id, service, region: aws_settings(conn_id, service=service, default_region=region),
+    )
     configuration = Configuration.read()
-    attempts, closed = _whole(name, given, "max_attempts"), _whole(name, given, "max_closed_count", least=0)
+    attempts, closed = fields.whole("max_attempts"), fields.whole("max_closed_count", least=0)
     try:
         retry_policy = RetryPolicy(
             max_attempts=configuration.max_attempts if attempts is None else attempts,
@@ -187,11 +187,11 @@ def connection_settings(connection: Connection) -> ConnectionSettings:
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
     settings = ConnectionSettings(
-        store=_store_settings(name, given, connection),
-        region=_text(name, given, "region"),
-        prefix=_text(name, given, "prefix"),
-        ownership_timeout=_seconds(name, given, "ownership_timeout", configuration.ownership_timeout),
-        safety_margin=_seconds(name, given, "safety_margin", configuration.safety_margin),
+        store=_store_settings(fields),
+        region=fields.text("region"),
+        prefix=fields.text("prefix"),
+        ownership_timeout=_seconds(fields, "ownership_timeout", configuration.ownership_timeout),
+        safety_margin=_seconds(fields, "safety_margin", configuration.safety_margin),
         retry_policy=retry_policy,
     )
     try:
@@ -202,150 +202,65 @@ def connection_settings(connection: Connection) -> ConnectionSettings:
     return settings
 
 
-def _store_settings(name: str, given: Mapping[str, Any], connection: Connection) -> StoreSettings:
-    store = _text(name, given, "store") or "sql"
-    if store == "in_memory":
-        raise ConfigurationError(
-            f"{name}: field 'store' is 'in_memory', which tasks cannot share; use 'sql' or 'dynamodb'"
-        )
-    table = _text(name, given, "table") or StoreSettings.table
-    if store == "dynamodb":
-        return _dynamodb_settings(name, given, connection, table)
-    for field in DYNAMODB_FIELDS:
-        if given.get(field, False) is not False:  # a form sends what is not ticked as well
-            raise ConfigurationError(
-                f"{name}: field {field!r} is of the store 'dynamodb'; remove it, or set 'store' to that"
-            )
-    url = _with_login(name, _text(name, given, "url"), connection.login, connection.password)
-    return StoreSettings(store=store, url=url, table=table, history_days=_history_days(name, given))
-
-
-def _dynamodb_settings(name: str, given: Mapping[str, Any], connection: Connection, table: str) -> StoreSettings:
-    if connection.login or connection.password:
-        raise ConfigurationError(
-            f"{name}: DynamoDB has no login; leave login and password empty, and name a connection with keys in "
-            "'aws_conn_id'"
-        )
-    aws_conn_id, region = _text(name, given, "aws_conn_id"), _text(name, given, "region")
-    role_arn, external_id = _text(name, given, "sts_role_arn"), _text(name, given, "sts_external_id")
-    read, write = (_whole(name, given, field) for field in DYNAMODB_FIELDS[-2:])
-    if (read is None) != (write is None):
-        missing, present = DYNAMODB_FIELDS[-2:] if read is None else reversed(DYNAMODB_FIELDS[-2:])
-        raise ConfigurationError(f"{name}: field {missing!r} is missing; give it, or remove {present!r} for on-demand")
+def _store_settings(fields: ConnectionFields) -> StoreSettings:
+    kind = fields.text("store") or DEFAULT_KIND
     try:
-        base = AwsSettings(region=region)
-        if aws_conn_id is not None:
-            base = aws_settings(aws_conn_id, service="dynamodb", default_region=region)
-        aws = replace(
-            base,
-            endpoint_url=_text(name, given, "endpoint_url") or base.endpoint_url,
-            role_arn=role_arn or base.role_arn,
-            external_id=external_id or (None if role_arn else base.external_id),
-        )
+        found = STORE_KINDS.load(kind)
     except ConfigurationError as error:
-        raise ConfigurationError(f"{name}: {error}") from None
-    return StoreSettings(
-        store="dynamodb",
-        url=_text(name, given, "url"),
-        table=table,
-        aws=aws,
-        skip_table_creation=_yes_or_no(name, given, "skip_table_creation"),
-        ttl_seconds=_whole(name, given, "ttl"),
-        read_capacity_units=read,
-        write_capacity_units=write,
-        history_days=_history_days(name, given),
-    )
+        raise ConfigurationError(f"{fields.name}: {error}") from None
+    if not found.is_shared:
+        raise ConfigurationError(
+            f"{fields.name}: field 'store' is {kind!r}, which tasks cannot share; use 'sql' or 'dynamodb'"
+        )
+    _check_names(fields, found.connection_fields)
+    days = fields.number("history_days", "days, such as 7, or 0 for no history", DEFAULT_HISTORY_DAYS)
+    settings = StoreSettings.of(kind, found.from_connection(fields), history_days=days)
+    for secret in secrets_of(settings):
+        mask_secret(secret)
+    return settings
 
 
-def _given_fields(name: str, extra: str | None) -> Mapping[str, Any]:
+def _check_names(fields: ConnectionFields, own: Collection[str]) -> None:
+    """Check that every field means something; a form sends what is not ticked, as false, for each kind of store."""
+    for field in fields.given:
+        if field in COMMON_FIELDS or field in own:
+            continue
+        others = _kinds_with(field)
+        if not others:
+            known = ", ".join((COMMON_FIELDS[0], *own, *COMMON_FIELDS[1:]))
+            raise ConfigurationError(f"{fields.name}: unknown field {field!r}; known are {known}")
+        if fields.given[field] is not False:
+            stores = " and ".join(map(repr, others))
+            raise ConfigurationError(
+                f"{fields.name}: field {field!r} is of the store {stores}; remove it, or set 'store' to that"
+            )
+
+
+def _kinds_with(field: str) -> list[str]:
+    """Return the kinds of stores that take a field of a connection, of those that can be imported."""
+    found = []
+    for kind in STORE_KINDS.names():
+        with suppress(ConfigurationError):
+            if field in STORE_KINDS.load(kind).connection_fields:
+                found.append(kind)
+    return found
+
+
+def _given(name: str, extra: str | None) -> Mapping[str, Any]:
     try:
         values = json.loads(extra) if extra else {}
     except ValueError:
-        raise ConfigurationError(f"{name}: extra is not JSON; give an object with {', '.join(FIELDS)}") from None
+        raise ConfigurationError(f"{name}: extra is not JSON; give an object such as {EXAMPLE}") from None
     if not isinstance(values, dict):
-        raise ConfigurationError(f"{name}: extra is not a JSON object; give one with {', '.join(FIELDS)}")
-    for field in values:
-        if field not in FIELDS:
-            raise ConfigurationError(f"{name}: unknown field {field!r}; known are {', '.join(FIELDS)}")
+        raise ConfigurationError(f"{name}: extra is not a JSON object; give one such as {EXAMPLE}")
     # A form that is saved sends its empty fields too.
     return {field: value for field, value in values.items() if value is not None and value != ""}
 
 
-def _text(name: str, given: Mapping[str, Any], field: str) -> str | None:
-    value = given.get(field)
-    if value is not None and not isinstance(value, str):
-        raise ConfigurationError(f"{name}: field {field!r} must be text; got {value!r}")
-    return value
-
-
-def _whole(name: str, given: Mapping[str, Any], field: str, *, least: int = 1) -> int | None:
-    value = given.get(field)
-    if value is None:
-        return None
-    number = int(value) if isinstance(value, str) and value.isdecimal() else value
-    if type(number) is not int or number < least:
-        raise ConfigurationError(f"{name}: field {field!r} must be a whole number, at least {least}; got {value!r}")
-    return number
-
-
-def _yes_or_no(name: str, given: Mapping[str, Any], field: str) -> bool:
-    value = given.get(field, False)
-    value = {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"{name}: field {field!r} must be true or false; got {value!r}")
-    return value
-
-
-def _history_days(name: str, given: Mapping[str, Any]) -> float:
-    return _number(name, given, "history_days", "days, such as 7, or 0 for no history", DEFAULT_HISTORY_DAYS)
-
-
-def _seconds(name: str, given: Mapping[str, Any], field: str, default: timedelta) -> timedelta:
+def _seconds(fields: ConnectionFields, field: str, default: timedelta) -> timedelta:
     try:
-        return timedelta(seconds=_number(name, given, field, "seconds, such as 60", default.total_seconds()))
+        return timedelta(seconds=fields.number(field, "seconds, such as 60", default.total_seconds()))
     except OverflowError:
-        raise ConfigurationError(f"{name}: field {field!r} is too many seconds; got {given[field]!r}") from None
-
-
-def _number(name: str, given: Mapping[str, Any], field: str, of: str, default: float) -> float:
-    if field not in given:
-        return default
-    value = given[field]
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-        if math.isfinite(number) and number >= 0:
-            return number
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise ConfigurationError(f"{name}: field {field!r} must be a number of {of}; got {value!r}")
-
-
-def _with_login(name: str, url: str | None, login: str | None, password: str | None) -> str | None:
-    """Return the URL with the connection's login and password in it; those win over the URL's own."""
-    import sqlalchemy as sa
-
-    from airflow_provider_coordination.stores.sqlite_file import sqlite_path
-
-    if url is None:
-        return None
-    try:
-        parsed = sa.make_url(url)
-    except (sa.exc.ArgumentError, ValueError):  # the latter of a port that is no number
         raise ConfigurationError(
-            f"{name}: field 'url' is not an SQLAlchemy URL; "
-            "give for example sqlite:////var/lib/coordination.db or postgresql://host/database"
+            f"{fields.name}: field {field!r} is too many seconds; got {fields.given[field]!r}"
         ) from None
-    if parsed.password:
-        mask_secret(parsed.password)
-    if parsed.get_backend_name() == "sqlite":
-        try:
-            sqlite_path(parsed)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{name}: {error}") from None
-    if not login and not password:
-        return url
-    if parsed.get_backend_name() == "sqlite":
-        raise ConfigurationError(f"{name}: SQLite has no users; leave login and password empty")
-    return parsed.set(username=login or parsed.username, password=password or parsed.password).render_as_string(
-        hide_password=False
-    )

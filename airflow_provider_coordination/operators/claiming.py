@@ -96,6 +96,6 @@ def claim_for_job(
         claim_delivery(coordinator, context, settings.all_sinks)
         ends = reads is not None or settings.finish_at_stop
         return Prospect(
-            is_anything_left=not ends or any(coordinator.count_by_status()[status] for status in UNFINISHED),
-            suspension=coordinator.suspension(),
+            is_anything_left=not ends or any(coordinator.view.count_by_status()[status] for status in UNFINISHED),
+            suspension=coordinator.view.suspension(),
         )

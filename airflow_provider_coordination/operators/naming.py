@@ -22,7 +22,7 @@ def named_partition(coordinator: SourceCoordinator, key: str) -> Partition:
 
     :raises ConfigurationError: if the source has none of this key.
     """
-    partition = coordinator.get(key)
+    partition = coordinator.view.get(key)
     if partition is None:
         raise ConfigurationError(f"source {coordinator.source!r} has no partition {key!r}; check the key")
     return partition
@@ -30,7 +30,9 @@ def named_partition(coordinator: SourceCoordinator, key: str) -> Partition:
 
 def by_hand(coordinator: SourceCoordinator, context: Context) -> Administration:
     """Return what changes a source's partitions in the name of this task."""
-    return Administration(coordinator.store, coordinator.source_identifier, coordinator.clock, **who_and_why(context))
+    return Administration(
+        coordinator.store, coordinator.view.source_identifier, coordinator.clock, **who_and_why(context)
+    )
 
 
 def who_and_why(context: Context) -> dict[str, str]:

@@ -103,7 +103,7 @@ class ReleasePartitionsOperator(BaseOperator):
             force = yes_or_no_value("force", self.force)
             coordinator = CoordinationHook(self.coordination_conn_id).coordinator(self.source, owner_of_try(context))
             with closing(coordinator.store):
-                ended_by = coordinator.clock.now() - coordinator.safety_margin
+                ended_by = coordinator.clock.now() - coordinator.view.safety_margin
                 choice = self._choice(context, keys, ended_by)
                 chosen, left = _chosen(coordinator, keys, choice)
                 if not force:
@@ -156,7 +156,7 @@ def _chosen(
 ) -> tuple[list[Partition], dict[str, str]]:
     """Return the partitions that are meant, as they were seen, and why others of the keys are not."""
     if keys is None:
-        return list(chosen_leases(coordinator.store, coordinator.source_identifier, choice)), {}
+        return list(chosen_leases(coordinator.store, coordinator.view.source_identifier, choice)), {}
     found = {key: named_partition(coordinator, key) for key in keys}
     left = {key: objection for key, partition in found.items() if (objection := choice.objection(partition))}
     return [partition for key, partition in found.items() if key not in left], left

@@ -84,8 +84,8 @@ def chosen_sets(
     :raises AcknowledgmentSetNotFoundError: if the source has no such set.
     """
     if ids is not None:
-        return [sets.get(set_id) for set_id in ids]
-    found = [waiting for waiting in sets.pending(run=run) if _waits_outside(waiting, handle)]
+        return [sets.view.get(set_id) for set_id in ids]
+    found = [waiting for waiting in sets.view.pending(run=run) if _waits_outside(waiting, handle)]
     log.info("pending acknowledgment sets: source=%s run=%s sets=%d", sets.coordinator.source, run, len(found))
     return found
 

@@ -135,7 +135,7 @@ class ReopenPartitionsOperator(DeferrableSensor):
     def _reopen_due(self, coordinator: SourceCoordinator, keys: Sequence[str] | None, wait: bool) -> PokeReturnValue:
         reopened = [key for key in coordinator.reopen_due() if keys is None or key in keys]
         left = closed_partitions(coordinator, keys)
-        is_suspended = wait and coordinator.suspension() is not None
+        is_suspended = wait and coordinator.view.suspension() is not None
         if self._waiting is not None:  # others may have reopened them since
             due = [partition for partition in left if partition.priority <= self._waiting.reopens_at]
             if not due:
@@ -167,12 +167,12 @@ class ReopenPartitionsOperator(DeferrableSensor):
         return PokeReturnValue(is_done=False)
 
     def _done(self, coordinator: SourceCoordinator, reopened: int, keys: Sequence[str]) -> PokeReturnValue:
-        next_reopening = coordinator.next_reopening()
+        next_reopening = coordinator.view.next_reopening()
         summary = {
             "source": self.source,
             "reopened": reopened,
             "partition_keys": list(keys[:KEYS_SHOWN]),
-            "closed": coordinator.count_by_status()[PartitionStatus.CLOSED],
+            "closed": coordinator.view.count_by_status()[PartitionStatus.CLOSED],
             "next_reopening": None if next_reopening is None else next_reopening.isoformat(),
         }
         self.log.info("source %s: %d partitions reopened: %s", self.source, reopened, summary)
@@ -188,7 +188,7 @@ def reopen_now(
     :param chosen: which, as they were read; None for all that are CLOSED. Those that are not CLOSED are passed over.
     """
     reopened = []
-    for partition in list(coordinator.partitions(PartitionStatus.CLOSED)) if chosen is None else chosen:
+    for partition in list(coordinator.view.partitions(PartitionStatus.CLOSED)) if chosen is None else chosen:
         if partition.status is PartitionStatus.CLOSED:
             try:
                 administration.reopen(partition.partition_key)
@@ -201,8 +201,8 @@ def reopen_now(
 def closed_partitions(coordinator: SourceCoordinator, keys: Sequence[str] | None) -> list[Partition]:
     """Return the CLOSED partitions in the order of their reopening: of these keys, or the first page of all."""
     if keys is None:
-        return coordinator.store.query(coordinator.source_identifier, PartitionStatus.CLOSED)
-    found = [coordinator.get(key) for key in keys]
+        return coordinator.store.query(coordinator.view.source_identifier, PartitionStatus.CLOSED)
+    found = [coordinator.view.get(key) for key in keys]
     closed = [p for p in found if p is not None and p.status is PartitionStatus.CLOSED]
     return sorted(closed, key=lambda partition: partition.priority)
 

@@ -99,8 +99,8 @@ def supply(
             raise SupplierBusyError(
                 f"{busy}. Let the task retry, or set 'leave_when_busy' if it is enough that the other worker looks"
             ) from None
-    suspension = coordinator.suspension()
-    is_available = coordinator.is_available()
+    suspension = coordinator.view.suspension()
+    is_available = coordinator.view.is_available()
     if skip_when_empty and not is_available:
         why = "has no partition that is available" if suspension is None else f"is {suspension}"
         raise AirflowSkipException(f"source {coordinator.source!r} {why}")
@@ -110,15 +110,15 @@ def supply(
         "created": len(created or ()),
         "partition_keys": (created or [])[:SHOWN_AT_MOST],
         "available": is_available,
-        "partitions": {str(status): count for status, count in coordinator.count_by_status().items()},
+        "partitions": {str(status): count for status, count in coordinator.view.count_by_status().items()},
     }
 
 
 def _has_found_all(supplier: object, coordinator: SourceCoordinator) -> bool:
     """Tell whether a supplier has found everything, and what it found was not deleted to be found again."""
-    if not isinstance(supplier, Ending) or not supplier.is_done(coordinator.supplier_state()):
+    if not isinstance(supplier, Ending) or not supplier.is_done(coordinator.view.supplier_state()):
         return False
-    return any(coordinator.count_by_status().values())
+    return any(coordinator.view.count_by_status().values())
 
 
 class _Run:
@@ -160,14 +160,14 @@ def work_for_jobs(coordinator: SourceCoordinator, at_most: int, *, shared: bool)
     :param shared: count also those that other jobs hold: of streams, which never end, jobs share them with each other.
     """
     count = 0
-    if coordinator.suspension() is not None:
+    if coordinator.view.suspension() is not None:
         return count
     for status in UNFINISHED:
-        for partition in coordinator.partitions(status):
+        for partition in coordinator.view.partitions(status):
             if count >= at_most:
                 return count
             is_held = status is PartitionStatus.ASSIGNED and not partition.is_awaiting
-            if coordinator.may_acquire(partition) or (shared and is_held):
+            if coordinator.view.may_acquire(partition) or (shared and is_held):
                 count += 1
             elif not shared or status is not PartitionStatus.ASSIGNED:
                 break  # they are in the order in which they become available

@@ -13,7 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, AcknowledgmentState
-from airflow_provider_coordination.coordination.acknowledgment_sets import RETENTION, AcknowledgmentSets
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.acknowledgment_view import RETENTION
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
@@ -85,7 +86,9 @@ class AcknowledgmentSensor(DeferrableSensor):
             with closing(coordinator.store):
                 sets = sets_of(coordinator)
                 sets.expire_overdue()
-                found = [sets.get(set_id) for set_id in ids] if ids is not None else sets_of_run(sets, run, context)
+                found = (
+                    [sets.view.get(set_id) for set_id in ids] if ids is not None else sets_of_run(sets, run, context)
+                )
         pending = [each.set_id for each in found if each.is_pending]
         states = Counter(str(each.state) for each in found)
         self.log.info(
@@ -139,7 +142,7 @@ def sets_of_run(sets: AcknowledgmentSets, run: str, context: Context) -> list[Ac
     if began is not None and run == named_run(context, None, None, None):
         since = max(since, began)
     # The pending ones first: what ends in between is seen twice, and not missed.
-    every = [*sets.pending(run=run), *sets.ended_since(since, run=run)]
+    every = [*sets.view.pending(run=run), *sets.view.ended_since(since, run=run)]
     by_age = sorted(every, key=lambda each: (each.created_at, each.version))
     return list({(each.partition_key, each.batch_id): each for each in by_age}.values())
 

@@ -84,7 +84,7 @@ class PartitionsCompletedSensor(DeferrableSensor):
             if look.is_met:
                 look = look_at(coordinator, instant)
             if not look.is_met:
-                coordinator.suspension()  # the log tells what else is waited for
+                coordinator.view.suspension()  # the log tells what else is waited for
         self.log.info("source %s: %s", self.source, look)
         note_partitions(AirflowMetrics(), coordinator, look.counts)
         if look.parked:
@@ -138,8 +138,8 @@ class PartitionsAvailableSensor(DeferrableSensor):
         with failing_when_misconfigured():
             coordinator = CoordinationHook(self.coordination_conn_id).coordinator(self.source, owner_of_try(context))
         with closing(coordinator.store):
-            is_available = coordinator.is_available()
-            counts = coordinator.count_by_status()
+            is_available = coordinator.view.is_available()
+            counts = coordinator.view.count_by_status()
         shown = ", ".join(f"{status} {count}" for status, count in counts.items())
         self.log.info(
             "source %s: %s; %s", self.source, shown, "work is available" if is_available else "waiting for work"
@@ -201,8 +201,8 @@ def look_at(coordinator: SourceCoordinator, instant: datetime | None) -> Look:
 
     :param instant: until when a partition must have delivered if it is not COMPLETED; None if it must be.
     """
-    seen = {partition.partition_key: partition for partition in coordinator.partitions(*UNFINISHED)}
-    counts = coordinator.count_by_status()
+    seen = {partition.partition_key: partition for partition in coordinator.view.partitions(*UNFINISHED)}
+    counts = coordinator.view.count_by_status()
     unfinished = sum(counts[status] for status in UNFINISHED)
     behind = keys_behind(seen.values(), instant)
     parked = [seen[key] for key in behind if seen[key].is_parked]

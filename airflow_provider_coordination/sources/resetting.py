@@ -53,7 +53,7 @@ class Resets:
         self._coordinator = sets.coordinator
         self._administration = Administration(
             sets.coordinator.store,
-            sets.coordinator.source_identifier,
+            sets.coordinator.view.source_identifier,
             sets.coordinator.clock,
             by=by,
             reason=reason,
@@ -126,7 +126,7 @@ class Resets:
         called: dict[str, Partition] | None = None
         found = []
         for name in names:
-            partition = self._coordinator.get(name)
+            partition = self._coordinator.view.get(name)
             if partition is None:
                 if called is None:
                     called = self._short_names(group)
@@ -239,7 +239,7 @@ class Resets:
         return written
 
     def _all_partitions(self) -> Iterator[Partition]:
-        return all_partitions(self._coordinator.store, self._coordinator.source_identifier)
+        return all_partitions(self._coordinator.store, self._coordinator.view.source_identifier)
 
     def _cancel_sets(self, before: Partition) -> None:
         # Whatever becomes of such a set, it changes the partition no more; this ends the wait of others for it.

@@ -81,8 +81,8 @@ class ActivePartitions:
 
     def all(self) -> Iterator[tuple[str, LandedProgress]]:
         """See `PartitionsToRead.all`."""
-        for key, partition in self._coordinator.held.items():
-            if key in self._read_until and self._coordinator.owns(key):
+        for key, partition in self._coordinator.leases.held.items():
+            if key in self._read_until and self._coordinator.leases.owns(key):
                 try:
                     progress = progress_of(partition)
                 except (ProgressError, SourceError) as error:
@@ -96,7 +96,7 @@ class ActivePartitions:
 
     def is_paused(self, key: str) -> bool:
         """Return whether a partition is read further only once others have acknowledged what is landed."""
-        held = self._coordinator.held.get(key)
+        held = self._coordinator.leases.held.get(key)
         if held is None:
             return False
         progress = progress_of(held)
@@ -144,7 +144,7 @@ class ActivePartitions:
 
     def delete_delivered(self, key: str) -> None:
         """Delete the landed files that are not needed any more."""
-        if (held := self._coordinator.held.get(key)) is None:
+        if (held := self._coordinator.leases.held.get(key)) is None:
             self.notice_gone()
             return
         self._files.keep(key, progress_of(held).landed)
@@ -156,7 +156,7 @@ class ActivePartitions:
         for key, progress in list(self.all()):
             if self._deliveries.pending_of(progress):
                 with suppress(*LOST):
-                    self._coordinator.refresh(key)
+                    self._coordinator.leases.refresh(key)
         self.notice_gone()
 
     def hand_over(self) -> None:
@@ -169,12 +169,12 @@ class ActivePartitions:
 
     def notice_gone(self) -> None:
         """Find out what became of partitions that are held no more: an acknowledgment set ended them, or others did."""
-        for key in self._read_until.keys() - self._coordinator.held.keys():
+        for key in self._read_until.keys() - self._coordinator.leases.held.keys():
             del self._read_until[key]
             if self._balancer.was_handed_over(key):
                 self._summary.handed_over.append(key)
             else:
-                self._note_end(key, self._coordinator.get(key))
+                self._note_end(key, self._coordinator.view.get(key))
             self._files.forget(key)
 
     def _note_end(self, key: str, stored: Partition | None) -> None:
@@ -202,13 +202,13 @@ class ActivePartitions:
     def park(self, key: str, reason: str, progress: dict[str, Any]) -> None:
         """See `PartitionsToRead.park`."""
         self.put_down(key, reason)
-        self._coordinator.park(key, self._redaction.text(reason), progress)
+        self._coordinator.leases.park(key, self._redaction.text(reason), progress)
 
     def fail(self, key: str, reason: str) -> None:
         """See `PartitionsToRead.fail`."""
         self.put_down(key, reason)
         try:
-            self._coordinator.fail(key, self._redaction.text(reason))
+            self._coordinator.leases.fail(key, self._redaction.text(reason))
         except LOST as error:  # it is somebody else's, who may have swept its files
             log.warning("%s", error)
             del self._summary.failed[key]
@@ -217,17 +217,17 @@ class ActivePartitions:
     def check_lease(self, key: str) -> None:
         """Find out whether the lease is lost, where a write or a set said so."""
         with suppress(*LOST):
-            self._coordinator.renew(key)
+            self._coordinator.leases.renew(key)
 
     def leave_awaiting(self) -> int:
         """Leave partitions leased whose batches only others have yet to acknowledge; return how many."""
         awaiting = 0
-        for key, partition in self._coordinator.held.items():
+        for key, partition in self._coordinator.leases.held.items():
             with suppress(*LOST, ProgressError, SourceError):
                 progress = progress_of(partition)
                 self._summary.note_pending(self._deliveries.pending_of(progress))
                 if (until := self._deliveries.waits_until(progress)) is not None:
-                    self._coordinator.await_acknowledgment(key, until - self._coordinator.clock.now())
+                    self._coordinator.leases.await_acknowledgment(key, until - self._coordinator.clock.now())
                     self._read_until.pop(key, None)
                     awaiting += 1
         return awaiting

@@ -205,9 +205,9 @@ def _run(
     spans: JobSpans,
     followed: Followed,
 ) -> Summary:
-    if (suspension := coordinator.suspension()) is not None:  # before anything is asked, or costs anything
+    if (suspension := coordinator.view.suspension()) is not None:  # before anything is asked, or costs anything
         return Summary(stopped_because=because_of(suspension))
-    if not any(coordinator.count_by_status().values()):
+    if not any(coordinator.view.count_by_status().values()):
         log.warning("source %s has no partitions yet: run a shard sync first", settings.source)
     make_reading = _reading_of(settings, coordinator)
     if followed.is_stopped:  # before it cost anything

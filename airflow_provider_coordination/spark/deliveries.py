@@ -72,14 +72,14 @@ class Deliveries:
     @property
     def ownership_timeout(self) -> timedelta:
         """How long a lease runs without renewal."""
-        return self._coordinator.ownership_timeout
+        return self._coordinator.leases.ownership_timeout
 
     def renew_due(self) -> None:
         """Renew leases, and extend the sets of batches that this job still works on."""
-        self._coordinator.renew_due()
+        self._coordinator.leases.renew_due()
         now = self._coordinator.clock.now()
         for set_id, in_hand in list(self._in_hand.items()):
-            if in_hand.expires_at - now < self._timeout / 2 and self._coordinator.owns(in_hand.partition_key):
+            if in_hand.expires_at - now < self._timeout / 2 and self._coordinator.leases.owns(in_hand.partition_key):
                 try:
                     self._note_extended(self._sets.extend(set_id, self._timeout))
                 except AcknowledgmentError as error:  # it ended meanwhile; who delivers the batch finds out
@@ -91,7 +91,7 @@ class Deliveries:
 
         Also those that this job did not make: nobody may be left who releases what a DAG once asked for.
         """
-        expiry = self._sets.next_expiry()
+        expiry = self._sets.view.next_expiry()
         if expiry is not None and expiry <= self._coordinator.clock.now():
             self._sets.expire_overdue()
 
@@ -158,7 +158,7 @@ class Deliveries:
                 file=self._files.place(key, batch),
                 folder=self._files.folder(key),
                 set_id=waiting.set_id,
-                fencing_token=self._coordinator.fencing_token(key),
+                fencing_token=self._coordinator.leases.fencing_token(key),
             )
             try:
                 prepared = self._delivery.prepare([attempt], owed)[batch.batch_id]
@@ -181,8 +181,8 @@ class Deliveries:
 
         :raises PartitionNotOwnedError: if it is not.
         """
-        owns = self._coordinator.owns(key)
-        partition = self._coordinator.refresh(key) if owns else self._coordinator.renew(key)
+        owns = self._coordinator.leases.owns(key)
+        partition = self._coordinator.leases.refresh(key) if owns else self._coordinator.leases.renew(key)
         _waiting_batch(partition, attempt.batch.batch_id, attempt.set_id)
 
     def _discard(self, attempt: Attempt) -> None:
@@ -191,19 +191,19 @@ class Deliveries:
 
     def _as_recorded(self, key: str, batch: LandedBatch, waiting: AcknowledgmentSet) -> LandedBatch:
         """Return a batch as it is now: a set that was cancelled a moment ago left it to be replaced."""
-        return _waiting_batch(self._coordinator.leased(key), batch.batch_id, waiting.set_id)
+        return _waiting_batch(self._coordinator.leases.leased(key), batch.batch_id, waiting.set_id)
 
     def reject(self, key: str, batch: LandedBatch, reason: str) -> bool:
         """Say that a batch cannot be delivered, which gives its partition back; tell whether its set could be ended.
 
         :raises PartitionNotOwnedError: if the lease is lost.
         """
-        progress = progress_of(self._coordinator.leased(key))
+        progress = progress_of(self._coordinator.leases.leased(key))
         noted = progress.batch(batch.batch_id)
         if noted is None or noted.acknowledgment_set is None:
             return False
         with suppress(AcknowledgmentError):
-            owed = [s for s, n in self._sets.get(noted.acknowledgment_set).references.items() if n]
+            owed = [s for s, n in self._sets.view.get(noted.acknowledgment_set).references.items() if n]
             sink = next((s for s in self._delivery.sinks if s in owed), None)
             if sink is None:
                 return False
@@ -250,13 +250,13 @@ class Deliveries:
         known = None
         if set_id is not None:
             with suppress(AcknowledgmentSetNotFoundError):
-                known = self._in_hand.get(set_id) or self._sets.get(set_id)
+                known = self._in_hand.get(set_id) or self._sets.view.get(set_id)
         if known is not None and known.is_pending and set(known.sinks) != set(self._delivery.sinks):
             log.warning("%s: the sinks of the job have changed since; the batch is delivered anew", known)
             self._sets.cancel(known.set_id, "the sinks of the job have changed")
             known = None
         if known is None or not known.is_pending:
-            return self.begin(key, batch, progress_of(self._coordinator.leased(key)))
+            return self.begin(key, batch, progress_of(self._coordinator.leases.leased(key)))
         self._in_hand[known.set_id] = known
         return known
 

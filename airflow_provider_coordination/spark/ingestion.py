@@ -209,13 +209,13 @@ class Ingestion:
         log.info(
             "round %d: leases=%d read=[%s] landed=%d records %d bytes delivered=%d records seconds=[%s] "
             "completed=%d failed=%d lost=%d",
-            summary.rounds, len(self._coordinator.held), read.told, summary.records_landed - landed_before,
+            summary.rounds, len(self._coordinator.leases.held), read.told, summary.records_landed - landed_before,
             read.bytes, summary.records_delivered - delivered_before,
             " ".join(f"{phase}={spent:.1f}" for phase, spent in seconds.items()),
             len(summary.completed), len(summary.failed), len(summary.lost),
         )  # fmt: skip
         span.note(
-            partitions=len(self._coordinator.held),
+            partitions=len(self._coordinator.leases.held),
             landed=summary.records_landed - landed_before,
             records=summary.records_delivered - delivered_before,
         )
@@ -243,14 +243,14 @@ class Ingestion:
 
         :raises StoreUnavailableError: if the store does not answer.
         """
-        suspension = self._coordinator.suspension()
+        suspension = self._coordinator.view.suspension()
         return "" if suspension is None else because_of(suspension)
 
     def _ordered_to_end(self) -> str:
         """Return why the job begins nothing more, as far as it knows without asking; empty if it was not told to."""
         if self._stop.is_set():
             return TOLD_TO_STOP
-        suspension = self._coordinator.suspensions.known
+        suspension = self._coordinator.view.suspensions.known
         return "" if suspension is None else because_of(suspension)
 
     def _pause(self) -> None:
@@ -260,7 +260,7 @@ class Ingestion:
             left -= SUSPENSION_POLL_SECONDS
             if left > 0:
                 with suppress(StoreUnavailableError):  # the next round meets it, and knows what to do
-                    self._coordinator.suspensions.get()
+                    self._coordinator.view.suspensions.get()
                 if self._ordered_to_end():
                     return
 
@@ -278,7 +278,7 @@ class Ingestion:
         self._deliveries.end_overdue()
         acquired = self._balancer.rebalance()
         # Not only what was acquired just now: an earlier answer may have been lost while the store was away.
-        for key, partition in self._coordinator.held.items():
+        for key, partition in self._coordinator.leases.held.items():
             if key not in self._partitions:
                 try:
                     if self._take_over(partition):
@@ -308,7 +308,7 @@ class Ingestion:
             return False
         swept = self._files.take_over(partition.partition_key, progress.landed)
         self._delivery.sweep(
-            self._files.folder(partition.partition_key), self._coordinator.fencing_token(partition.partition_key)
+            self._files.folder(partition.partition_key), self._coordinator.leases.fencing_token(partition.partition_key)
         )
         if swept or progress.landed:
             log.info(
@@ -370,7 +370,7 @@ class Ingestion:
         self._partitions.delete_delivered(key)
 
     def _reject(self, key: str, batch: LandedBatch, reason: str) -> None:
-        if key not in self._coordinator.held:  # handed over meanwhile, as it stood; its next owner swept the files
+        if key not in self._coordinator.leases.held:  # handed over as it stood; its next owner swept the files
             log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, reason)
             return
         reason = self._redaction.text(reason)
@@ -395,7 +395,7 @@ class Ingestion:
         since = self._clock.monotonic()
         while not self._stop.wait(STORE_POLL_SECONDS):
             try:
-                self._coordinator.recover()
+                self._coordinator.leases.recover()
             except StoreUnavailableError as away:
                 error = away
                 if self._clock.monotonic() - since > STORE_PATIENCE_SECONDS:
@@ -404,7 +404,7 @@ class Ingestion:
                 self._partitions.notice_gone()
                 log.info(
                     "the store is back after %.0f s: leases=%d lost=%d",
-                    self._clock.monotonic() - since, len(self._coordinator.held), len(self._summary.lost),
+                    self._clock.monotonic() - since, len(self._coordinator.leases.held), len(self._summary.lost),
                 )  # fmt: skip
                 return
         raise error
@@ -421,12 +421,12 @@ class Ingestion:
             paused = sum(map(self._partitions.is_paused, self._partitions.read_until))
             awaiting = self._partitions.leave_awaiting()
             self._partitions.notice_gone()
-            given_up = self._coordinator.give_up_all()
+            given_up = self._coordinator.leases.give_up_all()
             log.info("leases given back: %d, waiting for acknowledgments: %d", len(given_up), awaiting)
             if paused:
                 log.warning("%d partitions go on only once others acknowledge what is delivered", paused)
             self._deliveries.purge()
-            self._summary.note_resting(self._coordinator.partitions(PartitionStatus.CLOSED))
+            self._summary.note_resting(self._coordinator.view.partitions(PartitionStatus.CLOSED))
         except CoordinationError as error:
             log.warning("leases could not be given back and will run out: %s", error)
 

@@ -111,7 +111,7 @@ class ItemReading:
         )  # fmt: skip
         with suppress(*LOST):
             waiting = replace(progress, waited=progress.waited + 1)
-            self._coordinator.close(key, wait.retry_after, progress=waiting.to_mapping())
+            self._coordinator.leases.close(key, wait.retry_after, progress=waiting.to_mapping())
             self._summary.closed.append(key)
         return False
 
@@ -130,10 +130,10 @@ class ItemReading:
 
     def _plan(self, key: str, progress: PartitionProgress) -> ItemPlan:
         return ItemPlan(
-            source_identifier=self._coordinator.source_identifier,
+            source_identifier=self._coordinator.view.source_identifier,
             partition_key=key,
             kind=progress.kind,
-            fencing_token=self._coordinator.fencing_token(key),
+            fencing_token=self._coordinator.leases.fencing_token(key),
             items=progress.items,
             start=progress.landed_position,
             epoch=progress.epoch,
@@ -187,7 +187,7 @@ class ItemReading:
             bytes=row.bytes,
             is_last=row.is_last,
             read_until=None,
-            fencing_token=self._coordinator.fencing_token(key),
+            fencing_token=self._coordinator.leases.fencing_token(key),
         )
         self._partitions.record(key, batch, lambda: self._progress(key).landing(batch, row.failed))
         self._note(row)
@@ -237,4 +237,4 @@ class ItemReading:
                 yield key, progress
 
     def _progress(self, key: str) -> PartitionProgress:
-        return PartitionProgress.from_mapping(self._coordinator.leased(key).progress)
+        return PartitionProgress.from_mapping(self._coordinator.leases.leased(key).progress)

@@ -52,7 +52,7 @@ class LandedFiles:
         :raises PartitionNotOwnedError: if the lease is lost, as the store or the files say.
         :raises OSError: if the landing root, or where a batch was landed, cannot be reached.
         """
-        token = self._coordinator.fencing_token(key)
+        token = self._coordinator.leases.fencing_token(key)
         recorded = {batch.file: batch for batch in landed if batch.file}
         folders = {join(self._root, self.folder(key)), *(file.rpartition("/")[0] for file in recorded)}
         there = [uri for folder in sorted(folders) for uri in files_below(folder)]
@@ -131,7 +131,7 @@ class LandedFiles:
             for partition, folder in self._finished(folders):
                 # Listed before the store is asked: so these are older than the end that the store knows of.
                 there = files_below(join(self._root, folder))
-                stored = self._coordinator.get(partition.partition_key)  # not a listing, which may be behind
+                stored = self._coordinator.view.get(partition.partition_key)  # not a listing, which may be behind
                 if stored is not None and stored.status is PartitionStatus.COMPLETED:
                     for uri in there:
                         delete_file(uri)
@@ -143,15 +143,17 @@ class LandedFiles:
         """Yield the partitions that a listing has as finished and that have one of these folders."""
         if not folders:
             return
-        unfinished = {self.folder(partition.partition_key) for partition in self._coordinator.partitions(*UNFINISHED)}
+        unfinished = {
+            self.folder(partition.partition_key) for partition in self._coordinator.view.partitions(*UNFINISHED)
+        }
         left = set(folders) - unfinished
-        for partition in self._coordinator.partitions(PartitionStatus.COMPLETED) if left else ():
+        for partition in self._coordinator.view.partitions(PartitionStatus.COMPLETED) if left else ():
             if (folder := self.folder(partition.partition_key)) in left:
                 yield partition, folder
 
     def folder(self, key: str) -> str:
         """Return the folder of a partition's files, below any root."""
-        return partition_folder(self._coordinator.source_identifier, key)
+        return partition_folder(self._coordinator.view.source_identifier, key)
 
 
 def ensure_landed(attempt: Attempt, sinks: Iterable[Sink]) -> None:

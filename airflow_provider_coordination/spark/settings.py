@@ -15,13 +15,13 @@ from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.acknowledgment import MAX_REFERENCES
-from airflow_provider_coordination.coordination.coordinator import (
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
+from airflow_provider_coordination.coordination.lease_times import (
     DEFAULT_OWNERSHIP_TIMEOUT,
     DEFAULT_SAFETY_MARGIN,
     check_lease_times,
 )
-from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS

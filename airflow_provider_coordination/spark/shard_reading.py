@@ -129,7 +129,7 @@ class ShardReading:
         for key in list(self._at_stop):
             with suppress(*LOST):
                 if not self._progress(key).landed:
-                    self._coordinator.complete(key)
+                    self._coordinator.leases.complete(key)
 
     def _lose_gone(self) -> None:
         """Report what shards held that are gone with their stream, once what is landed of them is delivered."""
@@ -140,10 +140,10 @@ class ShardReading:
                     gap = gap_after(progress, reason, until=None, found_at=self._clock.now())
                     self._report_loss(key, progress, gap)
                     if self._on_data_loss == "reset":
-                        self._coordinator.complete(key, ended(with_loss(progress, gap)).to_mapping())
+                        self._coordinator.leases.complete(key, ended(with_loss(progress, gap)).to_mapping())
                     else:
                         self._partitions.park(key, reason, with_loss(progress, gap).to_mapping())
-            if key not in self._coordinator.held:
+            if key not in self._coordinator.leases.held:
                 self._gone.pop(key, None)
 
     # Beginning
@@ -163,7 +163,7 @@ class ShardReading:
         if is_sequence_number(progress.landed_position):
             return False
         key, now = partition.partition_key, self._clock.now()
-        parents = [self._coordinator.get(sibling_key(key, parent)) for parent in progress.parent_shard_ids]
+        parents = [self._coordinator.view.get(sibling_key(key, parent)) for parent in progress.parent_shard_ids]
         until = max(
             (p.priority + self._settling_time for p in parents if p and p.status is PartitionStatus.COMPLETED),
             default=now,
@@ -177,7 +177,7 @@ class ShardReading:
             self._settling.pop(key, None)
             return False
         with suppress(*LOST):
-            self._coordinator.give_up(key, after=until - now)
+            self._coordinator.leases.give_up(key, after=until - now)
         return True
 
     # Land and record
@@ -193,9 +193,9 @@ class ShardReading:
 
     def _plan(self, key: str, progress: ShardProgress) -> ReadPlan:
         return ReadPlan(
-            source_identifier=self._coordinator.source_identifier,
+            source_identifier=self._coordinator.view.source_identifier,
             partition_key=key,
-            fencing_token=self._coordinator.fencing_token(key),
+            fencing_token=self._coordinator.leases.fencing_token(key),
             stream=progress.stream,
             shard_id=progress.shard_id,
             start=progress.landed_position,
@@ -239,7 +239,7 @@ class ShardReading:
         self._partitions.note_read(key, row.read_until)
         if row.read_until is not None:
             self._note_delivered_until(
-                key, row.read_until, after=self._coordinator.ownership_timeout / IDLE_WRITES_PER_TIMEOUT
+                key, row.read_until, after=self._coordinator.leases.ownership_timeout / IDLE_WRITES_PER_TIMEOUT
             )
 
     def _check_beginnings(self, rows: Sequence[Landed]) -> None:
@@ -266,7 +266,7 @@ class ShardReading:
             bytes=row.bytes,
             is_last=row.end_of_shard,
             read_until=row.read_until,
-            fencing_token=self._coordinator.fencing_token(key),
+            fencing_token=self._coordinator.leases.fencing_token(key),
             last_arrival=row.last_arrival,
         )
         throughput = self._throughput_of(row)
@@ -306,11 +306,11 @@ class ShardReading:
         """Report data that was gone before it was read, and keep that with the partition."""
         progress = self._progress(key)
         self._report_loss(key, progress, gap)
-        self._coordinator.save_progress(key, with_loss(progress, gap).to_mapping())
+        self._coordinator.leases.save_progress(key, with_loss(progress, gap).to_mapping())
 
     def _report_loss(self, key: str, progress: ShardProgress, gap: Gap) -> None:
         log.error("data loss: stream=%s shard=%s range=%s", progress.stream, progress.shard_id, gap)
-        self._coordinator.count(CoordinationMetric.DATA_LOSS)
+        self._coordinator.events.count(CoordinationMetric.DATA_LOSS)
         self._summary.data_loss[key] = str(gap)
 
     # What is known of idle shards
@@ -318,7 +318,7 @@ class ShardReading:
     def finish(self) -> None:
         """See `Reading.finish`."""
         for key, until in self._partitions.read_until.items():
-            if until is not None and self._coordinator.owns(key):
+            if until is not None and self._coordinator.leases.owns(key):
                 with suppress(*LOST):
                     self._note_delivered_until(key, until, after=timedelta(0))
 
@@ -331,7 +331,7 @@ class ShardReading:
         known = progress.delivered_until or datetime.min.replace(tzinfo=UTC)
         if not progress.landed and until > known + after:
             idle = replace(progress.measured(0.0), delivered_until=until)
-            self._coordinator.checkpoint(key, idle.to_mapping())
+            self._coordinator.leases.checkpoint(key, idle.to_mapping())
             self._measured_at[key] = self._clock.monotonic()
             self._summary.note_progress(key)
 
@@ -343,7 +343,7 @@ class ShardReading:
                 yield key, progress
 
     def _progress(self, key: str) -> ShardProgress:
-        return ShardProgress.from_mapping(self._coordinator.leased(key).progress)
+        return ShardProgress.from_mapping(self._coordinator.leases.leased(key).progress)
 
 
 def _shard(row: Landed) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.stores import StoreSettings
 
 HIDDEN = "***"
@@ -17,6 +17,7 @@ _AWS_KEY_ID = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")
 _AWS_SESSION_TOKEN = re.compile(r"\b(?:FQoGZX|FwoGZX|IQoJb3JpZ2lu)[A-Za-z0-9/+=%_-]{50,}")
 _NAMED = re.compile(
     r"""(?ix)
+    (?<! [\w.-] )                                  # at the beginning of a name alone: quick on a long one, too
     ( [\w.-]* (?: passw(?:or)?d | secret | credential | signature | (?:access|auth|security|session)[._-]?token
                 | (?:access|account|api|private|secret)[._-]?key ) [\w.-]* )
     ( \s*=\s*["']? | ["']\s*:\s*["'] | [:,] )      # name=value, "name": "value", name:value, (name,value)
@@ -60,24 +61,14 @@ def hiding(text: str, secrets: Iterable[str]) -> str:
 
 
 def secrets_of(settings: StoreSettings) -> list[str]:
-    """Return the secrets of a store's settings, in each way in which they may be spelled, the longest first."""
-    found: set[str] = {settings.aws.secret_access_key or "", settings.aws.session_token or ""}
-    if settings.url is None:
-        return longest_first(found)
-    import sqlalchemy as sa
+    """Return the secrets of a store's settings, in each way in which they may be spelled, the longest first.
 
-    with suppress(sa.exc.ArgumentError, ValueError):
-        url = sa.make_url(settings.url)
-        if url.password:
-            spelled = re.search(r"://[^:/@]*:(.*)@", url.render_as_string(hide_password=False))
-            given = re.search(r"://[^:/@]*:(.*)@", settings.url)
-            found |= {str(url.password), *(match[1] for match in (spelled, given) if match)}
-            # An @ that is not spelled %40 makes drivers take the rest of a password for the host.
-            found |= {part for secret in set(found) for part in secret.split("@")}
-        for name, values in url.query.items():
-            if "password" in name.lower():
-                found |= {values} if isinstance(values, str) else set(values)
-    return longest_first(found)
+    Of settings that cannot be understood, all texts are.
+    """
+    try:
+        return longest_first(settings.implemented.secrets(settings.own))
+    except ConfigurationError:
+        return longest_first(value for value in settings.settings.values() if isinstance(value, str))
 
 
 def longest_first(secrets: Iterable[str]) -> list[str]:

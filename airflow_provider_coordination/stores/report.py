@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar, runtime_checkable
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.permissions import Permission
 
 ROUND_TRIPS = 5
@@ -57,8 +58,8 @@ class Reporting(Protocol):
         :raises StoreUnavailableError: if it does not answer.
         """
 
-    def permissions(self) -> Sequence[Permission]:
-        """Return the permissions of AWS that it needs; none if it is not in AWS."""
+    def permissions(self) -> tuple[AwsSettings, Sequence[Permission]] | None:
+        """Return the permissions of AWS that it needs, and with which settings; None if it is not in AWS."""
 
 
 def timed(ask: Callable[[], T], now: Callable[[], datetime]) -> tuple[T, datetime, timedelta]:

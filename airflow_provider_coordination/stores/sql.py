@@ -44,7 +44,6 @@ from airflow_provider_coordination.coordination.store import (
     creation_refused,
     version_refused,
 )
-from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.stores import RETRY_DEADLINE_SECONDS, sql_schema
 from airflow_provider_coordination.stores.report import StoreReport, timed
 from airflow_provider_coordination.stores.sql_database import Database
@@ -109,9 +108,8 @@ class SqlStore:
             newest_schema=len(sql_schema.STEPS),
         )
 
-    def permissions(self) -> Sequence[Permission]:
+    def permissions(self) -> None:
         """See `Reporting.permissions`."""
-        return ()
 
     def close(self) -> None:
         """Close the pooled connections."""

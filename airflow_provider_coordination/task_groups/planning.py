@@ -66,7 +66,7 @@ def plan_jobs(
         source = _source_of(supplied)
         coordinator = CoordinationHook(coordination_conn_id).coordinator(source, owner_of_try(get_current_context()))
         with closing(coordinator.store):
-            suspension = coordinator.suspension()
+            suspension = coordinator.view.suspension()
             work = work_for_jobs(coordinator, most * each, shared=shared)
     if suspension is not None:
         log.warning("source=%s: no job is started, the source is %s", source, suspension)
@@ -106,7 +106,7 @@ def summarize(
     if supplied is not None:
         coordinator = CoordinationHook(coordination_conn_id).coordinator(summary["source"], owner_of_try(context))
         with closing(coordinator.store):
-            summary["partitions"] = {str(status): n for status, n in coordinator.count_by_status().items()}
+            summary["partitions"] = {str(status): n for status, n in coordinator.view.count_by_status().items()}
     if planned == []:
         log.info("source=%s: nothing to work on, so no job was started", summary["source"])
     log.info("summary of the run:\n%s", "\n".join(f"{key:<24} {value}" for key, value in summary.items()))

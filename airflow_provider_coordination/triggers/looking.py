@@ -95,12 +95,12 @@ class SourceWatch:
             delivered_until=NEVER if first_instant is None else self._delivered_until(first_instant, firsts),
             is_parked=parked_until is not None,
             parked_until=ALWAYS if parked_until is None else parked_until,
-            is_suspended=Wanted.SUSPENSION in wanted and self.coordinator.suspension() is not None,
+            is_suspended=Wanted.SUSPENSION in wanted and self.coordinator.view.suspension() is not None,
             jobs=None if jobs is None else {owner: at is not None and at <= began for owner, at in jobs.items()},
         )
         due = [expires_at, reopens_at]
         if Wanted.AVAILABILITY in wanted:
-            due += map(self.coordinator.available_at, firsts)
+            due += map(self.coordinator.view.available_at, firsts)
         due += (jobs or {}).values()
         # What was overdue before, and still is, cannot be done now: it is tried again, but not at once.
         next_due = min((at for at in due if at is not None and at > began), default=None)
@@ -109,10 +109,10 @@ class SourceWatch:
     # What time asks for
 
     def _end_overdue_sets(self) -> datetime | None:
-        expires_at = self.sets.next_expiry()
+        expires_at = self.sets.view.next_expiry()
         if expires_at is not None and expires_at <= self._clock.now():
             self.sets.expire_overdue()
-            return self.sets.next_expiry()
+            return self.sets.view.next_expiry()
         return expires_at
 
     def _reopen_due_partitions(self) -> Partition | None:
@@ -139,7 +139,7 @@ class SourceWatch:
     def _list_pending(self) -> dict[str, frozenset[str]]:
         self._listed_at = self._ended_since = self._clock.now()
         by_run: dict[str, set[str]] = {}
-        for pending in self.sets.pending():
+        for pending in self.sets.view.pending():
             by_run.setdefault(pending.run, set()).add(pending.set_id)
         return {run: frozenset(set_ids) for run, set_ids in by_run.items()}
 
@@ -147,7 +147,7 @@ class SourceWatch:
         """Return the sets that ended since the last look, and some that ended shortly before it."""
         now = self._clock.now()
         since, self._ended_since = self._ended_since or now, now  # it was listed before
-        return frozenset(ended.set_id for ended in self.sets.ended_since(since - ENDED_MARGIN))
+        return frozenset(ended.set_id for ended in self.sets.view.ended_since(since - ENDED_MARGIN))
 
     # Jobs
 
@@ -158,10 +158,10 @@ class SourceWatch:
     # Partitions
 
     def _is_available(self, firsts: Iterable[Partition]) -> bool:
-        return any(map(self.coordinator.may_acquire, firsts)) and self.coordinator.suspension() is None
+        return any(map(self.coordinator.view.may_acquire, firsts)) and self.coordinator.view.suspension() is None
 
     def _first(self, status: PartitionStatus) -> Partition | None:
-        return self.coordinator.first(status)
+        return self.coordinator.view.first(status)
 
     def _firsts(self, wanted: Wanted, closed: Partition | None) -> list[Partition]:
         """Return the first partition of each unfinished status that has one, as far as somebody wants to know."""
@@ -179,12 +179,12 @@ class SourceWatch:
         if instant is None:
             coordinator = self.coordinator
             parked = coordinator.store.query(
-                coordinator.source_identifier, PartitionStatus.CLOSED, since=PARKED_UNTIL, limit=1
+                coordinator.view.source_identifier, PartitionStatus.CLOSED, since=PARKED_UNTIL, limit=1
             )
             return NEVER if parked else None
         every = all_partitions(
             self.coordinator.store,
-            self.coordinator.source_identifier,
+            self.coordinator.view.source_identifier,
             PartitionStatus.CLOSED,
             since=PARKED_UNTIL,
         )
@@ -197,11 +197,11 @@ class SourceWatch:
         """
         if not firsts:
             return ALWAYS
-        known = self.coordinator.get(self._behind) if self._behind is not None else None
+        known = self.coordinator.view.get(self._behind) if self._behind is not None else None
         if known is not None and known.status in UNFINISHED and delivered_until(known) < instant:
             return delivered_until(known)
         least = ALWAYS
-        for partition in self.coordinator.partitions(*UNFINISHED):
+        for partition in self.coordinator.view.partitions(*UNFINISHED):
             least = min(least, delivered_until(partition))
             if least < instant:
                 self._behind = partition.partition_key

@@ -65,7 +65,7 @@ async def pending(
     """Return the pending sets of a source, those that expire first at first; of a run or a batch, if one is given."""
 
     def asked(sets: AcknowledgmentSets) -> list[dict[str, Any]]:
-        found = (s for s in sets.pending(run=run) if batch_id in (None, s.batch_id))
+        found = (s for s in sets.view.pending(run=run) if batch_id in (None, s.batch_id))
         return [record_of(s) for s in islice(found, limit)]
 
     return await _looked(desk, connection_id, source, ("sets", source, run, batch_id, limit), asked)
@@ -73,7 +73,9 @@ async def pending(
 
 async def read(desk: AtDesk, connection_id: str, source: str, set_id: Key) -> Response:
     """Return a set as it is now."""
-    return await _looked(desk, connection_id, source, ("set", source, set_id), lambda sets: record_of(sets.get(set_id)))
+    return await _looked(
+        desk, connection_id, source, ("set", source, set_id), lambda sets: record_of(sets.view.get(set_id))
+    )
 
 
 async def release(

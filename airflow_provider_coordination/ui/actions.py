@@ -75,7 +75,7 @@ async def suspend(desk: AtDesk, connection_id: str, source: str, body: SuspendBo
         if not body.new_source and not is_known(coordinator.store, source, prefix):
             known = known_sources(coordinator.store, prefix)
             raise HTTPException(404, unknown_source(source, known, remedy=REMEDY))
-        coordinator.suspensions.suspend(user, body.reason)
+        coordinator.view.suspensions.suspend(user, body.reason)
 
     return await _changed(desk, connection_id, source, change, "suspension", user, body.reason)
 
@@ -85,7 +85,7 @@ async def resume(desk: AtDesk, connection_id: str, source: str, body: ResumeBody
 
     def change(coordinator: SourceCoordinator) -> None:
         try:
-            coordinator.suspensions.resume(user, body.reason, since=body.since)
+            coordinator.view.suspensions.resume(user, body.reason, since=body.since)
         except PartitionUpdateError as error:
             raise HTTPException(409, str(error)) from None
 
@@ -185,7 +185,7 @@ def _reset(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[
 
 def _as_seen(coordinator: SourceCoordinator, seen: PartitionSeen, target: Target) -> Written:
     """Return a partition if it is the one that was seen, and can be read from there; else why not."""
-    found = coordinator.get(seen.key)
+    found = coordinator.view.get(seen.key)
     if found is None:
         return PartitionNotFoundError(f"partition {seen.key!r} does not exist, or not any more")
     if found.version != seen.version:
@@ -208,7 +208,7 @@ ACTIONS: dict[str, Action] = {"release": _release, "reopen": _reopen, "park": _p
 
 def _administration(coordinator: SourceCoordinator, body: ActionBody, user: str) -> Administration:
     return Administration(
-        coordinator.store, coordinator.source_identifier, coordinator.clock, by=user, reason=body.reason
+        coordinator.store, coordinator.view.source_identifier, coordinator.clock, by=user, reason=body.reason
     )
 
 
@@ -242,7 +242,7 @@ def _result(coordinator: SourceCoordinator, key: str, became: Written, detail: s
         return _refused(key, PERHAPS_DONE)
     found: Partition | None = None
     with suppress(StoreUnavailableError):  # what was done to others is told all the same
-        found = coordinator.get(key)
+        found = coordinator.view.get(key)
     return ActionResult(
         key=key,
         outcome="stale" if isinstance(became, PartitionUpdateError) else "refused",

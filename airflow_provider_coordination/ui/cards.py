@@ -39,14 +39,14 @@ def source_card(coordinator: SourceCoordinator, connection_id: str) -> SourceCar
     """
     now = coordinator.clock.now()
     seen = _Seen(now)
-    figures = source_figures(coordinator.store, coordinator.source_identifier, now, bounds=BOUNDS, told=seen.note)
+    figures = source_figures(coordinator.store, coordinator.view.source_identifier, now, bounds=BOUNDS, told=seen.note)
     sets = AcknowledgmentSets(coordinator)
     pending = coordinator.store.count_by_status(
-        coordinator.family(ACKNOWLEDGMENT_FAMILY), [PartitionStatus.UNASSIGNED]
+        coordinator.view.family(ACKNOWLEDGMENT_FAMILY), [PartitionStatus.UNASSIGNED]
     )[PartitionStatus.UNASSIGNED]
-    suspension = coordinator.suspensions.get()
+    suspension = coordinator.view.suspensions.get()
     registered = registered_workers(coordinator)
-    live = {worker.owner for worker in registered if worker.registered_until + coordinator.safety_margin > now}
+    live = {worker.owner for worker in registered if worker.registered_until + coordinator.view.safety_margin > now}
     completed, trend_is_complete = _completed(coordinator, now)
     kind = seen.kind() or _kind_of_finished(coordinator, now)
     card = SourceCard(
@@ -64,7 +64,7 @@ def source_card(coordinator: SourceCoordinator, connection_id: str) -> SourceCar
         throughput=seen.throughput,
         workers=len(live | {partition.owner for partition in seen.held}),
         pending_sets=pending,
-        next_set_expires_at=sets.next_expiry() if pending else None,
+        next_set_expires_at=sets.view.next_expiry() if pending else None,
         suspended=None
         if suspension is None
         else SuspensionFacts(since=suspension.since, by=suspension.by, reason=suspension.reason),
@@ -109,7 +109,7 @@ class _Seen:
 
 
 def _kind_of_finished(coordinator: SourceCoordinator, now: datetime) -> str | None:
-    found = coordinator.store.query(coordinator.source_identifier, PartitionStatus.COMPLETED, limit=1)
+    found = coordinator.store.query(coordinator.view.source_identifier, PartitionStatus.COMPLETED, limit=1)
     told: Inspection | None = inspected(found[0], now) if found else None
     return None if told is None else told.kind
 
@@ -137,7 +137,7 @@ def _completed(coordinator: SourceCoordinator, now: datetime) -> tuple[list[int 
     begin = now - TREND_BUCKETS * TREND_STEP
     until = time.monotonic() + TREND_SECONDS
     seen, last = 0, TREND_BUCKETS - 1
-    for browsed in completed_last(coordinator.store, coordinator.source_identifier, TREND_PAGE):
+    for browsed in completed_last(coordinator.store, coordinator.view.source_identifier, TREND_PAGE):
         for partition in browsed.partitions:
             if partition.priority < begin:
                 return buckets, True

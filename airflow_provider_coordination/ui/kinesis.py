@@ -181,7 +181,7 @@ def _looked_at(coordinator: SourceCoordinator) -> Iterator[Partition]:
     """Yield the partitions of a source; of a status whose first ones are no shards, these alone."""
     for status in PartitionStatus:
         has_shards = False
-        for number, partition in enumerate(coordinator.partitions(status)):
+        for number, partition in enumerate(coordinator.view.partitions(status)):
             has_shards = has_shards or is_shard(partition)
             if number >= LOOKED_AT_FIRST and not has_shards:
                 break

@@ -120,11 +120,11 @@ def detail_of(coordinator: SourceCoordinator, key: str, history_days: float) -> 
 
     :raises HTTPException: if there is none of this key.
     """
-    found, now = coordinator.get(key), coordinator.clock.now()
+    found, now = coordinator.view.get(key), coordinator.clock.now()
     if found is None:
         raise HTTPException(404, f"source {coordinator.source!r} has no partition {key!r}, or none any more")
     since = now - timedelta(days=history_days)
-    transitions = coordinator.history.of(key, since, limit=MAX_TRANSITIONS) if history_days else []
+    transitions = coordinator.view.history.of(key, since, limit=MAX_TRANSITIONS) if history_days else []
     return PartitionDetail(
         **row_of(found, now).__dict__,
         progress=dict(found.progress),
@@ -194,7 +194,7 @@ def page_of(
 
     def browse(filtered: Filter, place: Place | None, at_most: int) -> tuple[list[Partition], Place | None]:
         browsed = coordinator.store.browse(
-            coordinator.source_identifier,
+            coordinator.view.source_identifier,
             filtered,
             order=order,
             descending=descending,
@@ -250,7 +250,7 @@ def _sets(coordinator: SourceCoordinator, found: Partition) -> list[dict[str, ob
     told = []
     for set_id in sets_waited_for(found)[:MAX_SETS]:
         try:
-            told.append(record_of(sets.get(set_id)))
+            told.append(record_of(sets.view.get(set_id)))
         except (AcknowledgmentSetNotFoundError, ProgressError):
             continue  # ended and purged, or not readable
     return told

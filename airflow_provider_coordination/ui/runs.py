@@ -130,19 +130,19 @@ async def _looked(desk: Desk, connection_id: str, source: str, tasks: Tasks, *, 
 def _of_source(coordinator: SourceCoordinator, connection_id: str, tasks: Tasks, history_days: float) -> _Found:
     now = coordinator.clock.now()
     wanted = Filter(statuses=(PartitionStatus.ASSIGNED,), owner=f":{tasks.dag_id}:{tasks.run_id}:")
-    browsed = coordinator.store.browse(coordinator.source_identifier, wanted, limit=MAX_PARTITIONS)
+    browsed = coordinator.store.browse(coordinator.view.source_identifier, wanted, limit=MAX_PARTITIONS)
     held = {p.partition_key: p for p in browsed.partitions if tasks.own(p.owner)}
     is_complete = browsed.next is None
     former: list[Partition] = []
     if history_days:
-        told = coordinator.history.between(now - timedelta(days=history_days))
+        told = coordinator.view.history.between(now - timedelta(days=history_days))
         keys = [
             each.partition_key
             for each in reversed(told.transitions)
             if tasks.own(each.owner) or tasks.own(each.former_owner)
         ]
         once = [key for key in dict.fromkeys(keys) if key not in held]
-        former = [found for key in once[:MAX_FORMER] if (found := coordinator.get(key)) is not None]
+        former = [found for key in once[:MAX_FORMER] if (found := coordinator.view.get(key)) is not None]
         is_complete = is_complete and told.complete and len(once) <= MAX_FORMER
     return _Found(
         [

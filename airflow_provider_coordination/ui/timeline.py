@@ -82,7 +82,7 @@ def timeline_of(
     now = coordinator.clock.now()
     until = min(until or now, now).astimezone(UTC)
     since = max(since or until - DEFAULT_SPAN, now - MAX_SPAN).astimezone(UTC)
-    told = coordinator.history.between(since) if history_days else Told(transitions=[])
+    told = coordinator.view.history.between(since) if history_days else Told(transitions=[])
     transitions = [each for each in told.transitions if search in each.partition_key]
     present, every_lease = _present(coordinator, transitions, search, now)
     lines = holdings(transitions, present, now=now)
@@ -122,12 +122,12 @@ def _present(
     coordinator: SourceCoordinator, transitions: list[Transition], search: str, now: datetime
 ) -> tuple[list[Partition], bool]:
     """Return the partitions that are held now, or were when they were last told of, and whether that is all of them."""
-    leases = islice(coordinator.partitions(PartitionStatus.ASSIGNED), MAX_LEASES)
+    leases = islice(coordinator.view.partitions(PartitionStatus.ASSIGNED), MAX_LEASES)
     held = {lease.partition_key: lease for lease in leases}
     # What was told of last may have changed since, and its worker not have told of it yet, or never.
     lines = holdings(transitions, now=now)
     open_ends = [key for key, line in lines.items() if line[-1].end is End.HELD and key not in held]
-    read = [found for key in open_ends[-MAX_READ:] if (found := coordinator.get(key)) is not None]
+    read = [found for key in open_ends[-MAX_READ:] if (found := coordinator.view.get(key)) is not None]
     return [*(lease for key, lease in held.items() if search in key), *read], len(held) < MAX_LEASES
 
 

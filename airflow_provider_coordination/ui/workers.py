@@ -55,7 +55,7 @@ def worker_list(coordinator: SourceCoordinator, connection_id: str) -> WorkerLis
 
     def row(owner: str) -> WorkerRow:
         worker, job = registered.get(owner), jobs.get(owner)
-        given_up_at = None if job is None else job.given_up_at(coordinator.safety_margin)
+        given_up_at = None if job is None else job.given_up_at(coordinator.view.safety_margin)
         return WorkerRow(
             owner=owner_of(owner),
             registered_until=None if worker is None else worker.registered_until,
@@ -63,7 +63,7 @@ def worker_list(coordinator: SourceCoordinator, connection_id: str) -> WorkerLis
             max_leases=None if worker is None else worker.max_leases,
             leases=leases[owner],
             is_live=owner in live
-            or (worker is not None and worker.registered_until + coordinator.safety_margin > now)
+            or (worker is not None and worker.registered_until + coordinator.view.safety_margin > now)
             or (job is not None and (given_up_at is None or given_up_at > now)),
             job=None if job is None else _job(job, connection_id, coordinator.source),
         )
@@ -75,13 +75,13 @@ def worker_list(coordinator: SourceCoordinator, connection_id: str) -> WorkerLis
 
 def registered_workers(coordinator: SourceCoordinator) -> list[Worker]:
     """Return the workers that have registered, also those whose registration has run out. Changes nothing."""
-    items = all_partitions(coordinator.store, coordinator.family(FAMILY), PartitionStatus.ASSIGNED)
+    items = all_partitions(coordinator.store, coordinator.view.family(FAMILY), PartitionStatus.ASSIGNED)
     return [worker for item in islice(items, MAX_WORKERS) if (worker := Worker.of(item)) is not None]
 
 
 def _leases(coordinator: SourceCoordinator, now: datetime) -> tuple[Counter[str], set[str], bool]:
     """Return how many leases each process has, whose leases run, and whether all leases were looked at."""
-    held = list(islice(coordinator.partitions(PartitionStatus.ASSIGNED), MAX_LEASES))
+    held = list(islice(coordinator.view.partitions(PartitionStatus.ASSIGNED), MAX_LEASES))
     working = [lease for lease in held if lease.owner and not lease.is_awaiting]
     leases = Counter(lease.owner or "" for lease in working)
     live = {lease.owner or "" for lease in working if lease.priority > now}

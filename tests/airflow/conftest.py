@@ -8,7 +8,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -44,7 +44,7 @@ def store_url(tmp_path: Path) -> str:
 def coordination(connect: Any, store_url: str) -> SourceCoordinator:
     """Define `coordination_default`; return a coordinator of source `clicks` that looks at the same store."""
     connect("coordination_default", "coordination", extra={"store": "sql", "url": store_url})
-    coordinator = SourceCoordinator(open_store(StoreSettings(url=store_url)), "clicks", "test")
+    coordinator = SourceCoordinator(open_store(StoreSettings.from_url(store_url)), "clicks", "test")
     coordinator.initialize()
     return coordinator
 
@@ -164,43 +164,6 @@ def database() -> None:
     from airflow.utils.db import initdb
 
     initdb()
-
-
-@pytest.fixture(scope="session")
-def api() -> Any:
-    """Airflow's API server, made once: it takes longer than all that is asked of it."""
-    from airflow.api_fastapi.app import create_app
-    from airflow.utils.db import initdb
-
-    initdb()
-    return create_app("core")
-
-
-@pytest.fixture
-def desk(api: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Where the routes of the provider ask; it forgets everything afterwards."""
-    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")  # as the API server does: it reads its own database
-    [mounted] = [route.app for route in api.routes if getattr(route, "path", None) == "/coordination"]
-    yield mounted.state.desk
-    mounted.state.desk.close()
-
-
-@pytest.fixture
-def as_role(api: Any, desk: Any) -> Callable[..., Any]:
-    """Return the API as somebody of a role sees it; as nobody if it is None."""
-
-    def client(role: str | None, name: str = "x", **options: Any) -> Any:
-        from airflow.api_fastapi.app import get_auth_manager
-        from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-        from fastapi.testclient import TestClient
-
-        headers = {}
-        if role is not None:
-            token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=name, role=role))
-            headers = {"Authorization": f"Bearer {token}"}
-        return TestClient(api, headers=headers, raise_server_exceptions=False, **options)
-
-    return client
 
 
 def run_dag(dag: Any, **params: Any) -> Any:

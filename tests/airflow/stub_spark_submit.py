@@ -46,9 +46,9 @@ def main() -> int:
         coordinator.initialize()
         if plan.get("deliver"):
             deliver(coordinator, settings, plan["deliver"])
-        for partition in coordinator.acquire(plan.get("acquire", 0)):
+        for partition in coordinator.leases.acquire(plan.get("acquire", 0)):
             if plan.get("complete"):
-                coordinator.complete(partition.partition_key, partition.progress)
+                coordinator.leases.complete(partition.partition_key, partition.progress)
     if plan.get("child"):
         child = subprocess.Popen(["/bin/sh", "-c", "sleep 60; true", "driver", str(settings_file)])
         call["child"] = child.pid
@@ -93,13 +93,13 @@ def deliver(coordinator: SourceCoordinator, settings: dict[str, Any], payloads: 
     from airflow_provider_coordination.sources.landed import LandedBatch
 
     sets, timeout = AcknowledgmentSets(coordinator, ShardBatches()), timedelta(seconds=3600)
-    for partition in coordinator.acquire(100):
+    for partition in coordinator.leases.acquire(100):
         key, progress = partition.partition_key, ShardProgress.from_mapping(partition.progress)
         if not progress.landed:
             start, end = progress.checkpoint, f"{time.time_ns()}"
             progress = progress.landing(
                 LandedBatch(
-                    batch_id=batch_id(coordinator.source_identifier, key, start, end),
+                    batch_id=batch_id(coordinator.view.source_identifier, key, start, end),
                     start=start,
                     end=end,
                     file="landed.parquet",
@@ -123,7 +123,7 @@ def deliver(coordinator: SourceCoordinator, settings: dict[str, Any], payloads: 
         rows = pa.table({"data": pa.array([payload.encode() for payload in payloads], pa.binary())})
         pq.write_table(rows, Path(settings["output"], f"{batch.batch_id}.parquet"))
         sets.release(made.set_id, "main", positive=True)
-        coordinator.await_acknowledgment(key, timeout)
+        coordinator.leases.await_acknowledgment(key, timeout)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def test_sets_that_only_the_job_itself_releases_are_none_of_its_business(
     coordination: SourceCoordinator, context: Any
 ) -> None:
     coordination.create_partitions({"a": {}})
-    coordination.acquire(1)
+    coordination.leases.acquire(1)
     sets = AcknowledgmentSets(coordination)
     working = sets.begin("a", "b", ["main"], sinks=["main"], timeout=timedelta(hours=1), run=RUN)
     assert acknowledge(context)["released"] == 0
@@ -98,7 +98,7 @@ def test_a_rejection_gives_the_partition_back_with_the_reason(coordination: Sour
     summary = acknowledge(context, positive="false", reason="7 of 10 rows have no user")
     assert (summary["positive"], summary["states"]) == (False, {"REJECTED": 1})
     assert the_set(coordination, waiting).reason == "downstream: 7 of 10 rows have no user"
-    partition = coordination.get("a")
+    partition = coordination.view.get("a")
     assert partition is not None
     assert (partition.status, partition.attempts) == (PartitionStatus.UNASSIGNED, 1)
     assert "7 of 10 rows have no user" in (partition.last_error or "")

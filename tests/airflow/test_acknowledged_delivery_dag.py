@@ -75,7 +75,7 @@ def run(
 
 
 def progress(checked: SourceCoordinator) -> list[ShardProgress]:
-    return [ShardProgress.from_mapping(partition.progress) for partition in checked.partitions()]
+    return [ShardProgress.from_mapping(partition.progress) for partition in checked.view.partitions()]
 
 
 @pytest.mark.integration  # needs no server, but half a minute
@@ -86,7 +86,7 @@ def test_what_the_check_rejects_is_delivered_again_by_the_next_run(
     assert (ended["check"], ended["wait_for_acknowledgments"], ended["run"]) == ("failed", "upstream_failed", "failed")
     rejected = [shard.landed[0] for shard in progress(checked)]
     assert [(batch.redeliver, batch.acknowledged) for batch in rejected] == [(True, False)] * 2
-    for partition in checked.partitions():
+    for partition in checked.view.partitions():
         assert partition.attempts == 1 and partition.last_error is not None
         assert "record 1 has no field 'user'" in partition.last_error
 

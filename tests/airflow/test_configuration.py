@@ -104,9 +104,9 @@ def test_a_coordinator_of_the_hook_parks_by_the_connections_policy(connect: Any,
     connect("c", "coordination", extra={"url": store_url, "max_attempts": 1, "max_closed_count": 0})
     coordinator = CoordinationHook("c").coordinator("clicks", "me")
     coordinator.create_partitions({"p": {}})
-    coordinator.acquire(1)
-    coordinator.fail("p", "it broke")
-    [partition] = coordinator.partitions(PartitionStatus.CLOSED)
+    coordinator.leases.acquire(1)
+    coordinator.leases.fail("p", "it broke")
+    [partition] = coordinator.view.partitions(PartitionStatus.CLOSED)
     coordinator.store.close()
     assert partition.is_parked
 

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.coordination.coordinator import (
-    DEFAULT_OWNERSHIP_TIMEOUT,
-    DEFAULT_SAFETY_MARGIN,
-    SourceCoordinator,
-)
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.lease_times import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.stores import StoreSettings
+from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from tests.airflow.conftest import SECRET
 from tests.support.dynamodb_local import DynamoDbLocal
 
@@ -28,7 +26,7 @@ def settings_of(connect: Any, conn_type: str = "coordination", **fields: Any) ->
 
 def test_a_url_is_enough(connect: Any, store_url: str) -> None:
     settings = settings_of(connect, extra={"url": store_url})
-    assert (settings.store.store, settings.store.url) == ("sql", store_url)
+    assert (settings.store.kind, settings.store.own.url) == ("sql", store_url)
     assert (settings.ownership_timeout, settings.safety_margin) == (DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN)
 
 
@@ -61,7 +59,7 @@ def test_what_a_form_leaves_empty_counts_as_not_given(connect: Any, store_url: s
 def test_login_and_password_go_into_the_url_and_not_into_its_text(connect: Any) -> None:
     url = "postgresql://host:5433/db?sslmode=require"
     settings = settings_of(connect, login="ann", password=f"{SECRET}@/:", extra={"url": url})
-    assert settings.store.url == f"postgresql://ann:{SECRET}%40%2F%3A@host:5433/db?sslmode=require"
+    assert settings.store.own.url == f"postgresql://ann:{SECRET}%40%2F%3A@host:5433/db?sslmode=require"
     assert SECRET not in repr(settings)
 
 
@@ -78,19 +76,21 @@ def test_every_field_of_dynamodb_is_read(connect: Any) -> None:
         "provisioned_read_capacity_units": 5,
         "provisioned_write_capacity_units": 6,
     }
-    assert settings_of(connect, extra=extra).store == StoreSettings(
-        store="dynamodb",
-        table="leases",
-        aws=AwsSettings(
-            region="eu-west-1",
-            endpoint_url="http://here:1",
-            role_arn="arn:aws:iam::123456789012:role/leases",
-            external_id="ours",
+    assert settings_of(connect, extra=extra).store == StoreSettings.of(
+        "dynamodb",
+        DynamoDbSettings(
+            table="leases",
+            aws=AwsSettings(
+                region="eu-west-1",
+                endpoint_url="http://here:1",
+                role_arn="arn:aws:iam::123456789012:role/leases",
+                external_id="ours",
+            ),
+            skip_table_creation=True,
+            ttl_seconds=86400,
+            read_capacity_units=5,
+            write_capacity_units=6,
         ),
-        skip_table_creation=True,
-        ttl_seconds=86400,
-        read_capacity_units=5,
-        write_capacity_units=6,
     )
 
 
@@ -99,7 +99,7 @@ def test_dynamodb_is_reached_by_an_aws_connection_and_what_is_given_beside_it_wi
     aws = {"role_arn": role, "assume_role_kwargs": {"ExternalId": "its"}, "endpoint_url": "http://all:1"}
     connect("a", "aws", login="AKIA", password=SECRET, extra=aws)
     extra = {"store": "dynamodb", "aws_conn_id": "a", "region": "eu-west-1"}
-    assert settings_of(connect, extra=extra).store.aws == AwsSettings(
+    assert settings_of(connect, extra=extra).store.own.aws == AwsSettings(
         region="eu-west-1",
         endpoint_url="http://all:1",
         role_arn=role,
@@ -108,13 +108,13 @@ def test_dynamodb_is_reached_by_an_aws_connection_and_what_is_given_beside_it_wi
         secret_access_key=SECRET,
     )
     own = {"sts_role_arn": "arn:aws:iam::123456789012:role/own", "endpoint_url": "http://here:1"}
-    settings = settings_of(connect, extra=extra | own).store.aws
+    settings = settings_of(connect, extra=extra | own).store.own.aws
     assert (settings.role_arn, settings.external_id) == (own["sts_role_arn"], None)
     assert (settings.endpoint_url, settings.secret_access_key) == ("http://here:1", SECRET)
 
 
 def test_what_a_form_leaves_unticked_counts_as_not_given(connect: Any, store_url: str) -> None:
-    assert settings_of(connect, extra={"url": store_url, "skip_table_creation": False}).store.store == "sql"
+    assert settings_of(connect, extra={"url": store_url, "skip_table_creation": False}).store.kind == "sql"
 
 
 @pytest.mark.integration
@@ -129,12 +129,15 @@ def test_a_connection_to_dynamodb_is_tested(connect: Any, dynamodb: DynamoDbLoca
     ("fields", "message"),
     [
         ({}, "connection 'c': store 'sql': field 'url' is missing; give an SQLAlchemy URL"),
-        ({"extra": "{not json"}, "connection 'c': extra is not JSON; give an object with store, url"),
+        (
+            {"extra": "{not json"},
+            'connection \'c\': extra is not JSON; give an object such as {"store": "sql", "url": ',
+        ),
         ({"extra": "[1]"}, "connection 'c': extra is not a JSON object"),
         ({"extra": {"uri": "x"}}, "connection 'c': unknown field 'uri'; known are store, url, table"),
         (
             {"extra": {"store": "redis", "url": "x://y"}},
-            "connection 'c': unknown store kind 'redis'; use one of",
+            "connection 'c': store 'redis' is not known; known are 'dynamodb', 'in_memory', 'sql'. Install",
         ),
         (
             {"extra": {"store": "in_memory"}},
@@ -183,7 +186,7 @@ def test_a_connection_to_dynamodb_is_tested(connect: Any, dynamodb: DynamoDbLoca
         ),
         (
             {"extra": {"store": "dynamodb", "url": "sqlite:////x.db"}},
-            "connection 'c': store 'dynamodb': field 'url' is of the store 'sql'; remove it",
+            "connection 'c': field 'url' is of the store 'sql'; remove it, or set 'store' to that",
         ),
         (
             {"extra": {"store": "dynamodb"}, "login": "AKIA", "password": SECRET},
@@ -228,7 +231,7 @@ def test_a_connection_that_is_not_defined_is_told() -> None:
 def test_a_coordinator_is_ready_to_use(coordination: SourceCoordinator) -> None:
     coordinator = CoordinationHook().coordinator("clicks", "me")
     assert coordinator.create_partitions({"p": {}}) == ["p"]
-    assert [p.partition_key for p in coordination.partitions()] == ["p"]
+    assert [p.partition_key for p in coordination.view.partitions()] == ["p"]
 
 
 def test_a_source_name_that_is_not_usable_is_told(coordination: SourceCoordinator) -> None:

@@ -32,7 +32,7 @@ def source(coordination: SourceCoordinator, store_url: str) -> SourceCoordinator
 
 
 def coordinator_of(source: str, store_url: str, owner: str = "test") -> SourceCoordinator:
-    coordinator = SourceCoordinator(open_store(StoreSettings(url=store_url)), source, owner)
+    coordinator = SourceCoordinator(open_store(StoreSettings.from_url(store_url)), source, owner)
     coordinator.initialize()
     return coordinator
 
@@ -42,7 +42,7 @@ def create(context: dict[str, Any], **arguments: Any) -> dict[str, Any]:
 
 
 def stored(source: SourceCoordinator) -> dict[str, Partition]:
-    return {partition.partition_key: partition for partition in source.partitions()}
+    return {partition.partition_key: partition for partition in source.view.partitions()}
 
 
 def test_the_supplier_of_a_source_creates_its_partitions(source: SourceCoordinator, context: Any) -> None:
@@ -106,7 +106,7 @@ def busy_worker(clock: ManualClock) -> tuple[SourceCoordinator, SourceCoordinato
 def renewed(holder: SourceCoordinator) -> None:
     item = holder.store.get("weather|GLOBAL_STATE", GLOBAL_STATE_KEY)
     assert item is not None
-    holder.store.transact(update=[item.acquired("holder", holder.clock.now() + holder.ownership_timeout)])
+    holder.store.transact(update=[item.acquired("holder", holder.clock.now() + holder.leases.ownership_timeout)])
 
 
 def test_a_task_that_may_not_look_for_too_long_fails_and_names_the_way_out() -> None:
@@ -119,7 +119,7 @@ def test_a_task_that_may_not_look_for_too_long_fails_and_names_the_way_out() -> 
 
     with pytest.raises(SupplierBusyError, match=r"supplier, holder, .*Let the task retry, or set 'leave_when_busy' if"):
         supply(waiting, lambda state: [Page({"oslo": {}})], skip_when_empty=False, sleep=sleep)
-    assert list(waiting.partitions()) == []
+    assert list(waiting.view.partitions()) == []
 
 
 def test_a_task_looks_itself_once_the_lease_of_a_dead_worker_has_run_out() -> None:
@@ -150,7 +150,7 @@ def test_a_run_that_was_cut_off_by_a_suspension_does_not_say_that_it_ran() -> No
 
     def suspended(state: Mapping[str, Any]) -> Iterator[Page]:
         yield Page({"oslo": {}})
-        holder.suspensions.suspend("ann")
+        holder.view.suspensions.suspend("ann")
         clock.advance(REMEMBERED_SECONDS)
         yield Page({"rome": {}})
 
@@ -276,9 +276,9 @@ def test_work_is_counted_no_further_than_asked_for(source: SourceCoordinator, co
 
 def test_what_others_hold_is_work_only_where_jobs_share_it(source: SourceCoordinator, context: Any) -> None:
     create(context, reads=weather(), partitions=[str(number) for number in range(5)])
-    held = source.acquire(3)
-    source.close(held[0].partition_key, timedelta(hours=1))
+    held = source.leases.acquire(3)
+    source.leases.close(held[0].partition_key, timedelta(hours=1))
     assert work_for_jobs(source, 40, shared=False) == 2
     assert work_for_jobs(source, 40, shared=True) == 4
-    source.await_acknowledgment(held[1].partition_key, timedelta(hours=1))
+    source.leases.await_acknowledgment(held[1].partition_key, timedelta(hours=1))
     assert work_for_jobs(source, 40, shared=True) == 3

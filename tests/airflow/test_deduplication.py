@@ -80,7 +80,7 @@ def test_no_job_is_started_for_an_interval_that_live_ingestion_delivers(
     sync(initial_position=live_begins).execute(context)
     summary = sync(**SHARED).execute(context)
     assert summary["skipped"] == "source 'clicks' delivers all of the interval"
-    assert list(source_of(coordination, summary["source"]).partitions()) == []
+    assert list(source_of(coordination, summary["source"]).view.partitions()) == []
     result = ingest(spark, tmp_path).execute(context)
     assert (spark.calls, result["stopped_because"]) == ([], "nothing is left to do")
 
@@ -119,7 +119,7 @@ def create(reads: Any, context: Any, **arguments: Any) -> dict[str, Any]:
 
 
 def objects_of(source: SourceCoordinator) -> set[str]:
-    items = (item for p in source.partitions() for item in PartitionProgress.from_mapping(p.progress).items)
+    items = (item for p in source.view.partitions() for item in PartitionProgress.from_mapping(p.progress).items)
     return {str(item["uri"]).rpartition("/")[2] for item in items}
 
 
@@ -244,4 +244,4 @@ def test_a_kind_of_source_that_cannot_tell_is_refused(context: Any, coordination
     claim(coordination, SourceClaim(dag_id="live", task_id="t", claimed_at=START, kind="weather"))
     with pytest.raises(AirflowFailException, match="give 'reads' a method 'beside'"):
         create(Dated(), context, **SHARED)
-    assert coordination.count_by_status()[PartitionStatus.UNASSIGNED] == 0
+    assert coordination.view.count_by_status()[PartitionStatus.UNASSIGNED] == 0

@@ -109,7 +109,7 @@ def running(submitted: IngestSettings, coordination: SourceCoordinator) -> JobRe
     """The same, which has begun, and holds a partition."""
     job = SourceCoordinator(coordination.store, "clicks", submitted.owner)
     job.initialize()
-    job.acquire(1)
+    job.leases.acquire(1)
     record = JobRecord(job)
     record.begin()
     return record
@@ -132,7 +132,7 @@ def event(owner: str, **more: Any) -> dict[str, Any]:
 
 
 def held(coordination: SourceCoordinator) -> list[str]:
-    return [p.partition_key for p in coordination.partitions() if p.owner]
+    return [p.partition_key for p in coordination.view.partitions() if p.owner]
 
 
 def until(holds: Callable[[], bool]) -> None:

@@ -11,7 +11,7 @@ from tests.conftest import REPOSITORY
 
 READ_BY_OTHERS = ("own_source_reader",)
 EXAMPLES = sorted(file for file in (REPOSITORY / "dags").glob("*.py") if file.stem not in READ_BY_OTHERS)
-TESTS = "".join(file.read_text() for file in (REPOSITORY / "tests" / "system").glob("test_*.py"))
+TESTS = "".join(file.read_text() for file in (REPOSITORY / "tests" / "system").rglob("test_*.py"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: file.stem)

@@ -49,5 +49,5 @@ def test_a_run_stops_at_the_end_of_its_interval_and_the_source_begins_when_it_is
     [told] = [call["settings"] for call in spark.calls]
     assert told["stop_at"] == done.data_interval_end.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     assert told["on_data_loss"] == "reset"
-    began = {partition.progress["checkpoint"] for partition in coordination.partitions()}
+    began = {partition.progress["checkpoint"] for partition in coordination.view.partitions()}
     assert all(str(position).startswith(AT_TIMESTAMP) for position in began)

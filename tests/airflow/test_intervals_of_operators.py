@@ -53,10 +53,10 @@ def test_shards_are_read_from_the_start_of_the_interval_under_leases_of_their_ow
 ) -> None:
     summary = sync().execute(context)
     assert summary["source"] == NAME
-    shards = list(source_of(coordination).partitions())
+    shards = list(source_of(coordination).view.partitions())
     expected = f"AT_TIMESTAMP:{START:%Y-%m-%dT%H:%M:%S}"
     assert [shard.progress["checkpoint"].startswith(expected) for shard in shards] == [True, True]
-    assert list(coordination.partitions()) == []
+    assert list(coordination.view.partitions()) == []
 
 
 def test_the_shards_of_an_interval_are_synced_once(coordination: SourceCoordinator, context: Any) -> None:
@@ -76,7 +76,7 @@ def test_what_is_left_of_such_an_interval_is_read_on_request(
     old = f"{(START - 48 * HOUR).isoformat()}/{START.isoformat()}"
     summary = sync(interval=old, on_data_loss="reset").execute(context)
     assert "data loss: stream 'clicks' keeps 24 hours" in caplog.text
-    assert len(list(source_of(coordination, summary["source"]).partitions())) == 2
+    assert len(list(source_of(coordination, summary["source"]).view.partitions())) == 2
 
 
 def test_a_beginning_of_its_own_is_refused(context: Any) -> None:
@@ -101,11 +101,11 @@ def test_no_job_is_started_for_an_interval_that_is_delivered(
 ) -> None:
     sync().execute(context)
     source = source_of(coordination)
-    for partition in source.acquire(2):
-        source.complete(partition.partition_key)
+    for partition in source.leases.acquire(2):
+        source.leases.complete(partition.partition_key)
     result = ingest(spark, tmp_path, stream_name="clicks").execute(context)
     assert (spark.calls, result["stopped_because"]) == ([], "nothing is left to do")
-    assert source.count_by_status()[PartitionStatus.COMPLETED] == 2
+    assert source.view.count_by_status()[PartitionStatus.COMPLETED] == 2
 
 
 def test_a_stop_of_its_own_is_refused(spark: StubSpark, context: Any, tmp_path: Any) -> None:
@@ -134,12 +134,13 @@ def test_an_interval_that_was_looked_through_after_its_end_is_not_looked_at_agai
         return CreatePartitionsOperator(task_id="create", reads=reads, interval=interval).execute(context)
 
     assert (create()["supplier"], create()["supplier"]) == ("ran", "had found everything before")
-    state = source.store.get(source.family("GLOBAL_STATE"), GLOBAL_STATE_KEY)
+    state = source.store.get(source.view.family("GLOBAL_STATE"), GLOBAL_STATE_KEY)
     again = create()
     assert (again["created"], again["available"], again["partitions"]["UNASSIGNED"]) == (0, True, 1)
-    assert source.store.get(source.family("GLOBAL_STATE"), GLOBAL_STATE_KEY) == state, "not even its lease is written"
-    [partition] = source.partitions()
-    Administration(source.store, source.source_identifier).delete(partition.partition_key)
+    stored = source.store.get(source.view.family("GLOBAL_STATE"), GLOBAL_STATE_KEY)
+    assert stored == state, "not even its lease is written"
+    [partition] = source.view.partitions()
+    Administration(source.store, source.view.source_identifier).delete(partition.partition_key)
     assert create()["created"] == 1, "what was deleted is found again"
 
 

@@ -132,7 +132,7 @@ def start(tmp_path: Path, store_url: str) -> Iterator[Callable[..., Try]]:
 
 @pytest.fixture
 def source(store_url: str) -> SourceCoordinator:
-    coordinator = SourceCoordinator(open_store(StoreSettings(url=store_url)), "files", "test")
+    coordinator = SourceCoordinator(open_store(StoreSettings.from_url(store_url)), "files", "test")
     coordinator.initialize()
     return coordinator
 
@@ -182,7 +182,7 @@ def test_a_task_that_is_told_to_end_gives_the_lease_back(
 
 
 def objects_of(source: SourceCoordinator) -> list[str]:
-    return [item["uri"] for partition in source.partitions() for item in partition.progress["items"]]
+    return [item["uri"] for partition in source.view.partitions() for item in partition.progress["items"]]
 
 
 def holder(source: SourceCoordinator) -> Partition:

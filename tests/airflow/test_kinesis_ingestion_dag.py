@@ -86,7 +86,7 @@ def test_a_run_goes_from_sync_to_summary(
     assert {t["transform"] for t in told} == {None}
     names = {call["arguments"][call["arguments"].index("--name") + 1] for call in spark.calls}
     assert names == {"kinesis-ingest-0", "kinesis-ingest-1"}
-    assert [p.partition_key for p in coordination.partitions()] == [
+    assert [p.partition_key for p in coordination.view.partitions()] == [
         f"clicks:{CREATION_EPOCH}:s0",
         f"clicks:{CREATION_EPOCH}:s1",
     ]

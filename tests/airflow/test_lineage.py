@@ -27,7 +27,7 @@ SETTINGS = IngestSettings(
     sinks=(SinkSettings(name="large", location="/lake/large", where="amount > 100"),),
     bad_records=BadRecordSettings(dead_letter_path="/lake/dead"),
     expires_at=datetime(2026, 1, 1, tzinfo=UTC),
-    store=StoreSettings(url="sqlite:////x.db"),
+    store=StoreSettings.from_url("sqlite:////x.db"),
     kinesis=AwsSettings(region="eu-west-1"),
 )
 RESULT: dict[str, Any] = {

@@ -163,7 +163,7 @@ def test_each_poke_notes_how_many_partitions_each_status_has(
     sensor.poke(context)
     assert [line for line in stats.received() if name in line] == [f"{name}{status}:0|g" for status in statuses]
     coordination.create_partitions({"a": {}, "b": {}})
-    coordination.acquire(1)
+    coordination.leases.acquire(1)
     sensor.poke(context)
     assert [line for line in stats.received() if name in line] == [
         f"{name}{status}:{count}|g" for status, count in zip(statuses, (1, 1, 0, 0), strict=True)

@@ -34,18 +34,18 @@ def test_it_is_met_when_a_worker_could_acquire_a_partition(coordination: SourceC
     answer = poke(context)
     assert answer.is_done
     assert answer.xcom_value == {"UNASSIGNED": 2, "ASSIGNED": 0, "CLOSED": 0, "COMPLETED": 0}
-    coordination.acquire(2)
+    coordination.leases.acquire(2)
     assert not poke(context).is_done
 
 
 def test_a_closed_partition_is_work_once_its_time_has_come(coordination: SourceCoordinator, context: Any) -> None:
     coordination.create_partitions({"a": {}})
-    coordination.acquire(1)
-    coordination.close("a", timedelta(hours=1))
+    coordination.leases.acquire(1)
+    coordination.leases.close("a", timedelta(hours=1))
     assert not poke(context).is_done
     coordination.create_partitions({"b": {}})
-    coordination.acquire(1)
-    coordination.close("b", timedelta(0))
+    coordination.leases.acquire(1)
+    coordination.leases.close("b", timedelta(0))
     assert poke(context).is_done
 
 
@@ -85,21 +85,21 @@ def completed(**arguments: Any) -> PartitionsCompletedSensor:
 
 def test_the_wait_for_completion_defers(coordination: SourceCoordinator, context: Any) -> None:
     coordination.create_partitions({"a": {}})
-    coordination.acquire(1)
+    coordination.leases.acquire(1)
     task = completed(delivered_until=NOON.isoformat())
     waiting = deferred(task, context)
     assert isinstance(waiting.trigger, PartitionsCompletedTrigger)
     assert waiting.trigger.delivered_until == "2026-01-31T12:00:00.000000Z"
 
-    payload = first_payload(waiting.trigger, meanwhile=lambda: coordination.complete("a"))
+    payload = first_payload(waiting.trigger, meanwhile=lambda: coordination.leases.complete("a"))
 
     assert task.resume_execution(waiting.method_name, {"event": payload}, context)["COMPLETED"] == 1
 
 
 def test_the_wait_for_completion_looks_once_before_it_defers(coordination: SourceCoordinator, context: Any) -> None:
     coordination.create_partitions({"a": {}})
-    coordination.acquire(1)
-    coordination.complete("a")
+    coordination.leases.acquire(1)
+    coordination.leases.complete("a")
     assert completed().execute(context)["COMPLETED"] == 1
 
 
@@ -109,12 +109,12 @@ def test_a_parked_partition_fails_the_task_that_deferred(coordination: SourceCoo
     )
     strict.initialize()
     strict.create_partitions({"a": {}})
-    strict.acquire(1)
+    strict.leases.acquire(1)
     waiting = deferred(completed(), context)
 
-    payload = first_payload(waiting.trigger, meanwhile=lambda: strict.fail("a", "the sink is broken"))
+    payload = first_payload(waiting.trigger, meanwhile=lambda: strict.leases.fail("a", "the sink is broken"))
 
     assert payload["status"] == "parked"
-    assert [p.status for p in strict.partitions()] == [PartitionStatus.CLOSED]
+    assert [p.status for p in strict.view.partitions()] == [PartitionStatus.CLOSED]
     with pytest.raises(AirflowFailException, match="parked: a \\(attempts 1: the sink is broken\\)"):
         completed().resume_execution("look_again", {"event": payload}, context)

@@ -25,7 +25,7 @@ def run(find: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def keys(coordination: SourceCoordinator) -> list[str]:
-    return sorted(partition.partition_key for partition in coordination.partitions())
+    return sorted(partition.partition_key for partition in coordination.view.partitions())
 
 
 def test_what_a_function_yields_is_created(coordination: SourceCoordinator) -> None:
@@ -38,7 +38,7 @@ def test_what_a_function_yields_is_created(coordination: SourceCoordinator) -> N
     summary = run(find, "x")
     assert (summary["source"], summary["created"]) == ("clicks", 3)
     assert keys(coordination) == ["x-1", "x-2", "x-3"]
-    stored = coordination.get("x-2")
+    stored = coordination.view.get("x-2")
     assert stored is not None and stored.progress["items"] == [{"key": "x-2", "size": 7}]
     assert stored.progress["kind"] == "weather"
 

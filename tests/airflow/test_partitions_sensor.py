@@ -22,8 +22,8 @@ def poke(context: Any, **arguments: Any) -> Any:
 
 
 def complete(coordination: SourceCoordinator) -> None:
-    for partition in coordination.acquire(100):
-        coordination.complete(partition.partition_key, partition.progress)
+    for partition in coordination.leases.acquire(100):
+        coordination.leases.complete(partition.partition_key, partition.progress)
 
 
 def test_a_source_without_partitions_is_waited_for(
@@ -45,8 +45,8 @@ def test_it_is_met_when_every_partition_is_completed(coordination: SourceCoordin
 
 def test_a_closed_partition_is_waited_for(coordination: SourceCoordinator, context: Any) -> None:
     coordination.create_partitions({"a": {}})
-    coordination.acquire(1)
-    coordination.close("a", timedelta(days=9))
+    coordination.leases.acquire(1)
+    coordination.leases.close("a", timedelta(days=9))
     assert not poke(context).is_done
 
 
@@ -56,8 +56,8 @@ def test_a_parked_partition_ends_the_waiting_with_its_last_error(coordination: S
         coordination.store, "clicks", "once", retry_policy=RetryPolicy(max_attempts=1, max_closed_count=0)
     )
     once.initialize()
-    once.acquire(1)
-    once.fail("a", "the sink is broken")
+    once.leases.acquire(1)
+    once.leases.fail("a", "the sink is broken")
     with pytest.raises(
         AirflowFailException, match=r"'clicks': 1 partitions .* parked: a \(attempts 1: the sink is broken\)"
     ):

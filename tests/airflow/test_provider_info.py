@@ -25,9 +25,10 @@ from airflow.triggers.base import BaseTrigger
 from airflow_provider_coordination import task_groups
 from airflow_provider_coordination.get_provider_info import get_provider_info
 from airflow_provider_coordination.hooks.configuration import SECTION, Configuration
-from airflow_provider_coordination.hooks.coordination import FIELDS, CoordinationHook
+from airflow_provider_coordination.hooks.coordination import COMMON_FIELDS, CoordinationHook
 from airflow_provider_coordination.operators import reads
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.stores.kind import STORE_KINDS
 from tests.airflow.conftest import REPOSITORY
 
 
@@ -121,10 +122,13 @@ def test_no_module_warns_and_nothing_that_a_dag_file_imports_is_heavy() -> None:
 
 def test_the_form_has_the_fields_that_the_hook_reads() -> None:
     (connection,) = get_provider_info()["connection-types"]
-    assert tuple(connection["conn-fields"]) == FIELDS
+    kinds = [kind for kind in map(STORE_KINDS.load, STORE_KINDS.names()) if kind.is_shared]
+    assert set(connection["conn-fields"]) == set(COMMON_FIELDS).union(*(kind.connection_fields for kind in kinds))
     assert connection["connection-type"] == CoordinationHook.conn_type
     assert connection["hook-name"] == CoordinationHook.hook_name
-    assert connection["conn-fields"]["store"]["schema"]["enum"] == ["sql", "dynamodb"]
+    assert connection["conn-fields"]["store"]["schema"]["examples"] == ["sql", "dynamodb"], (
+        "and whatever else is registered"
+    )
 
 
 @pytest.mark.parametrize("field", ["ownership_timeout", "safety_margin", "max_attempts", "max_closed_count"])
@@ -157,14 +161,18 @@ def test_a_form_that_is_filled_in_leaves_no_setting_at_its_default(connect: Any)
         },
         "sql": {"url": "sqlite:////x.db"},
     }  # fmt: skip
-    assert {"store"}.union(*filled.values()) == set(FIELDS), "every field of the form is filled in"
+    (form,) = get_provider_info()["connection-types"]
+    assert {"store"}.union(*filled.values()) == set(form["conn-fields"]), "every field of the form is filled in"
     unset = None
     for store, given in filled.items():
         connect("c", "coordination", extra={"store": store, **given})
         settings = CoordinationHook("c").settings
-        names = names_of_defaults(settings) - {"store.store", "store.aws.max_attempts"}
+        names = (names_of_defaults(settings) | names_of_defaults(settings.store.own, "store.")) - NOT_OF_THE_FORM
         unset = names if unset is None else unset & names
     assert unset == {"retry_policy.first_delay", "retry_policy.max_delay"}, "which docs/limits.md names"
+
+
+NOT_OF_THE_FORM = {"store.kind", "store.implementation", "store.aws.max_attempts"}
 
 
 def names_of_defaults(settings: Any, prefix: str = "") -> set[str]:
@@ -223,10 +231,11 @@ def test_airflow_discovers_it_and_shows_the_connection_form(tmp_path: Path) -> N
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
+    (form,) = get_provider_info()["connection-types"]
     assert json.loads(done.stdout.splitlines()[-1]) == {
         "hook": "Coordination",
         "class": "airflow_provider_coordination.hooks.coordination.CoordinationHook",
-        "fields": [f"extra__coordination__{field}" for field in FIELDS],
+        "fields": [f"extra__coordination__{field}" for field in form["conn-fields"]],
         "behaviour": ["host", "port", "schema"],
         "options": [field.name for field in dataclasses.fields(Configuration)],
     }

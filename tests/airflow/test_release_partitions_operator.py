@@ -31,13 +31,13 @@ def held(coordination: SourceCoordinator, key: str, owner: str, *, ends: timedel
 
 
 def seen(coordination: SourceCoordinator, key: str) -> Partition:
-    partition = coordination.get(key)
+    partition = coordination.view.get(key)
     assert partition is not None
     return partition
 
 
 def owners(coordination: SourceCoordinator) -> dict[str, str | None]:
-    return {partition.partition_key: partition.owner for partition in coordination.partitions()}
+    return {partition.partition_key: partition.owner for partition in coordination.view.partitions()}
 
 
 def test_a_lease_that_ran_out_is_released_and_its_progress_kept(coordination: SourceCoordinator, context: Any) -> None:
@@ -89,13 +89,13 @@ def test_with_force_a_lease_that_still_runs_is_taken_and_the_owners_next_write_r
     coordination: SourceCoordinator, context: Any
 ) -> None:
     coordination.create_partitions({"p": {}})
-    coordination.acquire(1)
+    coordination.leases.acquire(1)
 
     assert release(partition_keys="p", force="True").execute(context)["released"] == 1
 
     assert owners(coordination) == {"p": None}
     with pytest.raises(Exception, match="p"):
-        coordination.checkpoint("p", {"checkpoint": "8"})
+        coordination.leases.checkpoint("p", {"checkpoint": "8"})
 
 
 def test_what_is_held_for_a_run_of_a_dag_is_released_in_whatever_try_and_nothing_else(
@@ -148,7 +148,7 @@ def test_what_changed_since_the_task_looked_is_left_to_whoever_has_it_now(coordi
     coordination.store.transact(update=[before[1].renewed(datetime.now(UTC) + MINUTE)])
 
     left: dict[str, str] = {}
-    by_hand = Administration(coordination.store, coordination.source_identifier)
+    by_hand = Administration(coordination.store, coordination.view.source_identifier)
     released = release_seen(by_hand, before, left, datetime.now(UTC))
 
     assert [partition.partition_key for partition in released] == ["r"]

@@ -27,9 +27,9 @@ def reopen(**arguments: Any) -> ReopenPartitionsOperator:
 
 def closed(coordination: SourceCoordinator, **reopen_after: timedelta) -> None:
     coordination.create_partitions({key: {} for key in reopen_after})
-    coordination.acquire(len(reopen_after))
+    coordination.leases.acquire(len(reopen_after))
     for key, after in reopen_after.items():
-        coordination.close(key, after)
+        coordination.leases.close(key, after)
 
 
 def parked(coordination: SourceCoordinator, key: str) -> None:
@@ -38,12 +38,12 @@ def parked(coordination: SourceCoordinator, key: str) -> None:
     )
     strict.initialize()
     strict.create_partitions({key: {}})
-    strict.acquire(1)
-    strict.fail(key, "the sink is broken")
+    strict.leases.acquire(1)
+    strict.leases.fail(key, "the sink is broken")
 
 
 def reopens_at(coordination: SourceCoordinator, key: str) -> Any:
-    partition = coordination.get(key)
+    partition = coordination.view.get(key)
     assert partition is not None
     return partition.reopen_at
 
@@ -91,7 +91,7 @@ def test_it_defers_until_those_reopen_that_are_due_next(coordination: SourceCoor
 
     assert (payload["status"], payload["partitions"], payload["partition_keys"]) == ("reopened", 2, ["a", "b"])
     assert status(coordination, "a") is PartitionStatus.UNASSIGNED
-    coordination.acquire(1)  # a job is fast
+    coordination.leases.acquire(1)  # a job is fast
     summary = reopen(deferrable=True).resume_execution(waiting.method_name, {"event": payload}, context)
     assert (summary["reopened"], summary["partition_keys"], summary["closed"]) == (2, ["a", "b"], 1)
 
@@ -134,7 +134,7 @@ def test_force_reopens_before_the_time_and_what_is_parked(
     summary = reopen(partition_keys=keys, force=True).execute(context)
     assert (summary["reopened"], summary["closed"]) == (3 - left, left)
     assert [status(coordination, key) for key in ("a", "p")] == [PartitionStatus.UNASSIGNED] * 2
-    partition = coordination.get("p")
+    partition = coordination.view.get("p")
     assert partition is not None and (partition.attempts, partition.last_error) == (0, None)
 
 

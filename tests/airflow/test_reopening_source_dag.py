@@ -24,7 +24,7 @@ def dags() -> Any:
 
 @pytest.fixture
 def source(coordination: SourceCoordinator, store_url: str) -> SourceCoordinator:
-    coordinator = SourceCoordinator(open_store(StoreSettings(url=store_url)), SOURCE, "test")
+    coordinator = SourceCoordinator(open_store(StoreSettings.from_url(store_url)), SOURCE, "test")
     coordinator.initialize()
     return coordinator
 
@@ -52,4 +52,4 @@ def test_a_run_finishes_every_place(dags: Any, database: None, source: SourceCoo
     woken = instances["wake"].xcom_pull(task_ids="wake")
     assert (woken["reopened"], woken["closed"]) == (3, 0)
     assert instances["done"].xcom_pull(task_ids="done")["COMPLETED"] == 3
-    assert {partition.progress["looks"] for partition in source.partitions()} == {2}
+    assert {partition.progress["looks"] for partition in source.view.partitions()} == {2}

@@ -35,7 +35,7 @@ class Stream:
             for key, shard in zip(self.keys, self.shards, strict=True)
         }
         coordination.create_partitions(created)
-        parent = coordination.get(self.keys[0])
+        parent = coordination.view.get(self.keys[0])
         assert parent is not None
         coordination.store.transact(update=[parent.completed(datetime.now(UTC))])
 
@@ -43,7 +43,7 @@ class Stream:
         return partition_key("s", self.creation_epoch, shard_id)
 
     def progress(self, key: str) -> ShardProgress:
-        partition = self.coordination.get(key)
+        partition = self.coordination.view.get(key)
         assert partition is not None
         return ShardProgress.from_mapping(partition.progress)
 
@@ -66,7 +66,7 @@ def reset(**arguments: Any) -> ResetPartitionsOperator:
 
 @pytest.mark.integration
 def test_a_stream_is_read_anew_and_the_summary_says_who_held_what(stream: Stream, context: Any) -> None:
-    stream.coordination.acquire(1)
+    stream.coordination.leases.acquire(1)
     parent, held, waiting = stream.keys
 
     summary = reset(stream_name="s", to="earliest").execute(context)
@@ -89,7 +89,7 @@ def test_a_stream_is_read_anew_and_the_summary_says_who_held_what(stream: Stream
         "left_because": {},
     }
     assert stream.progress(parent).checkpoint == "TRIM_HORIZON"
-    assert stream.coordination.get(held) is None
+    assert stream.coordination.view.get(held) is None
 
 
 @pytest.mark.integration
@@ -132,7 +132,7 @@ def test_several_shards_are_read_from_an_instant_on_that_a_template_gave(
 
     summary = reset(stream_name="s", shard_id=names[1:], to=instant.isoformat()).execute(context)
 
-    found = {key: p for key in (*keys, earlier) if (p := coordination.get(key)) is not None}
+    found = {key: p for key in (*keys, earlier) if (p := coordination.view.get(key)) is not None}
     position = f"AT_TIMESTAMP:{instant:%Y-%m-%dT%H:%M:%S.%fZ}"
     assert summary["reset"] == 2
     assert {key: p.progress["checkpoint"] for key, p in found.items()} == {
@@ -145,7 +145,7 @@ def test_partitions_of_any_kind_are_reset_by_their_keys(coordination: SourceCoor
 
     assert reset(partition_keys=["a"], to="earliest").execute(context)["reset"] == 1
 
-    assert [p.progress for key in "ab" if (p := coordination.get(key))] == [{}, {"rows": 2}]
+    assert [p.progress for key in "ab" if (p := coordination.view.get(key))] == [{}, {"rows": 2}]
 
 
 @pytest.mark.integration
@@ -159,11 +159,11 @@ def test_without_a_stream_or_keys_it_is_the_whole_source(stream: Stream, context
 
 def test_a_partition_that_a_job_holds_is_taken_from_it_at_once(coordination: SourceCoordinator, context: Any) -> None:
     coordination.create_partitions({"a": {"rows": 1}})
-    coordination.acquire(1)
+    coordination.leases.acquire(1)
 
     reset(partition_keys="a", to="earliest").execute(context)
 
-    found = coordination.get("a")
+    found = coordination.view.get("a")
     assert found is not None and (found.status, found.owner) == (PartitionStatus.UNASSIGNED, None)
 
 
@@ -180,7 +180,7 @@ def test_partitions_of_items_are_read_from_their_beginning_and_what_was_split_of
     summary = reset(to="earliest").execute(context)
 
     assert (summary["reset"], summary["removed"], summary["partitions"][0]["before"]) == (1, 1, "2")
-    [partition] = coordination.partitions()
+    [partition] = coordination.view.partitions()
     assert PartitionProgress.from_mapping(partition.progress).items == items
 
 
@@ -206,17 +206,17 @@ def test_what_only_a_person_can_put_right_fails_without_a_retry_and_changes_noth
 ) -> None:
     leased(coordination, "shardId-000000000000", "shardId-000000000001")
     coordination.create_partitions({"a": {}})
-    before = sorted(coordination.partitions(), key=lambda p: p.partition_key)
+    before = sorted(coordination.view.partitions(), key=lambda p: p.partition_key)
 
     with pytest.raises(AirflowFailException, match=message):
         reset(**arguments).execute(context)
-    assert sorted(coordination.partitions(), key=lambda p: p.partition_key) == before
+    assert sorted(coordination.view.partitions(), key=lambda p: p.partition_key) == before
 
 
 @pytest.mark.integration
 def test_what_could_not_be_reset_fails_the_task(stream: Stream, kinesis_account: Any, context: Any) -> None:
     def clean_up() -> None:
-        parent = stream.coordination.get(stream.keys[0])
+        parent = stream.coordination.view.get(stream.keys[0])
         assert parent is not None
         stream.coordination.store.delete(parent)
 
@@ -225,4 +225,4 @@ def test_what_could_not_be_reset_fails_the_task(stream: Stream, kinesis_account:
         PartitionUpdateError, match=r"3 of 3 partitions could not be reset: partition .* does not exist"
     ):
         reset(stream_name="s", to="earliest").execute(context)
-    assert all(stream.coordination.get(key) is not None for key in stream.keys[1:])
+    assert all(stream.coordination.view.get(key) is not None for key in stream.keys[1:])

@@ -41,7 +41,7 @@ def test_a_new_streams_shards_become_partitions(
         "counts": {"created": 2},
     }
     assert json.loads(json.dumps(stream)) == stream
-    assert [p.partition_key for p in coordination.partitions()] == keys
+    assert [p.partition_key for p in coordination.view.partitions()] == keys
 
 
 def test_a_second_sync_creates_nothing(coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any) -> None:
@@ -70,7 +70,7 @@ def test_a_task_that_is_killed_gives_the_lease_back_and_ends(
             operator.execute(context)
     finally:
         signal.signal(signal.SIGTERM, handler)
-    assert list(coordination.partitions()) == []
+    assert list(coordination.view.partitions()) == []
     assert coordination.supply(lambda state: []) == [], "the lease is free"
 
 
@@ -80,7 +80,7 @@ def test_several_streams_are_synced_into_one_source(
     kinesis.streams |= {"a": ["s0"], "b": ["s0", "s1"]}
     summary = KinesisShardSyncOperator(task_id="sync", stream_name=["a", "b"], source="clicks").execute(context)
     assert [len(stream["created"]) for stream in summary["streams"]] == [1, 2]
-    assert len(list(coordination.partitions())) == 3
+    assert len(list(coordination.view.partitions())) == 3
 
 
 def test_several_streams_need_the_name_of_a_source(
@@ -108,7 +108,7 @@ def test_a_new_source_begins_where_it_is_told_to(
 ) -> None:
     kinesis.streams["clicks"] = ["s0"]
     KinesisShardSyncOperator(task_id="sync", stream_name="clicks", initial_position=position).execute(context)
-    [partition] = coordination.partitions()
+    [partition] = coordination.view.partitions()
     assert partition.progress["checkpoint"].startswith(checkpoint)
     assert kinesis.requests[-1][1]["ShardFilter"]["Type"] == listed
 
@@ -135,7 +135,7 @@ def test_the_source_may_have_a_name_of_its_own(
 ) -> None:
     kinesis.streams["clicks-v2"] = ["s0"]
     KinesisShardSyncOperator(task_id="sync", stream_name="clicks-v2", source="clicks").execute(context)
-    assert [p.partition_key for p in coordination.partitions()] == [f"clicks-v2:{CREATION_EPOCH}:s0"]
+    assert [p.partition_key for p in coordination.view.partitions()] == [f"clicks-v2:{CREATION_EPOCH}:s0"]
 
 
 def test_a_stream_that_does_not_exist_fails_without_a_retry(

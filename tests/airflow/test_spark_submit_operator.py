@@ -33,6 +33,7 @@ from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, 
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings, RoundSettings
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
+from airflow_provider_coordination.stores.kinds.sql import SqlSettings
 from tests.airflow.conftest import REPOSITORY, SECRET, StubSpark
 from tests.support.spark_home import make_spark_home
 
@@ -61,7 +62,7 @@ def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSpark
 
 
 def owners(coordination: SourceCoordinator) -> dict[str, str | None]:
-    return {p.partition_key: p.owner for p in coordination.partitions()}
+    return {p.partition_key: p.owner for p in coordination.view.partitions()}
 
 
 # What the job is told
@@ -94,7 +95,7 @@ def test_the_job_is_told_everything_in_a_private_file_that_is_gone_afterwards(
         "source": "clicks",
         "streams": ["clicks"],
         "output": str(tmp_path / "out"),
-        "store": write_settings(StoreSettings(url=store_url)),
+        "store": write_settings(StoreSettings.of("sql", SqlSettings(url=store_url))),
         "workers": 2,
         "leases": write_settings(LeaseSettings(max_leases=5)),
         "rounds": write_settings(
@@ -446,18 +447,18 @@ def test_a_failed_jobs_leases_are_given_back_at_once_with_their_progress(
     with pytest.raises(AirflowException):
         operator().execute(context)
     assert "2 leases given back" in capsys.readouterr().out
-    assert [p.progress for p in sorted(coordination.partitions(), key=lambda p: p.partition_key)] == [
+    assert [p.progress for p in sorted(coordination.view.partitions(), key=lambda p: p.partition_key)] == [
         {"n": 0},
         {"n": 1},
         {"n": 2},
     ]
-    assert coordination.count_by_status()[PartitionStatus.UNASSIGNED] == 3
+    assert coordination.view.count_by_status()[PartitionStatus.UNASSIGNED] == 3
 
 
 def test_leases_of_others_are_left_alone(
     operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator
 ) -> None:
-    held = coordination.acquire(1)[0].partition_key
+    held = coordination.leases.acquire(1)[0].partition_key
     spark.will(exit=1, acquire=2)
     with pytest.raises(AirflowException):
         operator().execute(context)

@@ -44,11 +44,11 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def suspend(coordinator: SourceCoordinator) -> None:
-    coordinator.suspensions.suspend("ann", "the table is migrated")
+    coordinator.view.suspensions.suspend("ann", "the table is migrated")
 
 
 def resumes(coordinator: SourceCoordinator) -> Callable[[], object]:
-    return lambda: coordinator.suspensions.resume("bob")
+    return lambda: coordinator.view.suspensions.resume("bob")
 
 
 @pytest.fixture
@@ -107,8 +107,8 @@ def test_where_nothing_is_left_to_do_the_task_succeeds_all_the_same(
 ) -> None:
     source = of_weather(coordination)
     source.create_partitions({"oslo": {}})
-    source.acquire(1)
-    source.complete("oslo")
+    source.leases.acquire(1)
+    source.leases.complete("oslo")
     suspend(source)
     assert ingest(stream_name=None, reads=weather()).execute(context)["stopped_because"] == "nothing is left to do"
 
@@ -140,7 +140,7 @@ def test_a_group_plans_no_job_and_says_why(
 
 
 def test_there_is_no_work_for_jobs(suspended: SourceCoordinator) -> None:
-    suspended.suspensions.doubt()
+    suspended.view.suspensions.doubt()
     assert work_for_jobs(suspended, 9, shared=True) == 0
 
 
@@ -155,7 +155,7 @@ def test_no_partitions_are_created_and_the_summary_says_why(coordination: Source
     assert (summary["created"], summary["available"]) == (0, False)
     with pytest.raises(AirflowSkipException, match=IS_SUSPENDED.format("weather")):
         CreatePartitionsOperator(task_id="create", reads=weather(), skip_when_empty=True).execute(context)
-    assert list(source.partitions()) == []
+    assert list(source.view.partitions()) == []
 
 
 def test_a_shard_sync_does_nothing_at_once_and_says_why(
@@ -167,7 +167,7 @@ def test_a_shard_sync_does_nothing_at_once_and_says_why(
     suspend(coordination)
     summary = KinesisShardSyncOperator(task_id="sync", stream_name="clicks").execute(context)
     assert summary["skipped"].startswith("the source is suspended by ann since ")
-    assert list(coordination.partitions()) == [] and kinesis.requests == []
+    assert list(coordination.view.partitions()) == [] and kinesis.requests == []
 
 
 # What waits
@@ -194,9 +194,9 @@ def reopening(**arguments: Any) -> ReopenPartitionsOperator:
 
 def closed(coordination: SourceCoordinator, **reopen_after: timedelta) -> None:
     coordination.create_partitions({key: {} for key in reopen_after})
-    coordination.acquire(len(reopen_after))
+    coordination.leases.acquire(len(reopen_after))
     for key, after in reopen_after.items():
-        coordination.close(key, after)
+        coordination.leases.close(key, after)
 
 
 @pytest.mark.parametrize("after", [0.0, 0.3], ids=["due", "due soon"])
@@ -251,7 +251,7 @@ def test_leases_are_released_partitions_reopened_and_positions_set_as_ever(
 ) -> None:
     closed(coordination, b=timedelta(hours=1))
     coordination.create_partitions({"a": {}, "c": {"n": 1}})
-    coordination.acquire(1)
+    coordination.leases.acquire(1)
     suspend(coordination)
     of_clicks: dict[str, Any] = {"task_id": "mend", "source": "clicks"}
     assert ReleasePartitionsOperator(partition_keys="a", force=True, **of_clicks).execute(context)["released"] == 1
@@ -265,7 +265,7 @@ def test_the_log_says_which_task_of_which_run_did_it(
     coordination: SourceCoordinator, context: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     coordination.create_partitions({"a": {}})
-    coordination.acquire(1)
+    coordination.leases.acquire(1)
     with caplog.at_level("INFO"):
         ReleasePartitionsOperator(task_id="mend", source="clicks", partition_keys="a", force=True).execute(context)
     assert "partition released by hand: " in caplog.text and "by=dag.task reason='run run'" in caplog.text

@@ -15,12 +15,9 @@ from airflow.triggers.base import BaseTrigger
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState, run_name
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.coordination.coordinator import (
-    DEFAULT_OWNERSHIP_TIMEOUT,
-    DEFAULT_SAFETY_MARGIN,
-    SourceCoordinator,
-)
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
+from airflow_provider_coordination.coordination.lease_times import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.stores import StoreSettings, open_store
@@ -55,7 +52,7 @@ def clock() -> ManualClock:
 def clicks(coordination: SourceCoordinator, store_url: str, clock: ManualClock) -> SourceCoordinator:
     """Return a coordinator of source `clicks` by a clock that stands still."""
     coordinator = SourceCoordinator(
-        open_store(StoreSettings(url=store_url)),
+        open_store(StoreSettings.from_url(store_url)),
         "clicks",
         "a job",
         clock=clock,
@@ -72,7 +69,7 @@ def acknowledge(sets: AcknowledgmentSets, names: Sequence[str]) -> None:
 
 def complete(coordinator: SourceCoordinator, *keys: str) -> None:
     for key in keys:
-        coordinator.complete(key, {})
+        coordinator.leases.complete(key, {})
 
 
 # What a triggerer does to every trigger
@@ -186,7 +183,7 @@ def test_a_cleanup_gives_nothing_back(coordination: SourceCoordinator) -> None:
         assert not watchers.sources
 
     in_loop(wait)
-    partition = coordination.get("a")
+    partition = coordination.view.get("a")
     assert partition is not None and partition.is_awaiting
 
 
@@ -219,7 +216,7 @@ def test_a_kill_gives_back_only_the_leases_of_the_sets_it_was_told(coordination:
 
 def test_a_kill_leaves_a_lease_alone_that_a_job_works_under(coordination: SourceCoordinator) -> None:
     coordination.create_partitions({"a": {}})
-    coordination.acquire(1)
+    coordination.leases.acquire(1)
     AcknowledgmentSets(coordination).begin("a", "b", ["downstream"], timeout=timedelta(hours=1), run=RUN)
 
     in_loop(lambda watchers: AcknowledgmentTrigger(source="clicks", run=RUN).on_kill())
@@ -232,7 +229,7 @@ def test_a_kill_leaves_a_lease_alone_that_a_job_works_under(coordination: Source
 
 def test_it_fires_when_every_partition_is_completed(coordination: SourceCoordinator) -> None:
     coordination.create_partitions({"a": {}, "b": {}})
-    coordination.acquire(2)
+    coordination.leases.acquire(2)
     complete(coordination, "a")
     trigger = PartitionsCompletedTrigger(source="clicks", deadline=DEADLINE)
 
@@ -244,7 +241,7 @@ def test_it_fires_when_every_partition_is_completed(coordination: SourceCoordina
 def test_a_source_without_partitions_is_waited_for(coordination: SourceCoordinator) -> None:
     def work() -> None:
         coordination.create_partitions({"a": {}})
-        coordination.acquire(1)
+        coordination.leases.acquire(1)
         complete(coordination, "a")
 
     assert first_payload(PartitionsCompletedTrigger(source="clicks"), meanwhile=work)["status"] == "done"
@@ -254,12 +251,12 @@ def test_it_fires_when_every_open_partition_has_delivered_up_to_the_instant(coor
     until_noon = {"delivered_until": format_instant(NOON)}
     before = {"delivered_until": format_instant(NOON - timedelta(seconds=1))}
     coordination.create_partitions({"a": until_noon, "b": before, "c": {}})
-    coordination.acquire(3)
+    coordination.leases.acquire(3)
     trigger = PartitionsCompletedTrigger(source="clicks", delivered_until=format_instant(NOON))
 
     def work() -> None:
-        coordination.save_progress("b", until_noon)
-        coordination.save_progress("c", until_noon)
+        coordination.leases.save_progress("b", until_noon)
+        coordination.leases.save_progress("c", until_noon)
 
     assert first_payload(trigger, meanwhile=work)["status"] == "done"
 
@@ -269,10 +266,10 @@ def test_a_parked_partition_that_is_behind_ends_the_waiting(
     coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock, instant: str | None
 ) -> None:
     clicks.create_partitions({"a": {}, "b": {}})
-    clicks.acquire(2)
+    clicks.leases.acquire(2)
     trigger = PartitionsCompletedTrigger(source="clicks", delivered_until=instant)
 
-    payload = first_payload(trigger, clock=clock, meanwhile=lambda: clicks.fail("a", "the sink is broken"))
+    payload = first_payload(trigger, clock=clock, meanwhile=lambda: clicks.leases.fail("a", "the sink is broken"))
 
     assert payload["status"] == "parked"
 
@@ -281,8 +278,8 @@ def test_a_parked_partition_that_has_delivered_enough_does_not_matter(
     coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     clicks.create_partitions({"a": {"delivered_until": format_instant(NOON)}})
-    clicks.acquire(1)
-    clicks.fail("a", "the sink is broken")
+    clicks.leases.acquire(1)
+    clicks.leases.fail("a", "the sink is broken")
     trigger = PartitionsCompletedTrigger(source="clicks", delivered_until=format_instant(NOON))
 
     assert first_payload(trigger, clock=clock)["status"] == "done"
@@ -295,9 +292,9 @@ def test_it_fires_when_the_partitions_have_reopened(
     coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     clicks.create_partitions({"a": {}, "b": {}, "c": {}})
-    clicks.acquire(3)
+    clicks.leases.acquire(3)
     for key, seconds in (("a", 3600), ("b", 3601), ("c", 9999)):
-        clicks.close(key, timedelta(seconds=seconds))
+        clicks.leases.close(key, timedelta(seconds=seconds))
     due = format_instant(clock.now() + timedelta(seconds=3601))
     trigger = PartitionsReopenedTrigger(source="clicks", reopens_at=due, partitions=2, partition_keys=["a", "b"])
 
@@ -330,7 +327,7 @@ def test_a_lease_that_has_run_out_is_work(
     coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     clicks.create_partitions({"a": {}})
-    clicks.acquire(1)
+    clicks.leases.acquire(1)
     trigger = PartitionsAvailableTrigger(source="clicks", **TO_A_TASK)
     until_others_may_take_it = (DEFAULT_OWNERSHIP_TIMEOUT + DEFAULT_SAFETY_MARGIN).total_seconds()
 
@@ -369,11 +366,11 @@ def test_a_doorbell_rings_again_after_its_interval_and_only_while_there_is_work(
         rings = trigger.run()
         await anext(rings)
         await anext(rings)
-        coordination.acquire(1)
+        coordination.leases.acquire(1)
         again = asyncio.ensure_future(anext(rings))
         await pause(watchers)
         rung_without_work = again.done()
-        coordination.give_up("a")
+        coordination.leases.give_up("a")
         await again
         await trigger.cleanup()
         return rung_without_work
@@ -406,7 +403,7 @@ def test_a_connection_that_is_away_for_a_moment_ends_nothing(
     coordination: SourceCoordinator, connect: Any, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordination.create_partitions({"a": {}})
-    coordination.acquire(1)
+    coordination.leases.acquire(1)
     patient = Pace(poll=0.03, least=0.01, reread=0.03, recheck=0.02, gone=3600)
 
     async def wait(watchers: Watchers) -> Any:
@@ -434,7 +431,7 @@ def test_a_connection_that_is_broken_ends_the_waiting(coordination: SourceCoordi
 
 def test_a_store_that_cannot_be_used_for_good_ends_the_waiting(connect: Any, tmp_path: Any) -> None:
     (tmp_path / "other.db").touch()
-    store = open_store(StoreSettings(url=f"sqlite:///{tmp_path}/other.db"))
+    store = open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/other.db"))
     connect("coordination_default", "coordination", extra={"url": f"sqlite:///{tmp_path}/other.db", "table": "a-b;c"})
     store.close()
     payload = first_payload(PartitionsAvailableTrigger(source="clicks", **TO_A_TASK))
@@ -445,10 +442,10 @@ def test_a_store_that_cannot_be_used_for_good_ends_the_waiting(connect: Any, tmp
 def test_a_changed_url_is_followed(coordination: SourceCoordinator, connect: Any, tmp_path: Any) -> None:
     coordination.create_partitions({"a": {}})
     elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
-    there = SourceCoordinator(open_store(StoreSettings(url=elsewhere)), "clicks", "test")
+    there = SourceCoordinator(open_store(StoreSettings.from_url(elsewhere)), "clicks", "test")
     there.initialize()
     there.create_partitions({"a": {}})
-    there.acquire(1)
+    there.leases.acquire(1)
     complete(there, "a")
 
     payload = first_payload(
@@ -520,7 +517,7 @@ def test_two_triggerers_at_once_end_an_overdue_set_exactly_once(
 
     assert [payload["status"] for payload in in_loop(both, clock=clock)] == ["ended", "ended"]
     assert {state(clicks, name) for name in names} == {AcknowledgmentState.EXPIRED}
-    partitions = list(clicks.partitions())
+    partitions = list(clicks.view.partitions())
     assert {(p.attempts, p.status) for p in partitions} == {(1, PartitionStatus.UNASSIGNED)}
 
 

@@ -14,11 +14,8 @@ import pytest
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.coordination.coordinator import (
-    DEFAULT_OWNERSHIP_TIMEOUT,
-    DEFAULT_SAFETY_MARGIN,
-    SourceCoordinator,
-)
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.lease_times import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS
 from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
@@ -121,12 +118,12 @@ def test_a_store_stays_open_while_another_source_of_it_is_watched(store: Watched
 
 def test_one_event_tells_all_who_wait(store: Watched, clicks: SourceCoordinator) -> None:
     clicks.create_partitions({"a": {}})
-    clicks.acquire(1)
+    clicks.leases.acquire(1)
 
     async def wait(watchers: Watchers) -> list[Any]:
         tasks = await waiting(20, "clicks")
         await until(lambda: store.opened > 0)
-        clicks.complete("a", {})
+        clicks.leases.complete("a", {})
         return await asyncio.gather(*tasks)
 
     assert [payload["status"] for payload in in_loop(wait)] == ["done"] * 20
@@ -148,7 +145,7 @@ def test_a_store_that_is_away_is_waited_for_and_told_of_once(
     store: Watched, clicks: SourceCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
     clicks.create_partitions({"a": {}})
-    clicks.acquire(1)
+    clicks.leases.acquire(1)
     caplog.set_level(logging.INFO)
 
     async def wait(watchers: Watchers) -> Any:
@@ -156,7 +153,7 @@ def test_a_store_that_is_away_is_waited_for_and_told_of_once(
         await until(lambda: store.opened > 0)
         store.away = True
         await until(lambda: store.failures >= 3)
-        clicks.complete("a", {})
+        clicks.leases.complete("a", {})
         store.away = False
         return await task
 
@@ -173,8 +170,8 @@ def test_a_store_that_is_away_from_the_start_is_waited_for(store: Watched, click
         [task] = await waiting(1, "clicks")
         await until(lambda: store.failures >= 2)
         clicks.create_partitions({"a": {}})
-        clicks.acquire(1)
-        clicks.complete("a", {})
+        clicks.leases.acquire(1)
+        clicks.leases.complete("a", {})
         store.away = False
         return await task
 
@@ -185,8 +182,8 @@ def test_an_error_that_nobody_foresaw_does_not_end_the_waiting(
     store: Watched, clicks: SourceCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clicks.create_partitions({"a": {}})
-    clicks.acquire(1)
-    clicks.complete("a", {})
+    clicks.leases.acquire(1)
+    clicks.leases.complete("a", {})
     failures = iter([ZeroDivisionError("once"), ValueError("twice")])
     query = store.query
 
@@ -228,8 +225,8 @@ def test_a_look_costs_a_few_small_queries(
 ) -> None:
     delivered(clicks, *(f"p{number}" for number in range(30)))
     clicks.create_partitions({f"q{number}": {} for number in range(30)})
-    for partition in clicks.acquire(10):
-        clicks.close(partition.partition_key, HOUR)
+    for partition in clicks.leases.acquire(10):
+        clicks.leases.close(partition.partition_key, HOUR)
     watch.look(wanted)  # the first one lists the pending sets
     assert calls(store, watch, wanted) == {"query": queries}
 
@@ -249,7 +246,7 @@ def test_what_is_suspended_has_no_work_and_is_seen_to_be_suspended(
     watch: SourceWatch, clicks: SourceCoordinator
 ) -> None:
     clicks.create_partitions({"a": {}})
-    clicks.suspensions.suspend("ann")
+    clicks.view.suspensions.suspend("ann")
     seen = watch.look(EVERYTHING | Wanted.SUSPENSION).sighting
     assert (seen.is_available, seen.is_suspended, seen.is_unfinished) == (False, True, True)
 
@@ -295,7 +292,7 @@ def test_sets_that_ended_long_ago_are_purged_now_and_then(
     sets.acknowledge(name, positive=True)
     clock.advance(timedelta(days=1).total_seconds() + PURGE_INTERVAL.total_seconds())
     watch.look(Wanted.NOTHING)
-    assert list(sets.ended_since(NEVER)) == []
+    assert list(sets.view.ended_since(NEVER)) == []
 
 
 def test_a_look_does_what_is_due_whatever_is_wanted(
@@ -303,8 +300,8 @@ def test_a_look_does_what_is_due_whatever_is_wanted(
 ) -> None:
     [name] = delivered(clicks, "a", timeout=timedelta(minutes=30))
     clicks.create_partitions({"b": {}})
-    clicks.acquire(1)
-    clicks.close("b", HOUR)
+    clicks.leases.acquire(1)
+    clicks.leases.close("b", HOUR)
     began = clock.now()
     assert watch.look(Wanted.NOTHING).next_due == began + timedelta(minutes=30)
     clock.advance(1800)
@@ -320,9 +317,9 @@ def test_the_end_of_a_lease_is_due_for_those_who_wait_for_work(
 ) -> None:
     clicks.create_partitions({"a": {}, "b": {}})
     acquired_at = clock.now()
-    clicks.acquire(1)
-    clicks.acquire(1)
-    clicks.give_up("b", after=timedelta(seconds=30))
+    clicks.leases.acquire(1)
+    clicks.leases.acquire(1)
+    clicks.leases.give_up("b", after=timedelta(seconds=30))
     assert watch.look(Wanted.AVAILABILITY).next_due == clock.now() + timedelta(seconds=30)
     clock.advance(31)
     look = watch.look(Wanted.AVAILABILITY)
@@ -406,11 +403,11 @@ def test_what_becomes_due_while_a_look_is_under_way_is_not_forgotten(
     delivered(clicks, "a", timeout=timedelta(seconds=30))
     due = clock.now() + timedelta(seconds=30)
     clock.advance(29)
-    first = watch.coordinator.first
+    first = watch.coordinator.view.first
 
     def slowly(status: PartitionStatus) -> Any:
         clock.advance(2)
         return first(status)
 
-    monkeypatch.setattr(watch.coordinator, "first", slowly)
+    monkeypatch.setattr(watch.coordinator.view, "first", slowly)
     assert watch.look(Wanted.NOTHING).next_due == due

@@ -113,7 +113,7 @@ class Clicks:
         for key in keys:
             self.waiting(key)
             now = self.clock.now()
-            self.store.transact(update=[self[key].acquired("host:a", now + self.a.ownership_timeout, now)])
+            self.store.transact(update=[self[key].acquired("host:a", now + self.a.leases.ownership_timeout, now)])
 
     def parked(self, *keys: str) -> None:
         for key in keys:

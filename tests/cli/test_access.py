@@ -12,7 +12,6 @@ import textwrap
 import threading
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +138,7 @@ def test_a_store_is_named_once(shell: Shell) -> None:
 
 
 def test_another_table_can_be_named(shell: Shell, clicks: Clicks, store_url: str) -> None:
-    settings = replace(StoreSettings.from_url(store_url), table="mine")
+    settings = StoreSettings.from_url(store_url, "mine")
     coordinator = SourceCoordinator(open_store(settings), "orders", "b")
     coordinator.initialize()
     coordinator.create_partitions({"o": {}})
@@ -198,7 +197,7 @@ def test_the_environment_is_not_shown_in_the_help(shell: Shell) -> None:
 
 
 def test_the_password_is_taken_out_however_an_error_spells_it() -> None:
-    settings = StoreSettings(url="postgresql://ann:p%40ss%2Fword@host/db")
+    settings = StoreSettings.from_url("postgresql://ann:p%40ss%2Fword@host/db")
     text = "no ann with p@ss/word, p%40ss%2Fword at postgresql://ann:p%40ss%2Fword@host/db"
     assert "ss" not in without_secrets(text, settings).replace("postgresql", "")
 

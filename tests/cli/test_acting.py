@@ -79,7 +79,7 @@ def test_an_order_that_makes_no_sense_is_refused_before_anybody_is_asked(shell: 
 
 def test_everything_that_an_owner_holds_is_released(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("other")
-    clicks.owner("host:b").acquire(1)
+    clicks.owner("host:b").leases.acquire(1)
     clicks.leased("p", "q")
     ended = shell("release", "clicks", "--owner", "host:a", "--yes", "--json")
     assert [record["partition_key"] for record in ended.records] == ["p", "q"]
@@ -103,7 +103,7 @@ def test_everything_that_the_jobs_of_a_run_hold_is_released(shell: Shell, clicks
     run = "scheduled__2026-01-31T00:00:00+00:00"
     for number, task in enumerate(("ingest", "ingest", "other")):
         clicks.waiting(str(number))
-        clicks.owner(new_owner("dag", run, task, 0, 1)).acquire(1)
+        clicks.owner(new_owner("dag", run, task, 0, 1)).leases.acquire(1)
     asked = ("release", "clicks", "--dag-id", "dag", "--run-id", run, "--json", "--yes")
     assert [record["partition_key"] for record in shell(*asked, "--task-id", "ingest").records] == ["0", "1"]
     assert [record["partition_key"] for record in shell(*asked).records] == ["2"]

@@ -22,6 +22,7 @@ from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.diagnosis import store as store_diagnosis
 from airflow_provider_coordination.sources.kinds import kind_named
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from airflow_provider_coordination.stores.report import Reporting
 from tests.conftest import REPOSITORY
 from tests.support.fake_aws import FakeAws, fake_aws
@@ -308,9 +309,12 @@ def test_the_permissions_are_those_of_the_documented_policy(aws: FakeAws) -> Non
         for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
     }
     where = AwsSettings(region="eu-west-1", endpoint_url=aws.url)
-    store = open_store(StoreSettings(store="dynamodb", table="leases", aws=where, ttl_seconds=60, history_days=0))
+    own = DynamoDbSettings(table="leases", aws=where, ttl_seconds=60)
+    store = open_store(StoreSettings.of("dynamodb", own, history_days=0))
     assert isinstance(store, Reporting)
-    assert {permission.action for permission in store.permissions()} == documented
+    needed = store.permissions()
+    assert needed is not None
+    assert {permission.action for permission in needed[1]} == documented
 
 
 def test_the_permissions_of_a_stream_are_those_that_the_quickstart_names(aws: FakeAws) -> None:

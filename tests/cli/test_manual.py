@@ -63,7 +63,7 @@ def example_store(clicks: Clicks) -> None:
         rejected, _ = rejected.release(
             handle, positive=positive, release_id=handle, reason="the warehouse refused it", at=now
         )
-    clicks.store.create([item_of(each, clicks.a.family(FAMILY)) for each in (pending, rejected)])
+    clicks.store.create([item_of(each, clicks.a.view.family(FAMILY)) for each in (pending, rejected)])
     dag = {"dag_id": "clicks_to_parquet", "task_id": "ingest", "claimed_at": now}
     claim(clicks.a, SourceClaim(**dag, kind="kinesis"))
     claim(clicks.a, DeliveryClaim(**dag, sinks={"main": "/data/lake/clicks"}))

@@ -56,7 +56,7 @@ def test_partitions_are_listed_with_what_their_time_says(shell: Shell, clicks: C
 def test_nothing_is_cut_off_where_there_is_no_terminal(shell: Shell, clicks: Clicks) -> None:
     key = "k" * 300
     clicks.waiting(key)
-    clicks.owner(OWNER).acquire(1)
+    clicks.owner(OWNER).leases.acquire(1)
     out = shell("partitions", "clicks").out
     assert key in out and OWNER in out
 

@@ -13,7 +13,7 @@ RECORD = {"since": "2026-01-01T00:00:00.000000Z", "by": "ann", "reason": "the ta
 
 
 def found(clicks: Clicks) -> Suspension | None:
-    return clicks.a.suspensions.get()
+    return clicks.a.view.suspensions.get()
 
 
 def test_a_source_is_suspended_when_the_person_agrees(shell: Shell, clicks: Clicks) -> None:
@@ -22,7 +22,7 @@ def test_a_source_is_suspended_when_the_person_agrees(shell: Shell, clicks: Clic
     assert (ended.exit_code, ended.out) == (0, SUSPENDED)
     assert "Jobs deliver what they have read" in ended.err and "Suspend clicks?" in ended.err
     said = Suspension(since=clicks.clock.now(), by="ann", reason="the table is migrated")
-    assert found(clicks) == said and clicks.a.acquire(1) == []
+    assert found(clicks) == said and clicks.a.leases.acquire(1) == []
 
 
 @pytest.mark.parametrize("answer", ["n\n", None], ids=["no", "nobody there"])
@@ -45,7 +45,7 @@ def test_a_source_of_which_the_store_holds_nothing_may_be_a_misspelt_one(shell: 
     ended = shell("suspend", "clicsk", *WHY, "--yes")
     assert (ended.exit_code, ended.out) == (1, "")
     assert "the store holds nothing of source 'clicsk'; did you mean 'clicks'? Check the name, or give" in ended.err
-    assert clicks.owner("x", source="clicsk").suspensions.get() is None
+    assert clicks.owner("x", source="clicsk").view.suspensions.get() is None
 
 
 def test_a_source_may_be_suspended_before_it_begins(shell: Shell, clicks: Clicks) -> None:
@@ -68,12 +68,12 @@ def test_what_is_suspended_already_stays_as_it_is_without_a_question(shell: Shel
 def test_a_suspended_source_goes_on_once_it_is_resumed(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     shell("suspend", "clicks", *WHY, "--yes")
-    assert clicks.a.acquire(1) == []
+    assert clicks.a.leases.acquire(1) == []
     ended = shell("resume", "clicks", "--reason", "done", "--verbose")
     assert ended.out == f"resumed clicks, which was {SUSPENDED.removeprefix('clicks is ')}"
     assert "source resumed: family=clicks|SUPERVISOR by=ann reason='done'" in ended.err
     clicks.clock.advance(REMEMBERED_SECONDS)
-    assert len(clicks.a.acquire(1)) == 1
+    assert len(clicks.a.leases.acquire(1)) == 1
     again = shell("resume", "clicks")
     assert (again.exit_code, again.out, again.err) == (0, "", "clicks is not suspended.\n")
 
@@ -146,7 +146,7 @@ def test_the_source_of_an_installation_is_suspended_alone(shell: Shell, clicks: 
     other.create_partitions({"p": {}})
     clicks.waiting("p")
     shell("suspend", "clicks", *WHY, "--yes", "--prefix", "other")
-    assert other.suspensions.get() is not None and found(clicks) is None
+    assert other.view.suspensions.get() is not None and found(clicks) is None
     suspended = {record["prefix"]: record["suspended"] for record in shell("sources", "--json").records}
     assert suspended == {"other": RECORD, None: None}
 

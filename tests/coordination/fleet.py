@@ -6,11 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from airflow_provider_coordination.coordination.coordinator import (
-    DEFAULT_OWNERSHIP_TIMEOUT,
-    DEFAULT_SAFETY_MARGIN,
-    SourceCoordinator,
-)
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.lease_times import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
@@ -38,8 +35,8 @@ class Fleet:
         """An owner that holds these new partitions."""
         coordinator = self.owner(name, **options)
         coordinator.create_partitions({key: {} for key in keys})
-        coordinator.acquire(len(keys))
-        assert list(coordinator.held) == sorted(keys)
+        coordinator.leases.acquire(len(keys))
+        assert list(coordinator.leases.held) == sorted(keys)
         return coordinator
 
     def stored(self, key: str = "x") -> Partition:

@@ -35,16 +35,16 @@ class Job:
         return keys(gained)
 
     def renew(self) -> None:
-        self.coordinator.renew_due()
+        self.coordinator.leases.renew_due()
         self.balancer.renew_due()
 
     def stop(self) -> None:
         self.balancer.leave()
-        self.coordinator.give_up_all()
+        self.coordinator.leases.give_up_all()
 
     @property
     def held(self) -> list[str]:
-        return sorted(self.coordinator.held)
+        return sorted(self.coordinator.leases.held)
 
     def count(self, metric: str) -> float:
         return self.totals.totals.get(metric, 0)

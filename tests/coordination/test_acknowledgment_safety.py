@@ -40,6 +40,7 @@ from tests.coordination.lease_model import MARGIN, a_coordinator
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE, UnreliableStore
 from tests.support.batches import a_batch, a_child, a_shard, shard_key
 from tests.support.clock import ManualClock
+from tests.support.depth import examples
 
 T = TypeVar("T")
 
@@ -173,15 +174,15 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
     @rule(w=workers, limit=st.integers(1, 2), trouble=troubles)
     def acquire(self, w: int, limit: int, trouble: Trouble) -> None:
         actor = self.actors[w]
-        self.attempt(actor, "hold", lambda: actor.coordinator.acquire(limit), trouble)
+        self.attempt(actor, "hold", lambda: actor.coordinator.leases.acquire(limit), trouble)
 
     @rule(w=workers, what=houses, trouble=troubles)
     def a_worker_keeps_house(self, w: int, what: str, trouble: Trouble) -> None:
         actor = self.actors[w]
         calls: dict[str, Callable[[], object]] = {
-            "renew": actor.coordinator.renew_due,
-            "recover": actor.coordinator.recover,
-            "give up": actor.coordinator.give_up_all,
+            "renew": actor.coordinator.leases.renew_due,
+            "recover": actor.coordinator.leases.recover,
+            "give up": actor.coordinator.leases.give_up_all,
             "give back": lambda: actor.sets.give_back(None),
             "die": lambda: self.replace(actor),
             "purge": lambda: actor.sets.purge(older_than=timedelta(seconds=300)),
@@ -208,7 +209,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         actor, key = self.choose_lease(n)
         if actor is None:
             return
-        progress = ShardProgress.from_mapping(actor.coordinator.leased(key).progress)
+        progress = ShardProgress.from_mapping(actor.coordinator.leases.leased(key).progress)
         if progress.is_ended:
             self.deliver_again(n, n, handles, timeout, trouble)
             return
@@ -232,7 +233,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         actor, key = self.choose_lease(n)
         if actor is None:
             return
-        progress = ShardProgress.from_mapping(actor.coordinator.leased(key).progress)
+        progress = ShardProgress.from_mapping(actor.coordinator.leases.leased(key).progress)
         open_batches = [b for b in progress.landed if not b.acknowledged]
         idle = [b for b in open_batches if b.acknowledgment_set is None] if which < 9 else []
         if batches := idle or open_batches:
@@ -269,10 +270,13 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
     @rule(n=numbers, timeout=timeouts, trouble=troubles)
     def leave_to_wait(self, n: int, timeout: int, trouble: Trouble) -> None:
         actor, key = self.choose_lease(n)
-        if actor is None or not any(b["acknowledgment_set"] for b in actor.coordinator.leased(key).progress["landed"]):
+        if actor is None:
+            return
+        landed = actor.coordinator.leases.leased(key).progress["landed"]
+        if not any(batch["acknowledgment_set"] for batch in landed):
             return
         wait = timedelta(seconds=timeout)
-        self.attempt(actor, "wait", lambda: actor.coordinator.await_acknowledgment(key, wait), trouble)
+        self.attempt(actor, "wait", lambda: actor.coordinator.leases.await_acknowledgment(key, wait), trouble)
 
     # What anybody does to a set
 
@@ -323,7 +327,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         if found and handle not in found["references"] and found["references"] and n != 11:
             handle = next(iter(found["references"]))
         key = "" if found is None else found["partition_key"]
-        believers = [actor for actor in self.actors if owned and n % 2 and key in actor.coordinator.held]
+        believers = [actor for actor in self.actors if owned and n % 2 and key in actor.coordinator.leases.held]
         self.release_of([*believers, self.actors[a]][0], set_id, handle, positive, identity, owned, trouble)
 
     def release_of(
@@ -369,7 +373,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
             assert effect is ReleaseEffect.LATE
         else:
             assert effect is ReleaseEffect.RELEASED
-        assert after == actor.sets.get(after.set_id), "the set is as it is told"
+        assert after == actor.sets.view.get(after.set_id), "the set is as it is told"
 
     @rule(
         a=actors,
@@ -396,7 +400,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
     @rule(a=actors, n=numbers, seconds=st.sampled_from([None, -1, 0, 1, 5]), trouble=troubles)
     def somebody_watches(self, a: int, n: int, seconds: int | None, trouble: Trouble) -> None:
         """Expire what is overdue, perhaps just when a set is about to be."""
-        pending = [s.expires_at for s in self.actors[a].sets.pending()]
+        pending = [s.expires_at for s in self.actors[a].sets.view.pending()]
         if pending and seconds is not None:
             due = pending[n % len(pending)] - self.actors[a].clock.now()
             self.time_passes(max(0, due.total_seconds() + seconds))
@@ -458,7 +462,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
                 if partition.status is PartitionStatus.CLOSED:
                     self.a_person_orders("reopen", key, Trouble())
             self.acquire(0, 3, Trouble())
-            for key in list(last.coordinator.held):
+            for key in list(last.coordinator.leases.held):
                 self.work_off(last, key)
         found = self.judged.of(PARTITIONS)
         assert {key: partition.status for key, partition in found.items()} == dict.fromkeys(
@@ -472,14 +476,14 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
 
     def work_off(self, last: Actor, key: str) -> None:
         """Deliver all that a shard holds, and all that it ever will."""
-        while key in last.coordinator.held:
-            progress = ShardProgress.from_mapping(last.coordinator.leased(key).progress)
+        while key in last.coordinator.leases.held:
+            progress = ShardProgress.from_mapping(last.coordinator.leases.leased(key).progress)
             idle = [b.batch_id for b in progress.landed if not b.acknowledged]
             if idle:
                 self.begin(last, key, idle[0], [CHECK], 300, True, None, Trouble())
                 self.release(0, len(self.judged_pending()) - 1, CHECK, True, "", True, Trouble())
             else:
-                n = sorted(last.coordinator.held).index(key)
+                n = sorted(last.coordinator.leases.held).index(key)
                 self.land(n, 2, [], 300, True, Trouble())
 
     # How an act is made
@@ -488,7 +492,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         """Choose who acts on what: a worker on a shard that it holds, or believes that it does."""
 
         def held() -> list[tuple[Actor, str]]:
-            return [(actor, key) for actor in self.actors[:WORKERS] for key in sorted(actor.coordinator.held)]
+            return [(actor, key) for actor in self.actors[:WORKERS] for key in sorted(actor.coordinator.leases.held)]
 
         if not held():
             self.acquire(n % len(self.actors[:WORKERS]), 2, Trouble())
@@ -584,12 +588,13 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
 
 
 def test_whatever_happens_each_set_ends_once_and_nothing_owed_is_passed(quiet: None) -> None:
-    run(examples=20)
+    run(20)
 
 
 @pytest.mark.integration
-def test_whatever_happens_in_400_runs_each_set_ends_once_and_nothing_owed_is_passed(quiet: None) -> None:
-    run(examples=400)
+@pytest.mark.deep
+def test_whatever_happens_in_hundreds_of_runs_each_set_ends_once_and_nothing_owed_is_passed(quiet: None) -> None:
+    run(200)
 
 
 @pytest.fixture
@@ -598,10 +603,10 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="airflow_provider_coordination")
 
 
-def run(*, examples: int) -> None:
+def run(number: int) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         AcknowledgmentSafety,
         settings=settings(
-            max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples(number), stateful_step_count=40, suppress_health_check=list(HealthCheck)
         ),
     )

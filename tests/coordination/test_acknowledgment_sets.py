@@ -77,7 +77,7 @@ class Office:
     def shard(self, *batches: tuple[str, str]) -> list[AcknowledgmentSet]:
         """Let `a` hold a shard, and deliver these ranges of it to `sink`."""
         self.a.create_partitions({SHARD: a_shard("p").to_mapping()})
-        self.a.acquire(1)
+        self.a.leases.acquire(1)
         return [begin_delivery(self.a, SHARD, a_batch(start, end), ["sink"]) for start, end in batches]
 
     @property
@@ -101,7 +101,7 @@ def office(fleet: Fleet) -> Office:
 
 def test_a_set_is_made_with_the_note_in_its_partition_that_it_waits(office: Office) -> None:
     made = office.begin("main", "copy", sinks=["main"], run="dag/run", batch={"records": 7})
-    assert office.theirs.get(made.set_id) == made
+    assert office.theirs.view.get(made.set_id) == made
     assert (made.references, made.sinks, made.run, made.batch) == (
         {"main": 1, "copy": 1}, ("main",), "dag/run", {"records": 7},
     )  # fmt: skip
@@ -114,7 +114,7 @@ def test_making_a_set_renews_the_lease(office: Office) -> None:
     office.fleet.clock.advance(30)
     office.begin("main")
     assert office.fleet.stored().ownership_timeout == office.fleet.clock.now() + seconds(TIMEOUT)
-    assert office.a.held["x"] == office.fleet.stored()
+    assert office.a.leases.held["x"] == office.fleet.stored()
 
 
 def test_a_handle_that_is_named_twice_owes_two_references(office: Office) -> None:
@@ -126,7 +126,7 @@ def test_two_deliveries_of_a_batch_have_sets_of_different_names(office: Office) 
 
 
 def test_a_progress_is_recorded_with_its_set_even_an_empty_one(office: Office) -> None:
-    office.a.save_progress("x", {"n": 1})
+    office.a.leases.save_progress("x", {"n": 1})
     made = office.begin("main", progress={"n": 2})
     assert office.fleet.stored().progress == {"n": 2, "acknowledgment_set": made.set_id}
     made = office.begin("main", progress={})
@@ -135,8 +135,8 @@ def test_a_progress_is_recorded_with_its_set_even_an_empty_one(office: Office) -
 
 def test_a_set_that_owes_nothing_is_acknowledged_as_it_is_made(office: Office) -> None:
     made = office.begin()
-    assert made == office.mine.get(made.set_id) and made.state is ACKNOWLEDGED
-    assert office.fleet.stored().status is PartitionStatus.COMPLETED and office.a.held == {}
+    assert made == office.mine.view.get(made.set_id) and made.state is ACKNOWLEDGED
+    assert office.fleet.stored().status is PartitionStatus.COMPLETED and office.a.leases.held == {}
     assert office.count("acknowledgment_sets_acknowledged") == office.count("partitions_completed") == 1
 
 
@@ -156,27 +156,27 @@ def test_a_timeout_that_is_over_before_it_begins_or_never_is_refused(office: Off
         office.begin("main", timeout=timeout)
     with pytest.raises(AcknowledgmentError, match=message):
         office.mine.extend(made.set_id, timeout)
-    assert office.fleet.stored() == before and office.mine.get(made.set_id) == made
+    assert office.fleet.stored() == before and office.mine.view.get(made.set_id) == made
 
 
 @pytest.mark.parametrize("handle", ["", "a\nb", "x" * 200])
 def test_a_handle_that_is_not_usable_makes_no_set(office: Office, handle: str) -> None:
     with pytest.raises(AcknowledgmentError, match="is not usable"):
         office.begin("main", handle)
-    assert list(office.mine.pending()) == [] and office.fleet.stored() == office.a.held["x"]
+    assert list(office.mine.view.pending()) == [] and office.fleet.stored() == office.a.leases.held["x"]
 
 
 def test_a_batch_whose_name_is_too_long_to_name_a_set_after_it_is_refused(office: Office) -> None:
     with pytest.raises(ConfigurationError, match="is not usable: it has 1033 bytes"):
         office.mine.begin("x", "b" * MAX_KEY_BYTES, ["main"], timeout=HOUR)
-    assert list(office.mine.pending()) == []
+    assert list(office.mine.view.pending()) == []
 
 
 def test_a_batch_that_is_not_landed_makes_no_set(office: Office) -> None:
     office.shard()
     with pytest.raises(ProgressChangedError, match="batch 'unheard of' is not to be delivered; to deliver: none"):
         office.mine.begin(SHARD, "unheard of", ["sink"], timeout=HOUR)
-    assert list(office.mine.pending()) == []
+    assert list(office.mine.view.pending()) == []
 
 
 def test_a_set_is_made_by_the_owner_alone(office: Office) -> None:
@@ -187,44 +187,44 @@ def test_a_set_is_made_by_the_owner_alone(office: Office) -> None:
 @pytest.mark.parametrize("noticed", [True, False])
 def test_who_lost_the_lease_makes_no_set(office: Office, noticed: bool) -> None:
     office.fleet.owner("operator").give_up_owner("a")
-    office.fleet.owner("b").acquire(1)
+    office.fleet.owner("b").leases.acquire(1)
     if noticed:
-        office.a.renew_due()
+        office.a.leases.renew_due()
         office.fleet.clock.advance(TIMEOUT)
     with pytest.raises(PartitionNotOwnedError):
         office.begin("main")
-    assert list(office.mine.pending()) == [] and office.fleet.stored().progress == {}
+    assert list(office.mine.view.pending()) == [] and office.fleet.stored().progress == {}
 
 
 def test_no_set_is_made_under_a_lease_that_ran_out(office: Office) -> None:
     office.fleet.clock.advance(TIMEOUT)
     with pytest.raises(PartitionNotOwnedError, match="ran out before it was renewed"):
         office.begin("main")
-    assert list(office.mine.pending()) == []
+    assert list(office.mine.view.pending()) == []
 
 
 def test_no_set_is_made_from_a_progress_that_is_not_the_stored_one(office: Office) -> None:
     office.fleet.store.store.transact(update=[office.fleet.stored().with_progress({"n": 1})])
     with pytest.raises(ProgressChangedError):
         office.begin("main")
-    assert list(office.mine.pending()) == [] and office.a.owns("x")
+    assert list(office.mine.view.pending()) == [] and office.a.leases.owns("x")
     assert office.begin("main").is_pending
 
 
 def test_no_set_is_made_where_the_progress_cannot_be_read(office: Office) -> None:
-    office.a.give_up("x")
+    office.a.leases.give_up("x")
     office.fleet.store.store.transact(update=[replace(office.fleet.stored(), unreadable_progress="{")])
-    office.a.acquire(1)
+    office.a.leases.acquire(1)
     with pytest.raises(ProgressError, match="is not a JSON object and is kept as it is"):
         office.begin("main")
-    assert list(office.mine.pending()) == [] and office.fleet.stored().unreadable_progress == "{"
+    assert list(office.mine.view.pending()) == [] and office.fleet.stored().unreadable_progress == "{"
 
 
 @pytest.mark.parametrize("batch", [{"n": object()}, {"n": "x" * 65536}])
 def test_what_cannot_be_stored_of_a_batch_makes_no_set(office: Office, batch: dict[str, Any]) -> None:
     with pytest.raises(ProgressError):
         office.begin("main", batch=batch)
-    assert list(office.mine.pending()) == [] and office.fleet.stored() == office.a.held["x"]
+    assert list(office.mine.view.pending()) == [] and office.fleet.stored() == office.a.leases.held["x"]
 
 
 # Releasing
@@ -236,7 +236,7 @@ def test_somebody_without_a_lease_acknowledges_and_the_partition_is_finished(off
     assert (effect, owed.is_pending, owed.progress) == (ReleaseEffect.RELEASED, True, 0.5)
     ended, effect = office.theirs.acknowledge(made.set_id, positive=True)
     assert (effect, ended.state) == (ReleaseEffect.RELEASED, ACKNOWLEDGED)
-    assert ended == office.mine.get(made.set_id)
+    assert ended == office.mine.view.get(made.set_id)
     stored = office.fleet.stored()
     assert (stored.status, stored.priority, stored.progress) == (
         PartitionStatus.COMPLETED, office.fleet.clock.now(), {},
@@ -255,15 +255,15 @@ def test_the_owner_knows_its_own_writes(office: Office) -> None:
     first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
     for made in (second, first):
         office.mine.release(made.set_id, "sink", positive=True)
-        assert office.a.held[SHARD] == office.fleet.stored(SHARD)
-    assert office.progress.checkpoint == "9" and office.a.owns(SHARD)
+        assert office.a.leases.held[SHARD] == office.fleet.stored(SHARD)
+    assert office.progress.checkpoint == "9" and office.a.leases.owns(SHARD)
 
 
 def test_an_owner_goes_on_from_what_others_have_acknowledged(office: Office) -> None:
     first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
     office.theirs.release(first.set_id, "sink", positive=True)
     office.mine.release(second.set_id, "sink", positive=True)
-    assert office.progress.checkpoint == "9" and office.a.held[SHARD] == office.fleet.stored(SHARD)
+    assert office.progress.checkpoint == "9" and office.a.leases.held[SHARD] == office.fleet.stored(SHARD)
 
 
 def test_a_rejection_gives_the_partition_back_and_says_why(office: Office) -> None:
@@ -275,7 +275,7 @@ def test_a_rejection_gives_the_partition_back_and_says_why(office: Office) -> No
     assert stored.last_error == "batch x was rejected: check: no rows"
     assert office.count("acknowledgment_sets_rejected") == office.count("attempts_failed") == 1
     with pytest.raises(PartitionNotOwnedError):
-        office.a.save_progress("x", {})
+        office.a.leases.save_progress("x", {})
 
 
 def test_the_same_release_again_changes_nothing_and_is_not_counted_as_late(office: Office) -> None:
@@ -296,10 +296,10 @@ def test_a_late_release_changes_nothing_and_is_counted(
 ) -> None:
     made = office.begin("main", "copy")
     office.theirs.release(made.set_id, "main", positive=False, reason="no")
-    before, partition = office.mine.get(made.set_id), office.fleet.stored()
+    before, partition = office.mine.view.get(made.set_id), office.fleet.stored()
     late, effect = office.theirs.release(made.set_id, "copy", positive=positive, reason="no")
     assert (late, effect) == (before, ReleaseEffect.LATE)
-    assert (office.mine.get(made.set_id), office.fleet.stored()) == (before, partition)
+    assert (office.mine.view.get(made.set_id), office.fleet.stored()) == (before, partition)
     assert office.count("late_acknowledgments") == 1
     assert "release of 'copy' changes nothing, the set had ended" in caplog.text
 
@@ -349,7 +349,7 @@ def test_what_makes_no_sense_is_refused_by_one_clear_error_and_counted(
         act(office.theirs, made.set_id)
     assert message in str(raised.value)
     assert office.count("invalid_acknowledgments") == 1
-    assert office.fleet.stored() == partition and office.mine.get(made.set_id).is_pending
+    assert office.fleet.stored() == partition and office.mine.view.get(made.set_id).is_pending
 
 
 def test_a_set_of_another_source_is_not_found(office: Office) -> None:
@@ -373,7 +373,7 @@ def test_a_verdict_that_only_the_owner_may_give_is_refused_from_others(office: O
     made = office.begin("main")
     with pytest.raises(PartitionNotOwnedError, match="is not leased to somebody else"):
         office.theirs.release(made.set_id, "main", positive=False, reason="no", owned=True)
-    assert office.mine.get(made.set_id) == made
+    assert office.mine.view.get(made.set_id) == made
 
 
 @pytest.mark.parametrize("handles", [["main"], ["main", "copy"]], ids=["ends", "goes on"])
@@ -383,12 +383,12 @@ def test_an_owner_that_lost_its_lease_unawares_has_no_verdict_to_give(
 ) -> None:
     made = office.begin(*handles)
     office.fleet.owner("operator").give_up_owner("a")
-    office.fleet.owner("b").acquire(1)
+    office.fleet.owner("b").leases.acquire(1)
     before = office.fleet.stored()
     with pytest.raises(PartitionNotOwnedError):
         office.mine.release(made.set_id, "main", positive=positive, reason="no", owned=True)
-    assert office.mine.get(made.set_id) == made and office.fleet.stored() == before
-    assert office.a.held == {}
+    assert office.mine.view.get(made.set_id) == made and office.fleet.stored() == before
+    assert office.a.leases.held == {}
 
 
 def test_an_owner_of_a_partition_that_was_deleted_has_no_verdict_to_give(office: Office) -> None:
@@ -396,7 +396,7 @@ def test_an_owner_of_a_partition_that_was_deleted_has_no_verdict_to_give(office:
     office.fleet.store.store.delete(office.fleet.stored())
     with pytest.raises(PartitionNotOwnedError):
         office.mine.release(made.set_id, "main", positive=True, owned=True)
-    assert office.mine.get(made.set_id) == made
+    assert office.mine.view.get(made.set_id) == made
 
 
 def test_the_owners_verdict_renews_its_lease_and_ends_the_set(office: Office) -> None:
@@ -405,7 +405,7 @@ def test_the_owners_verdict_renews_its_lease_and_ends_the_set(office: Office) ->
     office.mine.release(made.set_id, "main", positive=True, owned=True)
     assert office.fleet.stored().ownership_timeout == office.fleet.clock.now() + seconds(TIMEOUT)
     ended, _ = office.mine.release(made.set_id, "copy", positive=False, reason="no", owned=True)
-    assert ended.state is REJECTED and office.a.held == {} and office.fleet.stored().attempts == 1
+    assert ended.state is REJECTED and office.a.leases.held == {} and office.fleet.stored().attempts == 1
 
 
 @pytest.mark.parametrize("handles", [["main"], ["main", "check"]], ids=["ends", "goes on"])
@@ -415,13 +415,13 @@ def test_who_lost_the_lease_cannot_say_that_a_batch_is_delivered(
 ) -> None:
     made = office.begin(*handles)
     office.fleet.owner("operator").give_up_owner("a")
-    office.fleet.owner("b").acquire(1)
+    office.fleet.owner("b").leases.acquire(1)
     before = office.fleet.stored()
     if knows:
-        office.a.recover()
+        office.a.leases.recover()
     with pytest.raises(PartitionNotOwnedError):
         office.mine.delivered(made, ["main"])
-    assert office.mine.get(made.set_id) == made and office.fleet.stored() == before
+    assert office.mine.view.get(made.set_id) == made and office.fleet.stored() == before
 
 
 def test_what_several_sinks_have_taken_is_said_in_one_write_which_may_be_repeated(office: Office) -> None:
@@ -453,9 +453,9 @@ def test_handles_and_references_are_added_while_a_set_is_open(office: Office) ->
     made = office.begin("main", complete=False)
     office.theirs.add(made.set_id, "copy", 2)
     grown = office.theirs.acquire(made.set_id, "main")
-    assert grown.references == {"main": 2, "copy": 2} and grown == office.mine.get(made.set_id)
+    assert grown.references == {"main": 2, "copy": 2} and grown == office.mine.view.get(made.set_id)
     assert office.theirs.complete(made.set_id) == office.theirs.complete(made.set_id)
-    assert office.mine.get(made.set_id).complete
+    assert office.mine.view.get(made.set_id).complete
 
 
 @pytest.mark.parametrize(
@@ -466,10 +466,10 @@ def test_handles_and_references_are_added_while_a_set_is_open(office: Office) ->
 def test_a_set_that_has_ended_is_not_changed_any_more(office: Office, act: Callable[..., object]) -> None:
     made = office.begin("main", complete=False)
     office.mine.cancel(made.set_id, "no more")
-    before = office.mine.get(made.set_id)
+    before = office.mine.view.get(made.set_id)
     with pytest.raises(AcknowledgmentError, match="it has ended, CANCELLED; only a pending set can be changed"):
         act(office.theirs, made.set_id)
-    assert office.mine.get(made.set_id) == before and office.count("invalid_acknowledgments") == 1
+    assert office.mine.view.get(made.set_id) == before and office.count("invalid_acknowledgments") == 1
 
 
 # Contiguous prefix
@@ -489,7 +489,7 @@ def test_a_rejected_batch_stops_the_checkpoint_until_it_is_delivered_again(offic
     office.theirs.release(second.set_id, "sink", positive=True)
     assert office.progress.checkpoint == TRIM_HORIZON and office.fleet.stored(SHARD).attempts == 1
     b = office.sets("b")
-    b.coordinator.acquire(2)
+    b.coordinator.leases.acquire(2)
     again = b.begin(SHARD, "batch-to-5", ["sink"], timeout=HOUR)
     b.release(again.set_id, "sink", positive=True)
     assert office.progress.checkpoint == "9" and office.fleet.stored(SHARD).attempts == 0
@@ -520,10 +520,10 @@ def test_a_batch_that_is_rejected_again_and_again_parks_its_partition(fleet: Fle
     office = Office(fleet)
     policy = RetryPolicy(max_attempts=2, max_closed_count=1)
     b = office.sets("b", retry_policy=policy)
-    office.a.give_up("x")
+    office.a.leases.give_up("x")
     for attempt in range(1, 5):
         fleet.clock.advance(60)
-        [_] = b.coordinator.acquire(1)
+        [_] = b.coordinator.leases.acquire(1)
         made = b.begin("x", "x", ["check"], timeout=HOUR)
         b.acknowledge(made.set_id, positive=False, reason="poison")
         assert fleet.stored().attempts == attempt
@@ -531,7 +531,7 @@ def test_a_batch_that_is_rejected_again_and_again_parks_its_partition(fleet: Fle
     assert parked.is_parked and parked.last_error == "batch x was rejected: check: poison"
     assert office.count("partitions_parked") == 1
     fleet.clock.advance(10**9)
-    assert b.coordinator.acquire(1) == []
+    assert b.coordinator.leases.acquire(1) == []
 
 
 # Sets that nobody waits for any more
@@ -552,7 +552,7 @@ def deliver_anew(office: Office) -> None:
 def reset_and_read_again(office: Office) -> None:
     reset(office)
     b = office.sets("b")
-    b.coordinator.acquire(2)
+    b.coordinator.leases.acquire(2)
     begin_delivery(b.coordinator, SHARD, a_batch(TRIM_HORIZON, "5"), ["sink"])
 
 
@@ -575,7 +575,7 @@ def test_a_set_that_nobody_waits_for_ends_and_changes_nothing_else(
     orphaned(office)
     before = office.fleet.store.store.get(FAMILY, SHARD)
     ENDING[end](office.mine if by == "the former owner" else office.theirs, made.set_id)
-    assert str(office.mine.get(made.set_id).state) == end.upper()
+    assert str(office.mine.view.get(made.set_id).state) == end.upper()
     after = office.fleet.store.store.get(FAMILY, SHARD)
     if end == "expired" and orphaned in (deliver_anew, reset_and_read_again):
         assert after is not None and after.attempts == 1  # the newer set is overdue too
@@ -589,7 +589,7 @@ def test_progress_that_cannot_be_read_is_logged_and_left_as_it_is(
     office: Office, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
-    office.a.give_up(SHARD)
+    office.a.leases.give_up(SHARD)
     damaged = {**office.fleet.stored(SHARD).progress, "checkpoint": "LATEST"}
     office.fleet.store.store.transact(update=[office.fleet.stored(SHARD).with_progress(damaged)])
     stored = office.fleet.stored(SHARD)
@@ -607,9 +607,9 @@ def test_an_owner_that_is_behind_does_not_take_anothers_set_for_one_that_nobody_
     office.shard()
     office.fleet.owner("operator").give_up_owner("a")
     b = office.sets("b")
-    b.coordinator.acquire(2)
+    b.coordinator.leases.acquire(2)
     made = begin_delivery(b.coordinator, SHARD, a_batch(TRIM_HORIZON, "5"), ["sink"])
-    assert SHARD in office.a.held  # it has not noticed
+    assert SHARD in office.a.leases.held  # it has not noticed
     office.fleet.clock.advance(3600)
     assert [s.set_id for s in office.mine.expire_overdue()] == [made.set_id]
     stored = office.fleet.stored(SHARD)
@@ -623,10 +623,10 @@ def test_an_owner_that_is_behind_does_not_take_anothers_set_for_one_that_nobody_
 def test_an_overdue_set_expires_and_its_partition_is_given_back(office: Office) -> None:
     made = office.begin("main", timeout=seconds(40))
     office.fleet.clock.advance(39)
-    assert office.theirs.expire_overdue() == [] and office.mine.get(made.set_id).is_pending
+    assert office.theirs.expire_overdue() == [] and office.mine.view.get(made.set_id).is_pending
     office.fleet.clock.advance(1)
     [ended] = office.theirs.expire_overdue()
-    assert ended == office.mine.get(made.set_id)
+    assert ended == office.mine.view.get(made.set_id)
     assert (ended.state, ended.ended_at) == (EXPIRED, office.fleet.clock.now())
     assert ended.reason == "not acknowledged by 2026-01-01T00:00:40Z"
     stored = office.fleet.stored()
@@ -662,7 +662,7 @@ def test_completing_or_cancelling_a_set_whose_time_is_up_expires_it(office: Offi
     made = office.begin(complete=False, timeout=seconds(40))
     office.fleet.clock.advance(40)
     assert office.theirs.complete(made.set_id).state is EXPIRED
-    office.a.acquire(1)
+    office.a.leases.acquire(1)
     made = office.begin("main", timeout=seconds(40))
     office.fleet.clock.advance(40)
     assert office.theirs.cancel(made.set_id, "no more").state is EXPIRED
@@ -680,14 +680,14 @@ def test_a_positive_release_lets_the_set_wait_for_its_whole_timeout_again(office
 
 def test_extending_never_shortens(office: Office) -> None:
     made = office.begin("main")
-    assert office.theirs.extend(made.set_id, seconds(30)) == made == office.mine.get(made.set_id)
+    assert office.theirs.extend(made.set_id, seconds(30)) == made == office.mine.view.get(made.set_id)
     assert office.theirs.extend(made.set_id, 2 * HOUR).expires_at == made.created_at + 2 * HOUR
 
 
 @pytest.mark.parametrize("by", ["extension", "release"])
 def test_a_lease_that_waits_for_a_set_runs_as_long_as_the_set(office: Office, by: str) -> None:
     made = office.begin("main", "check")
-    office.a.await_acknowledgment("x", HOUR)
+    office.a.leases.await_acknowledgment("x", HOUR)
     office.fleet.clock.advance(1800)
     office.fleet.store.calls.clear()
     if by == "extension":
@@ -722,7 +722,7 @@ def test_a_set_that_was_released_after_it_was_listed_as_overdue_is_not_told_of(o
     made = office.begin("main", timeout=seconds(40))
     office.fleet.clock.advance(30)
     ahead, behind = office.sets("ahead"), office.theirs
-    listed = ahead.pending
+    listed = ahead.view.pending
 
     def pending(*, run: str | None = None) -> list[AcknowledgmentSet]:
         found = list(listed(run=run))
@@ -730,15 +730,15 @@ def test_a_set_that_was_released_after_it_was_listed_as_overdue_is_not_told_of(o
         office.fleet.clock.advance(10)
         return found
 
-    ahead.pending = pending  # type: ignore[method-assign, assignment]
-    assert ahead.expire_overdue() == [] and office.mine.get(made.set_id).state is ACKNOWLEDGED
+    ahead.view.pending = pending  # type: ignore[method-assign, assignment]
+    assert ahead.expire_overdue() == [] and office.mine.view.get(made.set_id).state is ACKNOWLEDGED
 
 
 def test_a_set_that_vanished_after_it_was_listed_is_passed_over(office: Office) -> None:
     gone = office.begin("main", timeout=seconds(40))
     [other] = office.shard((TRIM_HORIZON, "5"))
     office.fleet.clock.advance(3600)
-    listed = office.theirs.pending
+    listed = office.theirs.view.pending
 
     def pending(*, run: str | None = None) -> list[AcknowledgmentSet]:
         found = list(listed(run=run))
@@ -747,7 +747,7 @@ def test_a_set_that_vanished_after_it_was_listed_is_passed_over(office: Office) 
         office.fleet.store.store.delete(item)
         return found
 
-    office.theirs.pending = pending  # type: ignore[method-assign, assignment]
+    office.theirs.view.pending = pending  # type: ignore[method-assign, assignment]
     assert [s.set_id for s in office.theirs.expire_overdue()] == [other.set_id]
 
 
@@ -759,7 +759,7 @@ def test_a_cancelled_set_counts_no_failure_and_its_batch_is_delivered_again(offi
     for _ in range(2):
         ended = office.mine.cancel(made.set_id, "the job stops")
         assert (ended.state, ended.reason) == (CANCELLED, "the job stops")
-    assert office.a.owns(SHARD) and office.fleet.stored(SHARD).attempts == 0
+    assert office.a.leases.owns(SHARD) and office.fleet.stored(SHARD).attempts == 0
     assert office.progress.landed[0].redeliver and office.progress.landed[0].acknowledgment_set is None
     assert office.count("acknowledgment_sets_cancelled") == 1
 
@@ -793,14 +793,14 @@ def test_the_version_that_the_person_saw_is_changed(office: Office, order: Calla
 def test_a_set_that_was_written_since_is_left_alone(office: Office, order: Callable[..., Any]) -> None:
     made = office.begin("main", "copy", sinks=["main"])
     office.mine.release(made.set_id, "main", positive=True)
-    before = office.theirs.get(made.set_id)
+    before = office.theirs.view.get(made.set_id)
     with pytest.raises(
         AcknowledgmentError,
         match=rf"{made.set_id}' has changed since it was looked at: that was version {made.version}, "
         rf"and it is PENDING, version {before.version} now; look at it again",
     ):
         order(office.theirs, made.set_id, version=made.version)
-    assert office.theirs.get(made.set_id) == before
+    assert office.theirs.view.get(made.set_id) == before
     assert office.count("invalid_acknowledgments") == 1
 
 
@@ -876,7 +876,7 @@ def test_the_history_of_a_partition_is_told_who_rejected_its_batch(office: Offic
 
 def waiting_shard(office: Office) -> list[AcknowledgmentSet]:
     made = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
-    office.a.await_acknowledgment(SHARD, 2 * HOUR)
+    office.a.leases.await_acknowledgment(SHARD, 2 * HOUR)
     return made
 
 
@@ -901,7 +901,7 @@ def test_the_first_failure_gives_back_a_partition_that_waits(office: Office, end
 
 def test_a_partition_that_waits_is_finished_without_an_owner(office: Office) -> None:
     made = office.begin("check")
-    office.a.await_acknowledgment("x", 2 * HOUR)
+    office.a.leases.await_acknowledgment("x", 2 * HOUR)
     office.theirs.acknowledge(made.set_id, positive=True)
     assert office.fleet.stored().status is PartitionStatus.COMPLETED
 
@@ -909,13 +909,13 @@ def test_a_partition_that_waits_is_finished_without_an_owner(office: Office) -> 
 def test_partitions_that_wait_are_given_back_when_nobody_sees_to_their_sets_any_more(office: Office) -> None:
     first, _ = waiting_shard(office)
     x = office.begin("check", run="dag/run")
-    office.a.await_acknowledgment("x", HOUR)
-    pending = list(office.theirs.pending())
+    office.a.leases.await_acknowledgment("x", HOUR)
+    pending = list(office.theirs.view.pending())
     assert office.theirs.give_back(["b.unknown"]) == []
     assert office.theirs.give_back([first.set_id]) == [SHARD]
     assert office.theirs.give_back(None, run="dag/other") == []
     assert office.theirs.give_back(None, run="dag/run") == ["x"] and office.theirs.give_back(None) == []
-    assert list(office.theirs.pending()) == pending and office.count("partitions_given_up") == 2
+    assert list(office.theirs.view.pending()) == pending and office.count("partitions_given_up") == 2
     for key in ("x", SHARD):
         assert (office.fleet.stored(key).status, office.fleet.stored(key).attempts) == (PartitionStatus.UNASSIGNED, 0)
     office.theirs.release(x.set_id, "check", positive=True)
@@ -924,7 +924,7 @@ def test_partitions_that_wait_are_given_back_when_nobody_sees_to_their_sets_any_
 
 def test_a_partition_that_somebody_works_on_is_not_given_back_for_its_sets(office: Office) -> None:
     office.begin("check")
-    assert office.theirs.give_back(None) == [] and office.a.owns("x")
+    assert office.theirs.give_back(None) == [] and office.a.leases.owns("x")
 
 
 def test_the_next_owner_takes_over_a_set_that_is_pending(office: Office) -> None:
@@ -932,10 +932,10 @@ def test_the_next_owner_takes_over_a_set_that_is_pending(office: Office) -> None
     office.fleet.clock.advance(1000)
     Administration(office.fleet.store, FAMILY, office.fleet.clock).release(SHARD)
     b = office.sets("b")
-    b.coordinator.acquire(2)
+    b.coordinator.leases.acquire(2)
     b.release(first.set_id, "sink", positive=True, owned=True)
     b.release(second.set_id, "sink", positive=True, owned=True)
-    assert office.progress.checkpoint == "9" and b.coordinator.held[SHARD] == office.fleet.stored(SHARD)
+    assert office.progress.checkpoint == "9" and b.coordinator.leases.held[SHARD] == office.fleet.stored(SHARD)
 
 
 def test_a_partition_whose_owner_died_stays_for_the_next_one_when_its_set_ends(office: Office) -> None:
@@ -945,7 +945,7 @@ def test_a_partition_whose_owner_died_stays_for_the_next_one_when_its_set_ends(o
     office.theirs.release(made.set_id, "sink", positive=True)
     after = office.fleet.stored(SHARD)
     assert (after.owner, after.ownership_timeout) == (before.owner, before.ownership_timeout)
-    assert SHARD in [p.partition_key for p in office.fleet.owner("b").acquire(2)]
+    assert SHARD in [p.partition_key for p in office.fleet.owner("b").leases.acquire(2)]
 
 
 # Contention
@@ -978,7 +978,7 @@ def test_a_partition_that_never_stops_changing_is_one_clear_error(office: Office
     Busy(office, "x", MAX_TRIES + 5)
     with pytest.raises(PartitionUpdateError, match="it, or its partition, keeps changing"):
         office.theirs.release(made.set_id, "main", positive=True)
-    assert office.mine.get(made.set_id) == made
+    assert office.mine.view.get(made.set_id) == made
 
 
 def test_what_cannot_be_ended_now_does_not_keep_the_rest_from_ending(
@@ -998,30 +998,30 @@ def test_what_cannot_be_ended_now_does_not_keep_the_rest_from_ending(
 
 def test_pending_sets_are_found_in_the_order_of_their_expiry_and_by_their_run(office: Office) -> None:
     office.a.create_partitions({key: {} for key in ("k1", "k2", "k3")})
-    office.a.acquire(3)
+    office.a.leases.acquire(3)
     late = office.begin("main", key="k1", timeout=3 * HOUR, run="dag/1")
     early = office.begin("main", key="k2", timeout=HOUR, run="dag/2")
     middle = office.begin("main", key="k3", timeout=2 * HOUR, run="dag/1")
-    assert list(office.theirs.pending()) == [early, middle, late]
-    assert list(office.theirs.pending(run="dag/1")) == [middle, late]
-    assert office.theirs.next_expiry() == early.expires_at
+    assert list(office.theirs.view.pending()) == [early, middle, late]
+    assert list(office.theirs.view.pending(run="dag/1")) == [middle, late]
+    assert office.theirs.view.next_expiry() == early.expires_at
     office.theirs.release(early.set_id, "main", positive=True)
-    assert office.theirs.next_expiry() == middle.expires_at
+    assert office.theirs.view.next_expiry() == middle.expires_at
 
 
 def test_ended_sets_are_found_by_when_they_ended_and_by_their_run(office: Office) -> None:
     office.a.create_partitions({"k1": {}, "k2": {}})
-    office.a.acquire(2)
+    office.a.leases.acquire(2)
     made = [office.begin("main", key=key, run=f"dag/{key}") for key in ("k1", "k2")]
     start = office.fleet.clock.now()
     for number, each in enumerate(made):
         office.fleet.clock.advance(number + 1)
         office.theirs.release(each.set_id, "main", positive=True)
-    found = [s.batch_id for s in office.theirs.ended_since(start)]
+    found = [s.batch_id for s in office.theirs.view.ended_since(start)]
     assert found == ["k1", "k2"]
-    assert [s.batch_id for s in office.theirs.ended_since(start + seconds(2))] == ["k2"]
-    assert [s.batch_id for s in office.theirs.ended_since(start, run="dag/k1")] == ["k1"]
-    assert office.theirs.next_expiry() is None and list(office.theirs.pending()) == []
+    assert [s.batch_id for s in office.theirs.view.ended_since(start + seconds(2))] == ["k2"]
+    assert [s.batch_id for s in office.theirs.view.ended_since(start, run="dag/k1")] == ["k1"]
+    assert office.theirs.view.next_expiry() is None and list(office.theirs.view.pending()) == []
 
 
 def test_a_set_that_cannot_be_read_is_logged_and_passed_over(office: Office, caplog: pytest.LogCaptureFixture) -> None:
@@ -1034,12 +1034,12 @@ def test_a_set_that_cannot_be_read_is_logged_and_passed_over(office: Office, cap
         progress={"state": "half"},
     )
     office.fleet.store.store.create([broken, replace(broken, partition_key="b2", status=PartitionStatus.COMPLETED)])
-    assert list(office.theirs.pending()) == [made]
-    assert list(office.theirs.ended_since(datetime(2000, 1, 1, tzinfo=UTC))) == []
-    assert office.theirs.next_expiry() == made.expires_at  # a watcher would never sleep, were it the broken one's
+    assert list(office.theirs.view.pending()) == [made]
+    assert list(office.theirs.view.ended_since(datetime(2000, 1, 1, tzinfo=UTC))) == []
+    assert office.theirs.view.next_expiry() == made.expires_at  # a watcher would never sleep, were it the broken one's
     office.fleet.clock.advance(40)
     assert [s.set_id for s in office.theirs.expire_overdue()] == [made.set_id]
-    assert office.theirs.next_expiry() is None
+    assert office.theirs.view.next_expiry() is None
     assert "acknowledgment set 'broken': what is stored cannot be read" in caplog.text
     with pytest.raises(ProgressError, match="restore it, or delete the item"):
         office.theirs.release("broken", "main", positive=True)
@@ -1063,12 +1063,12 @@ def test_ended_sets_are_kept_for_a_day_so_that_a_late_release_is_told_from_an_un
 def test_pending_sets_are_never_purged_and_not_more_than_asked_for(office: Office) -> None:
     office.shard((TRIM_HORIZON, "5"), ("5", "9"), ("9", "12"))
     pending = office.begin("main", timeout=timedelta(days=30))
-    for made in list(office.mine.pending()):
+    for made in list(office.mine.view.pending()):
         if made != pending:
             office.mine.cancel(made.set_id, "no more")
     office.fleet.clock.advance(3 * 86400)
     assert [office.theirs.purge(limit=2) for _ in range(3)] == [2, 1, 0]
-    assert list(office.theirs.pending()) == [pending]
+    assert list(office.theirs.view.pending()) == [pending]
 
 
 def test_two_who_purge_at_once_do_not_disturb_each_other(office: Office) -> None:

@@ -56,24 +56,24 @@ class Office:
 
     def leased(self) -> None:
         self.waiting()
-        self.a.acquire(1)
+        self.a.leases.acquire(1)
 
     def failed(self) -> None:
         self.leased()
-        self.a.fail("p", "no luck")
+        self.a.leases.fail("p", "no luck")
 
     def resting(self) -> None:
         self.leased()
-        self.a.close("p", timedelta(hours=1))
+        self.a.leases.close("p", timedelta(hours=1))
 
     def parked(self) -> None:
         self.leased()
-        [partition] = self.a.held.values()
+        [partition] = self.a.leases.held.values()
         self.store.transact(update=[partition.failed("no luck").resting(PARKED_UNTIL)])
 
     def completed(self) -> None:
         self.leased()
-        self.a.complete("p", {"n": 2})
+        self.a.leases.complete("p", {"n": 2})
 
     @property
     def p(self) -> Partition:
@@ -111,7 +111,7 @@ def test_a_partition_that_does_not_exist_is_named(office: Office, operation: Ope
 
 def test_a_released_partition_waits_with_its_progress_and_failures(office: Office) -> None:
     office.failed()
-    office.a.acquire(1)
+    office.a.leases.acquire(1)
     office.clock.advance(10)
     written = office.person.release("p")
     assert written == office.p
@@ -122,7 +122,7 @@ def test_a_released_partition_waits_with_its_progress_and_failures(office: Offic
 def test_what_a_reset_makes_of_the_progress_is_made_of_the_one_that_is_written_over(office: Office) -> None:
     office.leased()
     seen = office.person.get("p")
-    office.a.save_progress("p", {"n": 41})
+    office.a.leases.save_progress("p", {"n": 41})
 
     written = office.person.reset("p", lambda partition: {"n": partition.progress["n"] + 1}, seen=seen)
 
@@ -134,8 +134,8 @@ def test_every_write_of_the_former_owner_is_refused(office: Office, operation: s
     office.leased()
     OPERATIONS[operation](office.person)
     with pytest.raises((PartitionNotOwnedError, PartitionNotFoundError)):
-        office.a.save_progress("p", {"n": 7})
-    assert not office.a.held
+        office.a.leases.save_progress("p", {"n": 7})
+    assert not office.a.leases.held
 
 
 def test_a_lease_that_ran_out_can_be_released_too(office: Office) -> None:
@@ -159,7 +159,7 @@ def test_a_reopened_partition_is_available_at_once_with_its_failures_forgotten(o
     written = office.person.reopen("p")
     assert (written.status, written.attempts, written.last_error) == (PartitionStatus.UNASSIGNED, 0, None)
     assert written.progress == {"n": 1}
-    assert [p.partition_key for p in office.owner("b").acquire(1)] == ["p"]
+    assert [p.partition_key for p in office.owner("b").leases.acquire(1)] == ["p"]
 
 
 def test_reopening_what_waits_after_a_failure_forgets_the_failure_and_keeps_its_place(office: Office) -> None:
@@ -173,7 +173,7 @@ def test_reopening_what_waits_after_a_failure_forgets_the_failure_and_keeps_its_
 
 def test_reopening_what_waits_for_a_later_time_makes_it_available_now(office: Office) -> None:
     office.leased()
-    office.a.give_up("p", after=timedelta(hours=1))
+    office.a.leases.give_up("p", after=timedelta(hours=1))
     assert office.person.reopen("p").priority == office.clock.now()
 
 
@@ -244,8 +244,8 @@ def test_a_partition_is_deleted_wherever_it_stands(office: Office, standing: str
 def test_renewals_and_progress_since_the_person_looked_do_not_matter(office: Office, operation: str) -> None:
     office.leased()
     seen = office.p
-    office.a.save_progress("p", {"n": 5})
-    office.a.renew("p")
+    office.a.leases.save_progress("p", {"n": 5})
+    office.a.leases.renew("p")
     written = OPERATIONS[operation](office.person, seen)
     assert written.progress == ({"n": 0} if operation == "reset" else {"n": 5})
 
@@ -254,8 +254,8 @@ def test_renewals_and_progress_since_the_person_looked_do_not_matter(office: Off
 def test_another_owner_than_the_person_saw_is_left_alone(office: Office, operation: str) -> None:
     office.leased()
     seen = office.p
-    office.a.give_up("p")
-    office.owner("b").acquire(1)
+    office.a.leases.give_up("p")
+    office.owner("b").leases.acquire(1)
     before = office.p
     with pytest.raises(
         PartitionUpdateError, match="has changed in the meantime: it was ASSIGNED to a and is ASSIGNED to b now"
@@ -381,7 +381,7 @@ def test_a_parked_partition_waits_for_a_person_with_its_progress_and_failures(of
     assert (written.status, written.is_parked, written.owner) == (PartitionStatus.CLOSED, True, None)
     assert (written.progress, written.attempts) == (before.progress, before.attempts)
     office.clock.advance(10**8)
-    assert office.owner("b").acquire(1) == [] and office.a.reopen_due() == []
+    assert office.owner("b").leases.acquire(1) == [] and office.a.reopen_due() == []
 
 
 def test_a_parked_partition_says_who_parked_it_and_why_and_what_was_wrong_before(office: Office) -> None:
@@ -390,8 +390,8 @@ def test_a_parked_partition_says_who_parked_it_and_why_and_what_was_wrong_before
     office.person.reopen("p")
     assert office.person.park("p").last_error == "parked by hand"
     office.person.reopen("p")
-    office.a.acquire(1)
-    office.a.fail("p", "no luck")
+    office.a.leases.acquire(1)
+    office.a.leases.fail("p", "no luck")
     assert office.ann.park("p").last_error == "parked by ann: it is too hot; before that: no luck"
 
 
@@ -400,7 +400,7 @@ def test_a_partition_that_was_parked_by_hand_is_reopened(office: Office) -> None
     office.ann.park("p")
     written = office.person.reopen("p")
     assert (written.status, written.attempts, written.last_error) == (PartitionStatus.UNASSIGNED, 0, None)
-    assert [p.partition_key for p in office.owner("b").acquire(1)] == ["p"]
+    assert [p.partition_key for p in office.owner("b").leases.acquire(1)] == ["p"]
 
 
 @pytest.mark.parametrize(
@@ -438,7 +438,7 @@ def test_whatever_was_written_since_the_person_looked_makes_the_version_another_
 ) -> None:
     office.leased()
     seen = office.p
-    office.a.renew("p")
+    office.a.leases.renew("p")
     before = office.p
     with pytest.raises(
         PartitionUpdateError,

@@ -23,6 +23,7 @@ from airflow_provider_coordination.coordination.balance import (
     fair_share,
     plan,
 )
+from tests.support.depth import examples
 
 COUNT = Rules(balance_by=BY_COUNT, patience_seconds=180)
 THROUGHPUT = Rules(balance_by=BY_THROUGHPUT, patience_seconds=180)
@@ -252,7 +253,7 @@ fleets = st.dictionaries(owners, st.one_of(st.none(), st.integers(1, 8)), min_si
 held = st.lists(st.tuples(st.one_of(st.none(), st.sampled_from("abcdx")), st.one_of(st.none(), st.floats(0, 1e6))))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     fleet=fleets, there=held, rules=st.sampled_from([COUNT, THROUGHPUT]), at_once=st.integers(1, 3), seed=st.integers()
 )

@@ -23,6 +23,7 @@ from tests.coordination.fleet import GLOBAL_FAMILY, MARGIN, TIMEOUT, Fleet, seco
 from tests.coordination.stepped_store import ProcessKilled, SteppedStore, killed
 from tests.coordination.unreliable_store import NOT_ANSWERED, Fault
 from tests.support.clock import ManualClock
+from tests.support.depth import examples
 
 CLAIMS = "test|clicks|CLAIM"
 PARTITIONS = "test|clicks|PARTITION"
@@ -61,7 +62,7 @@ def test_a_partition_whose_names_are_all_claimed_is_left_out(fleet: Fleet) -> No
     a, b = fleet.owner("a"), fleet.owner("b")
     a.supply(claiming(p=["x", "y"]))
     assert b.supply(claiming(q=["y", "x"], r=["z"])) == ["r"]
-    assert b.get("q") is None
+    assert b.view.get("q") is None
 
 
 def test_a_partition_of_which_some_names_are_claimed_is_an_error_of_its_supplier(fleet: Fleet) -> None:
@@ -70,7 +71,7 @@ def test_a_partition_of_which_some_names_are_claimed_is_an_error_of_its_supplier
     a.supply(claiming(p=["x"]))
     with pytest.raises(ConfigurationError, match=r"'q': 1 of its 2 names .* as 'x': .* ask Claims.unclaimed"):
         a.supply(claiming(q=["x", "y"]))
-    assert a.get("q") is None
+    assert a.view.get("q") is None
     assert a.claims.unclaimed(["y"]) == ["y"]
 
 
@@ -157,16 +158,16 @@ def test_the_names_of_a_partition_that_its_owner_deletes_are_new(fleet: Fleet) -
     a.supply(claiming(p=["x", "y"], q=["z"]))
     fleet.clock.advance(3600)
     a.supply(claiming(r=["late"]))
-    a.acquire(1)
-    a.delete("p")
+    a.leases.acquire(1)
+    a.leases.delete("p")
     assert a.claims.unclaimed(["x", "y", "z", "late"]) == ["x", "y"]
 
 
 def test_the_names_of_a_partition_that_a_person_deletes_are_new(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.supply(claiming(p=["x"], q=["z"]))
-    a.acquire(2)
-    a.complete("p")
+    a.leases.acquire(2)
+    a.leases.complete("p")
     fleet.clock.advance(3600)
     Administration(fleet.store, PARTITIONS, fleet.clock).delete("p")
     assert a.claims.unclaimed(["x", "z"]) == ["x"]
@@ -176,9 +177,9 @@ def test_the_names_of_a_partition_that_a_person_deletes_are_new(fleet: Fleet) ->
 def test_a_finished_partition_that_is_removed_leaves_its_claims(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.supply(claiming(p=["x"]))
-    a.acquire(1)
-    a.complete("p")
-    assert a.remove(fleet.stored("p"))
+    a.leases.acquire(1)
+    a.leases.complete("p")
+    assert a.settling.remove(fleet.stored("p"))
     assert a.claims.unclaimed(["x"]) == []
 
 
@@ -223,7 +224,7 @@ def test_a_supplier_that_lost_the_global_state_creates_nothing_for_names_that_ar
         yield Page({"p": {}}, claims={"p": ["x"]})
 
     assert a.supply(supplier) == []
-    assert a.get("p") is None
+    assert a.view.get("p") is None
     assert a.claims.partition_of("x") == "q"
 
 
@@ -239,7 +240,7 @@ def test_a_supplier_that_lost_the_global_state_creates_nothing_even_where_nobody
         yield Page({"p": {}}, claims={"p": ["x"]})
 
     assert a.supply(supplier) == []
-    assert a.get("p") is None and a.claims.unclaimed(["x"]) == ["x"]
+    assert a.view.get("p") is None and a.claims.unclaimed(["x"]) == ["x"]
 
 
 def test_its_own_renewal_does_not_keep_a_supplier_from_creating(fleet: Fleet) -> None:
@@ -437,13 +438,13 @@ class ClaimsMachine(RuleBasedStateMachine):
         self.no_name_is_in_two_partitions()
 
 
-ClaimsMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=6, deadline=None)
+ClaimsMachine.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=6)
 TestClaims = ClaimsMachine.TestCase
 
 
 def test_claims_outlive_the_lease_of_who_made_them(fleet: Fleet) -> None:
     fleet.owner("a").supply(claiming(p=["x"]))
     fleet.lease_passes()
-    assert fleet.owner("b").acquire(5)[0].partition_key == "p"
+    assert fleet.owner("b").leases.acquire(5)[0].partition_key == "p"
     assert Claims(fleet.store, CLAIMS, fleet.clock).unclaimed(["x"]) == []
     assert fleet.store.store.get(GLOBAL_FAMILY, GLOBAL_STATE_KEY) is not None

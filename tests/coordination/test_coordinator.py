@@ -28,8 +28,8 @@ def fleet() -> Fleet:
 
 
 def test_the_item_family_is_prefix_source_and_kind(fleet: Fleet) -> None:
-    assert fleet.owner("a").source_identifier == "test|clicks|PARTITION"
-    assert SourceCoordinator(fleet.store, "clicks", "a").source_identifier == "clicks|PARTITION"
+    assert fleet.owner("a").view.source_identifier == "test|clicks|PARTITION"
+    assert SourceCoordinator(fleet.store, "clicks", "a").view.source_identifier == "clicks|PARTITION"
 
 
 @pytest.mark.parametrize(("source", "prefix"), [("", None), ("a|b", None), ("clicks", ""), ("clicks", "a|b")])
@@ -53,9 +53,9 @@ def test_a_timeout_without_room_for_its_margin_is_refused(timeout: int, margin: 
 def test_nothing_works_before_initialize() -> None:
     coordinator = SourceCoordinator(InMemoryStore(), "clicks", "owner")
     for call in (
-        lambda: coordinator.acquire(1),
+        lambda: coordinator.leases.acquire(1),
         lambda: coordinator.create_partitions({"a": {}}),
-        lambda: coordinator.get("a"),
+        lambda: coordinator.view.get("a"),
     ):
         with pytest.raises(UninitializedCoordinatorError, match="call initialize"):
             call()
@@ -64,148 +64,148 @@ def test_nothing_works_before_initialize() -> None:
 def test_partitions_are_created_once(fleet: Fleet) -> None:
     assert fleet.owner("a").create_partitions({"x": {"n": 1}, "y": {}}) == ["x", "y"]
     assert fleet.owner("b").create_partitions({"x": {"n": 2}, "z": {}}) == ["z"]
-    stored = fleet.owner("c").get("x")
+    stored = fleet.owner("c").view.get("x")
     assert stored is not None and stored.progress == {"n": 1}
 
 
 def test_an_acquired_partition_is_held_and_owned(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
-    assert keys(a.acquire(5)) == ["x"]
-    assert list(a.held) == ["x"]
-    assert a.owns("x") and a.fencing_token("x") == a.held["x"].version
-    assert fleet.owner("b").acquire(5) == []
+    assert keys(a.leases.acquire(5)) == ["x"]
+    assert list(a.leases.held) == ["x"]
+    assert a.leases.owns("x") and a.leases.fencing_token("x") == a.leases.held["x"].version
+    assert fleet.owner("b").leases.acquire(5) == []
 
 
 def test_saving_progress_renews_and_keeps_the_fencing_token(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
-    [acquired] = a.acquire(1)
+    [acquired] = a.leases.acquire(1)
     fleet.clock.advance(50)
-    saved = a.save_progress("x", {"checkpoint": "7"})
+    saved = a.leases.save_progress("x", {"checkpoint": "7"})
     assert saved.ownership_timeout == fleet.clock.now() + timedelta(seconds=TIMEOUT)
-    assert (saved.version, a.fencing_token("x")) == (acquired.version + 1, acquired.version)
+    assert (saved.version, a.leases.fencing_token("x")) == (acquired.version + 1, acquired.version)
     fleet.clock.advance(50)
-    assert a.owns("x")
+    assert a.leases.owns("x")
 
 
 def test_the_owner_stops_trusting_a_lease_before_others_may_take_it(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.create_partitions({"x": {}})
-    a.acquire(1)
+    a.leases.acquire(1)
     fleet.clock.advance(TIMEOUT - MARGIN - 1)
-    assert a.owns("x")
+    assert a.leases.owns("x")
     fleet.clock.advance(1)
-    assert not a.owns("x") and b.acquire(1) == []
+    assert not a.leases.owns("x") and b.leases.acquire(1) == []
     fleet.clock.advance(MARGIN + MARGIN - 1)
-    assert b.acquire(1) == []
+    assert b.leases.acquire(1) == []
     fleet.clock.advance(1)
-    assert keys(b.acquire(1)) == ["x"]
+    assert keys(b.leases.acquire(1)) == ["x"]
 
 
 def test_work_on_a_lease_that_ran_out_is_refused_although_nobody_took_it(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
-    [acquired] = a.acquire(1)
+    [acquired] = a.leases.acquire(1)
     fleet.clock.advance(TIMEOUT)
     for work in (
-        lambda: a.save_progress("x", {"lost": True}),
-        lambda: a.complete("x", {}),
-        lambda: a.close("x", timedelta(0)),
+        lambda: a.leases.save_progress("x", {"lost": True}),
+        lambda: a.leases.complete("x", {}),
+        lambda: a.leases.close("x", timedelta(0)),
     ):
         with pytest.raises(PartitionNotOwnedError, match="ran out before it was renewed"):
             work()
-    assert a.get("x") == acquired
+    assert a.view.get("x") == acquired
 
 
 def test_a_lease_that_ran_out_is_revived_by_renewal_while_nobody_took_it(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
-    a.acquire(1)
+    a.leases.acquire(1)
     fleet.clock.advance(TIMEOUT + 100)
-    a.renew("x")
-    assert a.owns("x") and a.fencing_token("x") < a.held["x"].version
-    a.save_progress("x", {"ok": True})
+    a.leases.renew("x")
+    assert a.leases.owns("x") and a.leases.fencing_token("x") < a.leases.held["x"].version
+    a.leases.save_progress("x", {"ok": True})
 
 
 def test_a_wall_clock_that_jumps_back_does_not_prolong_trust(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
-    a.acquire(1)
+    a.leases.acquire(1)
     fleet.clock.set_wall_clock_back(3600)
     fleet.clock.advance(TIMEOUT)
-    assert not a.owns("x")
+    assert not a.leases.owns("x")
 
 
 def test_an_owner_that_lost_its_lease_can_write_nothing(fleet: Fleet) -> None:
     frozen = ManualClock()  # its own clock stands still: it believes in its lease for ever
     a, b = fleet.owner("a", frozen), fleet.owner("b")
     a.create_partitions({"x": {}})
-    a.acquire(1)
+    a.leases.acquire(1)
     fleet.clock.advance(TIMEOUT + MARGIN)
-    [taken] = b.acquire(1)
-    assert a.owns("x")
+    [taken] = b.leases.acquire(1)
+    assert a.leases.owns("x")
     with pytest.raises(PartitionNotOwnedError, match="lease of a is lost; it is ASSIGNED now, owner b, version"):
-        a.save_progress("x", {"zombie": True})
-    assert a.held == {}
+        a.leases.save_progress("x", {"zombie": True})
+    assert a.leases.held == {}
     with pytest.raises(PartitionNotOwnedError, match="is not leased to a"):
-        a.complete("x", {})
-    assert b.get("x") == taken
+        a.leases.complete("x", {})
+    assert b.view.get("x") == taken
 
 
 def test_a_new_owner_has_a_larger_fencing_token(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.create_partitions({"x": {}})
-    a.acquire(1)
-    a.renew("x")
-    older = a.fencing_token("x")
-    a.give_up("x")
-    b.acquire(1)
-    assert b.fencing_token("x") > older
+    a.leases.acquire(1)
+    a.leases.renew("x")
+    older = a.leases.fencing_token("x")
+    a.leases.give_up("x")
+    b.leases.acquire(1)
+    assert b.leases.fencing_token("x") > older
 
 
 def test_renewal_never_shortens_a_lease(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
-    [acquired] = a.acquire(1)
+    [acquired] = a.leases.acquire(1)
     long = fleet.clock.now() + timedelta(hours=2)
     fleet.store.transact(update=[acquired.renewed(long)])
-    assert a.renew("x").ownership_timeout == long
-    assert a.save_progress("x", {}).ownership_timeout == long
+    assert a.leases.renew("x").ownership_timeout == long
+    assert a.leases.save_progress("x", {}).ownership_timeout == long
 
 
 def test_renew_due_leaves_fresh_leases_alone_and_forgets_lost_ones(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.create_partitions({"x": {}, "y": {}, "z": {}})
-    acquired = {p.partition_key: p.version for p in a.acquire(3)}
+    acquired = {p.partition_key: p.version for p in a.leases.acquire(3)}
     fleet.clock.advance(25)
-    a.save_progress("x", {})
+    a.leases.save_progress("x", {})
     assert b.give_up_owner("nobody") == []
-    lost = a.held["z"]
+    lost = a.leases.held["z"]
     fleet.store.transact(update=[lost.given_up(fleet.clock.now())])
-    a.renew_due()
-    assert {key: p.version - acquired[key] for key, p in a.held.items()} == {"x": 1, "y": 1}
+    a.leases.renew_due()
+    assert {key: p.version - acquired[key] for key, p in a.leases.held.items()} == {"x": 1, "y": 1}
 
 
 def test_completing_disowns_and_keeps_the_progress(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
-    a.acquire(1)
-    a.complete("x", {"checkpoint": "9"})
-    stored = a.get("x")
+    a.leases.acquire(1)
+    a.leases.complete("x", {"checkpoint": "9"})
+    stored = a.view.get("x")
     assert stored is not None
     assert (stored.status, stored.owner, stored.progress) == (PartitionStatus.COMPLETED, None, {"checkpoint": "9"})
     assert stored.priority == fleet.clock.now()
-    assert a.held == {}
+    assert a.leases.held == {}
 
 
 def test_completing_creates_what_follows_in_the_same_transaction(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"parent": {}, "child": {"existing": True}})
-    a.acquire(1)
-    [key] = a.held
-    a.complete(key, {}, create={"child": {"existing": False}, "other": {"n": 1}})
-    child, other = a.get("child"), a.get("other")
+    a.leases.acquire(1)
+    [key] = a.leases.held
+    a.leases.complete(key, {}, create={"child": {"existing": False}, "other": {"n": 1}})
+    child, other = a.view.get("child"), a.view.get("other")
     assert child is not None and other is not None
     assert other.progress == {"n": 1} and other.status is PartitionStatus.UNASSIGNED
 
@@ -213,71 +213,71 @@ def test_completing_creates_what_follows_in_the_same_transaction(fleet: Fleet) -
 def test_completing_is_refused_when_the_decision_rests_on_something_that_changed(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.create_partitions({"left": {}, "right": {}})
-    a.acquire(1)
-    b.acquire(1)
-    [mine], [theirs] = a.held, b.held
-    seen = a.get(theirs)
+    a.leases.acquire(1)
+    b.leases.acquire(1)
+    [mine], [theirs] = a.leases.held, b.leases.held
+    seen = a.view.get(theirs)
     assert seen is not None
-    b.complete(theirs, {})
+    b.leases.complete(theirs, {})
     with pytest.raises(PartitionUpdateError):
-        a.complete(mine, {}, unchanged=[seen])
-    assert a.owns(mine)
-    a.complete(mine, {})
+        a.leases.complete(mine, {}, unchanged=[seen])
+    assert a.leases.owns(mine)
+    a.leases.complete(mine, {})
 
 
 def test_a_closed_partition_comes_back_when_due_with_its_progress(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
-    a.acquire(1)
-    a.save_progress("x", {"checkpoint": "3"})
-    a.close("x", timedelta(seconds=30))
-    assert a.acquire(1) == []
+    a.leases.acquire(1)
+    a.leases.save_progress("x", {"checkpoint": "3"})
+    a.leases.close("x", timedelta(seconds=30))
+    assert a.leases.acquire(1) == []
     fleet.clock.advance(30)
-    [again] = a.acquire(1)
+    [again] = a.leases.acquire(1)
     assert (again.progress, again.closed_count) == ({"checkpoint": "3"}, 1)
 
 
 def test_giving_up_makes_available_at_once_or_later(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.create_partitions({"x": {}})
-    a.acquire(1)
-    a.give_up("x")
-    b.acquire(1)
-    b.give_up("x", after=timedelta(seconds=10))
-    assert a.acquire(1) == []
+    a.leases.acquire(1)
+    a.leases.give_up("x")
+    b.leases.acquire(1)
+    b.leases.give_up("x", after=timedelta(seconds=10))
+    assert a.leases.acquire(1) == []
     fleet.clock.advance(10)
-    assert keys(a.acquire(1)) == ["x"]
+    assert keys(a.leases.acquire(1)) == ["x"]
 
 
 def test_giving_up_everything_passes_over_what_is_lost(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}, "y": {}})
-    a.acquire(2)
-    fleet.store.transact(update=[a.held["x"].given_up(fleet.clock.now())])
+    a.leases.acquire(2)
+    fleet.store.transact(update=[a.leases.held["x"].given_up(fleet.clock.now())])
     fleet.clock.advance(1)
-    assert a.give_up_all() == ["y"]
-    assert a.held == {}
+    assert a.leases.give_up_all() == ["y"]
+    assert a.leases.held == {}
 
 
 def test_another_owners_leases_are_given_up_at_once_and_its_writes_refused(fleet: Fleet) -> None:
     dead, other, operator = fleet.owner("dead"), fleet.owner("other"), fleet.owner("operator")
     dead.create_partitions({"x": {}, "y": {}, "z": {}})
-    dead.acquire(2)
-    other.acquire(1)
+    dead.leases.acquire(2)
+    other.leases.acquire(1)
     assert sorted(operator.give_up_owner("dead")) == ["x", "y"]
-    assert sorted(keys(operator.acquire(5))) == ["x", "y"]
+    assert sorted(keys(operator.leases.acquire(5))) == ["x", "y"]
     with pytest.raises(PartitionNotOwnedError):
-        dead.save_progress("x", {"zombie": True})
-    assert other.owns("z")
+        dead.leases.save_progress("x", {"zombie": True})
+    assert other.leases.owns("z")
 
 
 def test_a_partition_that_vanished_is_told_apart_from_one_that_was_taken(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
-    a.acquire(1)
-    fleet.store.delete(a.held["x"])
+    a.leases.acquire(1)
+    fleet.store.delete(a.leases.held["x"])
     with pytest.raises(PartitionNotFoundError, match=r"'x' of 'test\|clicks\|PARTITION' is gone"):
-        a.save_progress("x", {})
+        a.leases.save_progress("x", {})
 
 
 # Handing over
@@ -288,43 +288,43 @@ def test_a_lease_is_held_since_its_owner_got_it_however_it_did(fleet: Fleet) -> 
     assert fleet.stored().held_since == fleet.clock.now()
     since = fleet.clock.now()
     fleet.clock.advance(40)
-    a.renew_due()
+    a.leases.renew_due()
     assert fleet.stored().held_since == since
-    a.hand_over("x", "b")
-    assert b.adopt("x") is not None and fleet.stored().held_since == fleet.clock.now()
+    a.handover.give("x", "b")
+    assert b.handover.adopt("x") is not None and fleet.stored().held_since == fleet.clock.now()
     fleet.clock.advance(5)
-    assert c.take_over("x", "b") is not None and fleet.stored().held_since == fleet.clock.now()
+    assert c.handover.take_over("x", "b") is not None and fleet.stored().held_since == fleet.clock.now()
     fleet.clock.advance(5)
-    c.await_acknowledgment("x", timedelta(seconds=9))
+    c.leases.await_acknowledgment("x", timedelta(seconds=9))
     assert fleet.stored().held_since == fleet.clock.now()
     fleet.lease_passes()
-    assert keys(a.acquire(1)) == ["x"] and fleet.stored().held_since == fleet.clock.now()
-    a.give_up("x")
+    assert keys(a.leases.acquire(1)) == ["x"] and fleet.stored().held_since == fleet.clock.now()
+    a.leases.give_up("x")
     assert fleet.stored().held_since is None
 
 
 def test_who_adopts_what_is_not_its_own_gets_nothing(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
-    assert b.adopt("x") is b.adopt("absent") is None
-    assert a.adopt("x") is None, "it is held already"
+    assert b.handover.adopt("x") is b.handover.adopt("absent") is None
+    assert a.handover.adopt("x") is None, "it is held already"
 
 
 def test_a_lease_that_was_handed_over_and_ran_out_is_not_trusted_until_it_is_renewed(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
-    a.hand_over("x", "b")
+    a.handover.give("x", "b")
     fleet.clock.advance(TIMEOUT + 1)
-    assert b.adopt("x") is not None and not b.owns("x")
-    b.renew_due()
-    assert b.owns("x")
+    assert b.handover.adopt("x") is not None and not b.leases.owns("x")
+    b.leases.renew_due()
+    assert b.leases.owns("x")
 
 
 def test_a_lease_that_is_taken_over_is_lost_to_its_owner_even_if_it_is_renewed_in_between(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
-    fleet.store.fault = Fault(before=lambda: a.renew("x"))
-    taken = b.take_over("x", "a")
-    assert taken is not None and taken == fleet.stored() and b.fencing_token("x") == taken.version
+    fleet.store.fault = Fault(before=lambda: a.leases.renew("x"))
+    taken = b.handover.take_over("x", "a")
+    assert taken is not None and taken == fleet.stored() and b.leases.fencing_token("x") == taken.version
     with pytest.raises(PartitionNotOwnedError):
-        a.renew("x")
+        a.leases.renew("x")
 
 
 def test_a_takeover_whose_answer_was_lost_is_found_out_about(fleet: Fleet) -> None:
@@ -332,18 +332,18 @@ def test_a_takeover_whose_answer_was_lost_is_found_out_about(fleet: Fleet) -> No
     b = fleet.owner("b")
     fleet.store.fault = NOT_ANSWERED
     with pytest.raises(StoreUnavailableError):
-        b.take_over("x", "a")
-    assert not b.owns("x")
-    b.recover()
-    assert b.owns("x") and b.fencing_token("x") >= fleet.stored().version - 1
+        b.handover.take_over("x", "a")
+    assert not b.leases.owns("x")
+    b.leases.recover()
+    assert b.leases.owns("x") and b.leases.fencing_token("x") >= fleet.stored().version - 1
 
 
 @pytest.mark.parametrize("owner", ["c", "b"])
 def test_only_the_lease_of_the_named_owner_is_taken_over(fleet: Fleet, owner: str) -> None:
     fleet.working("a", "x")
     b = fleet.owner("b")
-    assert b.take_over("x", owner) is None
-    assert b.take_over("absent", owner) is None
+    assert b.handover.take_over("x", owner) is None
+    assert b.handover.take_over("absent", owner) is None
 
 
 # Waiting for an acknowledgment
@@ -351,31 +351,34 @@ def test_only_the_lease_of_the_named_owner_is_taken_over(fleet: Fleet, owner: st
 
 def test_a_partition_that_waits_for_an_acknowledgment_has_no_owner_that_works_on_it(fleet: Fleet) -> None:
     a = fleet.working("a", "x", "y")
-    waiting = a.await_acknowledgment("x", timedelta(hours=2))
+    waiting = a.leases.await_acknowledgment("x", timedelta(hours=2))
     assert waiting == fleet.stored() and waiting.is_awaiting
     assert (waiting.status, waiting.owner) == (PartitionStatus.ASSIGNED, "a:acknowledgment")
-    assert not a.owns("x") and list(a.held) == ["y"]
+    assert not a.leases.owns("x") and list(a.leases.held) == ["y"]
     with pytest.raises(PartitionNotOwnedError, match="is not leased to a"):
-        a.save_progress("x", {"n": 1})
+        a.leases.save_progress("x", {"n": 1})
 
 
 def test_a_partition_that_waits_for_an_acknowledgment_is_left_alone_until_its_time(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
-    waiting = a.await_acknowledgment("x", timedelta(hours=2))
+    waiting = a.leases.await_acknowledgment("x", timedelta(hours=2))
     assert waiting.ownership_timeout == fleet.clock.now() + timedelta(hours=2)
     fleet.clock.advance(7200 + MARGIN - 1)
-    assert a.acquire(1) == b.acquire(1) == []
+    assert a.leases.acquire(1) == b.leases.acquire(1) == []
     fleet.clock.advance(1)
-    assert keys(b.acquire(1)) == ["x"] and not fleet.stored().is_awaiting
+    assert keys(b.leases.acquire(1)) == ["x"] and not fleet.stored().is_awaiting
 
 
 @pytest.mark.parametrize("act", ["renew_due", "recover", "give_up_all", "give_up_owner"])
 def test_who_left_a_partition_to_wait_has_nothing_more_to_do_with_it(fleet: Fleet, act: str) -> None:
     a = fleet.working("a", "x")
-    waiting = a.await_acknowledgment("x", timedelta(hours=2))
+    waiting = a.leases.await_acknowledgment("x", timedelta(hours=2))
     fleet.clock.advance(7100)
-    getattr(a, act)(*(["a"] if act == "give_up_owner" else []))
-    assert fleet.stored() == waiting and a.held == {}
+    if act == "give_up_owner":
+        a.give_up_owner("a")
+    else:
+        getattr(a.leases, act)()
+    assert fleet.stored() == waiting and a.leases.held == {}
 
 
 @pytest.mark.parametrize("act", ["renew", "save_progress", "checkpoint", "renew_due", "recover"])
@@ -390,24 +393,24 @@ def test_nothing_shortens_a_lease(fleet: Fleet, act: str) -> None:
     fleet.clock.advance(TIMEOUT - MARGIN if act == "renew_due" else 30)  # it is due when the lease is trusted no more
     fleet.clock.set_wall_clock_back(3600)
     before = fleet.stored()
-    getattr(a, act)(*arguments.get(act, ()))
+    getattr(a.leases, act)(*arguments.get(act, ()))
     assert (fleet.stored().ownership_timeout, fleet.stored().version) == (end, before.version + 1)
 
 
 def test_waiting_does_not_shorten_a_lease(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     end = fleet.stored().ownership_timeout
-    assert a.await_acknowledgment("x", timedelta(seconds=30)).ownership_timeout == end
+    assert a.leases.await_acknowledgment("x", timedelta(seconds=30)).ownership_timeout == end
 
 
 def test_a_lease_that_runs_long_is_not_renewed_until_its_end_is_near(fleet: Fleet) -> None:
     a = fleet.working("a", "x", ownership_timeout=timedelta(hours=2))
     acquired = fleet.stored()
     fleet.clock.advance(2399)
-    a.renew_due()
+    a.leases.renew_due()
     assert fleet.stored() == acquired
     fleet.clock.advance(1)
-    a.renew_due()
+    a.leases.renew_due()
     assert fleet.stored().ownership_timeout == fleet.clock.now() + timedelta(hours=2)
 
 
@@ -415,9 +418,9 @@ def test_a_partition_whose_progress_changed_meanwhile_is_not_left_to_wait_for_wh
     a = fleet.working("a", "x")
     fleet.store.store.transact(update=[fleet.stored().with_progress({"acknowledged": "by another"})])
     with pytest.raises(ProgressChangedError, match="look again whether there is anything to wait for"):
-        a.await_acknowledgment("x", timedelta(hours=2))
-    assert a.owns("x") and not fleet.stored().is_awaiting
-    a.await_acknowledgment("x", timedelta(hours=2))
+        a.leases.await_acknowledgment("x", timedelta(hours=2))
+    assert a.leases.owns("x") and not fleet.stored().is_awaiting
+    a.leases.await_acknowledgment("x", timedelta(hours=2))
     assert fleet.stored().is_awaiting and fleet.stored().progress == {"acknowledged": "by another"}
 
 
@@ -425,7 +428,7 @@ def test_a_lease_that_ran_out_cannot_be_made_to_wait(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     fleet.clock.advance(TIMEOUT)
     with pytest.raises(PartitionNotOwnedError, match="ran out before it was renewed"):
-        a.await_acknowledgment("x", timedelta(hours=2))
+        a.leases.await_acknowledgment("x", timedelta(hours=2))
 
 
 # Closing, completing, deleting
@@ -433,43 +436,43 @@ def test_a_lease_that_ran_out_cannot_be_made_to_wait(fleet: Fleet) -> None:
 
 def test_the_closing_of_the_last_number_completes_and_keeps_the_progress(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
-    a.save_progress("x", {"n": 1})
+    a.leases.save_progress("x", {"n": 1})
     for number in (1, 2):
-        assert a.close("x", timedelta(seconds=30), max_closed_count=3).status is PartitionStatus.CLOSED
+        assert a.leases.close("x", timedelta(seconds=30), max_closed_count=3).status is PartitionStatus.CLOSED
         assert fleet.stored().closed_count == number
         fleet.clock.advance(30)
-        a.acquire(1)
-    closed = a.close("x", timedelta(seconds=30), max_closed_count=3)
+        a.leases.acquire(1)
+    closed = a.leases.close("x", timedelta(seconds=30), max_closed_count=3)
     assert (closed.status, closed.closed_count, closed.reopen_at) == (PartitionStatus.COMPLETED, 3, None)
     assert closed.priority == fleet.clock.now() and closed.progress == {"n": 1}
-    assert a.held == {} and fleet.stored() == closed
+    assert a.leases.held == {} and fleet.stored() == closed
 
 
 def test_without_a_last_number_a_partition_may_be_closed_for_ever(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     for _ in range(50):
-        assert a.close("x", timedelta(seconds=30)).status is PartitionStatus.CLOSED
+        assert a.leases.close("x", timedelta(seconds=30)).status is PartitionStatus.CLOSED
         fleet.clock.advance(30)
-        a.acquire(1)
+        a.leases.acquire(1)
 
 
 def test_completed_partitions_are_found_by_when_they_were_really_completed(fleet: Fleet) -> None:
     a = fleet.working("a", "early", "late", "open")
     fleet.clock.advance(10)
-    a.complete("early")  # when its lease would have ended does not matter
+    a.leases.complete("early")  # when its lease would have ended does not matter
     fleet.clock.advance(10)
     noon = fleet.clock.now()
-    a.complete("late")
-    assert keys(list(a.completed_since(noon))) == ["late"]
-    assert keys(list(a.completed_since(noon - timedelta(seconds=10)))) == ["early", "late"]
-    assert list(a.completed_since(noon + timedelta(microseconds=1))) == []
+    a.leases.complete("late")
+    assert keys(list(a.view.completed_since(noon))) == ["late"]
+    assert keys(list(a.view.completed_since(noon - timedelta(seconds=10)))) == ["early", "late"]
+    assert list(a.view.completed_since(noon + timedelta(microseconds=1))) == []
 
 
 def test_a_deleted_partition_is_gone_and_can_be_created_anew(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
-    a.save_progress("x", {"old": True})
-    a.delete("x")
-    assert a.get("x") is None and a.held == {}
+    a.leases.save_progress("x", {"old": True})
+    a.leases.delete("x")
+    assert a.view.get("x") is None and a.leases.held == {}
     assert a.create_partitions({"x": {}}) == ["x"]
     assert fleet.stored().progress == {}
 
@@ -477,24 +480,24 @@ def test_a_deleted_partition_is_gone_and_can_be_created_anew(fleet: Fleet) -> No
 def test_a_partition_is_deleted_by_its_owner_alone(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
     with pytest.raises(PartitionNotOwnedError, match="is not leased to b"):
-        b.delete("x")
+        b.leases.delete("x")
     fleet.clock.advance(TIMEOUT)
     with pytest.raises(PartitionNotOwnedError, match="ran out before it was renewed"):
-        a.delete("x")
+        a.leases.delete("x")
     fleet.clock.advance(MARGIN)
-    b.acquire(1)
-    a.renew_due()
+    b.leases.acquire(1)
+    a.leases.renew_due()
     with pytest.raises(PartitionNotOwnedError, match="is not leased to a"):
-        a.delete("x")
-    assert b.owns("x")
+        a.leases.delete("x")
+    assert b.leases.owns("x")
 
 
 def test_an_owner_that_lost_a_partition_unawares_does_not_delete_it(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x", clock=ManualClock()), fleet.owner("b")
     fleet.lease_passes()
-    [taken] = b.acquire(1)
+    [taken] = b.leases.acquire(1)
     with pytest.raises(PartitionNotOwnedError, match="the lease of a is lost; it is ASSIGNED now, owner b"):
-        a.delete("x")
+        a.leases.delete("x")
     assert fleet.stored() == taken
 
 
@@ -503,22 +506,22 @@ def test_an_owner_that_lost_a_partition_unawares_does_not_delete_it(fleet: Fleet
 
 def test_closed_partitions_that_are_due_become_available_and_keep_their_place_in_the_queue(fleet: Fleet) -> None:
     a = fleet.working("a", "first", "later")
-    a.close("later", timedelta(seconds=20))
-    a.close("first", timedelta(seconds=10))
-    due = a.next_reopening()
+    a.leases.close("later", timedelta(seconds=20))
+    a.leases.close("first", timedelta(seconds=10))
+    due = a.view.next_reopening()
     assert due == fleet.clock.now() + timedelta(seconds=10) and a.reopen_due() == []
     fleet.clock.advance(15)
     a.create_partitions({"new": {}})
     assert fleet.owner("watcher").reopen_due() == ["first"]
     reopened = fleet.stored("first")
     assert (reopened.status, reopened.priority, reopened.closed_count) == (PartitionStatus.UNASSIGNED, due, 1)
-    assert a.next_reopening() == fleet.stored("later").reopen_at
-    assert keys(fleet.owner("b").acquire(5)) == ["first", "new"]
+    assert a.view.next_reopening() == fleet.stored("later").reopen_at
+    assert keys(fleet.owner("b").leases.acquire(5)) == ["first", "new"]
 
 
 def test_a_partition_that_rests_after_failures_keeps_them_when_it_is_reopened(fleet: Fleet) -> None:
     a = fleet.working("a", "x", retry_policy=RetryPolicy(max_attempts=1))
-    a.fail("x", "boom")
+    a.leases.fail("x", "boom")
     fleet.clock.advance(60)
     assert a.reopen_due() == ["x"]
     assert (fleet.stored().attempts, fleet.stored().last_error) == (1, "boom")
@@ -526,15 +529,15 @@ def test_a_partition_that_rests_after_failures_keeps_them_when_it_is_reopened(fl
 
 def test_a_parked_partition_is_reopened_by_a_person_alone(fleet: Fleet) -> None:
     a = fleet.working("a", "x", retry_policy=RetryPolicy(max_attempts=1, max_closed_count=0))
-    assert a.fail("x", "boom").is_parked
+    assert a.leases.fail("x", "boom").is_parked
     fleet.clock.advance(10**9)
-    assert a.next_reopening() is None and a.reopen_due() == [] and not a.is_available()
+    assert a.view.next_reopening() is None and a.reopen_due() == [] and not a.view.is_available()
 
 
 def test_two_who_reopen_at_once_reopen_each_partition_once(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x", "y"), fleet.owner("b")
     for key in ("x", "y"):
-        a.close(key, timedelta(seconds=10))
+        a.leases.close(key, timedelta(seconds=10))
     fleet.clock.advance(10)
     by_b: list[str] = []
     fleet.store.fault = Fault(before=lambda: by_b.extend(b.reopen_due()))
@@ -543,31 +546,31 @@ def test_two_who_reopen_at_once_reopen_each_partition_once(fleet: Fleet) -> None
 
 def test_a_partition_that_was_acquired_meanwhile_is_not_reopened(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
-    a.close("x", timedelta(seconds=10))
+    a.leases.close("x", timedelta(seconds=10))
     fleet.clock.advance(10)
-    fleet.store.fault = Fault(before=lambda: b.acquire(1))
-    assert a.reopen_due() == [] and b.owns("x")
+    fleet.store.fault = Fault(before=lambda: b.leases.acquire(1))
+    assert a.reopen_due() == [] and b.leases.owns("x")
 
 
 def test_work_is_available_when_a_worker_could_acquire_it_and_not_before(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
-    assert not b.is_available()
+    assert not b.view.is_available()
     a.create_partitions({"x": {}})
-    assert b.is_available()
-    a.acquire(1)
-    assert not b.is_available()
+    assert b.view.is_available()
+    a.leases.acquire(1)
+    assert not b.view.is_available()
     fleet.clock.advance(TIMEOUT + MARGIN - 1)
-    assert not b.is_available()
+    assert not b.view.is_available()
     fleet.clock.advance(1)
-    assert b.is_available()
-    b.acquire(1)
-    b.close("x", timedelta(seconds=30))
-    assert not a.is_available()
+    assert b.view.is_available()
+    b.leases.acquire(1)
+    b.leases.close("x", timedelta(seconds=30))
+    assert not a.view.is_available()
     fleet.clock.advance(30)
-    assert a.is_available()
-    a.acquire(1)
-    a.complete("x")
-    assert not b.is_available()
+    assert a.view.is_available()
+    a.leases.acquire(1)
+    a.leases.complete("x")
+    assert not b.view.is_available()
 
 
 # What is delivered, whoever owns the partition
@@ -576,36 +579,36 @@ def test_work_is_available_when_a_worker_could_acquire_it_and_not_before(fleet: 
 def test_a_decision_about_anybodys_partition_is_written_if_it_is_as_it_was_seen(fleet: Fleet) -> None:
     fleet.working("a", "x")
     b = fleet.owner("b")
-    seen = b.current("x")
+    seen = b.settling.current("x")
     assert seen == fleet.stored()
     fleet.store.store.transact(update=[fleet.stored()])
     with pytest.raises(PartitionUpdateError):
-        b.settle(seen, lambda p: p.with_progress({"n": 1}))
-    seen = b.current("x")
+        b.settling.settle(seen, lambda p: p.with_progress({"n": 1}))
+    seen = b.settling.current("x")
     assert seen is not None
-    written = b.settle(seen, lambda p: p.with_progress({"n": 1}))
+    written = b.settling.settle(seen, lambda p: p.with_progress({"n": 1}))
     assert written == fleet.stored() and (written.owner, written.progress) == ("a", {"n": 1})
 
 
 def test_a_decision_about_a_partition_that_one_holds_goes_through_the_lease(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
-    seen = a.current("x")
-    assert seen == a.held["x"]
-    assert a.settle(seen, lambda p: p.with_progress({"n": 1})) == a.held["x"] == fleet.stored()
-    a.settle(a.held["x"], lambda p: p.completed(fleet.clock.now()))
-    assert a.held == {}
+    seen = a.settling.current("x")
+    assert seen == a.leases.held["x"]
+    assert a.settling.settle(seen, lambda p: p.with_progress({"n": 1})) == a.leases.held["x"] == fleet.stored()
+    a.settling.settle(a.leases.held["x"], lambda p: p.completed(fleet.clock.now()))
+    assert a.leases.held == {}
     with pytest.raises(PartitionNotOwnedError):
-        a.settle(fleet.stored(), lambda p: p, needs_trust=True)
+        a.settling.settle(fleet.stored(), lambda p: p, needs_trust=True)
 
 
 def test_a_decision_is_written_together_with_all_that_it_rests_on_or_not_at_all(fleet: Fleet) -> None:
     a = fleet.working("a", "x", "y")
     stale = fleet.stored("y")
-    a.renew("y")
-    seen, new = fleet.stored(), a.new("z", {})
+    a.leases.renew("y")
+    seen, new = fleet.stored(), a.view.new("z", {})
     for others in ({"update": [stale]}, {"unchanged": [stale]}):
         with pytest.raises(PartitionUpdateError):
-            fleet.owner("b").settle(seen, lambda p: p.with_progress({"n": 1}), create=[new], **others)
+            fleet.owner("b").settling.settle(seen, lambda p: p.with_progress({"n": 1}), create=[new], **others)
         with pytest.raises(PartitionUpdateError):
-            a.settle(seen, lambda p: p.with_progress({"n": 1}), create=[new], **others)
-    assert fleet.stored() == seen == a.held["x"] and a.get("z") is None
+            a.settling.settle(seen, lambda p: p.with_progress({"n": 1}), create=[new], **others)
+    assert fleet.stored() == seen == a.leases.held["x"] and a.view.get("z") is None

@@ -76,19 +76,19 @@ def test_a_policy_that_makes_no_sense_is_refused(values: dict[str, object], mess
 
 def failed(a: SourceCoordinator, times: int) -> None:
     for _ in range(times):
-        if "x" not in a.held:
-            assert keys(a.acquire(1)) == ["x"]
-        a.fail("x", "boom")
+        if "x" not in a.leases.held:
+            assert keys(a.leases.acquire(1)) == ["x"]
+        a.leases.fail("x", "boom")
 
 
 def test_a_failed_partition_is_available_again_at_once_with_its_progress_and_its_error(fleet: Fleet) -> None:
     a = fleet.working("a", "x", retry_policy=POLICY)
-    a.save_progress("x", {"n": 1})
-    a.fail("x", "sink: no space left")
+    a.leases.save_progress("x", {"n": 1})
+    a.leases.fail("x", "sink: no space left")
     stored = fleet.stored()
     assert (stored.status, stored.attempts, stored.last_error) == (PartitionStatus.UNASSIGNED, 1, "sink: no space left")
-    assert stored.progress == {"n": 1} and stored.priority == fleet.clock.now() and a.held == {}
-    assert keys(fleet.owner("b").acquire(1)) == ["x"]
+    assert stored.progress == {"n": 1} and stored.priority == fleet.clock.now() and a.leases.held == {}
+    assert keys(fleet.owner("b").leases.acquire(1)) == ["x"]
 
 
 def test_a_partition_that_failed_max_attempts_times_rests_and_comes_back(fleet: Fleet) -> None:
@@ -98,39 +98,39 @@ def test_a_partition_that_failed_max_attempts_times_rests_and_comes_back(fleet: 
     assert (stored.status, stored.closed_count) == (PartitionStatus.CLOSED, 0)
     assert stored.reopen_at == fleet.clock.now() + seconds(60)
     fleet.clock.advance(59)
-    assert a.acquire(1) == []
+    assert a.leases.acquire(1) == []
     fleet.clock.advance(1)
-    assert keys(a.acquire(1)) == ["x"]
+    assert keys(a.leases.acquire(1)) == ["x"]
 
 
 def test_attempts_are_kept_from_owner_to_owner(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x", retry_policy=POLICY), fleet.owner("b", retry_policy=POLICY)
-    a.fail("x", "boom")
-    b.acquire(1)
-    b.save_progress("x", {"n": 1})
-    b.renew("x")
+    a.leases.fail("x", "boom")
+    b.leases.acquire(1)
+    b.leases.save_progress("x", {"n": 1})
+    b.leases.renew("x")
     fleet.lease_passes()
-    a.acquire(1)
-    a.give_up("x")
-    b.acquire(1)
-    assert b.leased("x").attempts == 1
-    assert b.fail("x", "again").status is PartitionStatus.CLOSED
+    a.leases.acquire(1)
+    a.leases.give_up("x")
+    b.leases.acquire(1)
+    assert b.leases.leased("x").attempts == 1
+    assert b.leases.fail("x", "again").status is PartitionStatus.CLOSED
 
 
 @pytest.mark.parametrize("further", ["checkpoint", "complete"])
 def test_getting_further_forgets_the_failures(fleet: Fleet, further: str) -> None:
     a = fleet.working("a", "x", retry_policy=POLICY)
-    a.fail("x", "boom")
-    a.acquire(1)
-    a.checkpoint("x", {"n": 1}) if further == "checkpoint" else a.complete("x", {"n": 1})
+    a.leases.fail("x", "boom")
+    a.leases.acquire(1)
+    a.leases.checkpoint("x", {"n": 1}) if further == "checkpoint" else a.leases.complete("x", {"n": 1})
     assert (fleet.stored().attempts, fleet.stored().last_error) == (0, None)
 
 
 def test_saving_what_is_not_delivered_yet_forgets_nothing(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
-    a.fail("x", "boom")
-    a.acquire(1)
-    a.save_progress("x", {"landed": 1})
+    a.leases.fail("x", "boom")
+    a.leases.acquire(1)
+    a.leases.save_progress("x", {"landed": 1})
     assert (fleet.stored().attempts, fleet.stored().last_error) == (1, "boom")
 
 
@@ -143,27 +143,27 @@ def test_a_partition_that_fails_without_end_is_parked_and_never_completed(fleet:
     stored = fleet.stored()
     assert (stored.status, stored.reopen_at, stored.attempts) == (PartitionStatus.CLOSED, PARKED_UNTIL, 8)
     fleet.clock.advance(timedelta(days=3650).total_seconds())
-    assert a.acquire(1) == []
+    assert a.leases.acquire(1) == []
 
 
 def test_the_error_that_is_kept_is_cut(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
-    a.fail("x", "ä" * 5000)
+    a.leases.fail("x", "ä" * 5000)
     assert fleet.stored().last_error == "ä" * 1000
 
 
 def test_an_error_that_no_database_takes_is_kept_as_far_as_it_can_be(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
-    a.fail("x", "bad \0 byte in file \udcff")
+    a.leases.fail("x", "bad \0 byte in file \udcff")
     assert fleet.stored().last_error == "bad \N{REPLACEMENT CHARACTER} byte in file ?"
 
 
 def test_failing_needs_no_trust_but_the_lease(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x", "y"), fleet.owner("b")
     fleet.lease_passes()
-    a.fail("x", "slow")
+    a.leases.fail("x", "slow")
     assert fleet.stored("x").attempts == 1
-    b.acquire(2)
+    b.leases.acquire(2)
     with pytest.raises(PartitionNotOwnedError, match="owner b"):
-        a.fail("y", "slow")
+        a.leases.fail("y", "slow")
     assert fleet.stored("y").attempts == 0

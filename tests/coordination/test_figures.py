@@ -40,9 +40,9 @@ def test_a_source_without_partitions_has_figures_too(source: Source) -> None:
 
 def test_leases_count_for_their_owners_until_they_run_out(source: Source) -> None:
     source.a.create_partitions({"p": {}, "q": {}, "r": {}})
-    source.a.acquire(2)
+    source.a.leases.acquire(2)
     source.clock.advance(30)
-    source.b.acquire(1)
+    source.b.leases.acquire(1)
     assert source.figures.owners == {"a": 2, "b": 1}
     source.clock.advance(45)
     figures = source.figures
@@ -52,13 +52,13 @@ def test_leases_count_for_their_owners_until_they_run_out(source: Source) -> Non
 
 def test_the_longest_wait_is_of_whatever_could_be_acquired(source: Source) -> None:
     source.a.create_partitions({"p": {}})
-    source.a.acquire(1)
-    source.a.close("p", timedelta(seconds=100))
+    source.a.leases.acquire(1)
+    source.a.leases.close("p", timedelta(seconds=100))
     source.clock.advance(99)
     assert source.figures.oldest_waiting is None
     source.clock.advance(11)
     assert source.figures.oldest_waiting == timedelta(seconds=10)
-    source.a.acquire(1)
+    source.a.leases.acquire(1)
     assert source.figures.oldest_waiting is None
     source.clock.advance(61)
     assert source.figures.oldest_waiting == timedelta(seconds=1)
@@ -66,16 +66,16 @@ def test_the_longest_wait_is_of_whatever_could_be_acquired(source: Source) -> No
 
 def test_what_fails_and_what_is_parked_is_counted(source: Source) -> None:
     source.a.create_partitions({"p": {}, "q": {}})
-    source.a.acquire(2)
-    source.a.fail("p", "no luck")
-    source.store.transact(update=[source.a.held["q"].failed("no luck").resting(PARKED_UNTIL)])
+    source.a.leases.acquire(2)
+    source.a.leases.fail("p", "no luck")
+    source.store.transact(update=[source.a.leases.held["q"].failed("no luck").resting(PARKED_UNTIL)])
     figures = source.figures
     assert (figures.failing, figures.parked) == (2, 1)
 
 
 def test_the_worst_are_those_that_failed_most_often_in_a_row(source: Source) -> None:
     source.a.create_partitions({f"p{number}": {} for number in range(8)})
-    for partition in source.a.acquire(8):
+    for partition in source.a.leases.acquire(8):
         failed = partition
         for _ in range(int(partition.partition_key[1:])):
             failed = failed.failed("no luck")
@@ -87,7 +87,7 @@ def test_the_worst_are_those_that_failed_most_often_in_a_row(source: Source) -> 
 
 def test_figures_that_somebody_waits_for_are_of_so_many_partitions_and_say_so(source: Source) -> None:
     source.a.create_partitions({f"p{number}": {} for number in range(1200)})
-    source.a.acquire(1)
+    source.a.leases.acquire(1)
     looked_at: list[str] = []
 
     def figures(partitions: int) -> SourceFigures:

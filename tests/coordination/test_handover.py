@@ -19,6 +19,7 @@ from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, seconds
 from tests.coordination.jobs import HANDOVER, LOOK, Job, rounds
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE, Fault
 from tests.support.clock import ManualClock
+from tests.support.depth import examples
 
 
 @pytest.fixture
@@ -52,26 +53,26 @@ def test_a_worker_that_finds_nothing_free_is_handed_a_fair_part_lease_by_lease(f
 
 def test_a_partition_that_is_handed_over_is_leased_to_the_other_worker_in_that_moment(fleet: Fleet) -> None:
     a, b = asked(fleet)
-    a.coordinator.checkpoint("p0", {"n": 7})
+    a.coordinator.leases.checkpoint("p0", {"n": 7})
     a.round()
-    assert fleet.stored("p0").owner == "b" and not a.coordinator.owns("p0")
+    assert fleet.stored("p0").owner == "b" and not a.coordinator.leases.owns("p0")
     fleet.clock.advance(TIMEOUT + MARGIN - 1)
-    assert fleet.owner("c").acquire(9) == []
+    assert fleet.owner("c").leases.acquire(9) == []
     b.round()
-    assert b.coordinator.leased("p0").progress == {"n": 7}
-    assert b.coordinator.fencing_token("p0") > 0
+    assert b.coordinator.leases.leased("p0").progress == {"n": 7}
+    assert b.coordinator.leases.fencing_token("p0") > 0
 
 
 def test_the_new_owner_has_a_larger_fencing_token_than_the_former(fleet: Fleet) -> None:
     a, b = asked(fleet)
-    former = a.coordinator.fencing_token("p0")
-    a.coordinator.checkpoint("p0", {"n": 7})
+    former = a.coordinator.leases.fencing_token("p0")
+    a.coordinator.leases.checkpoint("p0", {"n": 7})
     a.round()
     b.round()
-    assert b.coordinator.fencing_token("p0") > former
+    assert b.coordinator.leases.fencing_token("p0") > former
     with pytest.raises(PartitionNotOwnedError):
-        a.coordinator.checkpoint("p0", {"n": 8})
-    b.coordinator.checkpoint("p0", {"n": 8})
+        a.coordinator.leases.checkpoint("p0", {"n": 8})
+    b.coordinator.leases.checkpoint("p0", {"n": 8})
 
 
 def test_the_new_owner_trusts_the_lease_by_the_time_that_is_left_of_it(fleet: Fleet) -> None:
@@ -79,9 +80,9 @@ def test_the_new_owner_trusts_the_lease_by_the_time_that_is_left_of_it(fleet: Fl
     a.round()
     fleet.clock.advance(TIMEOUT - MARGIN - 1)
     b.round()
-    assert b.coordinator.owns("p0")
+    assert b.coordinator.leases.owns("p0")
     fleet.clock.advance(1)
-    assert not b.coordinator.owns("p0")
+    assert not b.coordinator.leases.owns("p0")
 
 
 def test_an_owner_that_does_not_finish_in_time_hands_over_as_it_stands(fleet: Fleet) -> None:
@@ -111,14 +112,14 @@ def test_a_worker_that_is_not_answered_takes_the_lease_by_force_after_its_own_de
     a, b = asked(fleet)
     for _ in range(HANDOVER + LOOK + MARGIN - 1):
         fleet.clock.advance(1)
-        a.coordinator.renew_due()  # it lives, and does not listen
+        a.coordinator.leases.renew_due()  # it lives, and does not listen
         b.renew()
         assert b.round() == []
     fleet.clock.advance(1)
     assert b.round() == ["p0"] and b.count(CoordinationMetric.HANDOVERS_FORCED) == 1
     with pytest.raises(PartitionNotOwnedError):
-        a.coordinator.save_progress("p0", {"n": 1})
-    assert fleet.stored("p0").progress == {} and b.coordinator.owns("p0")
+        a.coordinator.leases.save_progress("p0", {"n": 1})
+    assert fleet.stored("p0").progress == {} and b.coordinator.leases.owns("p0")
 
 
 def test_deadlines_are_kept_whatever_becomes_of_wall_clocks(fleet: Fleet) -> None:
@@ -164,7 +165,7 @@ def test_who_dies_while_it_waits_is_handed_nothing(fleet: Fleet) -> None:
     a, _ = asked(fleet)
     for _ in range(7):  # a round in which nobody looks who asks
         fleet.clock.advance(LOOK)
-        a.coordinator.renew_due()
+        a.coordinator.leases.renew_due()
     a.round()
     assert len(a.held) == 4 and a.balancer.leaving == {}
 
@@ -198,14 +199,14 @@ def test_who_dies_right_after_the_handover_keeps_the_lease_no_longer_than_it_run
 
 def test_a_partition_that_was_given_back_meanwhile_is_taken_the_usual_way(fleet: Fleet) -> None:
     a, b = asked(fleet)
-    a.coordinator.give_up("p0")
+    a.coordinator.leases.give_up("p0")
     fleet.clock.advance(LOOK)
     assert b.round() == ["p0"] and not b.balancer.is_waiting
 
 
 def test_a_partition_that_was_completed_meanwhile_is_asked_for_no_more(fleet: Fleet) -> None:
     a, b = asked(fleet)
-    a.coordinator.complete("p0")
+    a.coordinator.leases.complete("p0")
     b.round()
     assert "p0" not in [wish.key for worker in a.coordinator.workers.live() for wish in worker.wishes]
 
@@ -213,7 +214,7 @@ def test_a_partition_that_was_completed_meanwhile_is_asked_for_no_more(fleet: Fl
 def test_a_partition_that_somebody_else_took_meanwhile_is_left_to_that_one(fleet: Fleet) -> None:
     _, b = asked(fleet)
     fleet.owner("c").give_up_owner("a")
-    fleet.owner("c").acquire(1)
+    fleet.owner("c").leases.acquire(1)
     fleet.clock.advance(200)
     b.balancer.rebalance()
     assert b.count(CoordinationMetric.HANDOVERS_FORCED) == 0
@@ -222,7 +223,7 @@ def test_a_partition_that_somebody_else_took_meanwhile_is_left_to_that_one(fleet
 def test_a_request_that_helps_no_more_is_taken_back(fleet: Fleet) -> None:
     a, b = asked(fleet)
     for key in ("p1", "p2", "p3"):
-        a.coordinator.complete(key)
+        a.coordinator.leases.complete(key)
     fleet.clock.advance(LOOK)
     b.round()
     assert not b.balancer.is_waiting
@@ -233,7 +234,7 @@ def test_a_request_that_helps_no_more_is_taken_back(fleet: Fleet) -> None:
 def test_what_is_handed_over_after_the_request_was_taken_back_is_adopted_at_the_next_listing(fleet: Fleet) -> None:
     a, b = asked(fleet)
     for key in ("p1", "p2", "p3"):
-        a.coordinator.complete(key)
+        a.coordinator.leases.complete(key)
     a.round()  # in the moment before b changes its mind
     b.balancer._wishes.clear()
     fleet.clock.advance(LOOK)
@@ -264,7 +265,7 @@ def test_a_request_that_is_taken_back_in_between_is_not_answered(fleet: Fleet) -
     a.balancer.rebalance()
     fleet.store.fault = Fault(before=b.coordinator.workers.register)
     assert a.balancer.hand_over("p0") is False
-    assert fleet.stored("p0").owner == "a" and a.coordinator.owns("p0")
+    assert fleet.stored("p0").owner == "a" and a.coordinator.leases.owns("p0")
 
 
 @pytest.mark.parametrize("fault", [NOT_MADE, NOT_ANSWERED], ids=["not made", "not answered"])
@@ -274,8 +275,8 @@ def test_a_handover_whose_answer_was_lost_leaves_one_owner(fleet: Fleet, fault: 
     fleet.store.fault = fault
     with pytest.raises(StoreUnavailableError):
         a.balancer.hand_over("p0")
-    assert not a.coordinator.owns("p0")
-    a.coordinator.recover()
+    assert not a.coordinator.leases.owns("p0")
+    a.coordinator.leases.recover()
     a.round()
     b.round()
     assert "p0" in b.held and "p0" not in a.held
@@ -288,14 +289,14 @@ def test_nobody_takes_what_another_leaves_because_the_source_is_suspended(fleet:
     a, b = asked(fleet)
     rounds([a, b], 6)
     a.round()  # it has asked just now whether the source is suspended
-    fleet.owner("person").suspensions.suspend()
+    fleet.owner("person").view.suspensions.suspend()
     b.stop()
     assert a.round() == [] and len(a.held) == 2
 
 
 def test_who_hears_that_the_source_is_suspended_asks_for_nothing_any_more(fleet: Fleet) -> None:
     a, b = asked(fleet)
-    fleet.owner("person").suspensions.suspend()
+    fleet.owner("person").view.suspensions.suspend()
     fleet.clock.advance(REMEMBERED_SECONDS)
     assert b.round() == [] and not b.balancer.is_waiting
     a.balancer.rebalance()
@@ -305,7 +306,7 @@ def test_who_hears_that_the_source_is_suspended_asks_for_nothing_any_more(fleet:
 def test_what_was_handed_over_before_that_is_held_and_can_be_given_back(fleet: Fleet) -> None:
     a, b = asked(fleet)
     a.round()
-    fleet.owner("person").suspensions.suspend()
+    fleet.owner("person").view.suspensions.suspend()
     fleet.clock.advance(REMEMBERED_SECONDS)
     assert b.round() == ["p0"] and b.round() == []
     b.stop()
@@ -331,7 +332,7 @@ def test_leases_that_a_stopping_worker_gives_back_only_after_its_goodbye_are_see
     rounds([a, b], 6)
     b.balancer.leave()
     assert a.round() == []
-    b.coordinator.give_up_all()
+    b.coordinator.leases.give_up_all()
     assert len(a.round()) == 2
 
 
@@ -344,7 +345,7 @@ def test_who_says_goodbye_counts_no_more_although_leases_are_still_in_its_name(f
 
 
 def test_a_lease_that_has_run_out_is_taken_in_that_moment(fleet: Fleet) -> None:
-    fleet.owner("old").acquire(4)
+    fleet.owner("old").leases.acquire(4)
     a = Job(fleet, "a")
     fleet.clock.advance(TIMEOUT + MARGIN - 1)
     assert a.round() == []
@@ -389,10 +390,10 @@ def test_a_worker_that_is_registered_and_holds_nothing_counts(fleet: Fleet) -> N
 
 def test_an_owner_of_an_older_version_counts_and_is_not_asked(fleet: Fleet) -> None:
     old = fleet.owner("old")
-    old.acquire(4)
+    old.leases.acquire(4)
     a = Job(fleet, "a")
     assert a.round() == [] and not a.balancer.is_waiting
-    old.give_up_all()
+    old.leases.give_up_all()
     fleet.clock.advance(LOOK)
     assert len(a.round()) == 4
 
@@ -423,8 +424,8 @@ def test_what_nobody_takes_is_taken_beyond_the_share_after_three_lease_lengths(f
 def test_what_rests_is_parked_or_waits_for_others_does_not_count(fleet: Fleet) -> None:
     a = Job(fleet, "a")
     a.round()
-    a.coordinator.close("p0", timedelta(hours=1))
-    a.coordinator.await_acknowledgment("p1", timedelta(hours=1))
+    a.coordinator.leases.close("p0", timedelta(hours=1))
+    a.coordinator.leases.await_acknowledgment("p1", timedelta(hours=1))
     b = Job(fleet, "b")
     rounds([b, a], 3)
     assert (len(a.held), len(b.held)) == (1, 1)
@@ -434,8 +435,8 @@ def test_what_rests_is_parked_or_waits_for_others_does_not_count(fleet: Fleet) -
 
 def test_who_waits_for_acknowledgments_alone_is_no_worker(fleet: Fleet) -> None:
     ended = fleet.owner("ended")
-    ended.acquire(1)
-    ended.await_acknowledgment("p0", timedelta(hours=1))
+    ended.leases.acquire(1)
+    ended.leases.await_acknowledgment("p0", timedelta(hours=1))
     assert Job(fleet, "a").round() == ["p1", "p2", "p3"]
 
 
@@ -443,7 +444,7 @@ def test_completed_partitions_never_count(fleet: Fleet) -> None:
     a, b = Job(fleet, "a"), Job(fleet, "b")
     a.round()
     for key in ("p0", "p1", "p2"):
-        a.coordinator.complete(key)
+        a.coordinator.leases.complete(key)
     rounds([a, b], 4)
     assert (a.held, b.held) == (["p3"], []) and not b.balancer.is_waiting
 
@@ -451,7 +452,7 @@ def test_completed_partitions_never_count(fleet: Fleet) -> None:
 def test_what_a_completion_creates_is_seen_in_the_next_round(fleet: Fleet) -> None:
     a = Job(fleet, "a")
     a.round()
-    a.coordinator.complete("p0", create={"child-1": {}, "child-2": {}})
+    a.coordinator.leases.complete("p0", create={"child-1": {}, "child-2": {}})
     assert a.round() == ["child-1", "child-2"]
 
 
@@ -460,7 +461,7 @@ def test_by_throughput_workers_share_the_load(fleet: Fleet) -> None:
     b = Job(fleet, "b", balance_by="throughput")
     a.round()
     for key, throughput in {"p0": 60.0, "p1": 20.0, "p2": 20.0, "p3": 20.0}.items():
-        a.coordinator.save_progress(key, {"throughput": throughput})
+        a.coordinator.leases.save_progress(key, {"throughput": throughput})
     rounds([b, a], 6)
     assert (a.held, b.held) == (["p1", "p2", "p3"], ["p0"])
 
@@ -513,7 +514,7 @@ counts = st.integers(1, 12)
 measures = st.sampled_from(["count", "throughput"])
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10))
 @given(seed=seeds, partitions=counts, by=measures)
 def test_however_workers_come_and_go_in_the_end_all_is_held_evenly_and_rests(
     seed: int, partitions: int, by: str
@@ -522,7 +523,7 @@ def test_however_workers_come_and_go_in_the_end_all_is_held_evenly_and_rests(
 
 
 @pytest.mark.integration
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(seed=seeds, partitions=counts, by=measures)
 def test_however_workers_come_and_go_in_200_runs_in_the_end_all_is_held_evenly_and_rests(
     seed: int, partitions: int, by: str
@@ -556,7 +557,7 @@ def workers_come_and_go(seed: int, partitions: int, by: str) -> None:
                 job.renew()
                 job.round()
         if not any(job.count(CoordinationMetric.HANDOVERS_FORCED) for job in jobs):
-            believers = Counter(key for job in jobs for key in names if job.coordinator.owns(key))
+            believers = Counter(key for job in jobs for key in names if job.coordinator.leases.owns(key))
             assert all(count == 1 for count in believers.values())
     jobs = jobs or [Job(fleet, "last", balance_by=by)]
     for job in jobs:

@@ -38,6 +38,7 @@ from airflow_provider_coordination.coordination.partition import (
     progress_text,
 )
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.depth import examples
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PARTITIONS = "clicks|PARTITION"
@@ -160,7 +161,7 @@ transitions = st.builds(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15))
 @given(st.lists(transitions, max_size=12))
 def test_what_is_written_in_pages_reads_back(written: list[Transition]) -> None:
     pages = pages_of(FAMILY, written, NOW, "me")

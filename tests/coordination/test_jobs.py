@@ -243,5 +243,5 @@ def test_jobs_are_neither_partitions_nor_workers(fleet: Fleet, jobs: Jobs) -> No
     submit(fleet, jobs)
     record(fleet).begin()
     looking = fleet.owner("b")
-    assert not any(looking.count_by_status().values())
+    assert not any(looking.view.count_by_status().values())
     assert looking.workers.live() == []

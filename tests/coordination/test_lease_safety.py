@@ -45,6 +45,7 @@ from tests.coordination.lease_model import (
 )
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE, Fault, UnreliableStore
 from tests.support.clock import ManualClock
+from tests.support.depth import examples
 
 WORKERS, KEYS = 3, ["p0", "p1", "p2"]
 FAMILY, GLOBAL_FAMILY, WORKER_FAMILY = "clicks|PARTITION", "clicks|GLOBAL_STATE", "clicks|WORKER"
@@ -127,10 +128,11 @@ class LeaseSafety(RuleBasedStateMachine):
     @rule(w=workers, share=shares)
     def a_wall_clock_is_set(self, w: int, share: float) -> None:
         skew, worker = round(share * self.skew_limit), self.workers[w]
-        believed = {key: worker.coordinator.owns(key) for key in KEYS}
+        believed = {key: worker.coordinator.leases.owns(key) for key in KEYS}
         worker.clock.set_wall_clock_back(self.skews[w] - skew)
         self.skews[w] = skew
-        assert believed == {key: worker.coordinator.owns(key) for key in KEYS}, "only the monotonic clock is trusted"
+        believed_now = {key: worker.coordinator.leases.owns(key) for key in KEYS}
+        assert believed == believed_now, "only the monotonic clock is trusted"
 
     @rule(w=workers, is_killed=st.integers(0, 3))
     def a_worker_is_killed_and_another_takes_its_place(self, w: int, is_killed: int) -> None:
@@ -159,7 +161,7 @@ class LeaseSafety(RuleBasedStateMachine):
         now = worker.clock.now()
         self.arm(worker, fault)
         acquired: list[Partition] = []
-        error = self.outcome(lambda: acquired.extend(worker.coordinator.acquire(limit)))
+        error = self.outcome(lambda: acquired.extend(worker.coordinator.leases.acquire(limit)))
         queue = sorted(
             (k for k, r in self.rows.items() if r.is_available(now)), key=lambda k: (self.rows[k].place(), k)
         )
@@ -168,7 +170,7 @@ class LeaseSafety(RuleBasedStateMachine):
         self.settle(error, taken)
         self.note(worker, error)
         for partition in acquired:
-            assert worker.coordinator.fencing_token(partition.partition_key) == partition.version
+            assert worker.coordinator.leases.fencing_token(partition.partition_key) == partition.version
             worker.in_hand.pop(partition.partition_key, None)
 
     @rule(
@@ -194,8 +196,8 @@ class LeaseSafety(RuleBasedStateMachine):
     @rule(n=leases)
     def begin_work(self, n: int) -> None:
         worker, key = self.choose(n)
-        if worker.coordinator.owns(key) and not worker.must_recover:
-            worker.in_hand[key] = worker.coordinator.leased(key).progress["count"]
+        if worker.coordinator.leases.owns(key) and not worker.must_recover:
+            worker.in_hand[key] = worker.coordinator.leases.leased(key).progress["count"]
 
     @rule(n=leases, delivered=st.booleans(), fault=faults)
     def finish_work(self, n: int, delivered: bool, fault: str) -> None:
@@ -203,12 +205,12 @@ class LeaseSafety(RuleBasedStateMachine):
         if key not in worker.in_hand:
             if worker.must_recover:
                 self.recover(worker.number, "none")
-            if not worker.coordinator.owns(key):
+            if not worker.coordinator.leases.owns(key):
                 return
-            worker.in_hand[key] = worker.coordinator.leased(key).progress["count"]
+            worker.in_hand[key] = worker.coordinator.leases.leased(key).progress["count"]
         base = worker.in_hand.pop(key)
         now, progress = worker.clock.now(), {"count": base + 1}
-        save = worker.coordinator.checkpoint if delivered else worker.coordinator.save_progress
+        save = worker.coordinator.leases.checkpoint if delivered else worker.coordinator.leases.save_progress
 
         def effect(before: Row) -> Rows:
             assert before.count == base, "a checkpoint would go back"
@@ -240,7 +242,7 @@ class LeaseSafety(RuleBasedStateMachine):
         self.attempt(
             worker,
             key,
-            lambda: worker.coordinator.complete(key, create=create, unchanged=unchanged),
+            lambda: worker.coordinator.leases.complete(key, create=create, unchanged=unchanged),
             effect,
             fault,
             unchanged=unchanged,
@@ -259,7 +261,7 @@ class LeaseSafety(RuleBasedStateMachine):
         self.attempt(
             worker,
             key,
-            lambda: worker.coordinator.close(key, rest, max_closed_count=max_closed_count),
+            lambda: worker.coordinator.leases.close(key, rest, max_closed_count=max_closed_count),
             lambda before: {key: before.closed(now + rest, max_closed_count, now)},
             fault,
         )
@@ -272,7 +274,7 @@ class LeaseSafety(RuleBasedStateMachine):
             self.attempt(
                 worker,
                 key,
-                lambda: worker.coordinator.fail(key, "boom"),
+                lambda: worker.coordinator.leases.fail(key, "boom"),
                 lambda before, now=now: {key: before.failed("boom", now)},  # type: ignore[misc]
                 fault,
                 needs_trust=False,
@@ -288,7 +290,7 @@ class LeaseSafety(RuleBasedStateMachine):
         self.attempt(
             worker,
             key,
-            lambda: worker.coordinator.give_up(key, after=timedelta(seconds=after)),
+            lambda: worker.coordinator.leases.give_up(key, after=timedelta(seconds=after)),
             lambda before: {key: before.given_up(at)},
             fault,
             needs_trust=False,
@@ -301,7 +303,7 @@ class LeaseSafety(RuleBasedStateMachine):
         self.attempt(
             worker,
             key,
-            lambda: worker.coordinator.await_acknowledgment(key, timeout),
+            lambda: worker.coordinator.leases.await_acknowledgment(key, timeout),
             lambda before: {key: before.awaiting(now, timeout)},
             fault,
         )
@@ -313,7 +315,7 @@ class LeaseSafety(RuleBasedStateMachine):
         self.attempt(
             worker,
             key,
-            lambda: worker.coordinator.renew(key),
+            lambda: worker.coordinator.leases.renew(key),
             lambda before: {key: before.renewed(now)},
             fault,
             needs_trust=False,
@@ -323,30 +325,30 @@ class LeaseSafety(RuleBasedStateMachine):
     @rule(n=leases, fault=faults)
     def delete(self, n: int, fault: str) -> None:
         worker, key = self.choose(n)
-        self.attempt(worker, key, lambda: worker.coordinator.delete(key), lambda before: {key: None}, fault)
+        self.attempt(worker, key, lambda: worker.coordinator.leases.delete(key), lambda before: {key: None}, fault)
 
     @rule(w=workers, fault=few_faults)
     def the_renewal_thread_wakes_up(self, w: int, fault: str) -> None:
         worker = self.workers[w]
-        now, held = worker.clock.now(), worker.coordinator.held
-        due = [k for k, p in held.items() if p.priority - now <= LEASE * 2 / 3 or not worker.coordinator.owns(k)]
+        now, held = worker.clock.now(), worker.coordinator.leases.held
+        due = [k for k, p in held.items() if p.priority - now <= LEASE * 2 / 3 or not worker.coordinator.leases.owns(k)]
         self.arm(worker, fault)
-        error = self.outcome(worker.coordinator.renew_due)
+        error = self.outcome(worker.coordinator.leases.renew_due)
         mine: Rows = {k: r.renewed(now) for k in due if (r := self.rows.get(k)) is not None and r.owner == worker.owner}
         self.settle(error, mine, each=True)
-        assert error or not any(k in worker.coordinator.held for k in due if k not in mine)
+        assert error or not any(k in worker.coordinator.leases.held for k in due if k not in mine)
 
     @rule(w=workers, fault=few_faults)
     def recover(self, w: int, fault: str) -> None:
         worker = self.workers[w]
         now = worker.clock.now()
         self.arm(worker, fault)
-        error = self.outcome(worker.coordinator.recover)
+        error = self.outcome(worker.coordinator.leases.recover)
         mine: Rows = {k: r.renewed(now) for k, r in self.rows.items() if r.owner == worker.owner}
         self.settle(error, mine, each=True)
         if error is None:
-            assert worker.coordinator.held.keys() == mine.keys(), "it holds what the store says that it holds"
-            assert self.is_beyond or all(map(worker.coordinator.owns, mine))
+            assert worker.coordinator.leases.held.keys() == mine.keys(), "it holds what the store says that it holds"
+            assert self.is_beyond or all(map(worker.coordinator.leases.owns, mine))
             for key in mine:
                 self.check_token(worker, key)
             worker.must_recover = False
@@ -356,15 +358,15 @@ class LeaseSafety(RuleBasedStateMachine):
     @rule(w=workers, fault=few_faults)
     def give_up_all(self, w: int, fault: str) -> None:
         worker = self.workers[w]
-        now, held = worker.clock.now(), worker.coordinator.held
+        now, held = worker.clock.now(), worker.coordinator.leases.held
         self.arm(worker, fault)
-        error = self.outcome(worker.coordinator.give_up_all)
+        error = self.outcome(worker.coordinator.leases.give_up_all)
         mine: Rows = {k: r.given_up(now) for k, r in self.rows.items() if k in held and r.owner == worker.owner}
         self.settle(error, mine, each=True)
         self.note(worker, error)
         if error:
             worker.unanswered |= held.keys()
-        assert error or not worker.coordinator.held
+        assert error or not worker.coordinator.leases.held
 
     @rule(w=workers, dead=workers, fault=few_faults)
     def another_gives_up_for(self, w: int, dead: int, fault: str) -> None:
@@ -422,7 +424,7 @@ class LeaseSafety(RuleBasedStateMachine):
         self.attempt(
             worker,
             key,
-            lambda: worker.coordinator.hand_over(key, taker.owner, unchanged=unchanged),
+            lambda: worker.coordinator.handover.give(key, taker.owner, unchanged=unchanged),
             lambda before: {key: before.acquired(taker.owner, now)},
             fault,
             needs_trust=False,
@@ -434,8 +436,8 @@ class LeaseSafety(RuleBasedStateMachine):
     @rule(w=workers, key=st.sampled_from(KEYS))
     def adopt_what_is_handed_over(self, w: int, key: str) -> None:
         worker = self.workers[w]
-        was_held = key in worker.coordinator.held
-        adopted = worker.coordinator.adopt(key)
+        was_held = key in worker.coordinator.leases.held
+        adopted = worker.coordinator.handover.adopt(key)
         is_its_own = key in self.rows and self.rows[key].owner == worker.owner
         assert (adopted is not None) == (is_its_own and not was_held)
         self.settle(None, {})
@@ -452,7 +454,7 @@ class LeaseSafety(RuleBasedStateMachine):
         self.arm(worker, fault)
         self.excused.add((giver.owner, key))
         taken: list[Partition | None] = []
-        error = self.outcome(lambda: taken.append(worker.coordinator.take_over(key, giver.owner)))
+        error = self.outcome(lambda: taken.append(worker.coordinator.handover.take_over(key, giver.owner)))
         is_givers = before is not None and before.owner == giver.owner
         self.settle(error, {key: before.acquired(worker.owner, now)} if before and is_givers else {})
         self.note(worker, error)
@@ -460,7 +462,7 @@ class LeaseSafety(RuleBasedStateMachine):
         if error is None and is_givers:
             worker.in_hand.pop(key, None)
             self.check_token(worker, key)
-            assert self.is_beyond or worker.coordinator.owns(key)
+            assert self.is_beyond or worker.coordinator.leases.owns(key)
 
     def item_of(self, owner: str) -> Partition | None:
         return self.store.store.get(WORKER_FAMILY, owner)
@@ -584,7 +586,7 @@ class LeaseSafety(RuleBasedStateMachine):
             return
         for key in KEYS:
             for worker in self.workers:
-                if worker.coordinator.owns(key) and (worker.owner, key) not in self.excused:
+                if worker.coordinator.leases.owns(key) and (worker.owner, key) not in self.excused:
                     assert key in self.rows, f"{worker.owner} believes in {key}, which is gone"
                     assert self.rows[key].owner == worker.owner
 
@@ -592,11 +594,11 @@ class LeaseSafety(RuleBasedStateMachine):
         """Nothing is lost: when all is well again, a new worker can finish whatever is not finished or parked."""
         last = self.new_worker(0, ManualClock(datetime(2027, 1, 1, tzinfo=UTC))).coordinator
         expected = {k for k, r in self.rows.items() if r.status != "COMPLETED" and not r.is_parked}
-        acquired = last.acquire(10)
+        acquired = last.leases.acquire(10)
         assert {p.partition_key for p in acquired} == expected
         for partition in acquired:
             assert partition.progress == {"count": self.rows[partition.partition_key].count}
-            last.complete(partition.partition_key, {"count": partition.progress["count"] + 1})
+            last.leases.complete(partition.partition_key, {"count": partition.progress["count"] + 1})
         self.store.close()
 
     # How an act is judged
@@ -616,7 +618,7 @@ class LeaseSafety(RuleBasedStateMachine):
         return held[n % len(held)]
 
     def held(self) -> list[tuple[Worker, str]]:
-        return [(worker, key) for worker in self.workers for key in sorted(worker.coordinator.held)]
+        return [(worker, key) for worker in self.workers for key in sorted(worker.coordinator.leases.held)]
 
     def arm(self, worker: Worker, fault: str) -> None:
         other = (worker.number + 1) % WORKERS
@@ -655,8 +657,8 @@ class LeaseSafety(RuleBasedStateMachine):
         by_main_thread: bool = True,
     ) -> CoordinationError | None:
         """Let a worker write a partition, and judge what the store and the worker make of it."""
-        known = worker.coordinator.held.get(key)
-        may_try = known is not None and (not needs_trust or worker.coordinator.owns(key))
+        known = worker.coordinator.leases.held.get(key)
+        may_try = known is not None and (not needs_trust or worker.coordinator.leases.owns(key))
         if known and known.version != self.versions.get(key) and fault in ("taken", "slow"):
             fault = "none"  # an earlier write is found out about in this act: one thing at a time
         self.arm(worker, fault)
@@ -675,9 +677,9 @@ class LeaseSafety(RuleBasedStateMachine):
             assert before and known is not None and stands
             assert may_try or key in worker.unanswered
             self.settle(None, effect(before))
-            if key in worker.coordinator.held:
+            if key in worker.coordinator.leases.held:
                 self.check_token(worker, key)
-                assert fault != "none" or self.is_beyond or worker.coordinator.owns(key)
+                assert fault != "none" or self.is_beyond or worker.coordinator.leases.owns(key)
         else:
             assert isinstance(error, LOST) or (isinstance(error, PartitionUpdateError) and not stands), error
             assert not (owns and may_try and stands) or isinstance(error, ProgressChangedError)
@@ -746,7 +748,7 @@ class LeaseSafety(RuleBasedStateMachine):
         self.versions = {key: partition.version for key, partition in stored.items()}
 
     def check_token(self, worker: Worker, key: str) -> None:
-        assert worker.coordinator.fencing_token(key) >= self.tenures[key], "an earlier owner had a larger token"
+        assert worker.coordinator.leases.fencing_token(key) >= self.tenures[key], "an earlier owner had a larger token"
 
 
 class LeaseSafetyOnSqlite(LeaseSafety):
@@ -762,17 +764,18 @@ class LeaseSafetyOnSqlite(LeaseSafety):
 
 
 def test_whatever_happens_no_two_believe_and_nothing_is_lost(quiet: None) -> None:
-    run(LeaseSafety, examples=30)
+    run(LeaseSafety, 30)
 
 
 @pytest.mark.integration
 def test_whatever_happens_no_two_believe_and_nothing_is_lost_on_sqlite(quiet: None) -> None:
-    run(LeaseSafetyOnSqlite, examples=25)
+    run(LeaseSafetyOnSqlite, 25)
 
 
 @pytest.mark.integration
-def test_whatever_happens_in_600_runs_no_two_believe_and_nothing_is_lost(quiet: None) -> None:
-    run(LeaseSafety, examples=600)
+@pytest.mark.deep
+def test_whatever_happens_in_hundreds_of_runs_no_two_believe_and_nothing_is_lost(quiet: None) -> None:
+    run(LeaseSafety, 300)
 
 
 @pytest.fixture
@@ -781,10 +784,10 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="airflow_provider_coordination")
 
 
-def run(machine: type[LeaseSafety], *, examples: int) -> None:
+def run(machine: type[LeaseSafety], number: int) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         machine,
         settings=settings(
-            max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples(number), stateful_step_count=40, suppress_health_check=list(HealthCheck)
         ),
     )

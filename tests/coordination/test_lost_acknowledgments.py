@@ -32,7 +32,7 @@ class Office:
         self.fleet = Fleet()
         self.a = self.fleet.owner("a")
         self.a.create_partitions({X: a_shard("x").to_mapping()})
-        self.a.acquire(1)
+        self.a.leases.acquire(1)
         self.mine = AcknowledgmentSets(self.a, SourceBatches())
         self.theirs = AcknowledgmentSets(self.fleet.owner("somebody else"), SourceBatches())
 
@@ -71,12 +71,12 @@ def test_an_end_whose_answer_was_lost_can_be_repeated_and_happens_once(
     sets: AcknowledgmentSets = getattr(office, by)
     office.unanswered(lambda: end(sets, set_id), fault)
     end(sets, set_id)
-    ended, partition = office.mine.get(set_id), office.fleet.stored(X)
+    ended, partition = office.mine.view.get(set_id), office.fleet.stored(X)
     assert ended.state is state
     assert partition.attempts == (state is AcknowledgmentState.REJECTED)
     assert office.progress.checkpoint == ("5" if state is AcknowledgmentState.ACKNOWLEDGED else TRIM_HORIZON)
     end(sets, set_id)
-    assert (office.mine.get(set_id), office.fleet.stored(X)) == (ended, partition)
+    assert (office.mine.view.get(set_id), office.fleet.stored(X)) == (ended, partition)
 
 
 def test_a_release_whose_answer_was_lost_counts_once_when_it_is_repeated(office: Office) -> None:
@@ -91,13 +91,13 @@ def test_a_set_whose_making_was_not_answered_is_found_in_the_progress_or_was_not
     office: Office, fault: Fault
 ) -> None:
     office.unanswered(lambda: office.begin("sink"), fault)
-    office.a.recover()
-    pending = [made.set_id for made in office.mine.pending()]
+    office.a.leases.recover()
+    pending = [made.set_id for made in office.mine.view.pending()]
     assert pending == [batch.acknowledgment_set for batch in office.progress.landed]
     assert len(pending) == (fault is NOT_ANSWERED)
     for set_id in pending:
         office.mine.release(set_id, "sink", positive=True, owned=True)
-        assert office.progress.checkpoint == "5" and office.a.held[X] == office.fleet.stored(X)
+        assert office.progress.checkpoint == "5" and office.a.leases.held[X] == office.fleet.stored(X)
 
 
 @pytest.mark.parametrize("by", ["mine", "theirs"])
@@ -115,8 +115,8 @@ def test_a_set_whose_making_was_not_answered_ends_with_its_partition_even_before
 
 def test_an_empty_set_whose_making_was_not_answered_has_moved_the_checkpoint(office: Office) -> None:
     office.unanswered(lambda: office.begin())
-    office.a.recover()
-    assert office.progress.checkpoint == "5" and office.a.leased(X).progress == office.fleet.stored(X).progress
+    office.a.leases.recover()
+    assert office.progress.checkpoint == "5" and office.a.leases.leased(X).progress == office.fleet.stored(X).progress
 
 
 def test_an_expiry_whose_answer_was_lost_happened_once(office: Office) -> None:
@@ -124,12 +124,12 @@ def test_an_expiry_whose_answer_was_lost_happened_once(office: Office) -> None:
     office.fleet.clock.advance(3600)
     office.unanswered(office.theirs.expire_overdue)
     assert office.theirs.expire_overdue() == []
-    assert office.mine.get(set_id).state is AcknowledgmentState.EXPIRED and office.fleet.stored(X).attempts == 1
+    assert office.mine.view.get(set_id).state is AcknowledgmentState.EXPIRED and office.fleet.stored(X).attempts == 1
 
 
 def test_an_extension_whose_answer_was_lost_holds(office: Office) -> None:
     set_id = office.begin("sink")
-    office.a.await_acknowledgment(X, HOUR)
+    office.a.leases.await_acknowledgment(X, HOUR)
     office.unanswered(lambda: office.theirs.extend(set_id, 2 * HOUR))
     assert office.theirs.extend(set_id, 2 * HOUR).expires_at == office.fleet.stored(X).ownership_timeout
 
@@ -137,9 +137,9 @@ def test_an_extension_whose_answer_was_lost_holds(office: Office) -> None:
 def test_an_owner_that_may_have_given_back_with_the_end_of_a_set_stops_believing(office: Office) -> None:
     set_id = office.begin("sink")
     office.unanswered(lambda: office.mine.release(set_id, "sink", positive=False, reason="no", owned=True))
-    assert not office.a.owns(X)
+    assert not office.a.leases.owns(X)
     with pytest.raises(PartitionNotOwnedError):
-        office.a.save_progress(X, {})
+        office.a.leases.save_progress(X, {})
     assert office.fleet.stored(X).status is PartitionStatus.UNASSIGNED
 
 
@@ -170,7 +170,7 @@ def test_an_end_that_the_store_itself_repeated_happens_once(
     set_id = office.begin("sink")
     forgetful.repeats = True  # type: ignore[attr-defined]
     end(getattr(office, by), set_id)
-    assert office.mine.get(set_id).state is state
+    assert office.mine.view.get(set_id).state is state
     assert office.fleet.stored(X).attempts == (state is AcknowledgmentState.REJECTED)
 
 
@@ -179,8 +179,8 @@ def test_making_a_set_that_the_store_itself_repeated_makes_one() -> None:
     forgetful = office.fleet.store.store = Forgetful(office.fleet.store.store)  # type: ignore[assignment]
     forgetful.repeats = True  # type: ignore[attr-defined]
     set_id = office.begin("sink")
-    assert [made.set_id for made in office.mine.pending()] == [set_id]
-    assert office.a.held[X] == office.fleet.stored(X)
+    assert [made.set_id for made in office.mine.view.pending()] == [set_id]
+    assert office.a.leases.held[X] == office.fleet.stored(X)
 
 
 def test_what_an_end_rests_on_may_change_for_ever_and_the_owner_hears_of_it(office: Office) -> None:
@@ -195,7 +195,7 @@ def test_what_an_end_rests_on_may_change_for_ever_and_the_owner_hears_of_it(offi
     with pytest.raises(PartitionUpdateError, match="what its end rests on keeps changing"):
         end_shard(office.a, X, a_child("merged", "x", "other"))
     store.fault = None
-    assert list(office.mine.pending()) == [] and office.progress.landed == ()
+    assert list(office.mine.view.pending()) == [] and office.progress.landed == ()
 
 
 def test_a_lease_is_renewed_although_somebody_else_settles_batch_after_batch_meanwhile(office: Office) -> None:
@@ -209,7 +209,7 @@ def test_a_lease_is_renewed_although_somebody_else_settles_batch_after_batch_mea
 
     office.fleet.clock.advance(30)
     office.fleet.store.fault = Fault(before=settle)
-    office.a.renew_due()
+    office.a.leases.renew_due()
     assert sets == [] and office.progress.checkpoint == "4"
-    assert office.a.held[X] == office.fleet.stored(X)
-    assert office.fleet.stored(X).ownership_timeout == office.fleet.clock.now() + office.a.ownership_timeout
+    assert office.a.leases.held[X] == office.fleet.stored(X)
+    assert office.fleet.stored(X).ownership_timeout == office.fleet.clock.now() + office.a.leases.ownership_timeout

@@ -33,31 +33,34 @@ def counts(fleet: Fleet, act: Callable[[SourceCoordinator], object], **options: 
 
 ACTS: dict[str, tuple[Callable[[SourceCoordinator], object], dict[str, float]]] = {
     "create": (lambda a: a.create_partitions({"y": {}, "z": {}, "w": {}}), {"partitions_created": 2}),
-    "acquire": (lambda a: a.acquire(5), {"partitions_acquired": 1}),
+    "acquire": (lambda a: a.leases.acquire(5), {"partitions_acquired": 1}),
     "acquire nothing": (
-        lambda a: (a.acquire(5), a.acquire(5)),
+        lambda a: (a.leases.acquire(5), a.leases.acquire(5)),
         {"partitions_acquired": 1, "no_partitions_acquired": 1},
     ),
-    "acquire none": (lambda a: a.acquire(0), {}),
+    "acquire none": (lambda a: a.leases.acquire(0), {}),
     "get next": (lambda a: a.get_next_partition(), {"partitions_acquired": 1}),
-    "save": (lambda a: a.save_progress("x", {}), {"progress_saved": 1}),
-    "checkpoint": (lambda a: a.checkpoint("x", {}), {"progress_saved": 1}),
-    "renew": (lambda a: a.renew("x"), {"leases_renewed": 1}),
-    "renew what is not due": (lambda a: a.renew_due(), {}),
-    "await": (lambda a: a.await_acknowledgment("x", seconds(300)), {}),
-    "complete": (lambda a: a.complete("x"), {"partitions_completed": 1}),
-    "close": (lambda a: a.close("x", seconds(1)), {"partitions_closed": 1}),
-    "close for good": (lambda a: a.close("x", seconds(1), max_closed_count=1), {"partitions_completed": 1}),
-    "give up": (lambda a: a.give_up("x"), {"partitions_given_up": 1}),
-    "give up all": (lambda a: (a.acquire(1), a.give_up_all()), {"partitions_acquired": 1, "partitions_given_up": 2}),
+    "save": (lambda a: a.leases.save_progress("x", {}), {"progress_saved": 1}),
+    "checkpoint": (lambda a: a.leases.checkpoint("x", {}), {"progress_saved": 1}),
+    "renew": (lambda a: a.leases.renew("x"), {"leases_renewed": 1}),
+    "renew what is not due": (lambda a: a.leases.renew_due(), {}),
+    "await": (lambda a: a.leases.await_acknowledgment("x", seconds(300)), {}),
+    "complete": (lambda a: a.leases.complete("x"), {"partitions_completed": 1}),
+    "close": (lambda a: a.leases.close("x", seconds(1)), {"partitions_closed": 1}),
+    "close for good": (lambda a: a.leases.close("x", seconds(1), max_closed_count=1), {"partitions_completed": 1}),
+    "give up": (lambda a: a.leases.give_up("x"), {"partitions_given_up": 1}),
+    "give up all": (
+        lambda a: (a.leases.acquire(1), a.leases.give_up_all()),
+        {"partitions_acquired": 1, "partitions_given_up": 2},
+    ),
     "give up another's": (lambda a: a.give_up_owner("a"), {"partitions_given_up": 1}),
-    "hand over": (lambda a: a.hand_over("x", "b"), {"handovers_given": 1}),
-    "fail": (lambda a: a.fail("x", "boom"), {"attempts_failed": 1, "partitions_given_up": 1}),
-    "delete": (lambda a: a.delete("x"), {"partitions_deleted": 1}),
-    "save what is not held": (lambda a: a.save_progress("y", {}), {"partition_not_owned_errors": 1}),
-    "complete what is not held": (lambda a: a.complete("y"), {"partition_not_owned_errors": 1}),
+    "hand over": (lambda a: a.handover.give("x", "b"), {"handovers_given": 1}),
+    "fail": (lambda a: a.leases.fail("x", "boom"), {"attempts_failed": 1, "partitions_given_up": 1}),
+    "delete": (lambda a: a.leases.delete("x"), {"partitions_deleted": 1}),
+    "save what is not held": (lambda a: a.leases.save_progress("y", {}), {"partition_not_owned_errors": 1}),
+    "complete what is not held": (lambda a: a.leases.complete("y"), {"partition_not_owned_errors": 1}),
     "save what is not JSON": (
-        lambda a: a.save_progress("x", {"n": object()}),
+        lambda a: a.leases.save_progress("x", {"n": object()}),
         {"save_state_partition_update_errors": 1},
     ),
     "supply": (
@@ -80,15 +83,15 @@ def test_each_act_counts_what_it_did(act: Callable[[SourceCoordinator], object],
 def test_what_is_handed_over_or_taken_by_force_is_counted_by_who_gets_it() -> None:
     fleet = Fleet()
     b = fleet.owner("b", metrics=(totals := MetricTotals()))
-    fleet.working("a", "x", "y").hand_over("x", "b")
-    b.adopt("x")
-    b.take_over("y", "a")
+    fleet.working("a", "x", "y").handover.give("x", "b")
+    b.handover.adopt("x")
+    b.handover.take_over("y", "a")
     assert totals.totals == {"coordination.partitions_acquired": 2, "coordination.handovers_forced": 1}
 
 
 def test_a_renewal_that_was_due_is_counted() -> None:
     fleet = Fleet()
-    assert counts(fleet, lambda a: (fleet.clock.advance(30), a.renew_due())) == {"leases_renewed": 1}
+    assert counts(fleet, lambda a: (fleet.clock.advance(30), a.leases.renew_due())) == {"leases_renewed": 1}
 
 
 @pytest.mark.parametrize("act", ["renew_due", "recover"])
@@ -97,8 +100,8 @@ def test_a_lease_that_is_found_to_be_lost_is_counted(act: str) -> None:
 
     def loses(a: SourceCoordinator) -> None:
         fleet.clock.advance(70)
-        fleet.owner("b").acquire(5)
-        getattr(a, act)()
+        fleet.owner("b").leases.acquire(5)
+        getattr(a.leases, act)()
 
     assert counts(fleet, loses) == {"partition_not_owned_errors": 1}
 
@@ -108,27 +111,27 @@ def test_a_partition_that_is_gone_is_counted_apart() -> None:
 
     def vanishes(a: SourceCoordinator) -> None:
         fleet.store.store.delete(fleet.stored())
-        a.save_progress("x", {})
+        a.leases.save_progress("x", {})
 
     assert counts(fleet, vanishes) == {"partition_not_found_errors": 1}
 
 
 def test_a_partition_that_rests_or_is_parked_is_counted_as_that_too() -> None:
     resting = {"attempts_failed": 1, "partitions_given_up": 1, "partitions_closed": 1}
-    assert counts(Fleet(), lambda a: a.fail("x", "!"), retry_policy=RetryPolicy(max_attempts=1)) == resting
+    assert counts(Fleet(), lambda a: a.leases.fail("x", "!"), retry_policy=RetryPolicy(max_attempts=1)) == resting
     parked = {"attempts_failed": 1, "partitions_given_up": 1, "partitions_parked": 1}
     policy = RetryPolicy(max_attempts=1, max_closed_count=0)
-    assert counts(Fleet(), lambda a: a.fail("x", "!"), retry_policy=policy) == parked
+    assert counts(Fleet(), lambda a: a.leases.fail("x", "!"), retry_policy=policy) == parked
 
 
 @pytest.mark.parametrize(
     ("act", "counter"),
     [
-        (lambda a: a.save_progress("x", {}), "save_state_partition_update_errors"),
-        (lambda a: a.checkpoint("x", {}), "save_state_partition_update_errors"),
-        (lambda a: a.complete("x"), "complete_partition_update_errors"),
-        (lambda a: a.close("x", seconds(1)), "close_partition_update_errors"),
-        (lambda a: a.close("x", seconds(1), max_closed_count=1), "complete_partition_update_errors"),
+        (lambda a: a.leases.save_progress("x", {}), "save_state_partition_update_errors"),
+        (lambda a: a.leases.checkpoint("x", {}), "save_state_partition_update_errors"),
+        (lambda a: a.leases.complete("x"), "complete_partition_update_errors"),
+        (lambda a: a.leases.close("x", seconds(1)), "close_partition_update_errors"),
+        (lambda a: a.leases.close("x", seconds(1), max_closed_count=1), "complete_partition_update_errors"),
     ],
 )
 def test_a_write_that_fails_is_counted_as_what_it_was_to_do(
@@ -147,10 +150,10 @@ def test_a_lease_that_is_given_back_while_others_are_renewed_is_not_counted_as_l
     fleet = Fleet()
 
     def both(a: SourceCoordinator) -> None:
-        a.acquire(1)
+        a.leases.acquire(1)
         fleet.clock.advance(30)
-        fleet.store.fault = Fault(before=lambda: a.complete("y"))  # by another thread, while x is renewed
-        a.renew_due()
+        fleet.store.fault = Fault(before=lambda: a.leases.complete("y"))  # by another thread, while x is renewed
+        a.leases.renew_due()
 
     assert counts(fleet, both) == {"partitions_acquired": 1, "partitions_completed": 1, "leases_renewed": 1}
 

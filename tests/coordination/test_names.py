@@ -33,8 +33,8 @@ def test_an_unusable_key_of_a_child_is_refused_before_its_parent_is_completed(ke
     fleet = Fleet()
     a = fleet.working("a", "x")
     with pytest.raises(ConfigurationError, match=message):
-        a.complete("x", create={"good": {}, key: {}})
-    assert fleet.stored().status is PartitionStatus.ASSIGNED and a.owns("x") and a.get("good") is None
+        a.leases.complete("x", create={"good": {}, key: {}})
+    assert fleet.stored().status is PartitionStatus.ASSIGNED and a.leases.owns("x") and a.view.get("good") is None
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_an_unusable_key_of_a_child_is_refused_before_its_parent_is_completed(ke
 def test_any_other_key_is_as_good_as_another(key: str) -> None:
     a = Fleet().owner("a")
     assert a.create_partitions({key: {"n": 1}}) == [key]
-    [acquired] = a.acquire(1)
-    a.complete(key)
-    assert acquired.partition_key == key and a.get(key) is not None
+    [acquired] = a.leases.acquire(1)
+    a.leases.complete(key)
+    assert acquired.partition_key == key and a.view.get(key) is not None
 
 
 def test_a_long_key_is_not_repeated_whole_in_the_error() -> None:

@@ -26,13 +26,13 @@ def fleet() -> Fleet:
 
 KEEPING: dict[str, Callable[[SourceCoordinator], object]] = {
     "acquire": lambda a: None,
-    "renew": lambda a: a.renew("x"),
-    "await_acknowledgment": lambda a: a.await_acknowledgment("x", seconds(300)),
-    "give_up": lambda a: a.give_up("x"),
-    "close": lambda a: a.close("x", seconds(30)),
-    "fail": lambda a: a.fail("x", "boom"),
-    "complete": lambda a: a.complete("x"),
-    "recover": lambda a: a.recover(),
+    "renew": lambda a: a.leases.renew("x"),
+    "await_acknowledgment": lambda a: a.leases.await_acknowledgment("x", seconds(300)),
+    "give_up": lambda a: a.leases.give_up("x"),
+    "close": lambda a: a.leases.close("x", seconds(30)),
+    "fail": lambda a: a.leases.fail("x", "boom"),
+    "complete": lambda a: a.leases.complete("x"),
+    "recover": lambda a: a.leases.recover(),
     "given up by another": lambda a: a.give_up_owner("a"),
 }
 
@@ -40,28 +40,28 @@ KEEPING: dict[str, Callable[[SourceCoordinator], object]] = {
 @pytest.mark.parametrize("act", KEEPING.values(), ids=KEEPING)
 def test_unreadable_progress_is_kept_through(fleet: Fleet, act: Callable[[SourceCoordinator], object]) -> None:
     a = fleet.owner("a")
-    [acquired] = a.acquire(1)
+    [acquired] = a.leases.acquire(1)
     act(a)
     assert acquired.unreadable_progress == fleet.stored().unreadable_progress == UNREADABLE
     assert acquired.progress == {}
 
 
 OVERWRITING: dict[str, Callable[[SourceCoordinator], object]] = {
-    "save_progress": lambda a: a.save_progress("x", {"n": 1}),
-    "checkpoint": lambda a: a.checkpoint("x", {"n": 1}),
-    "complete": lambda a: a.complete("x", {"n": 1}),
+    "save_progress": lambda a: a.leases.save_progress("x", {"n": 1}),
+    "checkpoint": lambda a: a.leases.checkpoint("x", {"n": 1}),
+    "complete": lambda a: a.leases.complete("x", {"n": 1}),
 }
 
 
 @pytest.mark.parametrize("act", OVERWRITING.values(), ids=OVERWRITING)
 def test_unreadable_progress_is_never_overwritten_by(fleet: Fleet, act: Callable[[SourceCoordinator], object]) -> None:
     a = fleet.owner("a")
-    [acquired] = a.acquire(1)
+    [acquired] = a.leases.acquire(1)
     with pytest.raises(
         ProgressError, match=r"is not a JSON object and is kept as it is: .*checkpoint.*reset the partition"
     ):
         act(a)
-    assert fleet.stored() == acquired and a.owns("x")
+    assert fleet.stored() == acquired and a.leases.owns("x")
 
 
 UNSTORABLE = {"not JSON": {"n": object()}, "not a number": {"n": float("nan")}, "too large": {"n": "x" * 65536}}
@@ -73,8 +73,8 @@ def test_progress_that_cannot_be_stored_is_refused_and_the_lease_kept(act: str, 
     fleet = Fleet()
     a = fleet.working("a", "x")
     with pytest.raises(ProgressError, match=r"its progress (is not JSON|has 65544 bytes and may have 65536)"):
-        getattr(a, act)("x", progress)
-    assert a.owns("x") and fleet.stored() == a.held["x"]
+        getattr(a.leases, act)("x", progress)
+    assert a.leases.owns("x") and fleet.stored() == a.leases.held["x"]
 
 
 @pytest.mark.parametrize("progress", UNSTORABLE.values(), ids=UNSTORABLE)
@@ -83,14 +83,14 @@ def test_a_partition_whose_first_progress_cannot_be_stored_is_not_created(progre
     a = fleet.owner("a")
     with pytest.raises(ProgressError):
         a.create_partitions({"x": {}, "y": progress})
-    assert list(a.partitions()) == []
+    assert list(a.view.partitions()) == []
 
 
 def test_a_closed_partition_keeps_what_was_saved_before() -> None:
     fleet = Fleet()
     a = fleet.working("a", "x")
-    a.save_progress("x", {"n": 1})
-    a.close("x", seconds(30))
+    a.leases.save_progress("x", {"n": 1})
+    a.leases.close("x", seconds(30))
     fleet.clock.advance(30)
-    assert keys(a.acquire(1)) == ["x"] and a.leased("x").progress == {"n": 1}
+    assert keys(a.leases.acquire(1)) == ["x"] and a.leases.leased("x").progress == {"n": 1}
     assert fleet.stored().status is PartitionStatus.ASSIGNED

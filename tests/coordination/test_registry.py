@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.registry import Registry
+from tests.support.distributions import install as install_distribution
 
 Install = Callable[..., None]
 
@@ -28,7 +29,7 @@ def shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[str]:
     (package / "colours").mkdir()
     (package / "colours" / "__init__.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path / "own"))
-    _forget("shapes_of_test")
+    forget("shapes_of_test")
     return Registry("shape", "shapes_of_test.{name}.shape:SHAPE", "test.shapes", str)
 
 
@@ -38,18 +39,16 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
     def installed(distribution: str, name: str, module: str, text: str) -> None:
         site = tmp_path / distribution
-        metadata = site / f"{distribution}-1.0.dist-info"
-        metadata.mkdir(parents=True)
-        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
-        (metadata / "entry_points.txt").write_text(f"[test.shapes]\n{name} = {module}:SHAPE\n")
+        install_distribution(site, distribution, "test.shapes", {name: f"{module}:OBJECT"})
         (site / f"{module}.py").write_text(text)
         monkeypatch.syspath_prepend(str(site))
-        _forget(module)
+        forget(module)
 
     return installed
 
 
-def _forget(module: str) -> None:
+def forget(module: str) -> None:
+    """Let a module, and those below it, be imported anew."""
     for name in [name for name in sys.modules if name.partition(".")[0] == module]:
         del sys.modules[name]
     importlib.invalidate_caches()
@@ -61,9 +60,9 @@ def test_the_packages_own_are_found_by_their_modules(shapes: Registry[str]) -> N
 
 
 def test_another_distribution_registers_one_by_an_entry_point(shapes: Registry[str], install: Install) -> None:
-    install("squares", "square", "squares_of_test", "SHAPE = 'square'")
+    install("squares", "square", "squares_of_test", "OBJECT = 'square'")
     assert shapes.load("square") == "square"
-    assert shapes.implementation("square") == "squares_of_test:SHAPE"
+    assert shapes.implementation("square") == "squares_of_test:OBJECT"
 
 
 def test_the_names_are_listed_without_importing_any(shapes: Registry[str], install: Install) -> None:
@@ -75,9 +74,9 @@ def test_the_names_are_listed_without_importing_any(shapes: Registry[str], insta
 def test_an_implementation_that_travelled_is_imported_where_no_entry_point_is_seen(
     shapes: Registry[str], install: Install, tmp_path: Path
 ) -> None:
-    install("squares", "square", "squares_of_test", "SHAPE = 'square'")
+    install("squares", "square", "squares_of_test", "OBJECT = 'square'")
     shutil.rmtree(tmp_path / "squares" / "squares-1.0.dist-info")
-    assert shapes.load("square", "squares_of_test:SHAPE") == "square"
+    assert shapes.load("square", "squares_of_test:OBJECT") == "square"
 
 
 def test_the_packages_own_are_found_in_a_zip_that_has_no_metadata(shapes: Registry[str], tmp_path: Path) -> None:
@@ -93,7 +92,7 @@ def test_the_packages_own_are_found_in_a_zip_that_has_no_metadata(shapes: Regist
 
 
 def test_a_name_that_nobody_registered_is_refused_with_those_that_are(shapes: Registry[str], install: Install) -> None:
-    install("squares", "square", "squares_of_test", "SHAPE = 'square'")
+    install("squares", "square", "squares_of_test", "OBJECT = 'square'")
     with pytest.raises(ConfigurationError, match=r"shape 'oval' is not known; known are 'bent', 'round', 'square'\."):
         shapes.load("oval")
     with pytest.raises(ConfigurationError, match=r"registers it by an entry point of the group 'test\.shapes'"):
@@ -107,8 +106,8 @@ def test_what_is_no_name_of_an_implementation_is_refused(shapes: Registry[str], 
 
 
 def test_two_distributions_with_one_name_are_both_named(shapes: Registry[str], install: Install) -> None:
-    install("squares", "square", "squares_of_test", "SHAPE = 'square'")
-    install("tiles", "square", "tiles_of_test", "SHAPE = 'tile'")
+    install("squares", "square", "squares_of_test", "OBJECT = 'square'")
+    install("tiles", "square", "tiles_of_test", "OBJECT = 'tile'")
     with pytest.raises(ConfigurationError) as caught:
         shapes.load("square")
     assert "shape 'square' is registered by tiles 1.0 and by squares 1.0" in str(caught.value)
@@ -116,7 +115,7 @@ def test_two_distributions_with_one_name_are_both_named(shapes: Registry[str], i
 
 
 def test_a_distribution_cannot_take_a_name_of_the_packages_own(shapes: Registry[str], install: Install) -> None:
-    install("rounder", "round", "rounder_of_test", "SHAPE = 'rounder'")
+    install("rounder", "round", "rounder_of_test", "OBJECT = 'rounder'")
     with pytest.raises(ConfigurationError, match=r"registered by airflow-provider-coordination and by rounder 1\.0"):
         shapes.implementation("round")
 
@@ -128,28 +127,28 @@ def test_an_entry_point_that_cannot_be_imported_is_named_with_its_distribution(
     with pytest.raises(ConfigurationError) as caught:
         shapes.load("crooked")
     assert str(caught.value) == (
-        "shape 'crooked': entry point 'crooked = crooked_of_test:SHAPE' of broken 1.0 cannot be imported: "
+        "shape 'crooked': entry point 'crooked = crooked_of_test:OBJECT' of broken 1.0 cannot be imported: "
         "RuntimeError: no ruler; mend that distribution, or uninstall it"
     )
 
 
 def test_an_entry_point_whose_object_is_missing_is_named(shapes: Registry[str], install: Install) -> None:
     install("empty", "hollow", "hollow_of_test", "")
-    with pytest.raises(ConfigurationError, match=r"of empty 1\.0 cannot be imported: AttributeError: .*'SHAPE'"):
+    with pytest.raises(ConfigurationError, match=r"of empty 1\.0 cannot be imported: AttributeError: .*'OBJECT'"):
         shapes.load("hollow")
 
 
 def test_an_object_that_is_no_implementation_is_refused(shapes: Registry[str], install: Install) -> None:
-    install("numbers", "number", "numbers_of_test", "SHAPE = 7")
+    install("numbers", "number", "numbers_of_test", "OBJECT = 7")
     with pytest.raises(ConfigurationError, match=r"of numbers 1\.0 must be a str; got int"):
         shapes.load("number")
 
 
-@pytest.mark.parametrize("reference", ["nowhere_of_test:SHAPE", "squares_of_test:CIRCLE", "squares_of_test", ""])
+@pytest.mark.parametrize("reference", ["nowhere_of_test:OBJECT", "squares_of_test:CIRCLE", "squares_of_test", ""])
 def test_an_implementation_that_cannot_be_imported_says_what_to_ship(
     shapes: Registry[str], install: Install, reference: str
 ) -> None:
-    install("squares", "square", "squares_of_test", "SHAPE = 'square'")
+    install("squares", "square", "squares_of_test", "OBJECT = 'square'")
     with pytest.raises(ConfigurationError, match=r"cannot be imported: .*; ship its module with 'py_files'"):
         shapes.load("square", reference)
 

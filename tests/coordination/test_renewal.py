@@ -19,33 +19,33 @@ def a_coordinator() -> SourceCoordinator:
     )
     coordinator.initialize()
     coordinator.create_partitions({"x": {}})
-    coordinator.acquire(1)
+    coordinator.leases.acquire(1)
     return coordinator
 
 
 def test_leases_outlive_their_timeout_while_the_renewer_runs() -> None:
     coordinator = a_coordinator()
-    with LeaseRenewer(coordinator):
-        wait_until(lambda: coordinator.held["x"].version >= 5)
-        assert coordinator.owns("x")
+    with LeaseRenewer(coordinator.leases):
+        wait_until(lambda: coordinator.leases.held["x"].version >= 5)
+        assert coordinator.leases.owns("x")
 
 
 def test_a_store_that_fails_for_a_while_does_not_end_renewal() -> None:
     coordinator = a_coordinator()
-    renew, failures = coordinator.renew_due, iter([StoreUnavailableError("away"), RuntimeError("surprise")])
+    renew, failures = coordinator.leases.renew_due, iter([StoreUnavailableError("away"), RuntimeError("surprise")])
 
     def fail_twice() -> None:
         for failure in failures:
             raise failure
         renew()
 
-    coordinator.renew_due = fail_twice  # type: ignore[method-assign]
-    with LeaseRenewer(coordinator):
-        wait_until(lambda: coordinator.held["x"].version >= 2)
+    coordinator.leases.renew_due = fail_twice  # type: ignore[method-assign]
+    with LeaseRenewer(coordinator.leases):
+        wait_until(lambda: coordinator.leases.held["x"].version >= 2)
 
 
 def test_leaving_the_block_ends_the_thread() -> None:
-    with LeaseRenewer(a_coordinator()):
+    with LeaseRenewer(a_coordinator().leases):
         assert any(thread.name == "lease-renewal" for thread in threading.enumerate())
     assert not any(thread.name == "lease-renewal" for thread in threading.enumerate())
 

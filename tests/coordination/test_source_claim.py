@@ -158,10 +158,10 @@ def test_a_take_over_that_meets_another_one_looks_again(source: Source, monkeypa
 
 def test_a_claim_is_no_partition(source: Source) -> None:
     source.read_by("a")
-    assert not any(source.coordinator.count_by_status().values())
+    assert not any(source.coordinator.view.count_by_status().values())
     source.delivered_by("a", main="/lake")
-    assert not any(source.coordinator.count_by_status().values())
-    assert all(source.coordinator.store.get(source.coordinator.family(FAMILY), key) is not None for key in KEYS)
+    assert not any(source.coordinator.view.count_by_status().values())
+    assert all(source.coordinator.store.get(source.coordinator.view.family(FAMILY), key) is not None for key in KEYS)
 
 
 def test_a_dag_that_delivers_to_the_same_places_may_deliver_it_too_and_the_claim_stays(source: Source) -> None:

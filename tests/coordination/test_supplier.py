@@ -93,7 +93,7 @@ def test_others_acquire_what_is_found_while_the_listing_goes_on(fleet: Fleet) ->
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
         for name in "xyz":
             yield Page({name: {}})
-            acquired.append(keys(b.acquire(5)))
+            acquired.append(keys(b.leases.acquire(5)))
 
     a.supply(supplier)
     assert acquired == [["x"], ["y"], ["z"]]
@@ -106,7 +106,7 @@ def test_a_state_is_written_page_by_page_and_only_once_the_pages_partitions_are_
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
         for name in "xy":
             yield Page({name: {}}, {"until": name})
-            between.append((sorted(p.partition_key for p in a.partitions()), fleet.global_state().progress))
+            between.append((sorted(p.partition_key for p in a.view.partitions()), fleet.global_state().progress))
 
     a.supply(supplier)
     assert between == [(["x"], {"until": "x"}), (["x", "y"], {"until": "y"})]
@@ -153,7 +153,7 @@ def test_the_global_state_is_created_by_the_first_who_needs_it(fleet: Fleet) -> 
     assert fleet.store.store.get(GLOBAL_FAMILY, GLOBAL_STATE_KEY) is None
     a.supply(finding())
     assert is_free(fleet)
-    assert list(a.partitions()) == []  # it is in a family of its own
+    assert list(a.view.partitions()) == []  # it is in a family of its own
 
 
 def test_of_two_workers_that_create_the_global_state_at_once_one_runs_its_supplier(fleet: Fleet) -> None:
@@ -263,7 +263,7 @@ def test_an_earlier_try_that_lives_on_creates_nothing_more_and_leaves_no_state(f
         raise AssertionError("it must be cut off")
 
     assert fleet.owner(TRY.format(1)).supply(earlier) == ["x"]
-    assert fleet.owner("a").get("z") is None
+    assert fleet.owner("a").view.get("z") is None
     assert is_free(fleet) and fleet.global_state().progress == {"by": "try 2"}
 
 
@@ -278,7 +278,7 @@ def test_an_earlier_try_that_is_overtaken_at_the_very_last_moment_creates_nothin
         yield Page({"1 of 2": {}, "2 of 2": {}})
 
     assert fleet.owner(TRY.format(1)).supply(earlier) == []
-    assert sorted(p.partition_key for p in fleet.owner("a").partitions()) == ["1 of 3", "2 of 3", "3 of 3"]
+    assert sorted(p.partition_key for p in fleet.owner("a").view.partitions()) == ["1 of 3", "2 of 3", "3 of 3"]
 
 
 def test_an_overtaken_try_that_has_to_run_to_the_end_fails(fleet: Fleet) -> None:
@@ -391,7 +391,7 @@ def test_who_waits_ends_when_the_source_is_suspended(fleet: Fleet) -> None:
     held_by(fleet, "alive")
 
     def suspended() -> None:
-        fleet.owner("person").suspensions.suspend("ann")
+        fleet.owner("person").view.suspensions.suspend("ann")
         fleet.clock.advance(REMEMBERED_SECONDS)
 
     assert supply(fleet, "a", never, suspended) is None
@@ -459,7 +459,7 @@ def test_a_supplier_that_loses_the_global_state_is_cut_off_before_its_next_page(
 
     assert a.supply(supplier) == ["x"]
     assert cleaned_up == ["a"]
-    assert a.get("z") is None
+    assert a.view.get("z") is None
     assert is_free(fleet) and fleet.global_state().progress == {"by": "b"}
     assert totals.totals[SUPPLIER_FAILURES] == 1
 
@@ -603,7 +603,7 @@ def test_the_next_partition_is_taken_without_asking_a_supplier_where_there_is_on
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
     acquired = a.get_next_partition(never)
-    assert acquired is not None and acquired.partition_key == "x" and a.owns("x")
+    assert acquired is not None and acquired.partition_key == "x" and a.leases.owns("x")
 
 
 def test_a_supplier_is_asked_where_there_is_none(fleet: Fleet) -> None:
@@ -623,7 +623,7 @@ def test_no_partition_is_held_while_a_supplier_runs(fleet: Fleet) -> None:
     a.create_partitions({"x": {}})
 
     def supplier(state: Mapping[str, Any]) -> list[Page]:
-        assert a.held == {}
+        assert a.leases.held == {}
         return []
 
     assert a.get_next_partition(supplier, force_after=seconds(-1)) is not None
@@ -640,8 +640,8 @@ def test_a_supplier_that_raises_leaves_no_partition_behind_that_nobody_works_on(
     fleet.clock.advance(301)
     with suppress(ZeroDivisionError):
         a.get_next_partition(supplier, force_after=seconds(300))
-    assert a.held == {}
-    assert keys(fleet.owner("b").acquire(5)) == ["x", "y"]
+    assert a.leases.held == {}
+    assert keys(fleet.owner("b").leases.acquire(5)) == ["x", "y"]
 
 
 def test_a_forced_run_comes_once_the_last_one_is_long_enough_ago(fleet: Fleet) -> None:

@@ -38,24 +38,25 @@ def never(state: Mapping[str, Any]) -> list[Page]:
 
 
 def test_a_source_goes_on_unless_somebody_suspends_it(fleet: Fleet, person: SourceCoordinator) -> None:
-    assert person.suspensions.get() is None and person.suspension() is None and person.suspensions.known is None
+    assert person.view.suspensions.get() is None and person.view.suspension() is None
+    assert person.view.suspensions.known is None
     assert fleet.store.source_identifiers() == []
 
 
 def test_it_is_told_since_when_by_whom_and_why(fleet: Fleet, person: SourceCoordinator) -> None:
-    said = person.suspensions.suspend("ann", "the table is migrated")
+    said = person.view.suspensions.suspend("ann", "the table is migrated")
     assert said == Suspension(since=fleet.clock.now(), by="ann", reason="the table is migrated")
-    assert fleet.owner("b").suspension() == said
+    assert fleet.owner("b").view.suspension() == said
     assert str(said) == "suspended by ann since 2026-01-01T00:00:00Z: the table is migrated"
 
 
 def test_it_is_told_in_one_line(person: SourceCoordinator) -> None:
-    said = person.suspensions.suspend("ann", "first\n  second\r\nthird ")
+    said = person.view.suspensions.suspend("ann", "first\n  second\r\nthird ")
     assert str(said) == "suspended by ann since 2026-01-01T00:00:00Z: first second third"
 
 
 def test_who_and_why_may_be_unknown(person: SourceCoordinator) -> None:
-    assert str(person.suspensions.suspend()) == "suspended since 2026-01-01T00:00:00Z"
+    assert str(person.view.suspensions.suspend()) == "suspended since 2026-01-01T00:00:00Z"
 
 
 # What it means
@@ -63,14 +64,14 @@ def test_who_and_why_may_be_unknown(person: SourceCoordinator) -> None:
 
 def test_nothing_of_a_suspended_source_is_acquired(fleet: Fleet, person: SourceCoordinator) -> None:
     person.create_partitions({"x": {}})
-    person.suspensions.suspend()
+    person.view.suspensions.suspend()
     a = fleet.owner("a")
-    assert a.acquire(1) == [] and a.get_next_partition() is None
+    assert a.leases.acquire(1) == [] and a.get_next_partition() is None
     assert fleet.stored().status is PartitionStatus.UNASSIGNED
 
 
 def test_no_supplier_of_a_suspended_source_runs(fleet: Fleet, person: SourceCoordinator) -> None:
-    person.suspensions.suspend()
+    person.view.suspensions.suspend()
     a = fleet.owner("a")
     assert a.supply(never) is None
     assert a.get_next_partition(never) is None and a.get_next_partition(never, force_after=timedelta(0)) is None
@@ -87,13 +88,13 @@ def test_a_supplier_that_runs_ends_before_its_next_page_and_goes_on_from_there_l
         for page in range(state.get("next", 0), 4):
             asked.append(page)
             if page == 2 and asked.count(2) == 1:
-                person.suspensions.suspend()
+                person.view.suspensions.suspend()
                 fleet.clock.advance(REMEMBERED_SECONDS)
             yield Page({f"p{page}": {}}, {"next": page + 1})
 
     assert a.supply(supplier) == ["p0", "p1"]
     assert fleet.global_state().progress == {"next": 2} and fleet.global_state().owner is None
-    person.suspensions.resume()
+    person.view.suspensions.resume()
     fleet.clock.advance(REMEMBERED_SECONDS)
     assert a.supply(supplier) == ["p2", "p3"]
     assert asked == [0, 1, 2, 2, 3]
@@ -101,49 +102,49 @@ def test_a_supplier_that_runs_ends_before_its_next_page_and_goes_on_from_there_l
 
 def test_there_is_no_work_in_a_suspended_source(fleet: Fleet, person: SourceCoordinator) -> None:
     person.create_partitions({"x": {}})
-    assert fleet.owner("a").is_available()
-    person.suspensions.suspend()
-    assert not fleet.owner("b").is_available()
+    assert fleet.owner("a").view.is_available()
+    person.view.suspensions.suspend()
+    assert not fleet.owner("b").view.is_available()
 
 
 def test_what_is_held_can_be_finished_and_what_follows_it_is_created(fleet: Fleet, person: SourceCoordinator) -> None:
     a = fleet.working("a", "x", "y", "z")
-    person.suspensions.suspend()
+    person.view.suspensions.suspend()
     fleet.clock.advance(REMEMBERED_SECONDS)
-    a.renew("x")
-    a.checkpoint("x", {"n": 1})
-    a.complete("x", create={"child": {}})
-    a.close("y", HOUR)
-    a.give_up("z")
+    a.leases.renew("x")
+    a.leases.checkpoint("x", {"n": 1})
+    a.leases.complete("x", create={"child": {}})
+    a.leases.close("y", HOUR)
+    a.leases.give_up("z")
     assert fleet.stored("child").status is PartitionStatus.UNASSIGNED
-    assert a.acquire(9) == []
+    assert a.leases.acquire(9) == []
 
 
 def test_partitions_reopen_in_their_time_while_the_source_is_suspended(fleet: Fleet, person: SourceCoordinator) -> None:
-    fleet.working("a", "x").close("x", HOUR)
-    person.suspensions.suspend()
+    fleet.working("a", "x").leases.close("x", HOUR)
+    person.view.suspensions.suspend()
     fleet.clock.advance(3600)
     assert person.reopen_due() == ["x"]
 
 
 def test_another_source_and_another_installation_go_on(fleet: Fleet, person: SourceCoordinator) -> None:
-    person.suspensions.suspend()
+    person.view.suspensions.suspend()
     for source, prefix in (("clicks", None), ("clicks", "other"), ("orders", "test")):
         other = SourceCoordinator(fleet.store, source, "a", prefix=prefix, clock=fleet.clock)
         other.initialize()
         other.create_partitions({"x": {}})
-        assert keys(other.acquire(1)) == ["x"]
+        assert keys(other.leases.acquire(1)) == ["x"]
 
 
 def test_once_it_is_resumed_everything_goes_on(fleet: Fleet, person: SourceCoordinator) -> None:
     person.create_partitions({"x": {}})
-    said = person.suspensions.suspend("ann")
+    said = person.view.suspensions.suspend("ann")
     a = fleet.owner("a")
-    assert a.acquire(1) == []
-    assert person.suspensions.resume("bob", "done") == said
-    assert person.suspension() is None
+    assert a.leases.acquire(1) == []
+    assert person.view.suspensions.resume("bob", "done") == said
+    assert person.view.suspension() is None
     fleet.clock.advance(REMEMBERED_SECONDS)
-    assert keys(a.acquire(1)) == ["x"] and a.supply(lambda state: [Page({"y": {}})]) == ["y"]
+    assert keys(a.leases.acquire(1)) == ["x"] and a.supply(lambda state: [Page({"y": {}})]) == ["y"]
 
 
 # What it costs
@@ -157,64 +158,64 @@ def test_a_worker_asks_once_in_some_seconds_however_often_it_acquires(fleet: Fle
     a = fleet.owner("a")
     a.create_partitions({f"p{n}": {} for n in range(9)})
     for _ in range(3):
-        a.acquire(1)
-        a.is_available()
+        a.leases.acquire(1)
+        a.view.is_available()
     assert looks(fleet) == 1
     fleet.clock.advance(REMEMBERED_SECONDS)
-    a.acquire(1)
+    a.leases.acquire(1)
     assert looks(fleet) == 2
 
 
 def test_whether_there_is_work_costs_nothing_more_where_there_is_none(fleet: Fleet) -> None:
-    assert not fleet.owner("a").is_available()
+    assert not fleet.owner("a").view.is_available()
     assert looks(fleet) == 0
 
 
 def test_a_worker_hears_of_it_after_some_seconds_at_the_latest(fleet: Fleet, person: SourceCoordinator) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}, "y": {}})
-    a.acquire(1)
-    person.suspensions.suspend()
+    a.leases.acquire(1)
+    person.view.suspensions.suspend()
     fleet.clock.advance(REMEMBERED_SECONDS)
-    assert a.acquire(1) == []
+    assert a.leases.acquire(1) == []
 
 
 def test_a_doubt_makes_it_ask_at_once(fleet: Fleet, person: SourceCoordinator) -> None:
     a = fleet.owner("a")
-    assert a.suspension() is None
-    said = person.suspensions.suspend()
-    assert a.suspension() is None
-    a.suspensions.doubt()
-    assert a.suspension() == said and a.suspensions.known == said
+    assert a.view.suspension() is None
+    said = person.view.suspensions.suspend()
+    assert a.view.suspension() is None
+    a.view.suspensions.doubt()
+    assert a.view.suspension() == said and a.view.suspensions.known == said
 
 
 def test_a_store_that_is_away_is_no_suspension_and_no_permission(fleet: Fleet) -> None:
     a = fleet.owner("a")
     fleet.store.away = True
     with pytest.raises(StoreUnavailableError):
-        a.suspension()
+        a.view.suspension()
     with pytest.raises(StoreUnavailableError):
-        a.acquire(1)
+        a.leases.acquire(1)
 
 
 def test_the_log_says_it_once_and_once_more_when_it_goes_on(
     fleet: Fleet, person: SourceCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    person.suspensions.suspend("ann", "why not")
+    person.view.suspensions.suspend("ann", "why not")
     a = fleet.owner("a")
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            a.acquire(1)
+            a.leases.acquire(1)
             a.supply(never)
-        person.suspensions.resume("bob")
+        person.view.suspensions.resume("bob")
         fleet.clock.advance(REMEMBERED_SECONDS)
-        a.acquire(1)
-        a.acquire(1)
+        a.leases.acquire(1)
+        a.leases.acquire(1)
     assert caplog.messages == [
-        "source is suspended by ann since 2026-01-01T00:00:00Z: why not: nothing is begun: source=clicks owner=a",
+        "source is suspended by ann since 2026-01-01T00:00:00Z: why not: nothing is begun: source=clicks",
         "source resumed: family=test|clicks|SUPERVISOR by=bob reason=''",
-        "source goes on: source=clicks owner=a",
+        "source goes on: source=clicks",
     ]
 
 
@@ -222,31 +223,31 @@ def test_the_log_says_it_once_and_once_more_when_it_goes_on(
 
 
 def test_who_suspends_what_is_suspended_changes_nothing(fleet: Fleet, person: SourceCoordinator) -> None:
-    first = person.suspensions.suspend("ann", "first")
+    first = person.view.suspensions.suspend("ann", "first")
     fleet.clock.advance(60)
-    assert fleet.owner("b").suspensions.suspend("bob", "second") == first
+    assert fleet.owner("b").view.suspensions.suspend("bob", "second") == first
 
 
 def test_who_resumes_what_is_not_suspended_is_told_so(person: SourceCoordinator) -> None:
-    assert person.suspensions.resume("ann") is None
+    assert person.view.suspensions.resume("ann") is None
 
 
 def test_who_saw_another_suspension_does_not_resume_this_one(fleet: Fleet, person: SourceCoordinator) -> None:
-    seen = person.suspensions.suspend("ann")
-    person.suspensions.resume("bob")
+    seen = person.view.suspensions.suspend("ann")
+    person.view.suspensions.resume("bob")
     fleet.clock.advance(1)
-    now = person.suspensions.suspend("bob", "once more")
+    now = person.view.suspensions.suspend("bob", "once more")
     with pytest.raises(
         PartitionUpdateError,
         match=r"source 'test\|clicks' was suspended anew .*: it is suspended by bob since 2026-01-01T00:00:01Z: once",
     ):
-        person.suspensions.resume("ann", since=seen.since)
-    assert person.suspensions.get() == now
-    assert person.suspensions.resume("ann", since=now.since) == now
+        person.view.suspensions.resume("ann", since=seen.since)
+    assert person.view.suspensions.get() == now
+    assert person.view.suspensions.resume("ann", since=now.since) == now
 
 
 def test_who_resumes_together_with_another_resumes(fleet: Fleet, person: SourceCoordinator) -> None:
-    said = person.suspensions.suspend("ann")
+    said = person.view.suspensions.suspend("ann")
 
     def somebody_is_faster() -> None:
         item = fleet.store.store.get(FAMILY, KEY)
@@ -254,24 +255,24 @@ def test_who_resumes_together_with_another_resumes(fleet: Fleet, person: SourceC
         fleet.store.store.delete(item)
 
     fleet.store.fault = Fault(before=somebody_is_faster)
-    assert person.suspensions.resume("bob") == said
-    assert person.suspensions.get() is None
+    assert person.view.suspensions.resume("bob") == said
+    assert person.view.suspensions.get() is None
 
 
 def test_who_suspends_while_another_resumes_suspends_it_anew(fleet: Fleet, person: SourceCoordinator) -> None:
-    other = fleet.owner("other").suspensions
+    other = fleet.owner("other").view.suspensions
     other.suspend("ann")
     fleet.clock.advance(1)
     fleet.store.fault = Fault(after=lambda: other.resume("ann"))
-    assert person.suspensions.suspend("bob").by == "bob"
+    assert person.view.suspensions.suspend("bob").by == "bob"
 
 
 def test_whatever_a_person_says_can_be_stored(person: SourceCoordinator) -> None:
-    said = person.suspensions.suspend("ann\0", "\udc80" + "x" * 100_000)
+    said = person.view.suspensions.suspend("ann\0", "\udc80" + "x" * 100_000)
     assert (said.by, len(said.reason), said.reason[:2]) == ("ann\N{REPLACEMENT CHARACTER}", MAX_TEXT_CHARACTERS, "?x")
 
 
 def test_a_word_in_another_form_suspends_all_the_same(fleet: Fleet, person: SourceCoordinator) -> None:
     item = new_partition(FAMILY, KEY, fleet.clock.now()).with_progress({"by": 7, "reason": None})
     fleet.store.create([item])
-    assert person.suspension() == Suspension(since=fleet.clock.now())
+    assert person.view.suspension() == Suspension(since=fleet.clock.now())

@@ -196,10 +196,10 @@ def test_a_worker_with_a_name_that_no_store_takes_as_a_key_registers_under_a_dig
 def test_workers_are_not_partitions(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     a.workers.register()
-    assert [p.partition_key for p in a.partitions()] == ["x"]
-    assert sum(a.count_by_status().values()) == 1
+    assert [p.partition_key for p in a.view.partitions()] == ["x"]
+    assert sum(a.view.count_by_status().values()) == 1
     fleet.clock.advance(timedelta(days=1).total_seconds())
-    assert [p.partition_key for p in fleet.owner("b").acquire(9)] == ["x"]
+    assert [p.partition_key for p in fleet.owner("b").leases.acquire(9)] == ["x"]
 
 
 def test_a_registration_of_another_version_is_left_alone_where_a_write_is_refused(fleet: Fleet) -> None:

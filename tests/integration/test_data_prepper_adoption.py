@@ -27,6 +27,7 @@ from airflow_provider_coordination.stores.data_prepper import (
     read_items,
 )
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
+from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from tests.support.clock import ManualClock
 from tests.support.data_prepper_items import PARTITIONS, Item, create_table, item_set, stored_item, write_items
 
@@ -68,7 +69,7 @@ def clock() -> ManualClock:
 def adopted(calls: DynamoDbCalls, aws: AwsSettings, table: str, clock: ManualClock) -> Iterator[SourceCoordinator]:
     """The table adopted, and a worker on it."""
     assert mend(calls, judged(calls), NOW) == []
-    store = open_store(StoreSettings(store="dynamodb", aws=aws, table=table, skip_table_creation=True))
+    store = open_store(StoreSettings.of("dynamodb", DynamoDbSettings(aws=aws, table=table, skip_table_creation=True)))
     yield a_worker(store, clock)
     store.close()
 
@@ -76,7 +77,7 @@ def adopted(calls: DynamoDbCalls, aws: AwsSettings, table: str, clock: ManualClo
 @pytest.fixture
 def copied_into_sql(calls: DynamoDbCalls, clock: ManualClock, tmp_path: Path) -> Iterator[SourceCoordinator]:
     """The items copied into SQL, and a worker there."""
-    store = open_store(StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db"))
+    store = open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db"))
     worker = a_worker(store, clock)
     assert write(store, compare(store, copies(calls))) == []
     yield worker
@@ -185,9 +186,9 @@ def test_a_lease_is_ended_if_a_person_says_so(
     dynamodb: Any, table: str, calls: DynamoDbCalls, aws: AwsSettings, clock: ManualClock
 ) -> None:
     mend(calls, judged(calls, release=True), NOW)
-    store = open_store(StoreSettings(store="dynamodb", aws=aws, table=table))
+    store = open_store(StoreSettings.of("dynamodb", DynamoDbSettings(aws=aws, table=table)))
 
-    assert key("leased") in named(a_worker(store, clock).acquire(50))
+    assert key("leased") in named(a_worker(store, clock).leases.acquire(50))
     store.close()
 
 
@@ -197,19 +198,19 @@ def test_a_lease_is_ended_if_a_person_says_so(
 def test_everything_that_is_available_is_acquired_and_nothing_else(
     worker: SourceCoordinator, clock: ManualClock
 ) -> None:
-    assert named(worker.acquire(50)) == keys(*AVAILABLE)
-    assert worker.acquire(50) == []
-    assert named(list(worker.completed_since(NOW - timedelta(days=1)))) == keys("done")
+    assert named(worker.leases.acquire(50)) == keys(*AVAILABLE)
+    assert worker.leases.acquire(50) == []
+    assert named(list(worker.view.completed_since(NOW - timedelta(days=1)))) == keys("done")
 
     for name in AVAILABLE:
         if name not in ("quoted", "corrupt"):
-            worker.complete(key(name))
+            worker.leases.complete(key(name))
     clock.advance(9 * 60)  # the lease of Data Prepper's host ends, and what it closed reopens
-    assert named(worker.acquire(50)) >= keys(*LATER)
+    assert named(worker.leases.acquire(50)) >= keys(*LATER)
 
 
 def test_progress_is_read_as_it_was_left(worker: SourceCoordinator) -> None:
-    progress = {partition.partition_key: partition.progress for partition in worker.acquire(50)}
+    progress = {partition.partition_key: partition.progress for partition in worker.leases.acquire(50)}
 
     for name in ("with-state", "given-up", "unknown", "expired"):
         assert progress[key(name)] == json.loads(ITEMS[name]["partitionProgressState"]["S"])
@@ -218,46 +219,46 @@ def test_progress_is_read_as_it_was_left(worker: SourceCoordinator) -> None:
 
 
 def test_progress_is_saved_and_read_back_by_the_next_owner(worker: SourceCoordinator) -> None:
-    worker.acquire(50)
+    worker.leases.acquire(50)
 
-    worker.save_progress(key("with-state"), {"lastRecord": 43})
-    worker.give_up(key("with-state"))
+    worker.leases.save_progress(key("with-state"), {"lastRecord": 43})
+    worker.leases.give_up(key("with-state"))
 
-    [again] = worker.acquire(1)
+    [again] = worker.leases.acquire(1)
     assert (again.partition_key, again.progress) == (key("with-state"), {"lastRecord": 43})
 
 
 @pytest.mark.parametrize("name", ["quoted", "corrupt"])
 def test_a_state_that_is_no_json_object_is_never_overwritten(worker: SourceCoordinator, name: str) -> None:
-    worker.acquire(50)
+    worker.leases.acquire(50)
 
     with pytest.raises(ProgressError):
-        worker.save_progress(key(name), {"lastRecord": 1})
-    worker.renew(key(name))
-    worker.fail(key(name), "cannot be read")
+        worker.leases.save_progress(key(name), {"lastRecord": 1})
+    worker.leases.renew(key(name))
+    worker.leases.fail(key(name), "cannot be read")
 
-    stored = worker.get(key(name))
+    stored = worker.view.get(key(name))
     assert stored is not None and stored.unreadable_progress == ITEMS[name]["partitionProgressState"]["S"]
 
 
 def test_what_is_closed_counts_on_and_reopens(worker: SourceCoordinator, clock: ManualClock) -> None:
-    worker.acquire(50)
+    worker.leases.acquire(50)
 
-    closed = worker.close(key("due"), timedelta(minutes=1))
+    closed = worker.leases.close(key("due"), timedelta(minutes=1))
     assert (closed.status, closed.closed_count) == (PartitionStatus.CLOSED, 2)
 
-    for held in worker.held:
-        worker.complete(held)
+    for held in worker.leases.held:
+        worker.leases.complete(held)
     clock.advance(61)
-    assert named(worker.acquire(50)) == keys("due")
+    assert named(worker.leases.acquire(50)) == keys("due")
 
 
 def test_what_is_completed_stays_completed_with_its_progress(worker: SourceCoordinator) -> None:
-    worker.acquire(50)
-    worker.complete(key("with-state"))
+    worker.leases.acquire(50)
+    worker.leases.complete(key("with-state"))
 
     for name in ("with-state", "done"):
-        stored = worker.get(key(name))
+        stored = worker.view.get(key(name))
         assert stored is not None and stored.status is PartitionStatus.COMPLETED
         assert stored.progress == json.loads(ITEMS[name]["partitionProgressState"]["S"])
     assert worker.create_partitions({key("done"): {}}) == []
@@ -286,11 +287,11 @@ def test_the_items_of_the_other_families_keep_what_they_say(worker: SourceCoordi
 def test_attributes_that_nobody_here_knows_stay_through_a_whole_life(
     dynamodb: Any, table: str, adopted: SourceCoordinator
 ) -> None:
-    adopted.acquire(50)
-    adopted.save_progress(key("unknown"), {"lastRecord": 4})
-    adopted.close(key("unknown"), timedelta(0))
-    adopted.acquire(50)
-    adopted.complete(key("unknown"))
+    adopted.leases.acquire(50)
+    adopted.leases.save_progress(key("unknown"), {"lastRecord": 4})
+    adopted.leases.close(key("unknown"), timedelta(0))
+    adopted.leases.acquire(50)
+    adopted.leases.complete(key("unknown"))
 
     stored: Item = stored_item(dynamodb.client(), table, ITEMS["unknown"])
     assert {name: stored[name] for name in ("pluginVersion", "tags")} == {
@@ -306,27 +307,27 @@ def test_copying_twice_changes_nothing_although_the_work_has_begun_elsewhere(
     calls: DynamoDbCalls, copied_into_sql: SourceCoordinator
 ) -> None:
     store = copied_into_sql.store
-    copied_into_sql.acquire(50)
+    copied_into_sql.leases.acquire(50)
 
     again = compare(store, copies(calls))
 
     assert {transfer.state for transfer in again} == {TransferState.PRESENT}
-    before = {p.partition_key: p for p in copied_into_sql.partitions()}
+    before = {p.partition_key: p for p in copied_into_sql.view.partitions()}
     write(store, again)
-    assert {p.partition_key: p for p in copied_into_sql.partitions()} == before
+    assert {p.partition_key: p for p in copied_into_sql.view.partitions()} == before
 
 
 def test_what_has_got_further_since_is_a_conflict_and_stays(
     calls: DynamoDbCalls, copied_into_sql: SourceCoordinator
 ) -> None:
-    copied_into_sql.acquire(50)
-    copied_into_sql.save_progress(key("with-state"), {"lastRecord": 43})
-    copied_into_sql.complete(key("fresh"))
+    copied_into_sql.leases.acquire(50)
+    copied_into_sql.leases.save_progress(key("with-state"), {"lastRecord": 43})
+    copied_into_sql.leases.complete(key("fresh"))
 
     again = compare(copied_into_sql.store, copies(calls))
     write(copied_into_sql.store, again)
 
     conflicts = [transfer.partition for transfer in again if transfer.state is TransferState.CONFLICT]
     assert named(conflicts) == keys("with-state", "fresh")
-    stored = copied_into_sql.get(key("with-state"))
+    stored = copied_into_sql.view.get(key("with-state"))
     assert stored is not None and stored.progress == {"lastRecord": 43}

@@ -13,6 +13,7 @@ from airflow_provider_coordination.diagnosis.permissions import permission_findi
 from airflow_provider_coordination.diagnosis.store import store_findings
 from airflow_provider_coordination.sources.kinds import kind_named
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from tests.support.dynamodb_local import DynamoDbLocal
 
 MARGIN = timedelta(seconds=2)
@@ -28,7 +29,8 @@ def _verdicts(settings: StoreSettings) -> dict[str, set[str]]:
 def test_a_dynamodb_table_answers_allows_everything_and_stays_as_it_is(
     dynamodb: DynamoDbLocal, dynamodb_table: str
 ) -> None:
-    settings = StoreSettings(store="dynamodb", table=dynamodb_table, aws=dynamodb.settings, ttl_seconds=3600)
+    own = DynamoDbSettings(table=dynamodb_table, aws=dynamodb.settings, ttl_seconds=3600)
+    settings = StoreSettings.of("dynamodb", own)
     store = open_store(settings)
     store.initialize()
     store.close()
@@ -40,14 +42,14 @@ def test_a_dynamodb_table_answers_allows_everything_and_stays_as_it_is(
 
 
 def test_a_dynamodb_table_that_is_not_there_is_not_made(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
-    settings = StoreSettings(store="dynamodb", table=dynamodb_table, aws=dynamodb.settings)
+    settings = StoreSettings.of("dynamodb", DynamoDbSettings(table=dynamodb_table, aws=dynamodb.settings))
     assert "warning" in _verdicts(settings)["store"]
     assert dynamodb_table not in dynamodb.client().list_tables()["TableNames"]
 
 
 @pytest.mark.parametrize("server", ["postgres_url", "mariadb_url"])
 def test_a_database_answers_by_its_own_clock(request: pytest.FixtureRequest, server: str) -> None:
-    settings = StoreSettings(url=request.getfixturevalue(server))
+    settings = StoreSettings.from_url(request.getfixturevalue(server))
     assert _verdicts(settings) == {"store": {"ok", "warning"}, "clock": {"ok"}}
     store = open_store(settings)
     store.initialize()

@@ -62,7 +62,7 @@ def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[CoordinationStore]:
-    store = open_store(StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db"))
+    store = open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db"))
     store.initialize()
     yield store
     store.close()

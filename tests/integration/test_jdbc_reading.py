@@ -78,7 +78,7 @@ class Source:
     def land(self, spark: SparkSession, coordinator: SourceCoordinator, keys: Sequence[str]) -> list[LandedItems]:
         plans = []
         for key in keys:
-            partition = coordinator.get(key)
+            partition = coordinator.view.get(key)
             assert partition is not None
             progress = PartitionProgress.from_mapping(partition.progress)
             plans.append(

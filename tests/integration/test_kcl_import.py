@@ -64,7 +64,7 @@ def leases(dynamodb: Any, dynamodb_table: str) -> DynamoDbCalls:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Any]:
-    store = open_store(StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db"))
+    store = open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db"))
     store.initialize()
     yield store
     store.close()
@@ -310,7 +310,7 @@ def test_a_refused_shard_is_parked_so_that_no_shard_sync_reads_it_again(
     coordinator = SourceCoordinator(store, "clicks", "worker-1")
     coordinator.initialize()
     assert sync_shards(client, coordinator, stream).created == []
-    [taken] = coordinator.acquire(10)
+    [taken] = coordinator.leases.acquire(10)
     assert ShardProgress.from_mapping(taken.progress).shard_id == high.shard_id
     [parked] = store.query(SOURCE, PartitionStatus.CLOSED)
     assert parked.is_parked and "nothing is checkpointed yet" in parked.last_error
@@ -356,7 +356,7 @@ def test_a_partition_that_has_another_progress_is_a_conflict_and_stays(
     write(store, [transfer])
 
     assert transfer.state is TransferState.CONFLICT
-    stored = coordinator.get(key)
+    stored = coordinator.view.get(key)
     assert stored is not None and ShardProgress.from_mapping(stored.progress).checkpoint == "TRIM_HORIZON"
 
 
@@ -399,7 +399,7 @@ def read_all(client: KinesisClient, stream: str, shard_id: str, start: str = "TR
 
 def read_the_rest(client: KinesisClient, coordinator: SourceCoordinator, stream: str) -> Iterator[bytes]:
     """Read every partition from its checkpoint on, and the children of those that end."""
-    while partitions := coordinator.acquire(10):
+    while partitions := coordinator.leases.acquire(10):
         for partition in partitions:
             progress = ShardProgress.from_mapping(partition.progress)
             for page in read_shard(client, stream, progress.shard_id, progress.checkpoint, min_interval_seconds=0.02):

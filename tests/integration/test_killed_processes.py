@@ -1,22 +1,33 @@
-"""Worker processes that are killed and stopped at random, over a database that crashes; `tests/deep` has a long run."""
+"""Worker processes that are killed and stopped at random, over a database that crashes time and again.
+
+`KILLED_FLEET_SEED` repeats a run.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.support.depth import at_depth
 from tests.support.killed_fleet import Harm, check, conduct, seed_of_today
 
+SIGNALS = at_depth(short=20, deep=500)
+CRASHES = at_depth(short=1, deep=10)
 
-def test_twenty_signals_and_a_crash_of_the_database_lose_and_double_nothing(own_postgres: Any, tmp_path: Path) -> None:
+
+@pytest.mark.deep
+@pytest.mark.timeout(300 + 6 * SIGNALS)
+def test_killed_and_stopped_processes_lose_and_double_nothing(own_postgres: Any, tmp_path: Path) -> None:
     harm = Harm(
         url=own_postgres.get_uri(driver="psycopg"),
         postgres=str(own_postgres.pgdata),
         folder=str(tmp_path),
-        signals=20,
-        crashes=1,
-        every_seconds=0.3,
+        signals=SIGNALS,
+        crashes=CRASHES,
+        every_seconds=at_depth(short=0.3, deep=0.8),
         seed=seed_of_today(),
     )
 
-    check(harm, conduct(harm, timeout=180))
+    check(harm, conduct(harm, timeout=180 + 5 * SIGNALS))

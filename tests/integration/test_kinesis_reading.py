@@ -193,7 +193,7 @@ def test_a_split_shard_ends_and_its_children_are_leased_when_its_end_is_delivere
     coordinator = SourceCoordinator(InMemoryStore(), "clicks", "worker-1")
     coordinator.initialize()
     sync_shards(client, coordinator, stream)
-    [parent] = coordinator.acquire(10)
+    [parent] = coordinator.leases.acquire(10)
     progress = ShardProgress.from_mapping(parent.progress)
     split(aws, stream, progress.shard_id)
     put(aws, stream, b"after")
@@ -204,9 +204,9 @@ def test_a_split_shard_ends_and_its_children_are_leased_when_its_end_is_delivere
 
     assert sync_shards(client, coordinator, stream).created == []
     children = [child.shard_id for child in pages[-1].children]
-    assert {parse_partition_key(partition.partition_key).shard_id for partition in coordinator.acquire(10)} == set(
-        children
-    )
+    assert {
+        parse_partition_key(partition.partition_key).shard_id for partition in coordinator.leases.acquire(10)
+    } == set(children)
     assert [record.data for record in read_until(client, stream, children[0], "TRIM_HORIZON", 1)] == [b"after"]
 
 

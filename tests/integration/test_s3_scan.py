@@ -53,7 +53,7 @@ def scan(worker: SourceCoordinator, settings: S3Settings) -> list[list[str]]:
     assert created is not None
     packs = []
     for key in created:
-        partition = worker.get(key)
+        partition = worker.view.get(key)
         assert partition is not None
         packs.append([item["uri"].partition("/in/")[2] for item in partition.progress["items"]])
     return sorted(packs)
@@ -134,7 +134,7 @@ def test_the_other_paths_are_scanned_the_next_time_where_one_is_wrong(
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="nowhere-at-all"):
             scan(worker, both)
-    assert len(list(worker.partitions())) == 1
+    assert len(list(worker.view.partitions())) == 1
 
 
 def test_objects_wait_for_one_in_their_folder(settings: S3Settings, put: Callable[..., None], s3: S3Server) -> None:
@@ -180,8 +180,8 @@ def test_a_scan_that_may_not_delete_goes_on_all_the_same(
     client.put_object(Bucket=OPEN_BUCKET, Key="delete/a", Body=b"1")
     settings = S3Settings(paths=(f"s3://{OPEN_BUCKET}/delete/",), aws=s3.settings_of(*DENIED), delete_on_success=True)
     scan(worker, settings)
-    [partition] = worker.acquire(1)
-    worker.complete(partition.partition_key, {**partition.progress, "is_ended": True})
+    [partition] = worker.leases.acquire(1)
+    worker.leases.complete(partition.partition_key, {**partition.progress, "is_ended": True})
     with pytest.raises(DeletionError, match=r"1 of 1 delivered objects .* allow s3:GetObject and s3:DeleteObject"):
         Deletion(settings).delivered(partition.progress["items"])
     client.put_object(Bucket=OPEN_BUCKET, Key="delete/b", Body=b"2")
@@ -190,7 +190,7 @@ def test_a_scan_that_may_not_delete_goes_on_all_the_same(
     scan(worker, replace(settings, aws=s3.settings))
     left = client.list_objects_v2(Bucket=OPEN_BUCKET, Prefix="delete/")["Contents"]
     assert [each["Key"] for each in left] == ["delete/b"]
-    assert worker.get(partition.partition_key) is None
+    assert worker.view.get(partition.partition_key) is None
 
 
 def test_objects_that_cannot_be_deleted_do_not_keep_others_from_it(
@@ -199,12 +199,12 @@ def test_objects_that_cannot_be_deleted_do_not_keep_others_from_it(
     put("in/a", "in/b")
     settings = replace(settings, delete_on_success=True, max_objects=1)
     scan(worker, settings)
-    first, second = worker.acquire(2)
+    first, second = worker.leases.acquire(2)
     [item] = first.progress["items"]
     elsewhere = {**first.progress, "items": [{**item, "uri": "hdfs://nowhere:1/a"}], "is_ended": True}
-    worker.complete(first.partition_key, elsewhere)
-    worker.complete(second.partition_key, {**second.progress, "is_ended": True})
+    worker.leases.complete(first.partition_key, elsewhere)
+    worker.leases.complete(second.partition_key, {**second.progress, "is_ended": True})
     scan(worker, settings)
-    assert worker.get(first.partition_key) is not None
-    assert worker.get(second.partition_key) is None
+    assert worker.view.get(first.partition_key) is not None
+    assert worker.view.get(second.partition_key) is None
     assert len(listed(settings, s3)) == 1

@@ -49,7 +49,7 @@ def coordination(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kinesis: Any) 
             }
         ),
     )
-    coordinator = SourceCoordinator(open_store(StoreSettings(url=url)), "source", "test")
+    coordinator = SourceCoordinator(open_store(StoreSettings.from_url(url)), "source", "test")
     coordinator.initialize()
     return coordinator
 
@@ -114,12 +114,12 @@ def test_a_resharded_stream_is_followed_and_cleaned_up(
     [parent] = sync(stream)["created"]
     split(aws, stream)
     assert sync(stream)["created"] == []
-    coordination.acquire(1)
-    coordination.complete(parent)  # without its children: the sync creates them
+    coordination.leases.acquire(1)
+    coordination.leases.complete(parent)  # without its children: the sync creates them
 
     created = sync(stream)["created"]
     assert shards_of(created) == [1, 2]
-    assert coordination.get(parent) is not None
+    assert coordination.view.get(parent) is not None
     [listed] = [shard for shard in aws.list_shards(StreamName=stream)["Shards"] if "ParentShardId" not in shard]
     assert parse_partition_key(parent).shard_id == listed["ShardId"]
 
@@ -139,13 +139,13 @@ def test_the_child_of_a_merge_comes_with_its_second_parent(
         starting_hash_key=merged["HashKeyRange"]["StartingHashKey"],
         ending_hash_key=merged["HashKeyRange"]["EndingHashKey"],
     )
-    coordination.acquire(2)
+    coordination.leases.acquire(2)
     end_shard(coordination, first, child)
     between = sync(stream)
     end_shard(coordination, second, child)
 
     assert (between["created"], between["hole"]) == ([], None)
-    assert len(list(coordination.partitions())) == 3
+    assert len(list(coordination.view.partitions())) == 3
 
 
 @pytest.mark.parametrize("on_data_loss", ["fail", "reset"])
@@ -163,7 +163,7 @@ def test_a_stream_that_was_recreated_is_another_one(
 
     assert list(result["lost"]) == [former]
     assert (len(result["created"]), result["began"]) == (1, "TRIM_HORIZON")
-    settled = coordination.get(former)
+    settled = coordination.view.get(former)
     assert settled is not None
     assert settled.is_parked == (on_data_loss == "fail")
     assert (settled.status is PartitionStatus.COMPLETED) == (on_data_loss == "reset")

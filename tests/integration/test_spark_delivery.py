@@ -547,7 +547,7 @@ class Rounds:
 
     @property
     def partition(self) -> Partition:
-        partition = self.fleet.look.get(partition_key("s", EPOCH, "shard-0"))
+        partition = self.fleet.look.view.get(partition_key("s", EPOCH, "shard-0"))
         assert partition is not None
         return partition
 

@@ -23,15 +23,15 @@ from airflow_provider_coordination.coordination.errors import PartitionNotOwnedE
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.stores import StoreSettings, open_store
 
-coordinator = SourceCoordinator(open_store(StoreSettings(url=sys.argv[1])), "clicks", "sleeper",
+coordinator = SourceCoordinator(open_store(StoreSettings.from_url(sys.argv[1])), "clicks", "sleeper",
     ownership_timeout=timedelta(seconds=3), safety_margin=timedelta(seconds=0.3))
 coordinator.initialize()
-coordinator.acquire(1)
+coordinator.leases.acquire(1)
 with LeaseRenewer(coordinator):
     count = 0
     while True:
         try:
-            coordinator.save_progress("x", {"by": "sleeper", "count": count})
+            coordinator.leases.save_progress("x", {"by": "sleeper", "count": count})
         except PartitionNotOwnedError as error:
             print("refused:", error, flush=True)
             break
@@ -39,11 +39,11 @@ with LeaseRenewer(coordinator):
         print("working", flush=True)
         time.sleep(0.01)
     for write in (
-        lambda: coordinator.renew("x"),
-        lambda: coordinator.complete("x", {}),
-        lambda: coordinator.give_up("x"),
-        lambda: coordinator.close("x", timedelta(0)),
-        lambda: coordinator.save_progress("x", {"by": "zombie"}),
+        lambda: coordinator.leases.renew("x"),
+        lambda: coordinator.leases.complete("x", {}),
+        lambda: coordinator.leases.give_up("x"),
+        lambda: coordinator.leases.close("x", timedelta(0)),
+        lambda: coordinator.leases.save_progress("x", {"by": "zombie"}),
     ):
         try:
             write()
@@ -62,7 +62,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_a_stopped_worker_can_write_nothing_once_it_lost_its_lease(url: str) -> None:
     other = SourceCoordinator(
-        open_store(StoreSettings(url=url)),
+        open_store(StoreSettings.from_url(url)),
         "clicks",
         "other",
         ownership_timeout=timedelta(seconds=30),
@@ -76,12 +76,12 @@ def test_a_stopped_worker_can_write_nothing_once_it_lost_its_lease(url: str) -> 
         assert worker.stdout.readline() == "working\n"
     os.kill(worker.pid, signal.SIGSTOP)
     deadline = time.monotonic() + 30
-    while not other.acquire(1):
+    while not other.leases.acquire(1):
         assert time.monotonic() < deadline, "the lease of the stopped worker never ran out"
         time.sleep(0.1)
-    taken = other.save_progress("x", {"by": "other"})
+    taken = other.leases.save_progress("x", {"by": "other"})
     os.kill(worker.pid, signal.SIGCONT)
     output, _ = worker.communicate(timeout=30)
     lines = [line for line in output.splitlines() if line != "working"]
     assert len(lines) == 6 and all(line.startswith("refused:") for line in lines), output
-    assert other.get("x") == taken
+    assert other.view.get("x") == taken

@@ -46,7 +46,7 @@ class Pipeline:
         self.totals = MetricTotals()
         self.me = fleet.owner("me", metrics=self.totals)
         self.me.create_partitions({"x": {}, SHARD: a_shard("shard").to_mapping()})
-        self.me.acquire(2)
+        self.me.leases.acquire(2)
         self.sets = AcknowledgmentSets(self.me, SourceBatches())
         self.watcher = AcknowledgmentSets(fleet.owner("watcher", metrics=self.totals), SourceBatches())
 
@@ -112,13 +112,13 @@ def test_s39_a_handle_that_was_never_added_is_refused_and_changes_nothing(pipeli
     batch delivered again. Ours raises, counts, and leaves the set as it is.
     """
     made = pipeline.deliver("event")
-    before = pipeline.sets.get(made)
+    before = pipeline.sets.view.get(made)
     for positive in (True, False):
         with pytest.raises(AcknowledgmentError, match="it has no handle 'unknown'"):
             pipeline.release(made, "unknown", positive=positive)
     with pytest.raises(AcknowledgmentError, match="it has no handle 'unknown'"):
         pipeline.watcher.acquire(made, "unknown")
-    assert pipeline.count("invalid_acknowledgments") == 3 and pipeline.sets.get(made) == before
+    assert pipeline.count("invalid_acknowledgments") == 3 and pipeline.sets.view.get(made) == before
     assert pipeline.release(made, "event")[0].state is ACKNOWLEDGED
 
 
@@ -139,7 +139,7 @@ def test_s41_what_an_end_does_is_not_interrupted_by_the_expiry(pipeline: Pipelin
     pipeline.fleet.store.fault = Fault(after=the_watcher_comes) if written else Fault(before=the_watcher_comes)
     ended, effect = pipeline.sets.release(made, "event", positive=True)
     stored = pipeline.fleet.stored()
-    assert pipeline.sets.get(made) == ended
+    assert pipeline.sets.view.get(made) == ended
     if written:
         assert (ended.state, effect, stored.status) == (ACKNOWLEDGED, ReleaseEffect.RELEASED, PartitionStatus.COMPLETED)
     else:
@@ -197,7 +197,7 @@ def test_s44_a_cancelled_set_has_ended(pipeline: Pipeline) -> None:
     assert pipeline.sets.cancel(made, "the reader failed").state is AcknowledgmentState.CANCELLED
     for positive in (True, False):
         assert pipeline.release(made, "event", positive=positive)[1] is ReleaseEffect.LATE
-    assert pipeline.fleet.stored().attempts == 0 and pipeline.me.owns("x")
+    assert pipeline.fleet.stored().attempts == 0 and pipeline.me.leases.owns("x")
 
 
 # Sinks
@@ -209,17 +209,17 @@ def test_s46_a_batch_owes_a_reference_to_each_sink_and_one_that_fails_rejects_it
     There every record of 100 has a handle; here the batch has one for each sink.
     """
     made = pipeline.deliver("one", "two", "three")
-    assert pipeline.sets.get(made).owed == 3
+    assert pipeline.sets.view.get(made).owed == 3
     pipeline.release(made, "one")
     pipeline.release(made, "two", positive=False)
-    assert pipeline.sets.get(made).state is REJECTED
+    assert pipeline.sets.view.get(made).state is REJECTED
     assert pipeline.release(made, "three")[1] is ReleaseEffect.LATE
 
 
 def test_s46_what_no_sink_wants_is_delivered(pipeline: Pipeline) -> None:
     """Given 2 records without a route: true, with 0 outputs. A batch without a sink owes nothing."""
     made = pipeline.deliver()
-    assert pipeline.sets.get(made).state is ACKNOWLEDGED
+    assert pipeline.sets.view.get(made).state is ACKNOWLEDGED
     assert pipeline.fleet.stored().status is PartitionStatus.COMPLETED
 
 
@@ -233,7 +233,7 @@ def test_s47_the_partition_waits_from_the_last_read_and_is_completed_by_the_ackn
     read must live to complete the partition; here whoever releases last does, in the same transaction.
     """
     made = pipeline.deliver("one", "two", complete=False)
-    pipeline.me.await_acknowledgment("x", HOUR)
+    pipeline.me.leases.await_acknowledgment("x", HOUR)
     pipeline.watcher.complete(made)
     pipeline.fleet.clock.advance(3000)
     progressed, _ = pipeline.release(made, "one")
@@ -253,9 +253,9 @@ def test_s47_a_lease_that_is_lost_while_data_is_on_its_way_counts_and_disturbs_n
     """
     [made] = pipeline.read("5")
     pipeline.fleet.owner("operator").give_up_owner("me")
-    pipeline.fleet.owner("other").acquire(2)
+    pipeline.fleet.owner("other").leases.acquire(2)
     with pytest.raises(PartitionNotOwnedError):
-        pipeline.me.renew(SHARD)
+        pipeline.me.leases.renew(SHARD)
     assert pipeline.count("partition_not_owned_errors") == 1
     assert pipeline.release(made)[0].state is ACKNOWLEDGED
     assert pipeline.shard.checkpoint == "5" and pipeline.fleet.stored(SHARD).owner == "other"
@@ -264,7 +264,7 @@ def test_s47_a_lease_that_is_lost_while_data_is_on_its_way_counts_and_disturbs_n
 def test_s54_a_partition_of_several_sets_is_given_back_after_the_last_one(pipeline: Pipeline) -> None:
     """Given 2 objects of a folder: 2 sets, and the give-up only after both callbacks."""
     first, second = pipeline.read("5", "9")
-    pipeline.me.await_acknowledgment(SHARD, HOUR)
+    pipeline.me.leases.await_acknowledgment(SHARD, HOUR)
     pipeline.release(second)
     assert pipeline.fleet.stored(SHARD).is_awaiting
     pipeline.release(first)
@@ -303,10 +303,10 @@ def test_s57_a_rejected_batch_stops_the_checkpoint_until_it_is_delivered_again(p
     pipeline.release(zero, positive=False)
     pipeline.release(one)
     next_one = pipeline.fleet.owner("next")
-    [again] = next_one.acquire(1)
-    next_one.give_up_all()
+    [again] = next_one.leases.acquire(1)
+    next_one.leases.give_up_all()
     assert pipeline.shard.checkpoint == TRIM_HORIZON and again.attempts == 1
-    next_one.acquire(1)
+    next_one.leases.acquire(1)
     made = AcknowledgmentSets(next_one, SourceBatches()).begin(SHARD, "batch-to-0", ["sink"], timeout=HOUR)
     pipeline.release(made.set_id)
     assert (pipeline.shard.checkpoint, pipeline.shard.landed) == ("1", ())
@@ -323,7 +323,7 @@ def test_s59_what_was_acknowledged_before_a_rejection_is_checkpointed(pipeline: 
     pipeline.release(negative, positive=False)
     assert pipeline.shard.checkpoint == "123" and pipeline.fleet.stored(SHARD).status is PartitionStatus.UNASSIGNED
     with pytest.raises(PartitionNotOwnedError):
-        pipeline.me.save_progress(SHARD, {})
+        pipeline.me.leases.save_progress(SHARD, {})
 
 
 def test_s59_a_shard_that_nobody_acknowledges_in_time_is_given_up_without_a_checkpoint(pipeline: Pipeline) -> None:

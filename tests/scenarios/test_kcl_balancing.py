@@ -89,12 +89,12 @@ def test_39_a_lease_of_another_is_left_alone_until_it_has_run_out(fleet: Fleet) 
 def test_41_a_worker_takes_its_own_lease_that_has_run_out(fleet: Fleet) -> None:
     """Nobody took it, so it is this worker's again, by renewal as by acquisition; the fencing token does not fall."""
     me = fleet.working("me", "x", "y")
-    token = me.fencing_token("x")
+    token = me.leases.fencing_token("x")
     fleet.clock.advance(TIMEOUT + MARGIN)
-    assert not me.owns("x")
-    assert keys(me.acquire(1)) == ["x"] and me.owns("x")
-    me.renew_due()
-    assert me.owns("y") and me.fencing_token("x") > token
+    assert not me.leases.owns("x")
+    assert keys(me.leases.acquire(1)) == ["x"] and me.leases.owns("x")
+    me.leases.renew_due()
+    assert me.leases.owns("y") and me.leases.fencing_token("x") > token
 
 
 def test_42_leases_that_were_never_owned_are_not_the_prey_of_whoever_looks_first(fleet: Fleet) -> None:
@@ -110,11 +110,11 @@ def test_42_leases_that_were_never_owned_are_not_the_prey_of_whoever_looks_first
     for _ in range(3 * TIMEOUT // LOOK):
         fleet.clock.advance(LOOK)
         me.renew()
-        bar.renew_due()
+        bar.leases.renew_due()
         assert me.round() == []
     fleet.clock.advance(LOOK)
     me.renew()
-    bar.renew_due()
+    bar.leases.renew_due()
     assert me.round() == ["z"]
 
 
@@ -157,25 +157,25 @@ def test_49_while_a_lease_is_asked_for_its_owner_renews_it_and_once_it_is_handed
     following.round()
     assert me.balancer.rebalance() == [] and me.balancer.leaving == {"x": "next"}
     for _ in range(3):
-        me.coordinator.renew("x")
-    me.coordinator.checkpoint("x", {"n": 1})
-    held = me.coordinator.held["x"]
+        me.coordinator.leases.renew("x")
+    me.coordinator.leases.checkpoint("x", {"n": 1})
+    held = me.coordinator.leases.held["x"]
     assert me.balancer.hand_over("x")
     with pytest.raises(PartitionNotOwnedError):
-        me.coordinator.renew("x")
+        me.coordinator.leases.renew("x")
     assert following.round() == ["x"]
-    assert following.coordinator.fencing_token("x") == held.version + 1
-    assert following.coordinator.leased("x").progress == {"n": 1}
+    assert following.coordinator.leases.fencing_token("x") == held.version + 1
+    assert following.coordinator.leases.leased("x").progress == {"n": 1}
 
 
 def test_51_a_checkpoint_that_the_store_did_not_take_is_not_believed(fleet: Fleet) -> None:
     me = fleet.working("me", "x")
-    me.checkpoint("x", {"checkpoint": "TRIM_HORIZON"})
-    before = me.held["x"]
+    me.leases.checkpoint("x", {"checkpoint": "TRIM_HORIZON"})
+    before = me.leases.held["x"]
     fleet.store.fault = NOT_MADE
     with pytest.raises(StoreUnavailableError):
-        me.checkpoint("x", {"checkpoint": "LATEST"})
-    assert me.held["x"] == before == fleet.stored()
+        me.leases.checkpoint("x", {"checkpoint": "LATEST"})
+    assert me.leases.held["x"] == before == fleet.stored()
 
 
 # What a leader assigns there. Here nobody leads, so that nobody has to be elected, and the load that counts is the

@@ -29,7 +29,7 @@ class Worker:
         self.fleet = Fleet()
         self.owner = self.fleet.owner("worker")
         self.owner.create_partitions({SHARD: a_shard("shard").to_mapping()})
-        self.owner.acquire(1)
+        self.owner.leases.acquire(1)
         self.sets = AcknowledgmentSets(self.owner, SourceBatches())
         self.land(TRIM_HORIZON, "5019")
 
@@ -70,7 +70,7 @@ def test_27_a_shard_whose_end_is_read_and_not_delivered_is_not_finished_and_the_
     assert worker.stands() is PartitionStatus.UNASSIGNED and worker.progress.is_ended
 
     other = worker.fleet.owner("other")
-    other.acquire(1)
+    other.leases.acquire(1)
     sets = AcknowledgmentSets(other, SourceBatches())
     again = sets.begin(SHARD, "batch-to-6789", ["sink"], timeout=HOUR)
     sets.release(again.set_id, "sink", positive=True)
@@ -106,7 +106,7 @@ def test_66_a_shard_that_is_closed_and_empty_is_finished() -> None:
     fleet = Fleet()
     owner = fleet.owner("worker")
     owner.create_partitions({SHARD: a_shard("shard").to_mapping()})
-    owner.acquire(1)
+    owner.leases.acquire(1)
 
     end_shard(owner, SHARD)
 
@@ -157,7 +157,7 @@ def test_67_of_two_deliveries_of_a_batch_the_later_one_counts_and_the_older_one_
 
     worker.release(older)
     assert worker.progress.checkpoint == "5019"
-    assert worker.sets.get(older).state is AcknowledgmentState.ACKNOWLEDGED
+    assert worker.sets.view.get(older).state is AcknowledgmentState.ACKNOWLEDGED
     worker.release(newer)
     assert (worker.progress.checkpoint, worker.progress.landed) == ("7010", ())
     assert worker.release(newer) is ReleaseEffect.DUPLICATE and worker.progress.checkpoint == "7010"

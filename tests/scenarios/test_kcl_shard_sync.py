@@ -303,7 +303,7 @@ def test_36_a_stream_of_which_everything_is_finished_is_listed_at_the_third_look
     synced.sync()
     synced.split(0)
     key = synced.hold(0)
-    synced.worker.complete(key)  # without children, as another system would leave it
+    synced.worker.leases.complete(key)  # without children, as another system would leave it
     before = synced.engine.calls["ListShards"]
 
     created = []

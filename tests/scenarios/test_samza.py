@@ -60,12 +60,12 @@ def test_57_a_lease_is_given_back_once_and_only_by_who_holds_it(tmp_path: Path) 
     history = History(tmp_path, 1)
     history.sync()
     one, other = history.coordinator("one", history.store), history.coordinator("other", history.store)
-    [held] = one.acquire(1)
+    [held] = one.leases.acquire(1)
     with pytest.raises(PartitionNotOwnedError):
-        other.give_up(held.partition_key)
-    one.give_up(held.partition_key)
+        other.leases.give_up(held.partition_key)
+    one.leases.give_up(held.partition_key)
     with pytest.raises(PartitionNotOwnedError):
-        one.give_up(held.partition_key)
+        one.leases.give_up(held.partition_key)
 
 
 def test_59_a_shard_with_data_is_finished_only_when_its_last_batch_is_acknowledged(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_59_a_shard_with_data_is_finished_only_when_its_last_batch_is_acknowledg
     history.split(0)
     history.round(worker)
     sets = AcknowledgmentSets(history.look, SourceBatches())
-    pending = sorted(sets.pending(), key=lambda waiting: int(waiting.batch["end"]))
+    pending = sorted(sets.view.pending(), key=lambda waiting: int(waiting.batch["end"]))
     assert len(pending) > 1
     for waiting in pending:
         assert history.partitions.keys() == {PARENT}, "its children are not opened before"
@@ -97,10 +97,10 @@ def test_59_the_wait_for_the_last_acknowledgment_ends_by_itself(tmp_path: Path) 
     worker = history.start()
     history.round(worker)
     sets = AcknowledgmentSets(history.look, SourceBatches())
-    [waiting] = sets.pending()
+    [waiting] = sets.view.pending()
     history.clock.advance(timedelta(seconds=121).total_seconds())
     sets.expire_overdue()
-    assert not sets.get(waiting.set_id).is_pending
+    assert not sets.view.get(waiting.set_id).is_pending
     assert history.partitions[PARENT].status is not PartitionStatus.COMPLETED
     assert history.delivered == Counter(history.sent)
 
@@ -112,7 +112,7 @@ def settings(**changes: object) -> IngestSettings:
         "streams": ["s"],
         "output": "/data",
         "expires_at": "2026-01-01T00:00:00.000000Z",
-        "store": {"store": "sql", "url": "sqlite:///x.db"},
+        "store": {"settings": {"url": "sqlite:///x.db"}},
         **changes,
     }
     return read_settings(IngestSettings, "ingest settings", told)

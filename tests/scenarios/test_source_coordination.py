@@ -98,7 +98,7 @@ def test_s02_an_available_partition_is_returned_with_its_state_and_the_supplier_
     assert found is not None and found.progress == {"state": "abc"}
     assert fleet.store.calls == ["get", "acquire"]  # whether the source is suspended is looked up first
     assert count(totals, "partitions_acquired") == 1
-    me.give_up("X")
+    me.leases.give_up("X")
     fleet.store.store.transact(update=[replace(fleet.stored("X"), unreadable_progress='"abc"')])
     found = me.get_next_partition(never)
     assert found is not None and found.unreadable_progress == '"abc"'
@@ -161,11 +161,11 @@ def test_s07_a_forced_supplier_runs_although_partitions_are_available_once_it_is
     fleet.clock.advance(299)
     first = me.get_next_partition(never, force_after=five_minutes)
     assert first is not None and first.partition_key == "X"
-    me.complete("X")
+    me.leases.complete("X")
     fleet.clock.advance(61)
 
     def supplier(state: Mapping[str, Any]) -> list[Page]:
-        assert me.held == {}
+        assert me.leases.held == {}
         return [Page({"Y": {}})]
 
     second = me.get_next_partition(supplier, force_after=five_minutes)
@@ -180,24 +180,24 @@ def test_s09_completing_tells_gone_from_lost_from_failed(
 ) -> None:
     """Given complete(K): absent, NotFound; another's or nobody's, NotOwned; conflict, counted and raised; else done."""
     me.create_partitions({key: {} for key in ("absent", "foreign", "nobody's", "conflict", "good")})
-    me.acquire(5)
-    me.save_progress("good", {"kept": True})
+    me.leases.acquire(5)
+    me.leases.save_progress("good", {"kept": True})
     fleet.store.store.delete(fleet.stored("absent"))
     foreign = fleet.stored("foreign").acquired("other", fleet.clock.now() + seconds(60))
     fleet.store.store.transact(update=[foreign, fleet.stored("nobody's").given_up(fleet.clock.now())])
     with pytest.raises(PartitionNotFoundError):
-        me.complete("absent")
+        me.leases.complete("absent")
     assert count(totals, "partition_not_found_errors") == 1
     for key in ("foreign", "nobody's"):
         with pytest.raises(PartitionNotOwnedError):
-            me.complete(key)
+            me.leases.complete(key)
     assert count(totals, "partition_not_owned_errors") == 2
     rests_on = fleet.stored("foreign")
     fleet.store.store.transact(update=[rests_on])
     with pytest.raises(PartitionUpdateError):
-        me.complete("conflict", unchanged=[rests_on])
+        me.leases.complete("conflict", unchanged=[rests_on])
     assert count(totals, "complete_partition_update_errors") == 1
-    me.complete("good")
+    me.leases.complete("good")
     done = fleet.stored("good")
     assert (done.status, done.owner, done.reopen_at, done.ownership_timeout) == (
         PartitionStatus.COMPLETED, None, None, None,
@@ -213,7 +213,7 @@ def test_s11_a_closing_that_would_complete_and_fails_counts_as_a_failed_completi
     me = fleet.working("me", "X", metrics=totals)
     fleet.store.fault = NOT_MADE
     with pytest.raises(StoreUnavailableError):
-        me.close("X", seconds(30), max_closed_count=1)
+        me.leases.close("X", seconds(30), max_closed_count=1)
     assert count(totals, "complete_partition_update_errors") == 1
     assert count(totals, "close_partition_update_errors") == 0
 
@@ -224,10 +224,10 @@ def test_s12_a_closed_partition_comes_back_with_its_state(fleet: Fleet) -> None:
     We keep it, always: its own documentation says to save before closing, and losing it reads everything again.
     """
     me = fleet.working("me", "X")
-    me.save_progress("X", {"S": 1})
-    me.close("X", seconds(30))
+    me.leases.save_progress("X", {"S": 1})
+    me.leases.close("X", seconds(30))
     fleet.clock.advance(30)
-    [again] = me.acquire(1)
+    [again] = me.leases.acquire(1)
     assert (again.progress, again.closed_count, again.reopen_at) == ({"S": 1}, 1, None)
 
 
@@ -238,14 +238,14 @@ def test_s14_a_wait_for_an_acknowledgment_is_not_shortened_by_renewing_or_saving
     over while its data waits to be acknowledged.
     """
     me = fleet.working("me", "X")
-    waiting = me.await_acknowledgment("X", timedelta(hours=2))
+    waiting = me.leases.await_acknowledgment("X", timedelta(hours=2))
     assert waiting.ownership_timeout == fleet.clock.now() + timedelta(hours=2)
-    for write in (me.renew, lambda key: me.save_progress(key, {"n": 1})):
+    for write in (me.leases.renew, lambda key: me.leases.save_progress(key, {"n": 1})):
         with pytest.raises(PartitionNotOwnedError):
             write("X")
-    me.renew_due()
+    me.leases.renew_due()
     assert fleet.stored("X") == waiting
-    [mine] = fleet.working("me too", "Y").held.values()
+    [mine] = fleet.working("me too", "Y").leases.held.values()
     fleet.clock.set_wall_clock_back(7200)
     assert mine.renewed(fleet.clock.now()).ownership_timeout == mine.ownership_timeout
 
@@ -257,18 +257,18 @@ def test_s16_giving_up_disowns_and_queues_by_the_given_instant(fleet: Fleet) -> 
     and T only orders. Here a partition queues by when it was given up, and with a delay it is not available before.
     """
     me = fleet.working("me", "K")
-    me.save_progress("K", {"kept": True})
-    me.give_up("K")
+    me.leases.save_progress("K", {"kept": True})
+    me.leases.give_up("K")
     given_up = fleet.stored("K")
     assert (given_up.status, given_up.owner, given_up.ownership_timeout) == (PartitionStatus.UNASSIGNED, None, None)
     assert given_up.priority == fleet.clock.now() and given_up.progress == {"kept": True}
-    me.acquire(1)
-    me.give_up("K", after=seconds(20))
+    me.leases.acquire(1)
+    me.leases.give_up("K", after=seconds(20))
     assert fleet.stored("K").priority == fleet.clock.now() + seconds(20)
     fleet.clock.advance(19)
-    assert me.acquire(1) == []
+    assert me.leases.acquire(1) == []
     fleet.clock.advance(1)
-    assert keys(me.acquire(1)) == ["K"]
+    assert keys(me.leases.acquire(1)) == ["K"]
 
 
 def test_s17_giving_up_does_not_depend_on_reads_that_may_be_behind(fleet: Fleet) -> None:
@@ -282,7 +282,7 @@ def test_s17_giving_up_does_not_depend_on_reads_that_may_be_behind(fleet: Fleet)
         raise AssertionError("it must not be read")
 
     fleet.store.get = behind  # type: ignore[method-assign]
-    me.give_up("K")
+    me.leases.give_up("K")
     assert fleet.stored("K").status is PartitionStatus.UNASSIGNED
 
 
@@ -291,10 +291,10 @@ def test_s17_giving_up_what_another_owns_is_refused(fleet: Fleet, totals: Metric
     me = fleet.working("me", "K", metrics=totals)
     fleet.lease_passes()
     other = fleet.owner("other")
-    other.acquire(1)
+    other.leases.acquire(1)
     with pytest.raises(PartitionNotOwnedError, match="owner other"):
-        me.give_up("K")
-    assert other.owns("K") and count(totals, "partitions_given_up") == 0
+        me.leases.give_up("K")
+    assert other.leases.owns("K") and count(totals, "partitions_given_up") == 0
 
 
 def test_s19_an_owner_whose_lease_ran_out_an_hour_ago_may_finish_once_it_has_renewed(fleet: Fleet) -> None:
@@ -306,9 +306,9 @@ def test_s19_an_owner_whose_lease_ran_out_an_hour_ago_may_finish_once_it_has_ren
     me = fleet.working("me", "K")
     fleet.clock.advance(TIMEOUT + 3600)
     with pytest.raises(PartitionNotOwnedError, match="ran out before it was renewed"):
-        me.complete("K")
-    me.renew("K")
-    me.complete("K")
+        me.leases.complete("K")
+    me.leases.renew("K")
+    me.leases.complete("K")
     assert fleet.stored("K").status is PartitionStatus.COMPLETED
 
 
@@ -320,7 +320,7 @@ def test_s21_the_first_closing_of_at_most_one_completes_and_counts_as_completed(
     There the enhanced coordinator does not count it as completed, though the lease-based one does; we do.
     """
     me = fleet.working("me", "p", metrics=totals)
-    assert me.close("p", timedelta(minutes=10), max_closed_count=1).status is PartitionStatus.COMPLETED
+    assert me.leases.close("p", timedelta(minutes=10), max_closed_count=1).status is PartitionStatus.COMPLETED
     assert (count(totals, "partitions_completed"), count(totals, "partitions_closed")) == (1, 0)
 
 
@@ -356,17 +356,17 @@ def test_s34_in_memory_too_an_expired_lease_is_recovered_and_sources_are_apart(f
     stranger = SourceCoordinator(fleet.store, "orders", "stranger", prefix="test", clock=fleet.clock)
     stranger.initialize()
     fleet.clock.advance(180)
-    assert stranger.acquire(5) == []
-    assert keys(fleet.owner("next").acquire(5)) == ["K"]
-    assert not silent.owns("K")
+    assert stranger.leases.acquire(5) == []
+    assert keys(fleet.owner("next").leases.acquire(5)) == ["K"]
+    assert not silent.leases.owns("K")
 
 
 def test_s34_in_memory_too_giving_up_waiting_and_deleting_work(fleet: Fleet) -> None:
     """There every give-up raises on the default store and orphans the partition; deletion is not supported."""
     me = fleet.working("me", "K", "L")
-    me.give_up("K", after=seconds(5))
-    me.delete("L")
+    me.leases.give_up("K", after=seconds(5))
+    me.leases.delete("L")
     fleet.clock.advance(5)
-    assert keys(me.acquire(5)) == ["K"]
+    assert keys(me.leases.acquire(5)) == ["K"]
     assert fleet.store.get("test|clicks|PARTITION", "L") is None
     assert fleet.store.get(GLOBAL_FAMILY, GLOBAL_STATE_KEY) is None

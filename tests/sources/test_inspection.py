@@ -22,6 +22,7 @@ from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
 from airflow_provider_coordination.sources.progress import FailedItem, PartitionProgress
 from tests.support.batches import a_batch, a_shard
+from tests.support.depth import examples
 from tests.support.partitions import NOW, a_partition
 
 MINUTE = timedelta(minutes=1)
@@ -107,7 +108,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6))
 @example({"kind": "kinesis", "checkpoint": "AT_TIMESTAMP:1e9", "throughput": 10**400})
 def test_whatever_is_stored_a_look_at_it_never_fails(progress: dict[str, Any]) -> None:

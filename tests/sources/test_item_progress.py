@@ -29,6 +29,7 @@ from airflow_provider_coordination.sources.progress import (
     split_key,
 )
 from tests.support.batches import NOON, a_batch
+from tests.support.depth import examples
 from tests.support.items import named
 
 THREE = PartitionProgress(kind="s3", items=named("a", "b", "c"))
@@ -57,7 +58,7 @@ def settle(progress: PartitionProgress, batch_id: str, key: str = "p") -> Any:
 POSITIONS = st.builds(ItemPosition, st.integers(0, 10**6), st.text())
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(POSITIONS)
 def test_a_position_survives_its_text(position: ItemPosition) -> None:
     assert ItemPosition.parse(str(position)) == position
@@ -69,7 +70,7 @@ def test_what_is_no_position_is_refused(text: str) -> None:
         ItemPosition.parse(text)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(POSITIONS, POSITIONS)
 def test_two_ranges_have_two_names(one: ItemPosition, other: ItemPosition) -> None:
     names = {item_batch_id("s3", "s", "p", "", str(end), 0) for end in (one, other)}
@@ -101,7 +102,7 @@ PROGRESSES = st.builds(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(PROGRESSES)
 def test_a_progress_survives_being_stored(progress: PartitionProgress) -> None:
     assert PartitionProgress.from_mapping(json.loads(json.dumps(progress.to_mapping()))) == progress

@@ -123,7 +123,7 @@ class Source:
         return key
 
     def __getitem__(self, key: str) -> Partition:
-        partition = self.worker.get(key)
+        partition = self.worker.view.get(key)
         assert partition is not None
         return partition
 
@@ -225,7 +225,7 @@ def test_a_stream_is_read_anew_parents_first(source: Source) -> None:
         *(("removed", key) for key in child_keys),
     ]
     assert source.progress(parent_key).checkpoint == "TRIM_HORIZON"
-    assert [source.worker.get(key) for key in child_keys] == [None, None]
+    assert [source.worker.view.get(key) for key in child_keys] == [None, None]
 
 
 def test_a_shard_whose_lease_was_cleaned_up_is_leased_again(source: Source) -> None:
@@ -315,13 +315,13 @@ def test_where_a_shard_could_not_be_reset_those_after_it_stay(source: Source) ->
 
     assert "it was UNASSIGNED and is COMPLETED now" in str(results[0])
     assert all("stays: not all that it comes after could be reset" in str(result) for result in results[1:])
-    assert all(source.worker.get(key) is not None for key in child_keys)
+    assert all(source.worker.view.get(key) is not None for key in child_keys)
 
 
 def test_unattended_it_is_done_to_partitions_as_they_are(source: Source) -> None:
     key = source.lease(source.shards[0])
     plan = source.plan(key)
-    source.worker.acquire(1)
+    source.worker.leases.acquire(1)
 
     [(_, written)] = source.resets.carry_out(plan, as_seen=False)
 
@@ -341,7 +341,7 @@ def test_a_shard_that_somebody_has_removed_meanwhile_is_removed(source: Source, 
     results = [result for _, result in source.resets.carry_out(plan, as_seen=as_seen)]
 
     assert all(isinstance(result, Partition) for result in results)
-    assert all(source.worker.get(source.key(child)) is None for child in children)
+    assert all(source.worker.view.get(source.key(child)) is None for child in children)
 
 
 # Partitions of items
@@ -377,7 +377,7 @@ def test_an_item_that_was_split_off_is_removed_with_the_partition_in_which_it_is
     assert [(step.action, step.partition.partition_key) for step in alone.steps] == [(ResetAction.RESET, "p#1")]
 
     source.do(source.resets.of_source(source.target("earliest"), lambda kind: source.kinesis))
-    assert source.worker.get("p#1") is None and source["p"].progress["checkpoint"] == ""
+    assert source.worker.view.get("p#1") is None and source["p"].progress["checkpoint"] == ""
 
 
 def test_what_was_split_off_begins_anew_where_it_began(source: Source) -> None:
@@ -388,14 +388,14 @@ def test_what_was_split_off_begins_anew_where_it_began(source: Source) -> None:
 
 def test_a_batch_of_items_that_waits_for_its_acknowledgment_is_cancelled_by_a_reset(source: Source) -> None:
     source.worker.create_partitions({"p": items("a")})
-    source.worker.acquire(1)
+    source.worker.leases.acquire(1)
     sets = AcknowledgmentSets(source.worker, SourceBatches())
     landed = PartitionProgress.from_mapping(source["p"].progress).landing(a_batch("", "1", is_last=True))
     begun = sets.begin("p", "batch-to-1", ["load"], timeout=timedelta(hours=1), progress=landed.to_mapping())
 
     source.do(source.resets.of_partitions([source["p"]], source.target("earliest")))
 
-    assert sets.get(begun.set_id).state is AcknowledgmentState.CANCELLED
+    assert sets.view.get(begun.set_id).state is AcknowledgmentState.CANCELLED
     assert source["p"].progress["landed"] == []
 
 
@@ -419,7 +419,7 @@ def test_a_partition_of_items_takes_no_progress_but_one_of_its_kind(source: Sour
 
 def in_delivery(source: Source) -> tuple[str, AcknowledgmentSets, str]:
     key = source.lease(source.shards[0])
-    source.worker.acquire(1)
+    source.worker.leases.acquire(1)
     begun = begin_delivery(source.worker, key, a_batch("TRIM_HORIZON", "5"), ["load"])
     return key, AcknowledgmentSets(source.worker, SourceBatches()), begun.set_id
 
@@ -429,21 +429,23 @@ def test_what_waits_for_its_acknowledgment_is_cancelled_by_a_reset(source: Sourc
 
     source.do(source.plan(key))
 
-    assert sets.get(set_id).state is AcknowledgmentState.CANCELLED
-    assert sets.get(set_id).reason == "its partition was reset by hand"
+    assert sets.view.get(set_id).state is AcknowledgmentState.CANCELLED
+    assert sets.view.get(set_id).reason == "its partition was reset by hand"
 
 
 def test_what_waits_for_its_acknowledgment_is_cancelled_where_a_shard_is_removed(source: Source) -> None:
     source.split()
     parent, child, _ = source.shards
     key = source.lease(child)
-    source.worker.acquire(1)
+    source.worker.leases.acquire(1)
     begun = begin_delivery(source.worker, key, a_batch("TRIM_HORIZON", "5"), ["load"])
     source.lease(parent, finished=True)
 
     source.do(source.plan_stream())
 
-    assert AcknowledgmentSets(source.worker, SourceBatches()).get(begun.set_id).state is AcknowledgmentState.CANCELLED
+    assert (
+        AcknowledgmentSets(source.worker, SourceBatches()).view.get(begun.set_id).state is AcknowledgmentState.CANCELLED
+    )
 
 
 @pytest.mark.parametrize("end", ["released", "rejected", "expired", "cancelled"])
@@ -464,13 +466,13 @@ def test_a_set_that_outlives_a_reset_does_not_touch_the_partition(source: Source
     else:
         outside.release(set_id, "load", positive=end == "released", reason="no")
 
-    assert not sets.get(set_id).is_pending
+    assert not sets.view.get(set_id).is_pending
     assert source[key] == after
 
 
 def test_what_waited_and_is_gone_since_does_not_stop_a_reset(source: Source) -> None:
     key, sets, set_id = in_delivery(source)
-    item = source.worker.store.get(sets.source_identifier, set_id)
+    item = source.worker.store.get(sets.view.source_identifier, set_id)
     assert item is not None
     source.worker.store.delete(item)
 
@@ -487,7 +489,7 @@ def test_what_was_written_to_since_the_person_looked_is_left_alone_and_the_other
     _, *children = source.shards
     keys = [source.lease(shard) for shard in children]
     versions = {key: source[key].version for key in keys}
-    source.worker.acquire(1)
+    source.worker.leases.acquire(1)
     before = source[keys[0]]
 
     (_, refused), (_, written) = source.resets.carry_out(source.plan(*keys), versions=versions)
@@ -534,7 +536,7 @@ def test_an_owner_that_was_reset_from_under_cannot_write_its_progress(source: So
     before = source[key]
 
     with pytest.raises(CoordinationError):
-        source.worker.save_progress(key, {"stream": "s"})
+        source.worker.leases.save_progress(key, {"stream": "s"})
     with pytest.raises(CoordinationError):
         sets.begin(key, "batch-to-5", ["load"], timeout=timedelta(hours=1))
     assert source[key] == before

@@ -6,8 +6,10 @@ import json
 import re
 import runpy
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -28,6 +30,12 @@ from tests.conftest import REPOSITORY
 from tests.support.job_settings import ingest
 from tests.support.spark_home import make_spark_home
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+pytestmark = pytest.mark.usefixtures("as_in_a_process_of_its_own")
+
 
 def settings_file(tmp_path: Path, **changes: object) -> str:
     path = tmp_path / "settings.json"
@@ -37,7 +45,7 @@ def settings_file(tmp_path: Path, **changes: object) -> str:
         "streams": ["clicks"],
         "output": str(tmp_path / "out"),
         "expires_at": datetime.now(UTC) + timedelta(hours=1),
-        "store": StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db"),
+        "store": StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db"),
         **changes,
     }
     ingest(**values).write(path)  # type: ignore[arg-type]
@@ -78,7 +86,7 @@ def test_an_expired_settings_file_is_a_configuration_error(tmp_path: Path, capsy
 def test_a_store_that_cannot_be_opened_is_a_configuration_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = settings_file(tmp_path, store=StoreSettings(url=f"sqlite:///{tmp_path}/no-folder/c.db"))
+    path = settings_file(tmp_path, store=StoreSettings.from_url(f"sqlite:///{tmp_path}/no-folder/c.db"))
     assert main([path]) == EXIT_CONFIGURATION
     assert "no-folder/c.db' does not exist on this machine; create it" in capsys.readouterr().out
 
@@ -102,9 +110,51 @@ def test_a_folder_that_cannot_be_written_is_a_configuration_error_that_names_the
     assert f"configuration error: {message} cannot be written" in capsys.readouterr().out
 
 
+def test_a_file_where_a_folder_is_to_be_is_a_configuration_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a-file").write_text("in the way")
+    assert main([settings_file(tmp_path, output=str(tmp_path / "a-file" / "dataset"))]) == EXIT_CONFIGURATION
+    out = capsys.readouterr().out
+    assert "a-file/dataset" in out and "cannot be written" in out
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"transform": "no_such_module:clean"},
+            "transform 'no_such_module:clean' cannot be imported: ModuleNotFoundError: No module named "
+            "'no_such_module'; ship its module with 'py_files'",
+        ),
+        (
+            {"schema": "id STRING", "where": "colour = 'red'"},
+            "sink 'main': 'where' \"colour = 'red'\" cannot be used",
+        ),
+    ],
+    ids=["a transform that cannot be imported", "a predicate that cannot be used"],
+)
+def test_what_only_spark_can_check_is_a_configuration_error_before_anything_is_read(
+    tmp_path: Path,
+    spark: SparkSession,
+    kinesis: LocalKinesis,
+    kinesis_stream: Callable[[int], str],
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, object],
+    message: str,
+) -> None:
+    settings = AwsSettings(
+        region="us-east-1", endpoint_url=kinesis.endpoint_url, access_key_id="test", secret_access_key="test"
+    )
+    path = settings_file(tmp_path, streams=[kinesis_stream(1)], kinesis=settings, **changes)
+    assert main([path]) == EXIT_CONFIGURATION
+    assert f"configuration error: {message}" in capsys.readouterr().out
+
+
 def test_a_store_that_does_not_work_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.db").write_bytes(b"damaged" * 1000)
-    path = settings_file(tmp_path, store=StoreSettings(url=f"sqlite:///{tmp_path}/c.db"))
+    path = settings_file(tmp_path, store=StoreSettings.from_url(f"sqlite:///{tmp_path}/c.db"))
     assert main([path]) == EXIT_FAILED
     assert "the job failed: store sqlite" in capsys.readouterr().out
 
@@ -130,10 +180,10 @@ def test_a_job_of_a_suspended_source_ends_well_before_anything_is_asked_or_start
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     coordinator = SourceCoordinator(
-        open_store(StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db")), "clicks", "ann"
+        open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db")), "clicks", "ann"
     )
     coordinator.initialize()
-    coordinator.suspensions.suspend("ann", "the table is migrated")
+    coordinator.view.suspensions.suspend("ann", "the table is migrated")
 
     nowhere = AwsSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:9")  # and nobody's credentials
     assert main([settings_file(tmp_path, kinesis=nowhere)]) == EXIT_SUCCESS

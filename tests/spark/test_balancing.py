@@ -52,7 +52,7 @@ def running(fleet: Fleet) -> Iterator[Callable[..., Future[Summary]]]:
 
 
 def owners(fleet: Fleet) -> Counter[str | None]:
-    return Counter(partition.owner for partition in fleet.look.partitions())
+    return Counter(partition.owner for partition in fleet.look.view.partitions())
 
 
 def eventually(condition: Callable[[], object]) -> None:
@@ -139,7 +139,7 @@ def test_a_job_that_is_told_to_stop_hands_nothing_over_and_gives_everything_back
 
     def told(phase: str) -> None:
         if phase == "landed":
-            keys = [partition.partition_key for partition in fleet.look.partitions()]
+            keys = [partition.partition_key for partition in fleet.look.view.partitions()]
             wishes = [Wish(key=key, giver="job-1", since=datetime.now(UTC)) for key in keys]
             other.workers.register(wishes=wishes)
             eventually(lambda: "partition is asked for" in caplog.text)  # by the job's renewal thread
@@ -149,13 +149,13 @@ def test_a_job_that_is_told_to_stop_hands_nothing_over_and_gives_everything_back
     fleet.stream.send(4)
     summary = fleet.run(told, stop=stop, until_caught_up=False)
     assert summary.handed_over == [] and fleet.delivered() == Counter(fleet.stream.sent)
-    assert {partition.status for partition in fleet.look.partitions()} == {PartitionStatus.UNASSIGNED}
+    assert {partition.status for partition in fleet.look.view.partitions()} == {PartitionStatus.UNASSIGNED}
 
 
 def test_a_partition_that_is_asked_for_is_read_no_further(tmp_path: Path) -> None:
     fleet = a_fleet(tmp_path, shards=1)
     other = fleet.coordinator("other", fleet.store)
-    [key] = [partition.partition_key for partition in fleet.look.partitions()]
+    [key] = [partition.partition_key for partition in fleet.look.view.partitions()]
     rounds = iter(range(9))
 
     def asks(phase: str) -> None:
@@ -166,7 +166,7 @@ def test_a_partition_that_is_asked_for_is_read_no_further(tmp_path: Path) -> Non
     fleet.stream.send(2)
     summary = fleet.run(asks, until_caught_up=False, max_idle_rounds=2)
     assert summary.handed_over == [key] and fleet.delivered() == Counter(fleet.stream.sent[:2])
-    adopted = other.adopt(key)
+    adopted = other.handover.adopt(key)
     assert adopted is not None and fleet.progress("shard-0").landed == ()
 
 

@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
+from tests.support.depth import examples
 from tests.support.history import History
 
 STEPS = st.lists(st.sampled_from(["send", "split", "merge", "wait"]), max_size=12)
@@ -38,7 +39,7 @@ def let_it_pass(history: History) -> datetime:
 
 
 @pytest.mark.integration
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30))
 @given(STEPS, STEPS, STEPS)
 def test_runs_that_follow_each_other_share_the_records_out_exactly(
     before: list[str], between: list[str], after: list[str]
@@ -101,7 +102,7 @@ def test_a_shard_that_ended_before_is_finished_and_its_children_stop_where_they_
 
 
 @pytest.mark.integration
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30))
 @given(STEPS, STEPS, STEPS)
 def test_an_interval_is_delivered_exactly_and_then_finished(
     before: list[str], within: list[str], after: list[str]
@@ -129,7 +130,7 @@ def test_an_interval_that_is_delivered_leaves_nothing_to_acquire(tmp_path: Path)
     summary = history.run(stop_at=end, finish_at_stop=True, shard_sync_interval_seconds=None)
     assert (summary.records_landed, summary.stopped_because) == (0, "no partition is available")
     history.sync()
-    assert {partition.status for partition in history.look.partitions()} == {PartitionStatus.COMPLETED}
+    assert {partition.status for partition in history.look.view.partitions()} == {PartitionStatus.COMPLETED}
 
 
 def ingest_interval(history: History, start: datetime, end: datetime) -> Counter[str]:
@@ -138,5 +139,5 @@ def ingest_interval(history: History, start: datetime, end: datetime) -> Counter
     history.sync()
     summary = history.run(stop_at=end, finish_at_stop=True, shard_sync_interval_seconds=None)
     assert (summary.failed, summary.data_loss) == ({}, {})
-    assert all(partition.status is PartitionStatus.COMPLETED for partition in history.look.partitions())
+    assert all(partition.status is PartitionStatus.COMPLETED for partition in history.look.view.partitions())
     return Counter(history.delivered)

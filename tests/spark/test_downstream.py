@@ -19,6 +19,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.spark.summary import Summary
+from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, crash_at
 
 
@@ -36,7 +37,7 @@ def run(fleet: Fleet, *details: Any, **changes: Any) -> Summary:
 
 
 def the_partition(fleet: Fleet, shard: str = "shard-0") -> Partition:
-    partition = fleet.look.get(partition_key("s", EPOCH, shard))
+    partition = fleet.look.view.get(partition_key("s", EPOCH, shard))
     assert partition is not None
     return partition
 
@@ -48,7 +49,7 @@ def acknowledge(fleet: Fleet, pending: AcknowledgmentSet, *, positive: bool = Tr
 def test_a_delivered_batch_waits_for_others_and_nobody_else_takes_its_partition(fleet: Fleet) -> None:
     fleet.stream.send(4)
     summary = run(fleet)
-    [pending] = outside(fleet).pending()
+    [pending] = outside(fleet).view.pending()
     assert (summary.pending_acknowledgments, summary.acknowledgment_sets) == (1, [pending.set_id])
     assert (summary.lost, summary.failed) == ([], {})
     assert pending.references == {"main": 0, "check": 1}
@@ -63,7 +64,7 @@ def test_a_delivered_batch_waits_for_others_and_nobody_else_takes_its_partition(
 def test_an_acknowledgment_moves_the_checkpoint_and_gives_the_partition_back(fleet: Fleet) -> None:
     fleet.stream.send(4)
     run(fleet)
-    [pending] = outside(fleet).pending()
+    [pending] = outside(fleet).view.pending()
     assert acknowledge(fleet, pending).state is AcknowledgmentState.ACKNOWLEDGED
     assert the_partition(fleet).status is PartitionStatus.UNASSIGNED
     assert fleet.progress("shard-0").checkpoint == pending.batch["end"]
@@ -77,7 +78,7 @@ def test_the_landed_file_stays_until_then_and_goes_with_the_next_job(fleet: Flee
     run(fleet)
     [batch] = fleet.progress("shard-0").landed
     assert Path(batch.file).exists()
-    acknowledge(fleet, next(outside(fleet).pending()))
+    acknowledge(fleet, next(outside(fleet).view.pending()))
     run(fleet)
     assert not Path(batch.file).exists()
 
@@ -87,7 +88,7 @@ def test_a_rejected_batch_is_delivered_again_and_replaces_what_was_there(fleet: 
     run(fleet)
     [staged] = fleet.folder.glob("*.parquet")
     staged.write_bytes(b"spoiled")
-    first = next(outside(fleet).pending())
+    first = next(outside(fleet).view.pending())
     assert acknowledge(fleet, first, positive=False).state is AcknowledgmentState.REJECTED
     rejected = the_partition(fleet)
     assert (rejected.status, rejected.attempts) == (PartitionStatus.UNASSIGNED, 1)
@@ -95,7 +96,7 @@ def test_a_rejected_batch_is_delivered_again_and_replaces_what_was_there(fleet: 
     summary = run(fleet)
     assert (summary.records_landed, summary.records_delivered) == (0, 4), "from its file, not from the stream"
     assert fleet.delivered() == Counter(fleet.stream.sent)
-    [second] = outside(fleet).pending()
+    [second] = outside(fleet).view.pending()
     assert second.batch_id == first.batch_id and second.set_id != first.set_id
     acknowledge(fleet, second)
     assert the_partition(fleet).attempts == 0
@@ -106,7 +107,7 @@ def test_a_batch_that_is_rejected_for_ever_parks_its_partition_and_completes_not
     fleet.stream.split()
     while not the_partition(fleet).is_parked:
         run(fleet)
-        for pending in list(outside(fleet).pending()):
+        for pending in list(outside(fleet).view.pending()):
             acknowledge(fleet, pending, positive=False)
         fleet.clock.ahead += timedelta(hours=1)
         assert the_partition(fleet).attempts < 100
@@ -119,7 +120,7 @@ def test_several_batches_wait_at_once_and_end_in_any_order(fleet: Fleet) -> None
     fleet.stream.send(9)
     summary = run(fleet, max_batch_bytes=1)  # three records a page, one page a batch
     assert summary.pending_acknowledgments == 3
-    first, second, third = sorted(outside(fleet).pending(), key=lambda s: int(s.batch["end"]))
+    first, second, third = sorted(outside(fleet).view.pending(), key=lambda s: int(s.batch["end"]))
     acknowledge(fleet, third)
     assert fleet.progress("shard-0").checkpoint == "TRIM_HORIZON"
     acknowledge(fleet, first)
@@ -129,7 +130,7 @@ def test_several_batches_wait_at_once_and_end_in_any_order(fleet: Fleet) -> None
     assert fleet.progress("shard-0").checkpoint == first.batch["end"]
     assert [b.acknowledged for b in fleet.progress("shard-0").landed] == [False, True]
     assert run(fleet).records_delivered == 3, "only the rejected one"
-    acknowledge(fleet, next(outside(fleet).pending()))
+    acknowledge(fleet, next(outside(fleet).view.pending()))
     assert fleet.progress("shard-0").checkpoint == third.batch["end"]
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
@@ -139,7 +140,7 @@ def test_no_more_is_landed_than_may_be_pending(fleet: Fleet) -> None:
     summary = run(fleet, max_batch_bytes=1, max_pending_batches=2)
     assert (summary.records_landed, summary.pending_acknowledgments) == (6, 2)
     for _ in range(5):
-        for pending in list(outside(fleet).pending()):
+        for pending in list(outside(fleet).view.pending()):
             acknowledge(fleet, pending)
         run(fleet, max_batch_bytes=1, max_pending_batches=2)
     assert fleet.delivered() == Counter(fleet.stream.sent)
@@ -149,7 +150,7 @@ def test_the_last_acknowledgment_of_an_ended_shard_completes_it_and_creates_its_
     fleet.stream.send(4)
     fleet.stream.split()
     assert run(fleet).completed == []
-    acknowledge(fleet, next(outside(fleet).pending()))
+    acknowledge(fleet, next(outside(fleet).view.pending()))
     assert the_partition(fleet).status is PartitionStatus.COMPLETED
     assert {the_partition(fleet, s).status for s in ("shard-1", "shard-2")} == {PartitionStatus.UNASSIGNED}
 
@@ -159,7 +160,7 @@ def test_what_is_landed_of_a_shard_that_others_finish_goes_with_the_next_job(fle
     fleet.stream.split()
     run(fleet)
     [batch] = fleet.progress("shard-0").landed
-    acknowledge(fleet, next(outside(fleet).pending()))
+    acknowledge(fleet, next(outside(fleet).view.pending()))
     assert Path(batch.file).exists()
     run(fleet)
     assert not Path(batch.file).parent.exists()
@@ -183,7 +184,7 @@ def test_a_job_ends_overdue_sets_itself_where_nothing_else_watches(fleet: Fleet)
     fleet.clock.ahead += timedelta(minutes=10)
     assert run(fleet).records_delivered == 4
     assert the_partition(fleet).attempts == 1
-    assert [s.state for s in outside(fleet).ended_since(fleet.clock.now() - timedelta(hours=1))] == [
+    assert [s.state for s in outside(fleet).view.ended_since(fleet.clock.now() - timedelta(hours=1))] == [
         AcknowledgmentState.EXPIRED
     ]
 
@@ -192,12 +193,12 @@ def test_the_next_job_goes_on_waiting_where_a_killed_one_left_a_pending_set(flee
     fleet.stream.send(4)
 
     def die(phase: str) -> None:
-        if phase == "landed" and list(outside(fleet).pending()):
+        if phase == "landed" and list(outside(fleet).view.pending()):
             raise Crash
 
     with suppress(Crash):
         run(fleet, die, until_caught_up=False, max_idle_rounds=5)
-    [pending] = outside(fleet).pending()
+    [pending] = outside(fleet).view.pending()
     summary = run(fleet)
     assert (summary.records_delivered, summary.acknowledgment_sets) == (0, [pending.set_id])
     assert acknowledge(fleet, pending).state is AcknowledgmentState.ACKNOWLEDGED
@@ -211,7 +212,7 @@ def test_an_acknowledgment_while_the_job_still_runs_is_noticed(fleet: Fleet) -> 
     def confirm(phase: str) -> None:
         rounds[phase] += 1
         if phase == "landed" and rounds[phase] > 1:
-            for pending in list(outside(fleet).pending()):
+            for pending in list(outside(fleet).view.pending()):
                 acknowledge(fleet, pending)
             if rounds[phase] < 4:
                 fleet.stream.send(4)
@@ -227,7 +228,7 @@ def test_a_shard_that_others_complete_while_the_job_runs_is_not_lost(fleet: Flee
 
     def confirm(phase: str) -> None:
         if phase == "landed":
-            for pending in list(outside(fleet).pending()):
+            for pending in list(outside(fleet).view.pending()):
                 acknowledge(fleet, pending)
 
     summary = run(fleet, confirm, until_caught_up=False, max_idle_rounds=3)
@@ -238,7 +239,7 @@ def test_sinks_that_changed_since_get_the_batch_from_a_new_set(fleet: Fleet) -> 
     fleet.stream.send(4)
     with suppress(Crash):
         run(fleet, crash_at("recorded", 1))
-    [left] = outside(fleet).pending()
+    [left] = outside(fleet).view.pending()
     changed = outside(fleet).cancel(left.set_id, "the sinks of the job have changed")
     assert changed.state is AcknowledgmentState.CANCELLED
     assert run(fleet).records_delivered == 4
@@ -273,7 +274,7 @@ def act(fleet: Fleet, action: str, value: Any) -> None:
         fleet.clock.ahead += timedelta(minutes=value)
     elif action == "watch":
         sets.expire_overdue()
-    elif pending := list(sets.pending()):
+    elif pending := list(sets.view.pending()):
         chosen = pending[value % len(pending)]
         owed = [h for h in chosen.references if h not in chosen.sinks and chosen.references[h]]
         if owed:
@@ -282,7 +283,7 @@ def act(fleet: Fleet, action: str, value: Any) -> None:
 
 
 @pytest.mark.integration
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(st.lists(actions, max_size=20))
 def test_every_event_is_delivered_once_whoever_acknowledges_rejects_or_dies(story: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -295,13 +296,13 @@ def test_every_event_is_delivered_once_whoever_acknowledges_rejects_or_dies(stor
             fleet.clock.ahead += timedelta(hours=2)
             outside(fleet).expire_overdue()
             summary = run(fleet, by="job")
-            for pending in list(outside(fleet).pending()):
+            for pending in list(outside(fleet).view.pending()):
                 for handle, count in pending.references.items():
                     if count and handle not in pending.sinks:
                         outside(fleet).acknowledge(pending.set_id, handle=handle, positive=True)
             if not (summary.records_landed or summary.records_delivered or summary.resting) and not list(
-                outside(fleet).pending()
+                outside(fleet).view.pending()
             ):
                 break
         assert fleet.delivered() == Counter(stream.sent)
-        assert not any(p.progress["landed"] for p in fleet.look.partitions() if not p.is_parked)
+        assert not any(p.progress["landed"] for p in fleet.look.view.partitions() if not p.is_parked)

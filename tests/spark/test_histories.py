@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.depth import examples
 from tests.support.fleet import PHASES, MortalWorker
 from tests.support.history import History
 
-EXAMPLES = int(os.environ.get("HISTORIES", "60"))
 NUMBERS = st.integers(0, 7)
 ACTIONS = st.one_of(
     st.tuples(st.just("send"), st.integers(1, 12)),
@@ -72,7 +71,7 @@ def check_everything(history: History) -> None:
 
 
 @pytest.mark.integration
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60))
 @given(st.lists(ACTIONS, max_size=30))
 def test_what_was_sent_is_delivered_once_and_in_order_per_key(story: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +84,7 @@ def test_what_was_sent_is_delivered_once_and_in_order_per_key(story: list[tuple[
 
 
 @pytest.mark.integration
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60))
 @given(st.lists(ACTIONS | LOSSES, max_size=30))
 def test_what_is_gone_before_it_was_read_is_reported_and_nothing_else_is_missing(story: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

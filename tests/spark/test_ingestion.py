@@ -26,6 +26,7 @@ from airflow_provider_coordination.spark import ingestion
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared
 from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, MortalStore, crash_at
 
 
@@ -44,7 +45,7 @@ actions = st.one_of(
 
 
 @pytest.mark.integration
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(st.lists(actions, max_size=14))
 def test_every_event_is_delivered_once_whenever_jobs_die_and_shards_change(story: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +65,7 @@ def test_every_event_is_delivered_once_whenever_jobs_die_and_shards_change(story
         summary = fleet.run()
         assert (summary.failed, summary.lost) == ({}, [])
         assert fleet.delivered() == Counter(stream.sent)
-        counts = fleet.look.count_by_status()
+        counts = fleet.look.view.count_by_status()
         assert counts[PartitionStatus.UNASSIGNED] == len(stream.open_shards)
         assert counts[PartitionStatus.COMPLETED] == len(stream.shards) - len(stream.open_shards)
         assert list((Path(folder) / "_landing").rglob("*.parquet")) == []
@@ -87,14 +88,14 @@ def test_a_shard_that_cannot_be_read_never_stops_the_others(fleet: Fleet) -> Non
     summary = fleet.run()
     assert summary.failed == {partition_key("s", EPOCH, "shard-0"): "shard-0 is denied"}
     assert summary.records_delivered == 2
-    counts = fleet.look.count_by_status()
+    counts = fleet.look.view.count_by_status()
     assert (counts[PartitionStatus.UNASSIGNED], counts[PartitionStatus.CLOSED]) == (1, 1)
 
 
 def test_what_fails_is_tried_again_and_then_rests_with_its_last_error(fleet: Fleet) -> None:
     fleet.stream.shards["shard-0"].error = AccessDeniedError("shard-0 is denied")
     fleet.run()
-    partition = fleet.look.get(partition_key("s", EPOCH, "shard-0"))
+    partition = fleet.look.view.get(partition_key("s", EPOCH, "shard-0"))
     assert partition is not None
     assert (partition.attempts, partition.last_error) == (3, "shard-0 is denied")
     later = fleet.run()
@@ -111,7 +112,7 @@ def test_a_failure_that_passes_within_the_job_is_forgotten(fleet: Fleet) -> None
         sink.broken = sink.broken and phase != "delivered"  # the other shard's batch went through
 
     assert fleet.run(mend, delivery=sink).failed == {}
-    partition = fleet.look.get(partition_key("s", EPOCH, "shard-0"))
+    partition = fleet.look.view.get(partition_key("s", EPOCH, "shard-0"))
     assert partition is not None and (partition.attempts, partition.last_error) == (0, None)
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
@@ -177,10 +178,10 @@ def test_a_damaged_landed_file_fails_its_partition_alone_which_rests_and_parks(
         fleet.run(retry_policy=RetryPolicy(max_attempts=2, max_closed_count=1))
         assert fleet.delivered() == Counter(fleet.stream.sent[1::2]), "the healthy shard"
         fleet.clock.ahead += timedelta(hours=2)
-    damaged = fleet.look.get(partition_key("s", EPOCH, "shard-0"))
+    damaged = fleet.look.view.get(partition_key("s", EPOCH, "shard-0"))
     assert damaged is not None and damaged.is_parked and damaged.attempts == 4
     landed_file(fleet, "shard-0").write_bytes(content)  # restored
-    Administration(fleet.store, fleet.look.source_identifier, fleet.clock).reopen(damaged.partition_key)
+    Administration(fleet.store, fleet.look.view.source_identifier, fleet.clock).reopen(damaged.partition_key)
     fleet.run()
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
@@ -242,7 +243,7 @@ def test_a_progress_that_cannot_be_read_fails_its_own_partition_alone(fleet: Fle
 
 def test_a_progress_that_is_not_json_is_kept_as_it_is(fleet: Fleet) -> None:
     strange = Partition(
-        source_identifier=fleet.look.source_identifier,
+        source_identifier=fleet.look.view.source_identifier,
         partition_key=partition_key("s", EPOCH, "shard-9"),
         status=PartitionStatus.UNASSIGNED,
         priority=datetime(2026, 1, 1, tzinfo=UTC),
@@ -253,7 +254,7 @@ def test_a_progress_that_is_not_json_is_kept_as_it_is(fleet: Fleet) -> None:
     summary = fleet.run()
     assert list(summary.failed) == [strange.partition_key]
     assert "is not a JSON object and is kept as it is" in summary.failed[strange.partition_key]
-    stored = fleet.look.get(strange.partition_key)
+    stored = fleet.look.view.get(strange.partition_key)
     assert stored is not None and stored.unreadable_progress == strange.unreadable_progress
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
@@ -301,7 +302,7 @@ def test_a_store_that_goes_away_for_a_while_loses_and_doubles_nothing(
     summary = fleet.run(go_away, store=store)
     assert store.left == 0 or phase is None
     assert (summary.failed, fleet.delivered()) == ({}, Counter(fleet.stream.sent))
-    assert fleet.look.count_by_status()[PartitionStatus.ASSIGNED] == 0
+    assert fleet.look.view.count_by_status()[PartitionStatus.ASSIGNED] == 0
 
 
 def test_a_store_that_stays_away_ends_the_job(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

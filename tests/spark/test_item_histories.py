@@ -3,22 +3,21 @@ each time that it is to be read, and nothing ends before what it holds is delive
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.sources.items import ItemGoneError, ItemUnreadableError, SourceUnavailableError
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE
+from tests.support.depth import examples
 from tests.support.fleet import PHASES
 from tests.support.item_history import ItemHistory
 from tests.support.items import FakeItem
 
-EXAMPLES = int(os.environ.get("ITEM_HISTORIES", "40"))
 NUMBERS = st.integers(0, 7)
 POSITIONS = st.sampled_from([False, True, frozenset([0])])
 TROUBLE = {
@@ -65,7 +64,7 @@ def create(history: ItemHistory, held: dict[str, Any]) -> None:
     made = {}
     for number, (pages, positions, trouble, at) in enumerate(held["items"]):
         name = f"i{number}"
-        key = f"p{len(list(history.look.partitions()))}"
+        key = f"p{len(list(history.look.view.partitions()))}"
         content = [[f"{key}.{name}/{page}/{n}" for n in range(1 + page % 2)] for page in range(pages)]
         made[name] = FakeItem(content, positions=positions, error=TROUBLE.get(trouble), fails_at=at % (pages + 1))
         if trouble == "gone":
@@ -132,7 +131,7 @@ def live(story: list[tuple[str, Any]], *, confirmed: bool) -> None:
 
 
 @pytest.mark.integration
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40))
 @given(stories(25), st.booleans())
 def test_whatever_happens_each_record_is_delivered_once_each_time_it_is_read(
     story: list[tuple[str, Any]], confirmed: bool
@@ -140,7 +139,7 @@ def test_whatever_happens_each_record_is_delivered_once_each_time_it_is_read(
     live(story, confirmed=confirmed)
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(4))
 @given(stories(6), st.booleans())
 def test_in_short_lives_each_record_is_delivered_once_each_time_it_is_read(
     story: list[tuple[str, Any]], confirmed: bool

@@ -66,7 +66,7 @@ def test_what_cannot_be_read_becomes_a_partition_of_its_own_and_is_delivered_onc
     assert visible(history) == ["1", "2"]
     assert history.source.delivered_items == ["p0.a"], "nobody deletes what was not read"
     rounds(history)
-    [split] = [p for p in history.look.partitions() if p.partition_key.startswith("p0#1.")]
+    [split] = [p for p in history.look.view.partitions() if p.partition_key.startswith("p0#1.")]
     assert split.last_error == "memory:p0.b: it is damaged"
     history.settle()
     assert visible(history) == ["1", "2", "3"]
@@ -124,7 +124,7 @@ def test_no_secret_that_a_reader_tells_in_an_error_is_kept(tmp_path: Path) -> No
     history.create({"a": FakeItem([["1"]]), "b": FakeItem([["2"]], error=told)})
     history.create({"c": FakeItem([["3"]], error=told)})
     worker = rounds(history)
-    kept = repr([(partition.progress, partition.last_error) for partition in history.look.partitions()])
+    kept = repr([(partition.progress, partition.last_error) for partition in history.look.view.partitions()])
     assert kept.count("the login with") == 2 and secret not in kept
     assert secret not in repr(summary_of(worker))
 
@@ -285,8 +285,8 @@ def test_what_others_read_anew_meanwhile_is_not_swept_by_who_finished_it(history
             return stored
 
     done: list[str] = []
-    get = worker.job._coordinator.get
-    worker.job._coordinator.get = Later().get  # type: ignore[method-assign]
+    get = worker.job._coordinator.view.get
+    worker.job._coordinator.view.get = Later().get  # type: ignore[method-assign]
     rounds(history, 1, worker)
     assert done and len(history.progresses["p0"].landed) == 1
     assert [Path(batch.file).exists() for batch in history.progresses["p0"].landed] == [True]

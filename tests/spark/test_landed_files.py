@@ -28,16 +28,16 @@ class Owner:
         self.coordinator = SourceCoordinator(store, "s", name)
         self.coordinator.initialize()
         self.coordinator.create_partitions({KEY: {}})
-        assert self.coordinator.acquire(1)
+        assert self.coordinator.leases.acquire(1)
         self.files = LandedFiles(self.root, self.coordinator)
 
     def land(self) -> LandedBatch:
-        name = file_name("5", self.coordinator.fencing_token(KEY))
+        name = file_name("5", self.coordinator.leases.fencing_token(KEY))
         file = f"{self.root}/{self.files.folder(KEY)}/{name}"
         return a_batch("5", "9", file=file, file_bytes=write_table(pa.table({"n": [1]}), file))
 
     def give_up(self) -> None:
-        self.coordinator.give_up(KEY)
+        self.coordinator.leases.give_up(KEY)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_what_nobody_recorded_is_deleted_and_what_was_recorded_goes_under_the_pr
     owner = follow(former, store, tmp_path)
     assert owner.files.take_over(KEY, [recorded]) == 1
     assert there(tmp_path) == [owner.files.place(KEY, recorded)]
-    assert token_of(owner.files.place(KEY, recorded)) == owner.coordinator.fencing_token(KEY)
+    assert token_of(owner.files.place(KEY, recorded)) == owner.coordinator.leases.fencing_token(KEY)
 
 
 def test_a_recorded_file_is_found_however_its_root_is_spelled(
@@ -85,7 +85,7 @@ def test_of_two_copies_of_a_recorded_file_the_whole_one_is_kept(
     former: Owner, store: InMemoryStore, tmp_path: Path
 ) -> None:
     recorded = former.land()
-    other = Path(recorded.file.replace(f".{former.coordinator.fencing_token(KEY)}.", ".7."))
+    other = Path(recorded.file.replace(f".{former.coordinator.leases.fencing_token(KEY)}.", ".7."))
     other.write_bytes(Path(recorded.file).read_bytes()[:20])
     owner = follow(former, store, tmp_path)
     owner.files.take_over(KEY, [recorded])
@@ -127,9 +127,9 @@ def test_a_sweep_of_finished_partitions_leaves_what_was_landed_since_it_looked(
     former: Owner, store: InMemoryStore, tmp_path: Path
 ) -> None:
     finished = former.land()
-    former.coordinator.complete(KEY)
+    former.coordinator.leases.complete(KEY)
     landed_since = []
-    get = former.coordinator.get
+    get = former.coordinator.view.get
 
     def reset_right_after(key: str) -> Partition | None:
         found = get(key)
@@ -138,7 +138,7 @@ def test_a_sweep_of_finished_partitions_leaves_what_was_landed_since_it_looked(
         write_table(pa.table({"n": [1]}), landed_since[0])
         return found
 
-    former.coordinator.get = reset_right_after  # type: ignore[method-assign]
+    former.coordinator.view.get = reset_right_after  # type: ignore[method-assign]
     former.files.sweep_finished()
     assert there(tmp_path) == landed_since
 
@@ -147,5 +147,5 @@ def _as_if_it_held(coordinator: SourceCoordinator, recorded: LandedBatch) -> Sou
     """Return a coordinator that does not know yet that it lost its lease."""
     token = token_of(recorded.file)
     assert token is not None
-    coordinator.fencing_token = lambda key: token  # type: ignore[method-assign]
+    coordinator.leases.fencing_token = lambda key: token  # type: ignore[method-assign]
     return coordinator

@@ -27,7 +27,7 @@ def settings(tmp_path: Path) -> IngestSettings:
         streams=("clicks",),
         output=str(tmp_path / "out"),
         expires_at=datetime.now(UTC) + timedelta(hours=1),
-        store=StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db"),
+        store=StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db"),
         is_followed=True,
     )
 
@@ -72,6 +72,7 @@ def test_an_outcome_in_another_form_says_nothing() -> None:
     assert Outcome.from_mapping(odd) == Outcome(exit_code=None)
 
 
+@pytest.mark.usefixtures("as_in_a_process_of_its_own")
 def test_a_job_that_is_followed_leaves_what_is_wrong_and_no_settings_file(
     settings: IngestSettings, jobs: Jobs, tmp_path: Path
 ) -> None:
@@ -130,11 +131,11 @@ def test_a_driver_that_dies_without_a_word_is_told_at_once_and_its_leases_are_fr
 ) -> None:
     job = coordinator_of(settings, settings.owner)
     job.create_partitions({"a": {}})
-    job.acquire(1)
+    job.leases.acquire(1)
     code, log = run(settings, tmp_path, "echo working; kill -9 $$")
     assert code == -9
     assert outcome_of(jobs) == Outcome(exit_code=-9, tail="working")
-    [partition] = job.partitions()
+    [partition] = job.view.partitions()
     assert partition.owner is None
     assert [each.name for each in log.parent.iterdir()] == [log.name], "nothing is left that travelled to the job"
 
@@ -159,7 +160,7 @@ def test_a_store_that_is_away_is_told_in_the_log(
 ) -> None:
     from dataclasses import replace
 
-    away: Any = replace(settings, store=StoreSettings(url=f"sqlite:///{tmp_path}/no/such/folder/x.db"))
+    away: Any = replace(settings, store=StoreSettings.from_url(f"sqlite:///{tmp_path}/no/such/folder/x.db"))
     code, log = run(away, tmp_path, "exit 0")
     assert code == 0
     assert "how the job ended could not be left in the store" in log.read_text()

@@ -23,6 +23,7 @@ from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.resetting import Resets
 from airflow_provider_coordination.sources.targets import target_of
+from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, crash_at
 
 Observer = Callable[[str], None]
@@ -74,7 +75,7 @@ class Person:
 
         def observer(phase: str) -> None:
             if phase == "recorded":
-                for partition in self.fleet.look.partitions():
+                for partition in self.fleet.look.view.partitions():
                     progress = ShardProgress.from_mapping(partition.progress)
                     self.epochs |= {batch.batch_id: progress.epoch for batch in progress.landed}
             then(phase)
@@ -82,7 +83,7 @@ class Person:
         return observer
 
     def reset(self, shard: str, to: str) -> None:
-        partition = self.fleet.look.get(partition_key("s", EPOCH, shard))
+        partition = self.fleet.look.view.get(partition_key("s", EPOCH, shard))
         assert partition is not None
         self._do(self._resets.of_partitions([partition], target_of(to, datetime.now(UTC))))
 
@@ -171,7 +172,7 @@ def test_a_finished_shard_is_read_anew_and_its_children_stay_as_they_are(tmp_pat
 
     assert Counter(person.delivered()) == Counter(stream.sent[:4])
     assert [fleet.progress(name).checkpoint for name in ("shard-1", "shard-2")] == [c.checkpoint for c in children]
-    assert fleet.look.count_by_status()[PartitionStatus.COMPLETED] == 1
+    assert fleet.look.view.count_by_status()[PartitionStatus.COMPLETED] == 1
 
 
 def test_children_of_a_shard_that_was_set_to_an_instant_give_nothing_older(tmp_path: Path) -> None:
@@ -204,7 +205,7 @@ actions = st.one_of(
 
 
 @pytest.mark.integration
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(actions, max_size=14))
 def test_after_a_stream_was_reset_all_of_it_is_delivered_once_more_whatever_happened(
     story: list[tuple[str, Any]],
@@ -239,11 +240,11 @@ def test_after_a_stream_was_reset_all_of_it_is_delivered_once_more_whatever_happ
                 person.reset_stream("earliest")
             else:
                 getattr(stream, action)()
-        last = max(ShardProgress.from_mapping(p.progress).epoch for p in fleet.look.partitions())
+        last = max(ShardProgress.from_mapping(p.progress).epoch for p in fleet.look.view.partitions())
         summary = fleet.run(person.noting())
 
         assert (summary.failed, summary.lost) == ({}, [])
         assert Counter(person.delivered(since=last)) == Counter(stream.sent)
-        counts = fleet.look.count_by_status()
+        counts = fleet.look.view.count_by_status()
         assert counts[PartitionStatus.UNASSIGNED] == len(stream.open_shards)
         assert counts[PartitionStatus.COMPLETED] == len(stream.shards) - len(stream.open_shards)

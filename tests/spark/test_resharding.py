@@ -52,7 +52,7 @@ def test_a_child_that_is_there_before_its_parent_is_finished_waits_for_it(tmp_pa
     key = history.partitions[PARENT].partition_key.replace(PARENT, CHILD)
     history.look.create_partitions({key: ShardProgress.first(STREAM, shards[1]).to_mapping()})
     child, parent = history.start(max_leases=2), history.partitions[PARENT]
-    held = parent.acquired("somebody else", history.clock.now() + history.look.ownership_timeout)
+    held = parent.acquired("somebody else", history.clock.now() + history.look.leases.ownership_timeout)
     history.store.transact(update=[held])
     history.round(child)
     assert history.delivered == Counter(), "the child is not read before its parent"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.coordination.coordinator import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.lease_times import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 from airflow_provider_coordination.stores import StoreSettings
@@ -24,7 +24,7 @@ SETTINGS = IngestSettings(
     streams=("clicks",),
     output="/data/clicks",
     expires_at=NOW + timedelta(hours=1),
-    store=StoreSettings(url="postgresql://u:hush@host/db"),
+    store=StoreSettings.from_url("postgresql://u:hush@host/db"),
     kinesis=AwsSettings(region="eu-west-1", access_key_id="AKIA", secret_access_key="hush"),
 )
 
@@ -95,7 +95,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         ({"rounds": {"until_caught_up": 1}}, "field 'rounds': field 'until_caught_up' must be true or false; got 1"),
         ({"leases": {"max_leases": "x"}}, "field 'leases': field 'max_leases' must be a whole number or null; got 'x'"),
         ({"expires_at": "tomorrow"}, "field 'expires_at' must be an instant"),
-        ({"store": {"store": "redis"}}, "unknown store kind 'redis'"),
+        ({"store": {"kind": "redis"}}, "store 'redis' is not known"),
         ({"store": []}, "field 'store': expected a JSON object"),
     ],
 )

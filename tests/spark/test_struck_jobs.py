@@ -60,14 +60,14 @@ def test_a_lease_that_is_lost_while_shards_are_chosen_for_reading_ends_no_round(
     history.round(worker)
     history.send(4)
     coordinator = worker.job._coordinator
-    token_of = coordinator.fencing_token
+    token_of = coordinator.leases.fencing_token
 
     def lost_in_this_moment(key: str) -> int:
         history.notice(worker)
-        coordinator.recover()
+        coordinator.leases.recover()
         return token_of(key)
 
-    with patch.object(coordinator, "fencing_token", lost_in_this_moment):
+    with patch.object(coordinator.leases, "fencing_token", lost_in_this_moment):
         history.round(worker)
     history.settle()
     assert history.delivered == Counter(history.sent)

@@ -29,6 +29,7 @@ from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.spark import ingestion
 from airflow_provider_coordination.spark.summary import Summary
+from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, MortalStore, crash_at
 
 REASON = "the source is suspended by ann since "
@@ -47,7 +48,7 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def suspend(fleet: Fleet) -> None:
-    fleet.look.suspensions.suspend("ann", "the table is migrated")
+    fleet.look.view.suspensions.suspend("ann", "the table is migrated")
 
 
 def suspending(fleet: Fleet, at: str, time: int = 1) -> Callable[[str], None]:
@@ -63,7 +64,7 @@ def suspending(fleet: Fleet, at: str, time: int = 1) -> Callable[[str], None]:
 
 
 def nobody_works(fleet: Fleet) -> bool:
-    return fleet.look.count_by_status()[PartitionStatus.ASSIGNED] == 0 and fleet.look.workers.live() == []
+    return fleet.look.view.count_by_status()[PartitionStatus.ASSIGNED] == 0 and fleet.look.workers.live() == []
 
 
 @pytest.mark.usefixtures("in_a_hurry")
@@ -77,7 +78,7 @@ def test_a_job_delivers_what_it_has_read_gives_its_leases_back_and_ends(fleet: F
     assert 0 < summary.records_landed == summary.records_delivered < 20
     assert not fleet.progress("shard-0").landed and nobody_works(fleet)
 
-    fleet.look.suspensions.resume("ann")
+    fleet.look.view.suspensions.resume("ann")
     fleet.stream.split()
     fleet.stream.send(4)
     assert fleet.run().failed == {}
@@ -110,7 +111,7 @@ def test_whenever_a_job_hears_of_it_nothing_is_lost(fleet: Fleet, look: int) -> 
     assert summary.stopped_because.startswith(REASON)
     assert (summary.failed, summary.lost, summary.records_landed) == ({}, [], summary.records_delivered)
     assert nobody_works(fleet)
-    fleet.look.suspensions.resume()
+    fleet.look.view.suspensions.resume()
     fleet.run()
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
@@ -157,11 +158,11 @@ def test_what_an_outage_left_undelivered_is_delivered_before_the_end(
 def test_a_job_that_begins_meanwhile_takes_nothing(fleet: Fleet) -> None:
     fleet.stream.send(4)
     suspend(fleet)
-    before = list(fleet.look.partitions())
+    before = list(fleet.look.view.partitions())
     summary = fleet.run()
     assert summary.stopped_because.startswith(REASON)
     assert (summary.rounds, summary.records_landed) == (0, 0)
-    assert list(fleet.look.partitions()) == before
+    assert list(fleet.look.view.partitions()) == before
 
 
 @pytest.mark.usefixtures("in_a_hurry")
@@ -201,7 +202,7 @@ def test_of_two_jobs_that_share_a_source_none_takes_what_the_other_gives_back(tm
     both = threading.Event()
 
     def observer(phase: str) -> None:
-        owned = Counter(p.owner for p in fleet.look.partitions())
+        owned = Counter(p.owner for p in fleet.look.view.partitions())
         owners.append(owned)
         if owned.keys() == {"job-1", "job-2"}:
             both.set()
@@ -219,7 +220,7 @@ def test_of_two_jobs_that_share_a_source_none_takes_what_the_other_gives_back(tm
     assert all((summary.failed, summary.lost) == ({}, []) for summary in summaries)
     assert all(count <= 2 for owned in owners for owner, count in owned.items() if owner is not None)
     assert nobody_works(fleet)
-    fleet.look.suspensions.resume()
+    fleet.look.view.suspensions.resume()
     fleet.run()
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
@@ -232,16 +233,16 @@ def test_what_waits_for_an_acknowledgment_goes_on_waiting_and_is_acknowledged(fl
     fleet.stream.send(4)
     summary = fleet.run(suspending(fleet, "delivered"), until_caught_up=False, by=("check",))
     assert summary.stopped_because.startswith(REASON) and summary.pending_acknowledgments == 2
-    assert all(partition.is_awaiting for partition in fleet.look.partitions())
+    assert all(partition.is_awaiting for partition in fleet.look.view.partitions())
 
     sets = AcknowledgmentSets(fleet.look, SourceBatches())
-    for pending in list(sets.pending()):
+    for pending in list(sets.view.pending()):
         sets.acknowledge(pending.set_id, positive=True)
-    assert fleet.look.count_by_status()[PartitionStatus.UNASSIGNED] == 2
+    assert fleet.look.view.count_by_status()[PartitionStatus.UNASSIGNED] == 2
     assert not fleet.progress("shard-0").landed
     assert fleet.run(by=("check",)).records_landed == 0, "it is suspended still"
 
-    fleet.look.suspensions.resume()
+    fleet.look.view.suspensions.resume()
     fleet.stream.send(4)
     assert fleet.run().records_landed == 4
     assert fleet.delivered() == Counter(fleet.stream.sent)
@@ -252,7 +253,7 @@ def test_what_nobody_confirms_while_the_source_is_suspended_is_delivered_again_a
     fleet.stream.send(4)
     fleet.run(suspending(fleet, "delivered"), until_caught_up=False, by=("check",))
     fleet.clock.ahead += timedelta(hours=2)
-    fleet.look.suspensions.resume()
+    fleet.look.view.suspensions.resume()
     assert fleet.run().records_delivered == 4
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
@@ -266,7 +267,7 @@ def test_a_partition_that_is_parked_under_a_jobs_hands_is_left_alone_until_it_is
     fleet: Fleet, phase: str
 ) -> None:
     key = partition_key("s", EPOCH, "shard-0")
-    person = Administration(fleet.store, fleet.look.source_identifier, by="ann", reason="it is too hot")
+    person = Administration(fleet.store, fleet.look.view.source_identifier, by="ann", reason="it is too hot")
     first = threading.Lock()
 
     def observer(passed: str) -> None:
@@ -276,7 +277,7 @@ def test_a_partition_that_is_parked_under_a_jobs_hands_is_left_alone_until_it_is
     fleet.stream.send(20)
     summary = fleet.run(observer)
     assert (summary.failed, summary.lost, summary.closed) == ({}, [], [key])
-    parked = fleet.look.get(key)
+    parked = fleet.look.view.get(key)
     assert parked is not None and parked.is_parked and parked.last_error == "parked by ann: it is too hot"
 
     person.reopen(key)
@@ -298,7 +299,7 @@ steps = st.one_of(
 
 
 @pytest.mark.integration
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.lists(steps, max_size=14))
 def test_every_event_is_delivered_once_whenever_the_source_is_suspended(story: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -318,9 +319,9 @@ def test_every_event_is_delivered_once_whenever_the_source_is_suspended(story: l
             elif action == "suspend":
                 fleet.run(suspending(fleet, *value), max_batch_bytes=1)
             else:
-                fleet.look.suspensions.resume()
+                fleet.look.view.suspensions.resume()
             assert set(fleet.delivered().values()) <= {1}, "nothing is ever there twice"
-        fleet.look.suspensions.resume()
+        fleet.look.view.suspensions.resume()
         summary = fleet.run()
         assert (summary.failed, summary.lost) == ({}, [])
         assert fleet.delivered() == Counter(stream.sent)

@@ -7,6 +7,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from tests.support.dynamodb_local import DynamoDbLocal
 
 STORES = [
@@ -22,20 +23,20 @@ STORES = [
 def store_settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
     """Settings of every kind of store in turn, each empty and not yet initialized."""
     if request.param == "in_memory":
-        return StoreSettings(store="in_memory")
+        return StoreSettings(kind="in_memory")
     if request.param == "sqlite":
-        return StoreSettings(url=f"sqlite:///{tmp_path}/coordination.db")
+        return StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db")
     if request.param == "dynamodb":
         settings: StoreSettings = request.getfixturevalue("dynamodb_settings")
         return settings
     server = {"postgresql": "postgres_url", "mariadb": "mariadb_url"}[request.param]
-    return StoreSettings(url=request.getfixturevalue(server))
+    return StoreSettings.from_url(request.getfixturevalue(server))
 
 
 @pytest.fixture
 def dynamodb_settings(dynamodb: DynamoDbLocal, dynamodb_table: str) -> StoreSettings:
     """Settings of a store in a DynamoDB table of its own, which does not exist yet."""
-    return StoreSettings(store="dynamodb", table=dynamodb_table, aws=dynamodb.settings)
+    return StoreSettings.of("dynamodb", DynamoDbSettings(table=dynamodb_table, aws=dynamodb.settings))
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ class Office:
         self.mine = self.sets("a")
         self.a = self.mine.coordinator
         self.a.create_partitions({X: a_shard("x").to_mapping()})
-        self.a.acquire(1)
+        self.a.leases.acquire(1)
 
     def sets(self, name: str) -> AcknowledgmentSets:
         coordinator = SourceCoordinator(self.store, "clicks", name, clock=self.clock, metrics=self.totals)
@@ -47,7 +47,7 @@ class Office:
         return begin_delivery(self.a, X, a_batch(start, end), handles, **options).set_id
 
     def stored(self, key: str = X) -> Partition:
-        found = self.a.get(key)
+        found = self.a.view.get(key)
         assert found is not None
         return found
 
@@ -78,12 +78,12 @@ def at_once(acts: Sequence[Callable[[], Any]]) -> list[Any]:
 
 def test_a_set_reads_back_as_it_was_made(office: Office) -> None:
     office.begin(TRIM_HORIZON, "5", "sink", "ü", run="dag/run", batch={"records": 7}, sinks=["sink"])
-    [found] = office.mine.pending()
-    assert found == office.sets("b").get(found.set_id)
+    [found] = office.mine.view.pending()
+    assert found == office.sets("b").view.get(found.set_id)
     assert (found.references, found.run, found.batch, found.sinks) == (
         {"sink": 1, "ü": 1}, "dag/run", {"records": 7}, ("sink",),
     )  # fmt: skip
-    assert office.mine.next_expiry() == found.expires_at == office.clock.now() + HOUR
+    assert office.mine.view.next_expiry() == found.expires_at == office.clock.now() + HOUR
     assert office.progress.landed[0].acknowledgment_set == found.set_id
 
 
@@ -97,8 +97,8 @@ def test_the_end_of_a_set_moves_its_partition(office: Office) -> None:
     assert office.progress.checkpoint == TRIM_HORIZON
     others.release(first, "check", positive=True)
     assert (office.progress.checkpoint, office.progress.landed) == ("9", ())
-    assert [s.set_id for s in others.ended_since(office.clock.now())] == sorted([first, second])
-    assert list(others.pending()) == []
+    assert [s.set_id for s in others.view.ended_since(office.clock.now())] == sorted([first, second])
+    assert list(others.view.pending()) == []
 
 
 def test_a_rejected_batch_is_delivered_again_and_a_late_release_changes_nothing(office: Office) -> None:
@@ -117,7 +117,7 @@ def test_a_rejected_batch_is_delivered_again_and_a_late_release_changes_nothing(
 def test_the_end_of_a_shard_creates_its_children_with_the_end_of_the_set(office: Office) -> None:
     last = office.begin(TRIM_HORIZON, "5", "sink")
     end_shard(office.a, X, a_child("c1", "x"), a_child("c2", "x"))
-    assert office.a.get(shard_key("c1")) is None
+    assert office.a.view.get(shard_key("c1")) is None
     office.sets("others").release(last, "sink", positive=True)
     assert office.stored().status is PartitionStatus.COMPLETED
     assert [office.stored(shard_key(c)).status for c in ("c1", "c2")] == [PartitionStatus.UNASSIGNED] * 2
@@ -129,7 +129,7 @@ def test_overdue_sets_end_and_old_ones_are_purged(office: Office) -> None:
     office.clock.advance(30)
     watcher = office.sets("watcher")
     assert [s.state for s in watcher.expire_overdue()] == [AcknowledgmentState.EXPIRED]
-    assert [s.set_id for s in watcher.pending()] == [later]
+    assert [s.set_id for s in watcher.view.pending()] == [later]
     assert office.stored().attempts == 1
     office.clock.advance(86400)
     assert watcher.purge() == 1 and len(watcher.expire_overdue()) == 1
@@ -137,7 +137,7 @@ def test_overdue_sets_end_and_old_ones_are_purged(office: Office) -> None:
 
 def test_an_extension_lengthens_the_lease_that_waits(office: Office) -> None:
     first = office.begin(TRIM_HORIZON, "5", "sink")
-    office.a.await_acknowledgment(X, HOUR)
+    office.a.leases.await_acknowledgment(X, HOUR)
     office.clock.advance(1000)
     longer = office.sets("others").extend(first, HOUR)
     assert office.stored().is_awaiting and office.stored().ownership_timeout == longer.expires_at
@@ -155,7 +155,7 @@ def test_all_handles_may_release_at_once_and_repeatedly(office: Office) -> None:
     acts = [lambda h=h: office.sets(f"of {h}").release(set_id, h, positive=True)[1] for h in handles]
     effects = at_once([*acts, *acts[:4]])
     assert (effects.count(ReleaseEffect.RELEASED), effects.count(ReleaseEffect.DUPLICATE)) == (12, 4)
-    assert office.mine.get(set_id).state is AcknowledgmentState.ACKNOWLEDGED
+    assert office.mine.view.get(set_id).state is AcknowledgmentState.ACKNOWLEDGED
     assert (office.progress.checkpoint, office.stored().version) == ("5", version + 1)
     assert office.count("acknowledgment_sets_acknowledged") == 1
 
@@ -174,7 +174,7 @@ def test_whoever_ends_a_set_at_the_same_time_it_ends_once_and_its_partition_move
             lambda: office.mine.cancel(set_id, "the job stops"),
         ]
     )
-    ended, partition = office.mine.get(set_id), office.stored()
+    ended, partition = office.mine.view.get(set_id), office.stored()
     acknowledged, rejected, cancelled = (
         ended.state is state
         for state in (
@@ -211,7 +211,7 @@ def test_two_parents_that_finish_at_once_leave_one_child(office: Office) -> None
         owners = [office.sets(name).coordinator for name in (left, right)]
         for owner in owners:
             owner.create_partitions({shard_key(owner.owner): a_shard(owner.owner).to_mapping()})
-            owner.acquire(1)
+            owner.leases.acquire(1)
         at_once([lambda o=o, c=merged: end_shard(o, shard_key(o.owner), c) for o in owners])
         assert [office.stored(shard_key(name)).status for name in (left, right)] == [PartitionStatus.COMPLETED] * 2
         child = office.stored(shard_key(f"merged-{turn}"))
@@ -235,10 +235,10 @@ def test_renewals_meanwhile_do_not_keep_a_set_from_ending(office: Office) -> Non
 
     def renew() -> None:
         for _ in range(20):
-            office.a.renew(X)
+            office.a.leases.renew(X)
 
     def release(handle: str) -> None:
         office.sets(f"of {handle}").release(set_id, handle, positive=True)
 
     at_once([renew, *(lambda n=n: release(f"sink-{n}") for n in range(4))])
-    assert office.progress.checkpoint == "5" and office.a.owns(X)
+    assert office.progress.checkpoint == "5" and office.a.leases.owns(X)

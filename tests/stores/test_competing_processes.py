@@ -134,7 +134,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.stores import StoreSettings, open_store
 
 url, turn = sys.argv[1:]
-store = open_store(StoreSettings(url=url))
+store = open_store(StoreSettings.from_url(url))
 keys = [f"p{n:04}" for n in range(3000)]
 for key in store.create([
     Partition(source_identifier="clicks|PARTITION", partition_key=key, status=PartitionStatus.UNASSIGNED,
@@ -147,7 +147,7 @@ for key in store.create([
 
 @pytest.mark.integration
 def test_processes_that_create_the_same_partitions_create_each_once(url: str) -> None:
-    store = open_store(StoreSettings(url=url))
+    store = open_store(StoreSettings.from_url(url))
     store.initialize()
     created = compete(CREATOR, url, ([str(n)] for n in range(6)))
     assert sorted(created) == [f"p{n:04}" for n in range(3000)]
@@ -183,14 +183,14 @@ def test_processes_that_release_the_same_sets_at_once_end_each_once(any_url: str
     coordinator.initialize()
     shards = [shard_key(f"shard-{n:02}") for n in range(10)]
     coordinator.create_partitions({key: a_shard(key).to_mapping() for key in shards})
-    coordinator.acquire(len(shards))
+    coordinator.leases.acquire(len(shards))
     sinks = [f"sink-{n}" for n in range(4)]
     made = [
         begin_delivery(coordinator, key, a_batch(start, end), sinks).set_id
         for key in shards
         for start, end in ((TRIM_HORIZON, "5"), ("5", "9"))
     ]
-    before = {key: coordinator.leased(key).version for key in shards}
+    before = {key: coordinator.leases.leased(key).version for key in shards}
     counted: Counter[str] = Counter()
     for line in compete(RELEASER, any_url, ([sink, *made] for sink in sinks), logs=True):
         metric, count = line.split()
@@ -199,7 +199,7 @@ def test_processes_that_release_the_same_sets_at_once_end_each_once(any_url: str
     assert (counted["acknowledgment_sets_acknowledged"], counted["acknowledgment_sets_rejected"]) == (10, 10)
     assert counted["attempts_failed"] == 10
     for key in shards:
-        partition = coordinator.get(key)
+        partition = coordinator.view.get(key)
         assert partition is not None
         progress = ShardProgress.from_mapping(partition.progress)
         assert (partition.version, partition.attempts) == (before[key] + 2, progress.landed[0].redeliver)

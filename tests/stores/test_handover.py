@@ -20,14 +20,14 @@ def test_a_worker_that_comes_later_is_handed_its_part(store: CoordinationStore) 
     assert second.rebalance() == [] and second.is_waiting
     first.rebalance()
     [key] = first.leaving
-    token = a.fencing_token(key)
+    token = a.leases.fencing_token(key)
     assert first.hand_over(key)
     assert [p.partition_key for p in second.rebalance()] == [key]
-    assert b.owns(key) and not a.owns(key) and b.fencing_token(key) > token
-    b.checkpoint(key, {"n": 3})
+    assert b.leases.owns(key) and not a.leases.owns(key) and b.leases.fencing_token(key) > token
+    b.leases.checkpoint(key, {"n": 3})
     second.leave()
-    b.give_up_all()
-    assert [p.partition_key for p in first.rebalance()] == [key] and a.leased(key).progress == {"n": 3}
+    b.leases.give_up_all()
+    assert [p.partition_key for p in first.rebalance()] == [key] and a.leases.leased(key).progress == {"n": 3}
     assert [worker.owner for worker in a.workers.live()] == ["a"]
 
 

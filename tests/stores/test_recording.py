@@ -37,6 +37,7 @@ from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.recording import PAUSE_SECONDS, RecordingStore
 from tests.support.clock import ManualClock
+from tests.support.depth import examples
 
 SOURCE = "test|clicks|PARTITION"
 HISTORY = "test|clicks|HISTORY"
@@ -339,13 +340,13 @@ def test_a_job_makes_at_most_one_more_write_in_ten(at_a_time: int) -> None:
     coordinator = SourceCoordinator(recorded.store, "clicks", "a", prefix="test", clock=recorded.clock)
     coordinator.initialize()
     coordinator.create_partitions({f"bucket|events/part-{n:05}.json": {} for n in range(60)})
-    while acquired := coordinator.acquire(at_a_time):
+    while acquired := coordinator.leases.acquire(at_a_time):
         for saves in range(3):
             for partition in acquired:
                 recorded.clock.advance(0.3)
-                coordinator.checkpoint(partition.partition_key, {"line": 100 * saves})
+                coordinator.leases.checkpoint(partition.partition_key, {"line": 100 * saves})
         for partition in acquired:
-            coordinator.complete(partition.partition_key)
+            coordinator.leases.complete(partition.partition_key)
     recorded.store.close()
     assert recorded.bare.writes == 1 + 60 + 61 * 5
     # The first page of a process and its last are written in any case.
@@ -379,8 +380,8 @@ def test_what_a_person_ordered_is_paid_for_later(recorded: Recorded) -> None:
 
 
 def test_without_a_history_nothing_is_written() -> None:
-    assert isinstance(open_store(StoreSettings(store="in_memory", history_days=0)), InMemoryStore)
-    assert isinstance(open_store(StoreSettings(store="in_memory")), RecordingStore)
+    assert isinstance(open_store(StoreSettings(kind="in_memory", history_days=0)), InMemoryStore)
+    assert isinstance(open_store(StoreSettings(kind="in_memory")), RecordingStore)
 
 
 # Bounds
@@ -585,7 +586,7 @@ class Fleet:
             assert holder == (None if has_run_out else partition.owner)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(STEPS)
 def test_the_last_holding_is_what_the_store_says(steps: list[tuple[str, str, int, float]]) -> None:
     fleet = Fleet()
@@ -597,7 +598,7 @@ def test_the_last_holding_is_what_the_store_says(steps: list[tuple[str, str, int
     fleet.check(by_now=True)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(STEPS, st.data())
 def test_workers_that_die_before_they_told_do_not_make_the_history_wrong(
     steps: list[tuple[str, str, int, float]], data: st.DataObject

@@ -317,11 +317,11 @@ class Worker(threading.Thread):
             with opened(self._url) as store:
                 coordinator = SourceCoordinator(store, "clicks", self.name, prefix="test")
                 coordinator.initialize()
-                while taken := coordinator.acquire(3):
+                while taken := coordinator.leases.acquire(3):
                     for partition in taken:
                         for step in range(3):
-                            coordinator.save_progress(partition.partition_key, {"step": step})
-                        coordinator.complete(partition.partition_key, {"by": self.name})
+                            coordinator.leases.save_progress(partition.partition_key, {"step": step})
+                        coordinator.leases.complete(partition.partition_key, {"by": self.name})
                         self.completed.append(partition.partition_key)
         except BaseException as error:
             self.error = error
@@ -431,13 +431,13 @@ def test_a_coordinator_recognises_its_write_when_the_answer_was_lost(store: SqlS
     coordinator = SourceCoordinator(store, "clicks", "me", prefix="test")
     coordinator.initialize()
     coordinator.create_partitions({"a": {}})
-    [mine] = coordinator.acquire(1)
+    [mine] = coordinator.leases.acquire(1)
     lose_the_next_answer(store)
-    saved = coordinator.save_progress("a", {"checkpoint": "8"})
+    saved = coordinator.leases.save_progress("a", {"checkpoint": "8"})
     assert saved == store.get(SOURCE, "a")
     assert saved.version == mine.version + 1
     lose_the_next_answer(store)
-    coordinator.complete("a", {"checkpoint": "9"}, create={"child": {}})
+    coordinator.leases.complete("a", {"checkpoint": "9"}, create={"child": {}})
     assert store.count_by_status(SOURCE)[PartitionStatus.COMPLETED] == 1
     assert store.get(SOURCE, "child") is not None
 

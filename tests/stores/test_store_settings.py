@@ -10,16 +10,20 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
+from airflow_provider_coordination.stores.kinds.sql import SqlSettings
 from airflow_provider_coordination.stores.recording import RecordingStore
 
 
 def test_an_unknown_store_kind_names_the_known_ones() -> None:
-    with pytest.raises(ConfigurationError, match="unknown store kind 'redis'; use one of dynamodb, in_memory, sql"):
-        open_store(StoreSettings(store="redis"))
+    with pytest.raises(
+        ConfigurationError, match="store 'redis' is not known; known are 'dynamodb', 'in_memory', 'sql'"
+    ):
+        open_store(StoreSettings(kind="redis"))
 
 
 def test_in_memory_needs_nothing() -> None:
-    opened = open_store(StoreSettings(store="in_memory"))
+    opened = open_store(StoreSettings(kind="in_memory"))
     assert isinstance(opened, RecordingStore)
     assert isinstance(opened.inner, InMemoryStore)
 
@@ -27,39 +31,39 @@ def test_in_memory_needs_nothing() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (StoreSettings(store="sql"), "field 'url' is missing"),
-        (StoreSettings(url="not a url"), "not an SQLAlchemy URL"),
-        (StoreSettings(url="oracle://host/db"), "database 'oracle' is not supported"),
-        (StoreSettings(url="sqlite://"), "SQLite needs a file"),
-        (StoreSettings(url="sqlite:///file:/x.db?mode=memory&uri=true"), "SQLite needs a file"),
+        (StoreSettings(), "field 'url' is missing"),
+        (StoreSettings.from_url("not a url"), "not an SQLAlchemy URL"),
+        (StoreSettings.from_url("oracle://host/db"), "database 'oracle' is not supported"),
+        (StoreSettings.from_url("sqlite://"), "SQLite needs a file"),
+        (StoreSettings.from_url("sqlite:///file:/x.db?mode=memory&uri=true"), "SQLite needs a file"),
         (
-            StoreSettings(url="sqlite:///leases.db"),
+            StoreSettings.from_url("sqlite:///leases.db"),
             "'url' names the SQLite file 'leases.db' by a relative path, .* would coordinate through other files; give "
             "the whole path: sqlite:////path/to/leases.db, four slashes",
         ),
         (
-            StoreSettings(url="sqlite:///var/lib/leases.db"),
+            StoreSettings.from_url("sqlite:///var/lib/leases.db"),
             "give the whole path: sqlite:////var/lib/leases.db, four slashes",
         ),
         (
-            StoreSettings(url="sqlite:///../leases.db"),
+            StoreSettings.from_url("sqlite:///../leases.db"),
             "give the whole path: sqlite:////path/to/leases.db, four slashes",
         ),
-        (StoreSettings(url="sqlite:///file:leases.db?uri=true"), "SQLite file 'leases.db' by a relative path"),
+        (StoreSettings.from_url("sqlite:///file:leases.db?uri=true"), "SQLite file 'leases.db' by a relative path"),
         (
-            StoreSettings(url="sqlite://var/lib/leases.db"),
+            StoreSettings.from_url("sqlite://var/lib/leases.db"),
             "names a server, 'var', .* sqlite:////var/lib/leases.db, four slashes",
         ),
         (
-            StoreSettings(url="sqlite:////nowhere/to/be/leases.db"),
+            StoreSettings.from_url("sqlite:////nowhere/to/be/leases.db"),
             "folder '/nowhere/to/be' of the SQLite file '/nowhere/to/be/leases.db' does not exist on this machine; "
             "create it, or correct the path in 'url'",
         ),
-        (StoreSettings(url="sqlite:////tmp"), "'/tmp' is a folder; name a file in it"),
-        (StoreSettings(url="sqlite:////x.db", table="a; drop table b"), "table 'a; drop table b' is not usable"),
-        (StoreSettings(store="in_memory", history_days=-1), "history_days' must be a number of days from 0, for"),
-        (StoreSettings(store="in_memory", history_days=366), "to 365; got 366"),
-        (StoreSettings(store="in_memory", history_days=float("nan")), "'history_days' must be .* got nan"),
+        (StoreSettings.from_url("sqlite:////tmp"), "'/tmp' is a folder; name a file in it"),
+        (StoreSettings.from_url("sqlite:////x.db", "a; drop table b"), "table 'a; drop table b' is not usable"),
+        (StoreSettings(kind="in_memory", history_days=-1), "history_days' must be a number of days from 0, for"),
+        (StoreSettings(kind="in_memory", history_days=366), "to 365; got 366"),
+        (StoreSettings(kind="in_memory", history_days=float("nan")), "'history_days' must be .* got nan"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_connecting(settings: StoreSettings, message: str) -> None:
@@ -71,30 +75,33 @@ def test_settings_that_cannot_work_are_refused_before_connecting(settings: Store
     ("settings", "message"),
     [
         (
-            StoreSettings(url="sqlite:////x.db", aws=AwsSettings(region="eu-west-1")),
-            "store 'sql': field 'aws' is of the store 'dynamodb'; remove it",
+            StoreSettings(settings={"url": "sqlite:////x.db", "aws": {"region": "eu-west-1"}}),
+            "store 'sql': unknown field 'aws'; known are url, table",
         ),
         (
-            StoreSettings(store="in_memory", ttl_seconds=60),
-            "store 'in_memory': field 'ttl_seconds' is of the store 'dynamodb'",
+            StoreSettings(kind="in_memory", settings={"ttl_seconds": 60}),
+            "store 'in_memory': unknown field 'ttl_seconds'; known are ",
         ),
         (
-            StoreSettings(store="dynamodb", url="sqlite:////x.db"),
-            "store 'dynamodb': field 'url' is of the store 'sql'; remove it",
+            StoreSettings(settings={"url": 7}),
+            "store 'sql': field 'url' must be text or null; got int, which may be a secret",
         ),
         (
-            StoreSettings(store="dynamodb", ttl_seconds=0),
+            StoreSettings.of("dynamodb", DynamoDbSettings(ttl_seconds=0)),
             "field 'ttl_seconds' must be a whole number, at least 1; got 0",
         ),
         (
-            StoreSettings(store="dynamodb", read_capacity_units=True, write_capacity_units=1),
-            "field 'read_capacity_units' must be a whole number, at least 1; got True",
+            StoreSettings.of("dynamodb", DynamoDbSettings(read_capacity_units=True, write_capacity_units=1)),
+            "field 'read_capacity_units' must be a whole number or null; got True",
         ),
         (
-            StoreSettings(store="dynamodb", read_capacity_units=1),
+            StoreSettings.of("dynamodb", DynamoDbSettings(read_capacity_units=1)),
             "field 'write_capacity_units' is missing; give both capacities, or neither for on-demand",
         ),
-        (StoreSettings(store="dynamodb", table="a b"), "table 'a b' is not usable: give 3 to 255 letters"),
+        (
+            StoreSettings.of("dynamodb", DynamoDbSettings(table="a b")),
+            "table 'a b' is not usable: give 3 to 255 letters",
+        ),
     ],
 )
 def test_a_field_of_another_store_or_without_its_other_half_is_refused(settings: StoreSettings, message: str) -> None:
@@ -105,23 +112,28 @@ def test_a_field_of_another_store_or_without_its_other_half_is_refused(settings:
 @pytest.mark.parametrize(
     ("url", "settings"),
     [
-        ("sqlite:////x.db", StoreSettings(url="sqlite:////x.db")),
-        ("dynamodb://leases", StoreSettings(store="dynamodb", table="leases")),
+        ("sqlite:////x.db", StoreSettings.of("sql", SqlSettings(url="sqlite:////x.db"))),
+        ("dynamodb://leases", StoreSettings.of("dynamodb", DynamoDbSettings(table="leases"))),
         (
             "dynamodb://My.leases_1?region=eu-west-1&endpoint_url=http://127.0.0.1:8000"
             "&role_arn=arn:aws:iam::123456789012:role/leases&external_id=a%26b",
-            StoreSettings(
-                store="dynamodb",
-                table="My.leases_1",
-                aws=AwsSettings(
-                    region="eu-west-1",
-                    endpoint_url="http://127.0.0.1:8000",
-                    role_arn="arn:aws:iam::123456789012:role/leases",
-                    external_id="a&b",
+            StoreSettings.of(
+                "dynamodb",
+                DynamoDbSettings(
+                    table="My.leases_1",
+                    aws=AwsSettings(
+                        region="eu-west-1",
+                        endpoint_url="http://127.0.0.1:8000",
+                        role_arn="arn:aws:iam::123456789012:role/leases",
+                        external_id="a&b",
+                    ),
                 ),
             ),
         ),
-        ("dynamodb://?region=eu-west-1", StoreSettings(store="dynamodb", aws=AwsSettings(region="eu-west-1"))),
+        (
+            "dynamodb://?region=eu-west-1",
+            StoreSettings.of("dynamodb", DynamoDbSettings(aws=AwsSettings(region="eu-west-1"))),
+        ),
     ],
 )
 def test_a_url_names_a_store(url: str, settings: StoreSettings) -> None:
@@ -147,13 +159,15 @@ def test_a_url_that_is_none_of_dynamodb_is_told_with_an_example(url: str) -> Non
 
 def test_settings_of_dynamodb_survive_json_and_keep_their_secrets_out_of_logs() -> None:
     aws = AwsSettings(region="eu-west-1", access_key_id="AKIA", secret_access_key="hush")
-    settings = StoreSettings(
-        store="dynamodb",
-        aws=aws,
-        skip_table_creation=True,
-        ttl_seconds=60,
-        read_capacity_units=1,
-        write_capacity_units=2,
+    settings = StoreSettings.of(
+        "dynamodb",
+        DynamoDbSettings(
+            aws=aws,
+            skip_table_creation=True,
+            ttl_seconds=60,
+            read_capacity_units=1,
+            write_capacity_units=2,
+        ),
     )
     assert read_settings(StoreSettings, "store settings", write_settings(settings)) == settings
     assert "hush" not in repr(settings)
@@ -163,27 +177,34 @@ def test_a_store_in_dynamodb_without_a_region_is_told(monkeypatch: pytest.Monkey
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ConfigurationError, match="give a region such as 'eu-west-1'"):
-        open_store(StoreSettings(store="dynamodb"))
+        open_store(StoreSettings.of("dynamodb", DynamoDbSettings()))
 
 
 def test_an_unknown_field_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="unknown field 'uri'; known are store, url, table"):
-        read_settings(StoreSettings, "store settings", {"store": "sql", "uri": "sqlite:////x.db"})
+    with pytest.raises(ConfigurationError, match="unknown field 'uri'; known are kind, settings, implementation"):
+        read_settings(StoreSettings, "store settings", {"kind": "sql", "uri": "sqlite:////x.db"})
+
+
+def test_another_table_is_chosen_where_there_are_tables() -> None:
+    settings = StoreSettings.from_url("sqlite:////x.db", "leases").with_table("others")
+    assert (settings.own.url, settings.table) == ("sqlite:////x.db", "others")
+    with pytest.raises(ConfigurationError, match="store 'in_memory' has no table; leave out 'others'"):
+        StoreSettings(kind="in_memory").with_table("others")
 
 
 def test_settings_survive_json() -> None:
-    settings = StoreSettings(url="postgresql://u:secret@h/d", table="leases")
+    settings = StoreSettings.from_url("postgresql://u:secret@h/d", "leases")
     assert read_settings(StoreSettings, "store settings", write_settings(settings)) == settings
 
 
 def test_the_url_and_its_password_stay_out_of_logs() -> None:
-    assert "secret" not in repr(StoreSettings(url="postgresql://u:secret@h/d"))
+    assert "secret" not in repr(StoreSettings.from_url("postgresql://u:secret@h/d"))
 
 
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_text("this is no database, and long enough to look at " * 30)
     with pytest.raises(StoreUnavailableError, match="file is not a database; name another file in 'url'"):
-        open_store(StoreSettings(url=f"sqlite:///{tmp_path}/x.db")).initialize()
+        open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/x.db")).initialize()
 
 
 @pytest.mark.integration

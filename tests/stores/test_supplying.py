@@ -30,9 +30,9 @@ def test_the_next_try_takes_over_from_one_that_is_alive(store: CoordinationStore
         yield Page({"second": {}, "third": {}}, {"by": 1})
 
     assert first.supply(overtaken) == ["first"]
-    found = {partition.partition_key: partition.progress for partition in second.partitions()}
+    found = {partition.partition_key: partition.progress for partition in second.view.partitions()}
     assert found == {"first": {}, **{key: {"until": "first"} for key in KEYS}}
-    assert second.supplier_state() == {"by": 2}
+    assert second.view.supplier_state() == {"by": 2}
 
 
 def test_what_exists_is_left_alone_and_the_rest_is_created(store: CoordinationStore) -> None:
@@ -40,7 +40,7 @@ def test_what_exists_is_left_alone_and_the_rest_is_created(store: CoordinationSt
     worker.create_partitions({key: {"first": True} for key in KEYS[::3]})
     assert worker.supply(lambda state: [Page({key: {} for key in KEYS})]) == [k for k in KEYS if k not in KEYS[::3]]
     assert worker.supply(lambda state: [Page({key: {} for key in KEYS})]) == []
-    stored = {partition.partition_key: partition.progress for partition in worker.partitions()}
+    stored = {partition.partition_key: partition.progress for partition in worker.view.partitions()}
     assert stored == {key: {"first": True} if key in KEYS[::3] else {} for key in KEYS}
 
 

@@ -66,12 +66,12 @@ def begin_delivery(
     **options: Any,
 ) -> AcknowledgmentSet:
     """Land a batch of a shard that a coordinator holds, and begin its delivery; without handles it is delivered."""
-    progress = ShardProgress.from_mapping(coordinator.leased(key).progress).landing(landed, children)
+    progress = ShardProgress.from_mapping(coordinator.leases.leased(key).progress).landing(landed, children)
     sets = AcknowledgmentSets(coordinator, SourceBatches())
     return sets.begin(key, landed.batch_id, handles, timeout=timeout, progress=progress.to_mapping(), **options)
 
 
 def end_shard(coordinator: SourceCoordinator, key: str, *children: ChildShard) -> AcknowledgmentSet:
     """Deliver the end of a shard of which everything before is delivered."""
-    progress = ShardProgress.from_mapping(coordinator.leased(key).progress)
+    progress = ShardProgress.from_mapping(coordinator.leases.leased(key).progress)
     return begin_delivery(coordinator, key, an_end(progress), children=children)

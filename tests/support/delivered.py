@@ -25,20 +25,20 @@ def delivered(
     """Create partitions and do what a job whose batches others acknowledge does with them; return the sets' ids."""
     coordinator.create_partitions({key: {} for key in keys})
     sets, made = AcknowledgmentSets(coordinator), []
-    for partition in coordinator.acquire(len(keys)):
+    for partition in coordinator.leases.acquire(len(keys)):
         key = partition.partition_key
         begun = sets.begin(
             key, f"batch-of-{key}", [*sinks, *handles], sinks=sinks, timeout=timeout, run=run, batch={"records": 7}
         )
         for sink in sinks:
             sets.release(begun.set_id, sink, positive=True)
-        coordinator.await_acknowledgment(key, timeout)
+        coordinator.leases.await_acknowledgment(key, timeout)
         made.append(begun.set_id)
     return made
 
 
 def the_set(coordinator: SourceCoordinator, set_id: str) -> AcknowledgmentSet:
-    return AcknowledgmentSets(coordinator).get(set_id)
+    return AcknowledgmentSets(coordinator).view.get(set_id)
 
 
 def state(coordinator: SourceCoordinator, set_id: str) -> AcknowledgmentState:
@@ -46,6 +46,6 @@ def state(coordinator: SourceCoordinator, set_id: str) -> AcknowledgmentState:
 
 
 def status(coordinator: SourceCoordinator, key: str) -> PartitionStatus:
-    partition = coordinator.get(key)
+    partition = coordinator.view.get(key)
     assert partition is not None
     return partition.status

@@ -222,7 +222,7 @@ class Fleet:
                 "streams": ["s"],
                 "output": str(self.folder),
                 "expires_at": datetime.now(UTC) + timedelta(hours=1),
-                "store": StoreSettings(store="in_memory"),
+                "store": StoreSettings(kind="in_memory"),
                 "idle_duration": 0.0,
                 **changes,
             }
@@ -270,7 +270,7 @@ class Fleet:
         return Counter(payload.decode() for payload in data)
 
     def progress(self, shard: str) -> ShardProgress:
-        partition = self.look.get(partition_key("s", EPOCH, shard))
+        partition = self.look.view.get(partition_key("s", EPOCH, shard))
         assert partition is not None
         return ShardProgress.from_mapping(partition.progress)
 

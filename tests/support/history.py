@@ -204,7 +204,7 @@ class History:
                 "streams": (STREAM,),
                 "output": str(self.folder),
                 "expires_at": self.clock.now() + timedelta(days=365),
-                "store": StoreSettings(store="in_memory"),
+                "store": StoreSettings(kind="in_memory"),
                 "idle_duration": 1.0,
                 "round_duration": 5.0,
                 "on_data_loss": self.on_data_loss,
@@ -277,7 +277,9 @@ class History:
             self.clock.advance(15)
             after = json.dumps(
                 [
-                    sorted((p.partition_key, p.status, p.progress.get("checkpoint")) for p in self.look.partitions()),
+                    sorted(
+                        (p.partition_key, p.status, p.progress.get("checkpoint")) for p in self.look.view.partitions()
+                    ),
                     len(self.sink.batches),
                 ]
             )
@@ -291,7 +293,7 @@ class History:
 
     @property
     def partitions(self) -> dict[str, Partition]:
-        return {parse_partition_key(p.partition_key).shard_id: p for p in self.look.partitions()}
+        return {parse_partition_key(p.partition_key).shard_id: p for p in self.look.view.partitions()}
 
     def progress(self, shard: str) -> ShardProgress:
         return ShardProgress.from_mapping(self.partitions[shard].progress)
@@ -322,6 +324,6 @@ class History:
         opened = {partition_key(STREAM, epoch, shard["ShardId"]) for shard in self.open_shards}
         return [
             f"{partition.partition_key} {partition.status} {partition.last_error}"
-            for partition in self.look.partitions()
+            for partition in self.look.view.partitions()
             if partition.partition_key not in opened and partition.status is not PartitionStatus.COMPLETED
         ]

@@ -132,7 +132,7 @@ class ItemHistory:
 
     def create(self, items: Mapping[str, Any], **changes: Any) -> str:
         """Create a partition of items, as a supplier does."""
-        key = f"p{sum(1 for p in self.look.partitions())}"
+        key = f"p{sum(1 for p in self.look.view.partitions())}"
         names = [f"{key}.{name}" for name in items]
         for name, held in zip(names, items.values(), strict=True):
             self.source.items[name] = held
@@ -176,7 +176,7 @@ class ItemHistory:
                 "reader": ReaderSettings(kind=KIND),
                 "output": str(self.folder),
                 "expires_at": self.clock.now() + timedelta(days=365),
-                "store": StoreSettings(store="in_memory"),
+                "store": StoreSettings(kind="in_memory"),
                 "idle_duration": 1.0,
                 "round_duration": 5.0,
                 "max_batch_bytes": 100,
@@ -235,7 +235,7 @@ class ItemHistory:
 
     def confirm(self, number: int, *, positive: bool) -> None:
         """Others acknowledge, or reject, one of the sets that wait for them; whoever owns the partition."""
-        pending = [waiting for waiting in self.sets.pending() if waiting.references.get(HANDLE)]
+        pending = [waiting for waiting in self.sets.view.pending() if waiting.references.get(HANDLE)]
         if pending:
             waiting = pending[number % len(pending)]
             self.sets.acknowledge(waiting.set_id, positive=positive, handle=HANDLE, reason=None if positive else "no")
@@ -246,7 +246,7 @@ class ItemHistory:
         if not roots:
             return
         root = roots[number % len(roots)]
-        family = [p for p in self.look.partitions() if root in (p.partition_key, self.root_of(p.partition_key))]
+        family = [p for p in self.look.view.partitions() if root in (p.partition_key, self.root_of(p.partition_key))]
         for partition in family:
             progress = self.progresses[partition.partition_key]
             if partition.status is not PartitionStatus.COMPLETED:
@@ -273,33 +273,33 @@ class ItemHistory:
     def settle(self) -> None:
         """Heal what is wrong, acknowledge what waits, and let the fleet work until everything is finished."""
         self.heal()
-        administration = Administration(self.store, self.look.source_identifier, self.clock)
+        administration = Administration(self.store, self.look.view.source_identifier, self.clock)
         for _ in range(MAX_ROUNDS):
-            if all(p.status is PartitionStatus.COMPLETED for p in self.look.partitions()):
+            if all(p.status is PartitionStatus.COMPLETED for p in self.look.view.partitions()):
                 return
             if not self.workers:
                 self.start()
             for worker in list(self.workers.values()):
                 self.round(worker)
-            while any(waiting.references.get(HANDLE) for waiting in self.sets.pending()):
+            while any(waiting.references.get(HANDLE) for waiting in self.sets.view.pending()):
                 self.confirm(0, positive=True)
-            for partition in self.look.partitions(PartitionStatus.CLOSED):
+            for partition in self.look.view.partitions(PartitionStatus.CLOSED):
                 if partition.is_parked:
                     with suppress(CoordinationError):
                         administration.reopen(partition.partition_key)
             self.clock.advance(40)
             self.check()
-        left = [f"{p.partition_key} {p.status} {p.last_error} {p.progress}" for p in self.look.partitions()]
+        left = [f"{p.partition_key} {p.status} {p.last_error} {p.progress}" for p in self.look.view.partitions()]
         raise AssertionError(f"the fleet never came to an end: {left}")
 
     # What there is to see
 
     @property
     def progresses(self) -> dict[str, PartitionProgress]:
-        return {p.partition_key: PartitionProgress.from_mapping(p.progress) for p in self.look.partitions()}
+        return {p.partition_key: PartitionProgress.from_mapping(p.progress) for p in self.look.view.partitions()}
 
     def partition(self, key: str) -> Partition:
-        partition = self.look.get(key)
+        partition = self.look.view.get(key)
         assert partition is not None
         return partition
 
@@ -316,7 +316,7 @@ class ItemHistory:
 
     def _read_for(self, folder: str, batch: LandedBatch) -> tuple[str, int]:
         """Return the partition that was created and the epoch that a batch belongs to, as its name tells."""
-        family = self.look.source_identifier
+        family = self.look.view.source_identifier
         epochs = {epoch for _, epoch in self.sink.read} | {p.epoch for p in self.progresses.values()}
         for key, progress in self.progresses.items():
             for epoch in epochs:
@@ -329,7 +329,7 @@ class ItemHistory:
         """Check what holds at any time."""
         for (root, epoch), events in self.sink.read.items():
             assert set(events.values()) <= {1}, f"{root} in epoch {epoch}: something is there twice: {events}"
-        for partition in self.look.partitions(PartitionStatus.COMPLETED):
+        for partition in self.look.view.partitions(PartitionStatus.COMPLETED):
             progress = PartitionProgress.from_mapping(partition.progress)
             root = progress.split_of or partition.partition_key
             if (root, progress.epoch) not in self.abandoned:

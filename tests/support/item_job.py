@@ -35,7 +35,7 @@ class ItemPipeline:
 
     def __post_init__(self) -> None:
         self.output = self.folder / "dataset"
-        self.store = StoreSettings(url=f"sqlite:///{self.folder}/coordination.db")
+        self.store = StoreSettings.from_url(f"sqlite:///{self.folder}/coordination.db")
 
     def coordinator(self) -> SourceCoordinator:
         """Return a coordinator as another process of the fleet has it."""

@@ -197,7 +197,7 @@ def work(harm: Harm, owner: str) -> None:
         reader=ReaderSettings(kind=KIND),
         output=f"{harm.folder}/dataset",
         expires_at=datetime.now(UTC) + timedelta(days=1),
-        store=StoreSettings(url=harm.url, table="partitions"),
+        store=StoreSettings.from_url(harm.url, "partitions"),
         until_caught_up=False,
         workers=WORKERS,
         round_duration=0.5,
@@ -303,7 +303,7 @@ class Conductor:
     def supply(self) -> None:
         """Create partitions if there are few left."""
         with self.looking() as look:
-            counts = look.count_by_status()
+            counts = look.view.count_by_status()
             left = sum(counts.values()) - counts[PartitionStatus.COMPLETED]
             keys = [f"p{len(self.created) + n:06}" for n in range(UNFINISHED - left)]
             self.created.update(keys)  # whether or not an answer comes: the same name is the same partition
@@ -349,10 +349,10 @@ class Conductor:
             self.look_after(0.5)
             with suppress(StoreUnavailableError), self.looking() as look:
                 look.create_partitions({key: progress_of(key) for key in left})
-                finished = {p.partition_key for p in look.partitions(PartitionStatus.COMPLETED)}
+                finished = {p.partition_key for p in look.view.partitions(PartitionStatus.COMPLETED)}
                 left = {
                     p.partition_key: f"{p.status} {p.owner} {p.attempts} {p.last_error}"
-                    for p in look.partitions()
+                    for p in look.view.partitions()
                     if p.partition_key not in finished
                 }
         return left

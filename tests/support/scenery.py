@@ -106,13 +106,13 @@ class Scenery:
         """Make a partition of which a batch is delivered and not acknowledged; call it before any other is there."""
         worker = self.worker(source)
         worker.create_partitions({key: objects(key)})
-        [acquired] = worker.acquire(1)
+        [acquired] = worker.leases.acquire(1)
         assert acquired.partition_key == key
         landed = PartitionProgress.from_mapping(acquired.progress).landing(a_batch(key))
         made = AcknowledgmentSets(worker, SourceBatches()).begin(
             key, a_batch(key).batch_id, handles, timeout=timeout, progress=landed.to_mapping(), run=f"nightly:{RUN}"
         )
-        worker.await_acknowledgment(key, timeout)
+        worker.leases.await_acknowledgment(key, timeout)
         return made
 
     def died(self, source: str, key: str) -> None:
@@ -122,7 +122,7 @@ class Scenery:
             worker = SourceCoordinator(store, source, owner(1), clock=clock, ownership_timeout=15 * MINUTE)
             worker.initialize()
             worker.create_partitions({key: objects(key)})
-            assert [acquired.partition_key for acquired in worker.acquire(1)] == [key]
+            assert [acquired.partition_key for acquired in worker.leases.acquire(1)] == [key]
 
     # Whole sources
 
@@ -165,7 +165,7 @@ class Scenery:
         for turn in range(turns):
             clock.advance((3 * HOUR).total_seconds() / turns)
             for each in workers:
-                each.renew_due()
+                each.leases.renew_due()
             now = workers[turn % 3]
             if turn == 9:  # killed with its machine: the others take its partitions when its leases run out
                 workers[0] = worker(0)
@@ -174,12 +174,12 @@ class Scenery:
                 workers[1].give_up_owner(now.owner)
                 workers[2] = worker(2)
                 continue
-            for key in list(now.held)[:1]:
+            for key in list(now.leases.held)[:1]:
                 if turn % 7 == 4:
-                    now.fail(key, THROTTLED)
+                    now.leases.fail(key, THROTTLED)
                 else:
-                    now.complete(key, finished(key))
-            now.acquire(2 - len(now.held))
+                    now.leases.complete(key, finished(key))
+            now.leases.acquire(2 - len(now.leases.held))
         store.close()
 
     def many(self, source: str, count: int) -> None:

@@ -235,24 +235,35 @@ def jdbc_drivers() -> list[Path]:
 
 
 @pytest.fixture(scope="session")
-def spark(java: str) -> Iterator[SparkSession]:
-    """A Spark session in this process, shared by the whole test run: a second one would start a second JVM."""
+def start_spark(java: str) -> Iterator[Callable[[], SparkSession]]:
+    """Gives the Spark session of this process, or starts another one in its JVM where a job has stopped that."""
     from pyspark.sql import SparkSession
 
     from airflow_provider_coordination.spark.application import SPARK_CONF
 
     folder = Path(os.environ.get(SERVERS_VARIABLE) or REPOSITORY / ".venv" / "servers") / "jdbc"
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    with patch.dict(os.environ, python):
-        # Each task is tried twice, as on a cluster.
-        builder = SparkSession.builder.master("local[2,2]").config("spark.ui.enabled", "false")
-        builder = builder.config("spark.jars", ",".join(map(str, folder.glob("*.jar"))))
-        for name, value in SPARK_CONF.items():
-            builder = builder.config(name, value)
+    # Each task is tried twice, as on a cluster.
+    builder = SparkSession.builder.master("local[2,2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.jars", ",".join(map(str, folder.glob("*.jar"))))
+    for name, value in SPARK_CONF.items():
+        builder = builder.config(name, value)
+
+    def start() -> SparkSession:
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("OFF")
-        yield session
-        session.stop()
+        return session
+
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    with patch.dict(os.environ, python):
+        yield start
+        if (session := SparkSession.getActiveSession()) is not None:
+            session.stop()
+
+
+@pytest.fixture
+def spark(start_spark: Callable[[], SparkSession]) -> SparkSession:
+    """A Spark session in this process, shared by the whole test run: a second JVM would take seconds to start."""
+    return start_spark()
 
 
 @pytest.fixture(scope="session")

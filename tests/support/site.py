@@ -16,15 +16,13 @@ import httpx
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.stores import StoreSettings, open_store
-from demo.airflow_home import USER
+from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from tests.support.cable import Cable
 from tests.support.scenery import Scenery
-from tests.support.standalone import Standalone
+from tests.support.standalone import ROLES, Standalone
 
-ROLES = ("viewer", "user", "op", "admin")
 DEFAULT, EMPTY, AWAY = "coordination_default", "coordination_empty", "coordination_away"
 DAG = "live_ingestion"
-SECRET = "a secret that signs the tokens of this test's Airflow alone, and nothing else in the world"
 
 
 @dataclass
@@ -63,46 +61,22 @@ class Site:
 
 @contextmanager
 def open_site(
-    folder: Path, dags: Path, *, partitions: int, shards: int, aws: str, away: AwsSettings | None
+    airflow: Standalone, folder: Path, *, partitions: int, shards: int, away: AwsSettings | None
 ) -> Iterator[Site]:
-    """Start an Airflow, fill its stores, and end it.
+    """Fill the store of an Airflow that runs, and log in users of all roles.
 
-    :param folder: for all of it.
-    :param dags: the DAGs, `DAG` among them.
+    :param airflow: see `running_airflow`; it knows the DAG `DAG`.
+    :param folder: for an empty store, and for what jobs write.
     :param partitions: how many partitions the source `logs` has.
     :param shards: how many shards the source `telemetry` has.
-    :param aws: where the connection `aws_default` leads.
     :param away: the DynamoDB that the connection `AWAY` leads to, through a cable; it holds the source `remote`. None
         for no such connection.
     """
-    url = f"sqlite:///{folder}/coordination.db"
-    connections = {
-        "aws_default": {
-            "conn_type": "aws",
-            "login": "test",
-            "password": "test",
-            "extra": {"region_name": "us-east-1", "endpoint_url": aws},
-        },
-        "spark_default": {"conn_type": "spark", "host": "local[1]", "extra": {"deploy-mode": "client"}},
-    }
-    users = {USER: "admin", **{role: role for role in ROLES}}
-    environment = {
-        "AIRFLOW__API_AUTH__JWT_SECRET": SECRET,
-        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "120",  # the machine may have much else to do
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in users.items()),
-        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",  # they do not change
-        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    airflow = Standalone(folder / "airflow", dags, connections, environment)
     address = urlsplit("" if away is None else away.endpoint_url or "")
     table = f"browser-{uuid.uuid4().hex[:8]}"
     with ExitStack() as stack:
-        stack.callback(airflow.stop)
-        airflow.start()
-        # While it starts.
         cable = stack.enter_context(Cable(lambda: socket.create_connection((address.hostname, address.port or 0))))
-        scenery = Scenery(url)
+        scenery = Scenery(airflow.store_url)
         stack.callback(scenery.close)
         scenery.trouble("orders")
         scenery.night("night")
@@ -110,15 +84,13 @@ def open_site(
         scenery.tree("telemetry", shards)
         scenery.tree("clickstream", 44)
         scenery.odd()
+        airflow.connect(DEFAULT, "coordination", extra={"store": "sql", "url": airflow.store_url})
+        airflow.connect(EMPTY, "coordination", extra={"store": "sql", "url": f"sqlite:///{folder}/empty.db"})
         if away is not None:
-            with closing(open_store(StoreSettings(store="dynamodb", table=table, aws=away))) as store:
+            with closing(open_store(StoreSettings.of("dynamodb", DynamoDbSettings(table=table, aws=away)))) as store:
                 remote = SourceCoordinator(store, "remote", "test")
                 remote.initialize()
                 remote.create_partitions({key: {} for key in "abc"})
-        airflow.until("Airflow knows the DAG", lambda: airflow.is_ready(DAG), 400)
-        airflow.connect(DEFAULT, "coordination", extra={"store": "sql", "url": url})
-        airflow.connect(EMPTY, "coordination", extra={"store": "sql", "url": f"sqlite:///{folder}/empty.db"})
-        if away is not None:
             behind = {
                 "endpoint_url": f"http://127.0.0.1:{cable.port}",
                 "region": "us-east-1",

@@ -176,7 +176,7 @@ class Pipeline:
 
     def coordinator(self, owner: str = "test") -> SourceCoordinator:
         """Return a coordinator as another process of the fleet has it."""
-        coordinator = SourceCoordinator(open_store(StoreSettings(url=self.url)), "clicks", owner)
+        coordinator = SourceCoordinator(open_store(StoreSettings.from_url(self.url)), "clicks", owner)
         coordinator.initialize()
         return coordinator
 
@@ -192,7 +192,7 @@ class Pipeline:
             streams=(self.stream,),
             output=str(self.output),
             expires_at=datetime.now(UTC) + timedelta(hours=1),
-            store=StoreSettings(url=self.url),
+            store=StoreSettings.from_url(self.url),
             kinesis=self.kinesis_settings,
             round_duration=5,
             idle_duration=0.2,
@@ -243,7 +243,7 @@ class Pipeline:
 
     def statuses(self) -> dict[PartitionStatus, int]:
         """Return how many partitions have each status."""
-        return self.coordinator().count_by_status()
+        return self.coordinator().view.count_by_status()
 
     def assert_exactly_once(self) -> None:
         """Check that every event that was sent is in the dataset, once."""

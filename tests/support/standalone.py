@@ -8,12 +8,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 
-from demo.airflow_home import AIRFLOW, FINISHED, Airflow
+from demo.airflow_home import AIRFLOW, FINISHED, USER, Airflow
+
+ROLES = ("viewer", "user", "op", "admin")
+"""The users, each of the role that it is called by."""
+SECRET = "a secret that signs the tokens of this test's Airflow alone, and nothing else in the world"
 
 LOCAL_SETTINGS = """
 import sys
@@ -36,7 +41,32 @@ backfill would be left. So this command takes its turn before it reads."""
 
 
 class Standalone(Airflow):
-    """An Airflow that a test looks into; see `Airflow`."""
+    """An Airflow that a test looks into; see `Airflow`.
+
+    :param folder: for its home, and for the store of `coordination_default`.
+    :param dags: where its DAGs are. They are paused, as those with a schedule would begin to run at once.
+    :param environment: further variables for everything it starts.
+    """
+
+    def __init__(self, folder: Path, dags: Path, environment: Mapping[str, str]) -> None:
+        self.store_url = f"sqlite:///{folder}/coordination.db"
+        connections = {
+            "coordination_default": {"conn_type": "coordination", "extra": {"store": "sql", "url": self.store_url}},
+            "spark_default": {"conn_type": "spark", "host": "local[1]", "extra": {"deploy-mode": "client"}},
+        }
+        users = {USER: "admin", **{role: role for role in ROLES}}
+        surroundings = {
+            "AIRFLOW__API_AUTH__JWT_SECRET": SECRET,
+            "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "120",  # the machine may have much else to do
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in users.items()),
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",  # they do not change
+            "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        super().__init__(folder / "airflow", dags, connections, surroundings | dict(environment))
+        self._dags = dags
 
     def start(self) -> None:
         """See `Airflow.start`."""
@@ -44,6 +74,11 @@ class Standalone(Airflow):
         super().start()
         config.mkdir(exist_ok=True)
         (config / "airflow_local_settings.py").write_text(LOCAL_SETTINGS)
+
+    def wait_for_dags(self) -> None:
+        """Wait until it works and knows all its DAGs."""
+        known = [dag.stem for dag in self._dags.glob("*.py")]
+        self.until("Airflow knows the DAGs", lambda: all(map(self.is_ready, known)), 400)
 
     def login(self, user: str) -> str:
         """Return a token of a user, one of `[core] simple_auth_manager_users`: Airflow has made up a password."""
@@ -190,3 +225,15 @@ class Standalone(Airflow):
     def _session(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+
+@contextmanager
+def running_airflow(folder: Path, dags: Path, environment: Mapping[str, str]) -> Iterator[Standalone]:
+    """Run an Airflow that knows its DAGs, and end it; see `Standalone`."""
+    airflow = Standalone(folder, dags, environment)
+    try:
+        airflow.start()
+        airflow.wait_for_dags()
+        yield airflow
+    finally:
+        airflow.stop()

@@ -152,7 +152,7 @@ class Life(ABC):
                 "owner": owner,
                 "output": str(self.folder / MAIN),
                 "expires_at": self.clock.now() + timedelta(days=365),
-                "store": StoreSettings(store="in_memory"),
+                "store": StoreSettings(kind="in_memory"),
                 "idle_duration": 1.0,
                 "round_duration": 2.0,
                 "by": dag.downstream or "job",
@@ -192,7 +192,7 @@ class Life(ABC):
 
     def check(self) -> None:
         """Others say what they think of the batches that every sink has taken."""
-        for waiting in list(self.sets.pending()):
+        for waiting in list(self.sets.view.pending()):
             if not waiting.references.get(CHECK) or any(waiting.references[sink] for sink in waiting.sinks):
                 continue
             positive = not self.case.rejects or waiting.batch_id in self.rejected
@@ -292,7 +292,9 @@ class Life(ABC):
                 job.give_back()
                 return
             self.clock.advance(5)
-        states = [f"{p.partition_key} {p.status} {p.owner} {p.last_error} {p.progress}" for p in self.look.partitions()]
+        states = [
+            f"{p.partition_key} {p.status} {p.owner} {p.last_error} {p.progress}" for p in self.look.view.partitions()
+        ]
         raise AssertionError(f"the fleet never came to rest: {states}")
 
     def work_together(self, *dags: Dag) -> None:
@@ -313,7 +315,7 @@ class Life(ABC):
             raise AssertionError("the fleet never came to rest")
 
     def is_settled(self) -> bool:
-        done = all(self._is_done(partition) for partition in self.look.partitions())
+        done = all(self._is_done(partition) for partition in self.look.view.partitions())
         return done and set(self.rows(MAIN)) | set(self.rows(DEAD_LETTER)) >= set(self.sent)
 
     def _is_done(self, partition: Partition) -> bool:
@@ -348,7 +350,7 @@ class Life(ABC):
 
     def acknowledged_files(self) -> dict[str, Any]:
         """Return what each file holds whose batch no partition has to deliver any more."""
-        progresses = [landed_progress(partition.progress) for partition in self.look.partitions()]
+        progresses = [landed_progress(partition.progress) for partition in self.look.view.partitions()]
         owed = {batch.batch_id for progress in progresses if progress for batch in progress.landed}
         return {file: rows for file, rows in self.files().items() if Path(file).stem not in owed}
 
@@ -369,7 +371,7 @@ class Life(ABC):
         if first.sinks == then.sinks == (MAIN, "copy") and first.copies and then.copies:
             assert set(self.rows("copy")) == {e for e in self.sent if e not in bad and not number_of(e) % 2}
         self._check_order()
-        for partition in self.look.partitions():
+        for partition in self.look.view.partitions():
             assert not partition.is_parked and bool(partition.attempts) <= bool(partition.last_error), partition
             assert self._is_done(partition), partition
 

@@ -139,7 +139,7 @@ class Synced:
 
     def leases(self, stream: str = STREAM) -> dict[str, Partition]:
         """The partitions of a stream, by shard."""
-        found = {parse_partition_key(p.partition_key): p for p in self.coordinator.partitions()}
+        found = {parse_partition_key(p.partition_key): p for p in self.coordinator.view.partitions()}
         return {key.shard_id: found[key] for key in sorted(found) if key.stream == stream}
 
     def names(self, stream: str = STREAM) -> str:
@@ -176,14 +176,14 @@ class Synced:
             start = self.progress(shard_id(number), stream).landed_position
             end = self.shard(number, stream).starting_sequence_number
             begin_delivery(self.worker, key, a_batch(start, end, read_until=self.clock.now()))
-            self.worker.give_up_all()
+            self.worker.leases.give_up_all()
 
     def work_off(self, *shards: int, stream: str = STREAM) -> None:
         """Deliver the end of each shard."""
         for number in shards:
             key = self._acquire(shard_id(number), stream)
             end_shard(self.worker, key, *self.children(number, stream))
-            self.worker.give_up_all()
+            self.worker.leases.give_up_all()
 
     def children(self, number: int, stream: str = STREAM) -> list[ChildShard]:
         return [
@@ -202,8 +202,8 @@ class Synced:
         key = self._acquire(shard_id(number), stream)
         progress = self.progress(shard_id(number), stream)
         landed = progress.landing(a_batch(progress.landed_position, end, read_until=self.clock.now()))
-        self.worker.save_progress(key, landed.to_mapping())
-        self.worker.give_up_all()
+        self.worker.leases.save_progress(key, landed.to_mapping())
+        self.worker.leases.give_up_all()
 
     def hold(self, number: int, stream: str = STREAM) -> str:
         """Let the worker hold one partition; return its key."""
@@ -216,10 +216,10 @@ class Synced:
 
     def _acquire(self, shard: str, stream: str) -> str:
         key = self.leases(stream)[shard].partition_key
-        for other in self.worker.acquire(10_000):
+        for other in self.worker.leases.acquire(10_000):
             if other.partition_key != key:
-                self.worker.give_up(other.partition_key)
-        assert key in self.worker.held
+                self.worker.leases.give_up(other.partition_key)
+        assert key in self.worker.leases.held
         return key
 
 

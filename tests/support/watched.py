@@ -11,9 +11,9 @@ from unittest.mock import patch
 
 from airflow.triggers.base import BaseTrigger
 
-from airflow_provider_coordination import stores
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds import sql
 from airflow_provider_coordination.triggers.watching import Pace, Watchers, install_watchers
 from tests.coordination.unreliable_store import UnreliableStore
 
@@ -99,9 +99,9 @@ def watched_store() -> Iterator[Watched]:
     """Let every connection lead to one store in memory."""
     store = Watched()
 
-    def opened(settings: object, retry_deadline_seconds: float) -> Watched:
+    def opened(settings: object, *, retry_deadline_seconds: float) -> Watched:
         store.opened += 1
         return store
 
-    with patch.dict(stores.STORES, {"sql": opened}):
+    with patch.object(sql.KIND, "open", opened):
         yield store

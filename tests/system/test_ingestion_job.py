@@ -86,7 +86,7 @@ def test_bad_records_hold_up_their_own_shard_alone_until_there_is_a_place_for_th
     assert early.process.returncode == 0 and early.summary["resting"] == [partition], early.output
     assert f"not delivered: partition {partition} rests until" in early.output
     coordinator = pipeline.coordinator()
-    Administration(coordinator.store, coordinator.source_identifier).reopen(partition)
+    Administration(coordinator.store, coordinator.view.source_identifier).reopen(partition)
 
     pipeline.client.put_record(StreamName=pipeline.stream, PartitionKey="bad", Data=b"no JSON")
     good = pipeline.run(
@@ -124,31 +124,3 @@ def test_a_transform_may_drop_everything(make_pipeline: MakePipeline) -> None:
     assert job.process.returncode == 0, job.output
     assert job.summary["records_delivered"] == 30
     assert pipeline.landed_files() == []
-
-
-def test_a_transform_that_cannot_be_imported_is_a_configuration_error(make_pipeline: MakePipeline) -> None:
-    pipeline = make_pipeline(1)
-    pipeline.sync()
-    job = pipeline.run(transform="no_such_module:clean")
-    assert job.process.returncode == 78, job.output
-    assert (
-        "configuration error: transform 'no_such_module:clean' cannot be imported: ModuleNotFoundError: "
-        "No module named 'no_such_module'; ship its module with 'py_files'" in job.output
-    )
-
-
-def test_a_predicate_that_cannot_be_used_is_a_configuration_error(make_pipeline: MakePipeline) -> None:
-    pipeline = make_pipeline(1)
-    pipeline.sync()
-    job = pipeline.run(schema="id STRING", where="colour = 'red'")
-    assert job.process.returncode == 78, job.output
-    assert "configuration error: sink 'main': 'where' \"colour = 'red'\" cannot be used" in job.output
-
-
-def test_a_place_that_cannot_be_written_is_a_configuration_error(make_pipeline: MakePipeline, tmp_path: Path) -> None:
-    pipeline = make_pipeline(1)
-    pipeline.sync()
-    (tmp_path / "a-file").write_text("in the way")
-    job = pipeline.run(output=str(tmp_path / "a-file" / "dataset"))
-    assert job.process.returncode == 78, job.output
-    assert "a-file/dataset" in job.output and "cannot be written" in job.output

@@ -56,7 +56,7 @@ class Table(Pipeline):
         self.execute(f"INSERT INTO orders SELECT n, n / 4.0, now() FROM generate_series({first}, {last}) AS n")
 
     def coordinator(self, owner: str = "test") -> SourceCoordinator:
-        coordinator = SourceCoordinator(open_store(StoreSettings(url=self.url)), "orders", owner)
+        coordinator = SourceCoordinator(open_store(StoreSettings.from_url(self.url)), "orders", owner)
         coordinator.initialize()
         return coordinator
 
@@ -71,7 +71,7 @@ class Table(Pipeline):
             owner=f"owner-{uuid.uuid4().hex[:8]}",
             output=str(self.output),
             expires_at=datetime.now(UTC) + timedelta(hours=1),
-            store=StoreSettings(url=self.url),
+            store=StoreSettings.from_url(self.url),
             reader=ReaderSettings(kind="jdbc", settings=write_settings(self.jdbc)),
             idle_duration=0.2,
             **changes,

@@ -21,7 +21,7 @@ Mend = Callable[..., dict[str, str]]
 @pytest.fixture
 def source(connect: Callable[..., None], postgres_url: str) -> SourceCoordinator:
     connect("coordination_default", "coordination", extra={"store": "sql", "url": postgres_url})
-    coordinator = SourceCoordinator(open_store(StoreSettings(url=postgres_url)), "clicks", "test")
+    coordinator = SourceCoordinator(open_store(StoreSettings.from_url(postgres_url)), "clicks", "test")
     coordinator.initialize()
     now = datetime.now(UTC)
     coordinator.create_partitions({key: {"rows": 7} for key in ("alive", "dead", "parked")})
@@ -42,13 +42,13 @@ def mend() -> Mend:
 
 
 def found(source: SourceCoordinator, key: str) -> Partition:
-    partition = source.get(key)
+    partition = source.view.get(key)
     assert partition is not None
     return partition
 
 
 def standing(source: SourceCoordinator) -> dict[str, tuple[str, str | None]]:
-    return {p.partition_key: (str(p.status), p.owner) for p in source.partitions()}
+    return {p.partition_key: (str(p.status), p.owner) for p in source.view.partitions()}
 
 
 def test_nothing_is_taken_from_anybody_unless_it_is_asked_for(source: SourceCoordinator, mend: Mend) -> None:

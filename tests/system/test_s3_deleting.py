@@ -39,16 +39,16 @@ def test_what_is_delivered_is_deleted_and_what_waits_or_is_damaged_stays(pipelin
 
     assert pipeline.ids() == dict.fromkeys(range(20), 1), job.output
     assert there(pipeline) == ["growing/c.json", "whole/_SUCCESS", "whole/damaged.json.gz"]
-    waiting = pipeline.coordinator().get(growing)
+    waiting = pipeline.coordinator().view.get(growing)
     assert waiting is not None and waiting.status is PartitionStatus.CLOSED
     assert f"partition {growing} waits, for the time 1 of at most 10" in job.output
 
     pipeline.put("whole/a.json", range(10))  # the very same content
     [again] = pipeline.find()
     coordinator = pipeline.coordinator()
-    assert coordinator.get(whole) is None, "finished partitions go with their objects"
+    assert coordinator.view.get(whole) is None, "finished partitions go with their objects"
     assert coordinator.claims.partition_of(f"s3://{pipeline.bucket}/growing/c.json@{etag(pipeline)}") == growing
-    assert [item["uri"].rpartition("/")[2] for item in (coordinator.get(again) or waiting).progress["items"]] == [
+    assert [item["uri"].rpartition("/")[2] for item in (coordinator.view.get(again) or waiting).progress["items"]] == [
         "a.json"
     ]
 

@@ -74,4 +74,4 @@ def test_each_record_is_delivered_once_although_the_driver_died(pipeline: Object
     assert good.process.returncode == 0, good.output
     assert good.summary["parse_exceptions"] == 0
     assert pipeline.ids() == {n: 1 for of_key in records.values() for n in of_key}
-    assert pipeline.coordinator().count_by_status()[PartitionStatus.COMPLETED] == len(created)
+    assert pipeline.coordinator().view.count_by_status()[PartitionStatus.COMPLETED] == len(created)

@@ -59,7 +59,7 @@ def test_nothing_that_can_be_seen_of_a_job_holds_a_secret(
             assert job.wait() == 1, job.output
         finally:
             job.kill()
-    partitions = {partition.partition_key: partition for partition in pipeline.coordinator().partitions()}
+    partitions = {partition.partition_key: partition for partition in pipeline.coordinator().view.partitions()}
     refused = partitions["refused"]
     closed = refused.status is PartitionStatus.CLOSED and refused.attempts in (1, 2)
     assert closed, "it rests after its first failure, as the settings say, and not after the third"

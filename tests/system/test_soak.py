@@ -1,4 +1,4 @@
-"""Five minutes of everything at once: shards split and merge, workers die, stop and lose their store, records arrive.
+"""A minute of everything at once, or five: shards split and merge, workers die, stop and lose their store.
 
 What holds at the end: each event is in the dataset once, each key's in order, and the workers hold even shares.
 """
@@ -31,12 +31,13 @@ from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.stores import StoreSettings
 from tests.support.cable import Cable
+from tests.support.depth import at_depth
 from tests.support.kinesis_server.process import KinesisServerProcess
 from tests.support.spark_job import Job, Pipeline
 
 log = logging.getLogger(__name__)
 
-SOAK_SECONDS = float(os.environ.get("SOAK_SECONDS", "300"))
+SOAK_SECONDS = at_depth(short=60.0, deep=300.0)
 SHARDS = 16
 WORKERS = 3
 KEYS = 64
@@ -129,7 +130,7 @@ class Soak:
         """Start a worker with a cable of its own to the store."""
         cable = self.cables.enter_context(Cable(self.connect))
         job = self.pipeline.start(
-            store=StoreSettings(url=self.url(cable.port)),
+            store=StoreSettings.from_url(self.url(cable.port)),
             until_caught_up=False,
             round_duration=2,
             idle_duration=0.2,
@@ -191,7 +192,9 @@ class Soak:
 
     def shares(self) -> list[int]:
         """Return how many leases each owner holds, the fewest first; none are free and none wait."""
-        unfinished = [p for p in self.pipeline.coordinator().partitions() if p.status is not PartitionStatus.COMPLETED]
+        unfinished = [
+            p for p in self.pipeline.coordinator().view.partitions() if p.status is not PartitionStatus.COMPLETED
+        ]
         if any(p.status is not PartitionStatus.ASSIGNED for p in unfinished):
             return []
         return sorted(Counter(p.owner for p in unfinished).values())
@@ -200,7 +203,7 @@ class Soak:
         """Tell how things stand, for a run that does not come to its end."""
         waiting = [
             f"{p.partition_key} {p.status.name} owner={p.owner} reopens={p.reopen_at} {p.last_error or ''}"
-            for p in self.pipeline.coordinator().partitions()
+            for p in self.pipeline.coordinator().view.partitions()
             if p.status is not PartitionStatus.COMPLETED
         ]
         published = Counter(key for key, _ in set(self.published()))
@@ -260,6 +263,7 @@ def soak(java: str, tmp_path: Path, postgres: Any, postgres_url: str) -> Iterato
                 job.kill()
 
 
+@pytest.mark.deep
 def test_nothing_is_lost_or_doubled_whatever_happens(soak: Soak) -> None:
     soak.pipeline.sync()
     for _ in range(WORKERS):
@@ -289,7 +293,7 @@ def test_nothing_is_lost_or_doubled_whatever_happens(soak: Soak) -> None:
     assert {key: len(set(numbers)) for key, numbers in published.items()} == dict(soak.sent), "nothing is lost"
     assert {key: len(numbers) for key, numbers in published.items()} == dict(soak.sent), "nothing is doubled"
     assert [key for key, numbers in published.items() if numbers != sorted(numbers)] == [], "each key is in order"
-    for partition in soak.pipeline.coordinator().partitions():
+    for partition in soak.pipeline.coordinator().view.partitions():
         assert ShardProgress.from_mapping(partition.progress).gaps == (), "no data loss is reported"
         assert not partition.is_parked, partition.last_error
     wait_until(lambda: not closed_and_unfinished(soak), "finished with every closed shard", soak)
@@ -300,7 +304,7 @@ def closed_and_unfinished(soak: Soak) -> list[str]:
     opened = {shard["ShardId"] for shard in soak.open_shards}
     return [
         partition.partition_key
-        for partition in soak.pipeline.coordinator().partitions()
+        for partition in soak.pipeline.coordinator().view.partitions()
         if partition.status is not PartitionStatus.COMPLETED
         and ShardProgress.from_mapping(partition.progress).shard_id not in opened
     ]

@@ -67,7 +67,7 @@ class SegmentSupplier:
 
     def _total(self, table_id: str, table: Mapping[str, Any]) -> int:
         """Return into how many segments the scan is cut: as it began, as is set, or by the table's size."""
-        first = self._coordinator.get(self._key(table_id, 0))
+        first = self._coordinator.view.get(self._key(table_id, 0))
         if first is not None:
             return int(PartitionProgress.from_mapping(first.progress).items[0]["total"])
         if self._settings.segments is not None:

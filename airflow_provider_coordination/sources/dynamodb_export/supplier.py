@@ -78,7 +78,7 @@ class ExportSupplier:
     def _start(self) -> str:
         """Start the export; sent twice within eight hours, DynamoDB starts one."""
         settings = self._settings
-        token = hashlib.sha256(f"{self._coordinator.source_identifier}\n{self._name}".encode()).hexdigest()[:36]
+        token = hashlib.sha256(f"{self._coordinator.view.source_identifier}\n{self._name}".encode()).hexdigest()[:36]
         request = {
             "TableArn": settings.table_arn,
             "S3Bucket": settings.bucket,
@@ -112,7 +112,7 @@ class ExportSupplier:
 
     def _files_each(self, export: str) -> int:
         """Return how many files a partition holds: as its first one began, or as is set."""
-        first = self._coordinator.get(_key(export, 0))
+        first = self._coordinator.view.get(_key(export, 0))
         if first is None:
             return self._settings.files_per_partition
         return len(PartitionProgress.from_mapping(first.progress).items)

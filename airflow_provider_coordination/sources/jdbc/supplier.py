@@ -250,7 +250,7 @@ def taken_from(other: SourceCoordinator, table: str | None, query: str | None, c
     :param column: what holds times or dates.
     :raises ConfigurationError: if it has taken nothing yet, reads something else, or not what is new.
     """
-    state = read_settings(RangeState, "state of the supplier", other.supplier_state())
+    state = read_settings(RangeState, "state of the supplier", other.view.supplier_state())
     wanted = _identity(table, query, column)
     what = f"field 'deduplicate_against': source {other.source!r}"
     if state.mark is None and not state.is_done:

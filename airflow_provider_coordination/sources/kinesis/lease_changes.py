@@ -74,7 +74,7 @@ class LeaseChanges:
             self._result.held.append(key)
             return lease
         if parks:
-            after = self._write(lease, lambda p: self._coordinator.parked(p, reason), noted)
+            after = self._write(lease, lambda p: self._coordinator.settling.parked(p, reason), noted)
         elif progress.landed:  # a job delivers that first
             after = self._write(lease, lambda p: p.reopened(now), ended(noted, shards))
         else:
@@ -83,20 +83,20 @@ class LeaseChanges:
             return lease
         if is_new:
             self._result.lost[key] = str(gap)
-            self._coordinator.count(CoordinationMetric.DATA_LOSS)
+            self._coordinator.events.count(CoordinationMetric.DATA_LOSS)
             log.error("data loss: source=%s partition=%s range=%s", self._coordinator.source, key, gap)
         if parks:
             self._result.parked.append(key)
-            self._coordinator.count(CoordinationMetric.PARTITIONS_PARKED)
+            self._coordinator.events.count(CoordinationMetric.PARTITIONS_PARKED)
         else:
             self._result.ended.append(key)
             if after.is_finished:
-                self._coordinator.note_completed(key, ())
+                self._coordinator.events.completed(key, ())
         return after
 
     def put_aside(self, lease: ShardLease) -> bool:
         """Park the lease of a stream that is no longer named, until it is named again; tell whether that was done."""
-        return self._write(lease, lambda p: self._coordinator.parked(p, NOT_NAMED), None) is not lease
+        return self._write(lease, lambda p: self._coordinator.settling.parked(p, NOT_NAMED), None) is not lease
 
     def fill_range(self, lease: ShardLease, shard: Shard | None) -> ShardLease:
         """Store the hash range of a lease that has none, as far as the listing knows it."""
@@ -114,7 +114,7 @@ class LeaseChanges:
         for lease in leases:
             key = lease.partition.partition_key
             parents = lease.progress.parent_shard_ids if lease.progress is not None else ()
-            if kept.isdisjoint(parents) and self._coordinator.remove(lease.partition):
+            if kept.isdisjoint(parents) and self._coordinator.settling.remove(lease.partition):
                 removed.append(lease)
                 self._result.removed[key] = why
             else:
@@ -125,7 +125,7 @@ class LeaseChanges:
     def is_held(self, lease: ShardLease) -> bool:
         """Tell whether a job works on it, or others have yet to acknowledge what it delivered."""
         partition = lease.partition
-        return partition.status is PartitionStatus.ASSIGNED and not self._coordinator.may_acquire(partition)
+        return partition.status is PartitionStatus.ASSIGNED and not self._coordinator.view.may_acquire(partition)
 
     def _write(
         self, lease: ShardLease, change: Callable[[Partition], Partition], progress: ShardProgress | None
@@ -137,7 +137,7 @@ class LeaseChanges:
             return change(kept)
 
         try:
-            written = self._coordinator.settle(lease.partition, changed)
+            written = self._coordinator.settling.settle(lease.partition, changed)
         except (PartitionUpdateError, ProgressError, *LOST) as error:
             log.info("shard sync leaves partition %s to the next one: %s", lease.partition.partition_key, error)
             self._result.held.append(lease.partition.partition_key)

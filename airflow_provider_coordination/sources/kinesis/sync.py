@@ -134,12 +134,12 @@ class ShardSync:
         :raises StoreUnavailableError: if the store does not answer.
         """
         if not forced and not self._may_have_changed(streams):
-            self.coordinator.count(ShardSyncMetric.SKIPPED)
+            self.coordinator.events.count(ShardSyncMetric.SKIPPED)
             return ShardSyncSummary(self.coordinator.source, skipped=NOTHING_TO_DO)
         run = _Run(self, streams, forced=forced)
         created = self.coordinator.supply(run.pages, patience=PATIENCE if forced else None, sleep=self.sleep)
         if created is None:
-            self.coordinator.count(ShardSyncMetric.SKIPPED)
+            self.coordinator.events.count(ShardSyncMetric.SKIPPED)
             if not forced:
                 return None
             why = _or_suspended(self.coordinator, "the source was suspended")
@@ -157,7 +157,7 @@ class ShardSync:
 
     def _may_have_changed(self, streams: Sequence[str]) -> bool:
         """Tell whether a sync could find anything new; it costs no call to Kinesis."""
-        state = SyncState.from_mapping(self.coordinator.supplier_state())
+        state = SyncState.from_mapping(self.coordinator.view.supplier_state())
         # Where a stream that is new to the source begins, a forced run says.
         known = [each for stream in streams if (each := state.latest(stream)) is not None]
         now = self.coordinator.clock.now()
@@ -166,13 +166,13 @@ class ShardSync:
         keys = [each.key for each in known]
         # Finished ones are looked at only where the others leave something out.
         for looked_at in (UNFINISHED, tuple(PartitionStatus)):
-            leases = leases_by_stream(self.coordinator.partitions(*looked_at))
+            leases = leases_by_stream(self.coordinator.view.partitions(*looked_at))
             if all(hole_between(leases.get(key, {})) is None for key in keys):
                 return False
         return True
 
     def _note(self, summary: ShardSyncSummary) -> None:
-        count = self.coordinator.count
+        count = self.coordinator.events.count
         count(ShardSyncMetric.SYNCS)
         for stream in summary.streams:
             count(ShardSyncMetric.LEASES_CREATED, len(stream.created))
@@ -195,7 +195,7 @@ class ShardSync:
 
 def is_synced(coordinator: SourceCoordinator, streams: Sequence[str]) -> bool:
     """Tell whether a sync has begun each of these streams, and come to its end, once at the least."""
-    state = SyncState.from_mapping(coordinator.supplier_state())
+    state = SyncState.from_mapping(coordinator.view.supplier_state())
     known = [state.latest(stream) for stream in streams]
     return all(each is not None and each.listed_at is not None for each in known)
 
@@ -206,7 +206,7 @@ def began_at(other: SourceCoordinator, streams: Sequence[str]) -> datetime:
     :param other: of that source.
     :raises ConfigurationError: if it has not begun one of them, or not all at the same instant.
     """
-    state = SyncState.from_mapping(other.supplier_state())
+    state = SyncState.from_mapping(other.view.supplier_state())
     what = f"field 'deduplicate_against': source {other.source!r}"
     began: dict[str, datetime] = {}
     for stream in streams:
@@ -245,7 +245,7 @@ def sync_shards(client: KinesisClient, coordinator: SourceCoordinator, stream_na
 
 def _or_suspended(coordinator: SourceCoordinator, otherwise: str) -> str:
     """Return why a sync did not come to its end."""
-    suspension = coordinator.suspension()
+    suspension = coordinator.view.suspension()
     return otherwise if suspension is None else SUSPENDED.format(suspension)
 
 
@@ -278,7 +278,7 @@ class _Run:
         self._state = SyncState.from_mapping(stored)
         # Leases before shards: whatever happens in between, a parent whose lease was completed, or cleaned up, is
         # seen as finished, since the later listing holds its children.
-        self._leases = leases_by_stream(self._coordinator.partitions())
+        self._leases = leases_by_stream(self._coordinator.view.partitions())
         for name in self._names:
             self._results[name] = StreamSync(name)
             try:
@@ -394,7 +394,7 @@ class _Run:
             leases[name] = changes.fill_range(lease, listed.get(name))
         tracker = (known.tracker if known is not None else HoleTracker()).seeing(hole_between(leases, listing.shards))
         if tracker.sights == CONFIDENCE:
-            self._coordinator.count(ShardSyncMetric.HOLES)
+            self._coordinator.events.count(ShardSyncMetric.HOLES)
         beginning = resolved(
             known.began if known is not None else self._sync.initial_position,
             described,
@@ -435,7 +435,7 @@ class _Run:
         wanted = {partition_key(*key, name): progress.to_mapping() for name, progress in first.items()}
         for name, progress in first.items():
             shard_key = ShardKey(*key, name)
-            partition = self._coordinator.new(partition_key(*shard_key), wanted[partition_key(*shard_key)])
+            partition = self._coordinator.view.new(partition_key(*shard_key), wanted[partition_key(*shard_key)])
             leases[name] = ShardLease(shard_key, partition, progress)
         hole = hole_between(leases, listing.shards)
         result.hole = None if hole is None else str(hole)
@@ -525,5 +525,5 @@ class _Run:
     def _note_error(self, name: str, error: SourceError | ConfigurationError) -> None:
         self._results[name].error = str(error)
         self.errors.append(error)
-        self._coordinator.count(ShardSyncMetric.FAILURES)
+        self._coordinator.events.count(ShardSyncMetric.FAILURES)
         log.error("shard sync: stream %s could not be synced: %s", name, error)

@@ -53,7 +53,7 @@ class SliceSupplier:
     def _slices(self, index: Index) -> int:
         """Return into how many slices an index is cut: as it began, or a multiple of its shards, so that each slice
         lies in one."""
-        first = self._coordinator.get(_key(index, 0))
+        first = self._coordinator.view.get(_key(index, 0))
         if first is not None:
             return int(PartitionProgress.from_mapping(first.progress).items[0]["slices"])
         a_shard = -(-(self._settings.slices or 1) // index.shards)

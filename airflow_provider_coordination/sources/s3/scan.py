@@ -190,7 +190,7 @@ class S3Scan:
         """
         deletion = Deletion(self._settings)
         failed = 0
-        for partition in self._coordinator.partitions(PartitionStatus.COMPLETED):
+        for partition in self._coordinator.view.partitions(PartitionStatus.COMPLETED):
             try:
                 items = self._delivered_items(partition)
                 deletion.delivered(items)
@@ -204,7 +204,7 @@ class S3Scan:
                     return
                 continue
             self._claims.release(Found.from_item(item).name for item in items)
-            self._coordinator.remove(partition)
+            self._coordinator.settling.remove(partition)
 
     def _delivered_items(self, partition: Partition) -> Sequence[Mapping[str, Any]]:
         """Return the items of a finished partition that were read; the others are partitions of their own."""

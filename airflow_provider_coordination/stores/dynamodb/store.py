@@ -102,6 +102,7 @@ class DynamoDbStore:
             raise ConfigurationError(
                 f"store 'dynamodb': table {table!r} is not usable: give 3 to 255 letters, digits, '_', '-' and '.'"
             )
+        self._aws = aws
         self._call = DynamoDbCalls(aws, table, retry_deadline_seconds)
         self._table = table
         self._options = options or TableOptions()
@@ -138,10 +139,10 @@ class DynamoDbStore:
             newest_schema=1,
         )
 
-    def permissions(self) -> Sequence[Permission]:
+    def permissions(self) -> tuple[AwsSettings, Sequence[Permission]]:
         """See `Reporting.permissions`."""
-        creates = not self._options.skip_creation
-        return list(permissions(self.client, self._table, creates=creates, expires=self._ttl_seconds is not None))
+        creates, expires = not self._options.skip_creation, self._ttl_seconds is not None
+        return self._aws, list(permissions(self.client, self._table, creates=creates, expires=expires))
 
     def close(self) -> None:
         """Close the client's connections."""

@@ -93,7 +93,7 @@ def test_files_stay_in_the_partitions_that_they_were_put_into_whatever_the_setti
     source.supply(ExportSupplier(settings(location=location, files_per_partition=3), source))
     for others in (1, 2, 7):
         assert source.supply(ExportSupplier(settings(location=location, files_per_partition=others), source)) == []
-    found = [source.get(f"{EXPORT_ID}/{number}") for number in range(3)]
+    found = [source.view.get(f"{EXPORT_ID}/{number}") for number in range(3)]
     assert [len(each.progress["items"]) for each in found if each is not None] == [3, 3, 1]
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from airflow_provider_coordination.sources.items import ItemUnreadableError
 from airflow_provider_coordination.sources.jdbc.ranges import Range, cut, rest
 from airflow_provider_coordination.sources.jdbc.values import Kind, Value, text_of, value_of
+from tests.support.depth import examples
 
 DAY = datetime(2026, 1, 1)
 FEW = st.integers(-3, 12)  # so that keys are met several times
@@ -50,7 +51,7 @@ def wholes(kind: Kind, keys: st.SearchStrategy[Any]) -> st.SearchStrategy[Range]
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(kind=st.sampled_from(list(Kind)), data=st.data(), rows=st.integers(1, 5))
 def test_every_row_of_a_range_is_in_exactly_one_of_those_it_is_cut_into(
     kind: Kind, rows: int, data: st.DataObject
@@ -76,7 +77,7 @@ def test_every_row_of_a_range_is_in_exactly_one_of_those_it_is_cut_into(
     assert left is None
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(values=st.lists(st.integers(-5, 40) | st.none(), max_size=60), rows=st.integers(1, 7))
 def test_a_database_finds_each_row_by_exactly_one_predicate(values: list[int | None], rows: int) -> None:
     whole = Range(column="k", kind=Kind.INTEGER.value)

@@ -57,7 +57,7 @@ class Database:
 
     def ids_of(self, key: str) -> list[int | None]:
         """Return the rows of a partition, by its own predicate."""
-        partition = self.coordinator.get(key)
+        partition = self.coordinator.view.get(key)
         assert partition is not None
         [item] = PartitionProgress.from_mapping(partition.progress).items
         predicate = Range.from_item(item).predicate("sqlite")
@@ -66,7 +66,7 @@ class Database:
     def supplied(self) -> list[int | None]:
         """Return all rows of all partitions."""
         return sorted(
-            (n for partition in self.coordinator.partitions() for n in self.ids_of(partition.partition_key)),
+            (n for partition in self.coordinator.view.partitions() for n in self.ids_of(partition.partition_key)),
             key=lambda n: (n is not None, n),
         )
 
@@ -115,7 +115,7 @@ def test_rows_without_a_value_are_refused_where_they_belong_nowhere(database: Da
     database.insert(1, None)
     with pytest.raises(ConfigurationError, match="1 rows have no value in the column"):
         database.supply(start="0", end="10", nulls=nulls)
-    assert list(database.coordinator.partitions()) == []
+    assert list(database.coordinator.view.partitions()) == []
 
 
 def test_rows_without_a_value_may_be_left_out(database: Database) -> None:
@@ -146,7 +146,7 @@ def test_a_second_run_has_nothing_to_add(database: Database) -> None:
 
 def test_it_is_done_once_everything_is_partitions_and_never_with_what_is_new(database: Database) -> None:
     database.insert(1, 2)
-    state = database.coordinator.supplier_state
+    state = database.coordinator.view.supplier_state
     assert not database.supplier().is_done(state())
     pages = database.supplier()({})
     planned = next(pages).state
@@ -158,7 +158,7 @@ def test_it_is_done_once_everything_is_partitions_and_never_with_what_is_new(dat
     database.coordinator = SourceCoordinator(InMemoryStore(), "new", "owner")
     database.coordinator.initialize()
     database.supply(incremental=True)
-    assert not database.supplier(incremental=True).is_done(database.coordinator.supplier_state())
+    assert not database.supplier(incremental=True).is_done(database.coordinator.view.supplier_state())
 
 
 # Intervals
@@ -331,7 +331,7 @@ def test_what_cannot_be_cut_is_refused_before_anything_is_created(
     database.insert(1)
     with pytest.raises(ConfigurationError, match=said):
         database.coordinator.supply(database.supplier(settings, **ranges))
-    assert list(database.coordinator.partitions()) == []
+    assert list(database.coordinator.view.partitions()) == []
 
 
 def test_too_many_ranges_are_refused(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from airflow_provider_coordination.sources.jdbc.values import (
     text_of,
     value_of,
 )
+from tests.support.depth import examples
 
 NOON = datetime(2026, 1, 31, 12, 0, 0, 123456)
 VALUES = {
@@ -33,7 +34,7 @@ VALUES = {
 }
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(kind=st.sampled_from(list(Kind)), data=st.data())
 def test_a_value_that_is_written_down_is_read_again(kind: Kind, data: st.DataObject) -> None:
     value = data.draw(VALUES[kind])
@@ -71,7 +72,7 @@ def test_times_are_written_as_each_database_reads_them() -> None:
         assert literal(dialect, kind, text) == sql
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(text=st.text("0123456789-+.:eTZ '\";OR", max_size=30), kind=st.sampled_from(list(Kind)))
 def test_a_literal_holds_nothing_but_a_value(text: str, kind: Kind) -> None:
     try:

@@ -17,6 +17,7 @@ from airflow_provider_coordination.sources.kinesis.aggregation import (
     hash_key_of,
     is_aggregated,
 )
+from tests.support.depth import examples
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200)
 # The sizes around 128 and 16384 are where protobuf's lengths take another byte.
@@ -170,7 +171,7 @@ def test_nothing_cannot_be_aggregated() -> None:
 HASH_KEYS = st.none() | st.integers(0, 2**128 - 1).map(str) | st.integers(0, 99).map("{:05d}".format)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.tuples(KEYS, PAYLOADS, HASH_KEYS), min_size=1, max_size=10), st.data())
 def test_a_user_record_belongs_to_the_shard_that_takes_its_hash_key(
     records: list[tuple[str, bytes, str | None]], draw: st.DataObject

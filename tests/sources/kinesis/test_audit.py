@@ -20,6 +20,7 @@ from airflow_provider_coordination.sources.kinesis.leases import leases_to_creat
 from airflow_provider_coordination.sources.kinesis.shard_leases import ShardLease
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, Shard
 from tests.support.batches import NOON
+from tests.support.depth import examples
 from tests.support.shard_graphs import GRAPH_A
 from tests.support.shard_leases import a_lease
 
@@ -113,7 +114,7 @@ def test_leases_alone_tell_of_no_hole_where_nothing_is_left_to_read_or_a_range_i
 
 
 @given(st.sets(st.sampled_from([shard.shard_id for shard in GRAPH_A])))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_what_is_due_leaves_no_hole(finished: set[str]) -> None:
     """Whatever is finished in whichever order: once the due leases are there, every hash key is read."""
     statuses: dict[str, PartitionStatus] = {}

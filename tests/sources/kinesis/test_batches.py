@@ -36,17 +36,17 @@ def an_owner(store: CoordinationStore, name: str = "a") -> SourceCoordinator:
 def holding(store: InMemoryStore, *shards: str, owner: str = "a") -> SourceCoordinator:
     coordinator = an_owner(store, owner)
     coordinator.create_partitions({key(shard): a_shard(shard).to_mapping() for shard in shards})
-    coordinator.acquire(len(shards))
+    coordinator.leases.acquire(len(shards))
     return coordinator
 
 
 def status(coordinator: SourceCoordinator, shard: str) -> PartitionStatus | None:
-    partition = coordinator.get(key(shard))
+    partition = coordinator.view.get(key(shard))
     return None if partition is None else partition.status
 
 
 def progress(coordinator: SourceCoordinator, shard: str) -> ShardProgress:
-    partition = coordinator.get(key(shard))
+    partition = coordinator.view.get(key(shard))
     assert partition is not None
     return ShardProgress.from_mapping(partition.progress)
 
@@ -71,14 +71,14 @@ def test_a_rejected_batch_stops_the_checkpoint_and_what_was_acknowledged_after_i
     first = begin_delivery(a, key("p"), a_batch(TRIM_HORIZON, "5"), ["sink"])
     second = begin_delivery(a, key("p"), a_batch("5", "9"), ["sink"])
     acknowledge(a, first.set_id, positive=False)
-    assert status(a, "p") is PartitionStatus.UNASSIGNED and a.held == {}
+    assert status(a, "p") is PartitionStatus.UNASSIGNED and a.leases.held == {}
     acknowledge(a, second.set_id)
     assert progress(a, "p").checkpoint == TRIM_HORIZON
-    a.acquire(1)
+    a.leases.acquire(1)
     again = AcknowledgmentSets(a, ShardBatches()).begin(key("p"), "batch-to-5", ["sink"], timeout=HOUR)
     acknowledge(a, again.set_id)
     assert (progress(a, "p").checkpoint, progress(a, "p").landed) == ("9", ())
-    assert a.leased(key("p")).attempts == 0
+    assert a.leases.leased(key("p")).attempts == 0
 
 
 def test_a_batch_acknowledged_after_a_gap_does_not_forgive_failures() -> None:
@@ -86,9 +86,9 @@ def test_a_batch_acknowledged_after_a_gap_does_not_forgive_failures() -> None:
     first = begin_delivery(a, key("p"), a_batch(TRIM_HORIZON, "5"), ["sink"])
     second = begin_delivery(a, key("p"), a_batch("5", "9"), ["sink"])
     acknowledge(a, first.set_id, positive=False)
-    a.acquire(1)
+    a.leases.acquire(1)
     acknowledge(a, second.set_id)
-    assert a.leased(key("p")).attempts == 1
+    assert a.leases.leased(key("p")).attempts == 1
 
 
 def test_a_split_creates_both_children_at_trim_horizon() -> None:
@@ -101,7 +101,9 @@ def test_a_split_creates_both_children_at_trim_horizon() -> None:
 
 
 def reset(coordinator: SourceCoordinator, shard: str, position: str, epoch: int) -> None:
-    coordinator.checkpoint(key(shard), progress(coordinator, shard).restarted(position, epoch=epoch).to_mapping())
+    coordinator.leases.checkpoint(
+        key(shard), progress(coordinator, shard).restarted(position, epoch=epoch).to_mapping()
+    )
 
 
 @pytest.mark.parametrize(("records", "start"), [(10, TRIM_HORIZON), (0, at_timestamp(LONG_AGO))])
@@ -142,7 +144,7 @@ def test_a_child_that_exists_is_left_alone() -> None:
     a = holding(store, "p")
     a.create_partitions({key("c1"): {"already": "there"}})
     end_shard(a, key("p"), a_child("c1", "p"))
-    existing = a.get(key("c1"))
+    existing = a.view.get(key("c1"))
     assert existing is not None and existing.progress == {"already": "there"}
 
 
@@ -196,7 +198,7 @@ def test_a_parent_that_keeps_being_renewed_does_not_keep_the_other_from_finishin
     times = iter(range(10))
 
     def renew() -> None:
-        b.renew(key("right"))
+        b.leases.renew(key("right"))
         if next(times, None) is not None:
             store.first = renew
 
@@ -209,10 +211,10 @@ def test_a_shard_whose_lease_is_lost_is_not_finished() -> None:
     store = InMemoryStore()
     a = holding(store, "p")
     an_owner(store, "operator").give_up_owner("a")
-    an_owner(store, "b").acquire(1)
+    an_owner(store, "b").leases.acquire(1)
     with pytest.raises(PartitionNotOwnedError):
         end_shard(a, key("p"), a_child("c", "p"))
-    assert status(a, "c") is None and list(AcknowledgmentSets(a).ended_since(LONG_AGO)) == []
+    assert status(a, "c") is None and list(AcknowledgmentSets(a).view.ended_since(LONG_AGO)) == []
 
 
 def test_a_partition_that_is_no_shard_is_refused() -> None:
@@ -225,14 +227,14 @@ def test_a_partition_that_is_no_shard_is_refused() -> None:
 def test_the_batches_of_any_source_are_told_apart_by_what_their_partitions_remember() -> None:
     a = holding(InMemoryStore(), "p")
     a.create_partitions({"a.csv": {"object": "a.csv"}})
-    a.acquire(1)
+    a.leases.acquire(1)
     sets = AcknowledgmentSets(a, SourceBatches())
     whole = sets.begin("a.csv", "a.csv", ["sink"], timeout=HOUR)
     shard = begin_delivery(a, key("p"), a_batch(TRIM_HORIZON, "5"), ["sink"])
     acknowledge(a, whole.set_id)
     acknowledge(a, shard.set_id)
-    assert sets.get(whole.set_id).state is sets.get(shard.set_id).state is AcknowledgmentState.ACKNOWLEDGED
-    finished = a.get("a.csv")
+    assert sets.view.get(whole.set_id).state is sets.view.get(shard.set_id).state is AcknowledgmentState.ACKNOWLEDGED
+    finished = a.view.get("a.csv")
     assert finished is not None
     assert (finished.status, finished.progress) == (PartitionStatus.COMPLETED, {"object": "a.csv"})
     assert (status(a, "p"), progress(a, "p").checkpoint) == (PartitionStatus.ASSIGNED, "5")
@@ -241,8 +243,8 @@ def test_the_batches_of_any_source_are_told_apart_by_what_their_partitions_remem
 def test_an_object_that_is_rejected_is_tried_again_with_what_it_remembers() -> None:
     a = an_owner(InMemoryStore())
     a.create_partitions({"a.csv": {"object": "a.csv"}})
-    a.acquire(1)
+    a.leases.acquire(1)
     made = AcknowledgmentSets(a, SourceBatches()).begin("a.csv", "a.csv", ["sink"], timeout=HOUR)
     acknowledge(a, made.set_id, positive=False)
-    [again] = a.acquire(1)
+    [again] = a.leases.acquire(1)
     assert (again.progress, again.attempts) == ({"object": "a.csv"}, 1)

@@ -17,6 +17,7 @@ from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON
 from airflow_provider_coordination.sources.kinesis.shard_leases import ShardLease
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, Shard
 from tests.support.batches import NOON
+from tests.support.depth import examples
 from tests.support.shard_graphs import GRAPH_A, shard
 from tests.support.shard_leases import a_lease
 
@@ -243,16 +244,16 @@ class Histories(RuleBasedStateMachine):
 
 
 class TestHistories(Histories.TestCase):  # type: ignore[name-defined,misc]
-    settings = settings(max_examples=12, stateful_step_count=30, deadline=None)
+    settings = settings(max_examples=examples(12), stateful_step_count=30)
 
 
 @pytest.mark.integration  # it takes its time
 class TestManyHistories(Histories.TestCase):  # type: ignore[name-defined,misc]
-    settings = settings(max_examples=400, stateful_step_count=50, deadline=None)
+    settings = settings(max_examples=examples(400), stateful_step_count=50)
 
 
 @given(st.sets(st.sampled_from(sorted(BY_NAME))))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_what_is_removed_is_never_created_again(unfinished: set[str]) -> None:
     """Whichever shards of the graph are worked off: removing what can be leaves nothing more to create than before."""
     leases: dict[str, ShardLease] = {}

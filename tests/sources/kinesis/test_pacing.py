@@ -15,6 +15,7 @@ from airflow_provider_coordination.sources.kinesis.pacing import (
     Patience,
 )
 from tests.support.clock import ManualClock
+from tests.support.depth import examples
 
 MIB = 2**20
 
@@ -49,7 +50,7 @@ def test_reads_come_as_fast_as_a_shard_allows(sizes: list[int], times: list[floa
     assert times_of(sizes) == times
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.integers(0, 10 * MIB), min_size=1, max_size=25))
 def test_no_page_is_asked_for_while_the_budget_is_used_up(sizes: list[int]) -> None:
     times = times_of(sizes)

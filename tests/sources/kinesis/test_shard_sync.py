@@ -171,7 +171,7 @@ def test_a_sync_whose_lease_was_taken_runs_again_from_the_beginning(synced: Sync
 
 
 def test_a_task_does_nothing_at_once_where_the_source_is_suspended_and_says_so(synced: Synced) -> None:
-    synced.coordinator.suspensions.suspend("ann", "why not")
+    synced.coordinator.view.suspensions.suspend("ann", "why not")
     began = synced.clock.monotonic()
     summary = synced.summary()
     assert summary is not None and summary.skipped is not None
@@ -186,14 +186,14 @@ def test_a_sync_that_is_suspended_on_its_way_creates_no_more_and_says_so(synced:
     person = synced.owner("person")
 
     def meanwhile() -> None:
-        person.suspensions.suspend("ann")
+        person.view.suspensions.suspend("ann")
         synced.pass_time(REMEMBERED_SECONDS)
 
     synced.engine.faults.before("ListShards", meanwhile)
     summary = synced.summary()
     assert summary is not None and str(summary.skipped).startswith("the source is suspended by ann")
     assert synced.leases() == {}
-    person.suspensions.resume()
+    person.view.suspensions.resume()
     synced.pass_time(REMEMBERED_SECONDS)
     assert len(synced.sync().created) == 2
 
@@ -417,7 +417,7 @@ def test_a_loss_that_a_job_has_reported_is_not_told_again(synced: Synced) -> Non
     key = synced.hold(0)
     progress = synced.progress(shard_id(0))
     gap = gap_after(progress, "the job's own words", until=None, found_at=synced.clock.now())
-    synced.worker.park(key, "the job's own words", with_loss(progress, gap).to_mapping())
+    synced.worker.leases.park(key, "the job's own words", with_loss(progress, gap).to_mapping())
 
     assert synced.sync().lost == {}
     assert synced.leases()[shard_id(0)].last_error == "the job's own words"
@@ -498,8 +498,8 @@ def test_what_a_job_holds_is_left_to_it(synced: Synced) -> None:
 def test_a_hole_that_a_listing_does_not_fill_is_listed_again_at_once_and_told_once() -> None:
     synced = Synced(client=GraphClient([shard(0, 1, None), shard(1, 2, None, 0), shard(2, 2, None, 0)]))
     synced.sync()
-    synced.worker.acquire(1)
-    synced.worker.complete(synced.leases()["0"].partition_key)  # it is listed as open: its children wait
+    synced.worker.leases.acquire(1)
+    synced.worker.leases.complete(synced.leases()["0"].partition_key)  # it is listed as open: its children wait
     listings = []
     for _ in range(5):
         result = synced.sync(forced=False)
@@ -547,7 +547,7 @@ def test_a_stream_that_is_no_longer_named_is_put_aside_until_it_is_named_again(s
 
 def test_a_partition_that_was_parked_for_another_reason_stays_parked(synced: Synced) -> None:
     synced.sync()
-    parked = synced.coordinator.parked(synced.leases()[shard_id(0)], "a person shall look at it")
+    parked = synced.coordinator.settling.parked(synced.leases()[shard_id(0)], "a person shall look at it")
     synced.store.transact(update=[parked])
     create(synced, OTHER)
     synced.summary(OTHER)
@@ -607,7 +607,7 @@ def test_a_stream_that_was_recreated_is_read_from_its_first_record(synced: Synce
     former = {p.partition_key for p in synced.leases().values()}
     recreate(synced)
     result = synced.sync(initial_position=LATEST, on_data_loss=on_data_loss)
-    stored = {p.partition_key: p for p in synced.coordinator.partitions()}
+    stored = {p.partition_key: p for p in synced.coordinator.view.partitions()}
     [new] = result.created
 
     assert set(result.lost) == former
@@ -712,7 +712,7 @@ def test_partitions_of_other_kinds_are_left_alone(synced: Synced) -> None:
     synced.coordinator.create_partitions({"x": {}})
     synced.sync()
 
-    assert synced.coordinator.get("x") is not None
+    assert synced.coordinator.view.get("x") is not None
 
 
 def test_a_setting_that_is_not_usable_is_refused(synced: Synced) -> None:

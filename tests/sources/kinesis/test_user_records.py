@@ -20,6 +20,7 @@ from airflow_provider_coordination.sources.kinesis.aggregation import (
 )
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, KinesisRecords
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA, user_records
+from tests.support.depth import examples
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HALF = HashKeyRange(0, 2**127 - 1)
@@ -80,7 +81,7 @@ def in_columns(page: KinesisRecords, hash_keys: HashKeyRange | None, after: int 
     return [tuple(row.values()) for row in users.columns.to_pylist()], users.filtered
 
 
-@settings(deadline=None, max_examples=60)  # the first call imports a lot
+@settings(max_examples=examples(60))  # the first call imports a lot
 @given(st.lists(DATA, max_size=6).map(page_of), RANGES, st.none() | st.integers(0, 3))
 def test_columns_hold_what_the_records_expand_to_one_by_one(
     page: KinesisRecords, hash_keys: HashKeyRange | None, after: int | None

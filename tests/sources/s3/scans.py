@@ -72,10 +72,10 @@ class Scans:
         coordinator = worker or self.worker()
         created = coordinator.supply(S3Scan(self.settings, coordinator, list_path=lambda path: self.bucket))
         assert created is not None
-        return sorted(names_in(coordinator.get(key)) for key in created)
+        return sorted(names_in(coordinator.view.get(key)) for key in created)
 
     def partitions(self) -> list[Partition]:
-        return list(self.worker().partitions())
+        return list(self.worker().view.partitions())
 
     def lease_passes(self) -> None:
         self.clock.advance(3600)

@@ -19,6 +19,7 @@ from airflow_provider_coordination.sources.s3.fast_parsing import decode_listing
 from airflow_provider_coordination.sources.s3.listing import S3Listing
 from airflow_provider_coordination.sources.s3.places import s3_client
 from tests.support.aws_wire import answer_of
+from tests.support.depth import examples
 
 SETTINGS = AwsSettings(
     region="eu-west-1",
@@ -127,7 +128,7 @@ def test_keys_that_are_not_to_be_decoded_stay_as_they_are(plain: Any, fast: Any)
 XML_TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff"))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.tuples(st.text(min_size=1), st.integers(0, 2**53), XML_TEXT, st.datetimes()), max_size=4),
     st.booleans(),

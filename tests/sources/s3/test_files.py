@@ -44,9 +44,9 @@ def coordinator() -> SourceCoordinator:
 
 def finished(worker: SourceCoordinator, key: str, **changes: object) -> Partition:
     """Deliver a partition without reading it."""
-    [partition] = [p for p in worker.acquire(100) if p.partition_key == key]
-    worker.complete(key, {**partition.progress, "is_ended": True, **changes})
-    found = worker.get(key)
+    [partition] = [p for p in worker.leases.acquire(100) if p.partition_key == key]
+    worker.leases.complete(key, {**partition.progress, "is_ended": True, **changes})
+    found = worker.view.get(key)
     assert found is not None
     return found
 
@@ -188,7 +188,7 @@ def test_a_scan_deletes_what_a_job_did_not_and_forgets_it(tmp_path: Path) -> Non
     finished(worker, key)
     assert worker.supply(S3Scan(settings, worker)) == []
     assert not (tmp_path / "a.csv").exists()
-    assert worker.get(key) is None
+    assert worker.view.get(key) is None
     assert worker.claims.unclaimed([found.name]) == [found.name]
     files(tmp_path, "a.csv")
     assert len(worker.supply(S3Scan(settings, worker)) or []) == 1
@@ -201,7 +201,7 @@ def test_what_could_not_be_read_is_not_deleted_with_the_rest(tmp_path: Path) -> 
     finished(worker, key, failed=[{"item": 1, "reason": "damaged", "within": ""}])
     assert worker.supply(S3Scan(settings, worker)) == []
     assert [path.name for path in tmp_path.iterdir()] == ["damaged.csv"]
-    assert worker.get(key) is None
+    assert worker.view.get(key) is None
     assert worker.supply(S3Scan(settings, worker)) == []  # it belongs to a partition of its own
 
 
@@ -211,4 +211,4 @@ def test_partitions_that_are_no_files_are_left_alone(tmp_path: Path) -> None:
     worker.create_partitions({"other": PartitionProgress(kind="jdbc", items=({"uri": "x"},)).to_mapping()})
     finished(worker, "other")
     worker.supply(S3Scan(settings, worker))
-    assert worker.get("other") is not None
+    assert worker.view.get("other") is not None

@@ -29,6 +29,7 @@ from airflow_provider_coordination.sources.s3.format_settings import FormatSetti
 from airflow_provider_coordination.sources.s3.formats import format_of
 from airflow_provider_coordination.sources.s3.opening import FetchedObject
 from tests.conftest import REPOSITORY
+from tests.support.depth import examples
 
 PAGE = 2**20
 
@@ -98,7 +99,7 @@ CODECS = st.sampled_from(["none", "gzip", "bzip2", "zstd", "lz4", "snappy"])
 PAGE_BYTES = st.integers(1, 40)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(LINES, st.sampled_from([b"\n", b"\r\n"]), st.booleans(), CODECS, st.integers(0, 50), PAGE_BYTES)
 def test_lines_of_text_are_the_same_wherever_reading_is_taken_up(
     lines: list[bytes], end: bytes, is_ended: bool, codec: str, split: int, page_bytes: int
@@ -110,7 +111,7 @@ def test_lines_of_text_are_the_same_wherever_reading_is_taken_up(
     assert found == whole(data, name="text", compression=codec)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.lists(st.integers() | st.just(None), max_size=12), CODECS, st.integers(0, 50), PAGE_BYTES)
 def test_lines_of_json_are_the_same_wherever_reading_is_taken_up(
     numbers: list[int | None], codec: str, split: int, page_bytes: int
@@ -124,7 +125,7 @@ def test_lines_of_json_are_the_same_wherever_reading_is_taken_up(
     assert columns == [{"n": str(number), "y": None} for number in expected]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.tuples(VALUES, VALUES), max_size=8),
     st.sampled_from([",", ";"]),
@@ -157,7 +158,7 @@ def test_rows_of_csv_are_the_same_wherever_reading_is_taken_up(
     assert found == whole(data, **given)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.text(st.sampled_from('ab,"\n\r'), max_size=30), PAGE_BYTES)
 def test_a_csv_that_is_not_well_quoted_is_refused_or_read_the_same_in_pieces(text: str, page_bytes: int) -> None:
     given = {"name": "csv", "header": False, "columns": "x STRING, y STRING"}
@@ -177,7 +178,7 @@ def test_a_quote_within_a_value_opens_nothing() -> None:
         assert found == [{"x": "a", "y": '5"'}, {"x": "x\ny", "y": "b"}]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.lists(st.integers(0, 9), max_size=30), st.integers(1, 10), PAGE_BYTES)
 def test_rows_of_parquet_are_the_same_wherever_reading_is_taken_up(
     numbers: list[int], group: int, page_bytes: int

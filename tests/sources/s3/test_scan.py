@@ -126,7 +126,7 @@ def test_of_ten_thousand_objects_no_more_than_a_few_pages_are_kept_at_a_time() -
     scans = Scans(Bucket())
     worker = scans.worker()
     created = worker.supply(S3Scan(scans.settings, worker, list_path=lambda path: S3Listing(client, path)))
-    assert len({name for key in created or [] for name in names_in(worker.get(key))}) == 10_000
+    assert len({name for key in created or [] for name in names_in(worker.view.get(key))}) == 10_000
     # Beside what is packed: in hand, the next ones, and last.
     assert client.most_kept <= GATHERED_OBJECTS + (PAGES_AHEAD + 2) * PAGE_OBJECTS
 
@@ -176,7 +176,7 @@ def test_a_window_is_looked_through_once_a_whole_scan_began_at_its_end_or_later(
     worker = scans.worker()
 
     def is_done(**settings: Any) -> bool:
-        return S3Scan(replace(scans.settings, **settings), worker).is_done(worker.supplier_state())
+        return S3Scan(replace(scans.settings, **settings), worker).is_done(worker.view.supplier_state())
 
     assert not is_done()
     scans.clock.advance((later(86400) - scans.clock.now()).total_seconds() - 1)
@@ -188,7 +188,7 @@ def test_a_window_is_looked_through_once_a_whole_scan_began_at_its_end_or_later(
     assert not is_done(end_time=None) and not is_done(end_time=later(90000))
     assert not is_done(delete_on_success=True), "a scan also finishes deletions"
     scans.bucket.put(*(found(f"{n}") for n in range(GATHERED_OBJECTS + 1)))
-    cut_off = S3Scan(scans.settings, worker, list_path=lambda path: scans.bucket)(worker.supplier_state())
+    cut_off = S3Scan(scans.settings, worker, list_path=lambda path: scans.bucket)(worker.view.supplier_state())
     state = next(iter(cut_off)).state
     assert state is not None
     assert not S3Scan(scans.settings, worker).is_done(state)
@@ -363,7 +363,7 @@ def test_what_the_last_scan_left_must_be_readable() -> None:
     scans = Scans(Bucket("a"))
     worker = scans.worker()
     worker.supply(lambda state: [])
-    [item] = scans.store.query(worker.family("GLOBAL_STATE"), PartitionStatus.UNASSIGNED)
+    [item] = scans.store.query(worker.view.family("GLOBAL_STATE"), PartitionStatus.UNASSIGNED)
     scans.store.transact(update=[item.with_progress({"scan_count": 1})])
     with pytest.raises(ConfigurationError, match="state of the scan: unknown field 'scan_count'"):
         scans.run()

@@ -1,0 +1,328 @@
+"""What one owner may do with its leases on the partitions of one source: take them, work under them, end them.
+
+Every write is conditional on the version that this owner wrote last; see `Leases`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from airflow_provider_coordination.coordination.claims import Claims
+from airflow_provider_coordination.coordination.errors import ProgressChangedError
+from airflow_provider_coordination.coordination.leases import LOST, Change, Leases
+from airflow_provider_coordination.coordination.metrics import CoordinationMetric
+from airflow_provider_coordination.coordination.partition import ChangeKind, Partition, PartitionStatus
+from airflow_provider_coordination.coordination.partition_events import PartitionEvents
+from airflow_provider_coordination.coordination.settling import Settling
+from airflow_provider_coordination.coordination.source_view import SourceView
+
+log = logging.getLogger(__name__)
+
+
+class PartitionLeases:
+    """The leases of one owner on the partitions of one source. Safe to use from several threads.
+
+    :param view: of the source.
+    :param leases: of the owner, in the family of the source's partitions.
+    :param settling: what becomes of a partition that fails.
+    :param claims: of the source: those of a partition that is deleted are released.
+    :param events: where to note what happened.
+    """
+
+    def __init__(
+        self, view: SourceView, leases: Leases, settling: Settling, claims: Claims, events: PartitionEvents
+    ) -> None:
+        self.owner = leases.owner
+        self.ownership_timeout = leases.ownership_timeout
+        self._view = view
+        self._leases = leases
+        self._settling = settling
+        self._claims = claims
+        self._events = events
+
+    # What is held
+
+    @property
+    def held(self) -> dict[str, Partition]:
+        """The partitions leased to this owner, by key, each as last written."""
+        return self._leases.held
+
+    def owns(self, partition_key: str) -> bool:
+        """Tell whether this owner may act for the partition right now, by its own monotonic clock alone."""
+        return self._leases.owns(partition_key)
+
+    def leased(self, partition_key: str) -> Partition:
+        """Return a partition that is leased to this owner, as last written.
+
+        :raises PartitionNotOwnedError: if it is not held.
+        """
+        return self._leases.leased(partition_key)
+
+    def fencing_token(self, partition_key: str) -> int:
+        """Return the version that this owner's acquisition wrote, or a later one: larger than any earlier owner had.
+
+        :raises PartitionNotOwnedError: if the partition is not held.
+        """
+        return self._leases.fencing_token(partition_key)
+
+    # Taking
+
+    def acquire(self, limit: int, *, otherwise: Callable[[], object] | None = None) -> list[Partition]:
+        """Lease up to `limit` available partitions: expired ones first, then CLOSED that are due, then UNASSIGNED.
+
+        :param otherwise: called if none is available; if it returns something true, there may be one now.
+        :returns: what was acquired, perhaps nothing; nothing of a suspended source.
+        """
+        acquired = self._acquire(limit)
+        if not acquired and otherwise is not None and otherwise():
+            acquired = self._acquire(limit)
+        if limit > 0 and not acquired:
+            self._events.count(CoordinationMetric.NO_PARTITIONS_ACQUIRED)
+        return acquired
+
+    # Keeping
+
+    def renew(self, partition_key: str) -> Partition:
+        """Extend the lease to a whole ownership timeout from now; never shortens it.
+
+        Also revives a lease that ran out while nobody took it: the version proves that nobody did.
+
+        :raises PartitionNotOwnedError: if somebody else took the partition.
+        """
+        with self._counting_errors():
+            renewed = self._leases.renew(partition_key)
+        self._events.count(CoordinationMetric.LEASES_RENEWED)
+        return renewed
+
+    def refresh(self, partition_key: str) -> Partition:
+        """Read a partition that this owner holds anew: others may have acknowledged its batches.
+
+        :raises PartitionNotOwnedError: if it is not this owner's any more.
+        """
+        with self._counting_errors():
+            return self._leases.refresh(partition_key)
+
+    def renew_due(self) -> None:
+        """Renew every lease of which more than a third has passed; forget those that are lost."""
+        renewed, lost = self._leases.renew_due()
+        self._events.count(CoordinationMetric.LEASES_RENEWED, len(renewed))
+        self._events.count(CoordinationMetric.PARTITION_NOT_OWNED_ERRORS, len(lost))
+
+    def recover(self) -> None:
+        """Find out where this owner's leases stand after the store was away; what it lost is forgotten.
+
+        Call it after a `StoreUnavailableError`, before new work: the write may have been made, and so may an
+        acquisition. Work goes on from the progress that is stored then.
+        """
+        self._events.count(CoordinationMetric.PARTITION_NOT_OWNED_ERRORS, len(self._leases.recover()))
+
+    # Working
+
+    def save_progress(self, partition_key: str, progress: Mapping[str, Any]) -> Partition:
+        """Write the partition's state; renews the lease as well.
+
+        :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
+        :raises ProgressChangedError: if an earlier write went through without an answer; the lease is still held.
+        :raises ProgressError: if the stored state is unreadable, or the new one too large or not JSON.
+        """
+        return self._save(partition_key, lambda p: self._leases.renewed(p.with_progress(progress)))
+
+    def checkpoint(self, partition_key: str, progress: Mapping[str, Any]) -> Partition:
+        """Write a state that says that more is delivered: as `save_progress`, and its failures are forgotten.
+
+        :raises PartitionNotOwnedError: as `save_progress`, and so the others.
+        """
+        return self._save(partition_key, lambda p: self._leases.renewed(p.with_progress(progress)).recovered())
+
+    # Ending
+
+    def await_acknowledgment(self, partition_key: str, timeout: timedelta) -> Partition:
+        """Leave the partition leased for as long as its acknowledgments may take, without an owner that works on it.
+
+        Nobody else acquires it until then. The end of its last pending acknowledgment set gives it back earlier.
+
+        :param timeout: from now; a lease that runs longer is left as it is.
+        :returns: the partition, which this owner holds no more.
+        :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
+        :raises ProgressChangedError: if the stored progress is not the one that this owner knows: what it would wait
+            for may have been acknowledged; the lease is still held.
+        """
+        now = self._view.clock.now()
+        known = self.held.get(partition_key)
+
+        def awaiting(partition: Partition) -> Partition:
+            if known is not None and partition.progress != known.progress:
+                raise ProgressChangedError(
+                    f"partition {partition_key!r}: its progress changed before {self.owner} left it to wait; look "
+                    "again whether there is anything to wait for"
+                )
+            return partition.awaiting(now + timeout, now)
+
+        with self._counting_errors():
+            written = self._leases.change(partition_key, awaiting)
+        log.info(
+            "partition waits for acknowledgments until %s: source=%s partition=%s owner=%s",
+            written.ownership_timeout, self._view.source, partition_key, self.owner,
+        )  # fmt: skip
+        return written
+
+    def complete(
+        self,
+        partition_key: str,
+        progress: Mapping[str, Any] | None = None,
+        *,
+        create: Mapping[str, Mapping[str, Any]] | None = None,
+        unchanged: Sequence[Partition] = (),
+    ) -> None:
+        """Finish the partition and, in the same transaction, create those that follow it.
+
+        :param progress: its last state; None leaves it as it is.
+        :param create: the first progress of each partition to create, by key; existing ones are untouched.
+        :param unchanged: other partitions that this decision rests on, as they were read.
+        :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
+        :raises PartitionUpdateError: if one of `unchanged` has changed; nothing was written, decide again.
+        """
+        now = self._view.clock.now()
+        with self._counting_errors(CoordinationMetric.COMPLETE_UPDATE_ERRORS):
+            self._leases.change(
+                partition_key,
+                lambda p: (p if progress is None else p.with_progress(progress)).recovered().completed(now),
+                create=[self._view.new(key, first) for key, first in (create or {}).items()],
+                unchanged=unchanged,
+            )
+        self._events.completed(partition_key, list(create or ()))
+
+    def close(
+        self,
+        partition_key: str,
+        reopen_after: timedelta,
+        *,
+        max_closed_count: int | None = None,
+        progress: Mapping[str, Any] | None = None,
+    ) -> Partition:
+        """Put the partition, whose data so far is delivered, aside; its progress is kept.
+
+        :param reopen_after: when it can be acquired again.
+        :param max_closed_count: the closing of this number finishes the partition instead; None for no end. For
+            partitions that fail there is `fail`, which never finishes one.
+        :param progress: its state; None leaves it as it is.
+        :returns: the partition, CLOSED or COMPLETED.
+        :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
+        """
+        now = self._view.clock.now()
+
+        def finishes(partition: Partition) -> bool:
+            return max_closed_count is not None and partition.closed_count + 1 >= max_closed_count
+
+        def closed(partition: Partition) -> Partition:
+            known = partition if progress is None else partition.with_progress(progress)
+            put_aside = known.closed(now + reopen_after)
+            return put_aside.completed(now).because(ChangeKind.COMPLETED) if finishes(partition) else put_aside
+
+        held = self.held.get(partition_key)
+        completes = held is not None and finishes(held)
+        with self._counting_errors(
+            CoordinationMetric.COMPLETE_UPDATE_ERRORS if completes else CoordinationMetric.CLOSE_UPDATE_ERRORS
+        ):
+            written = self._leases.change(partition_key, closed)
+        if written.status is PartitionStatus.COMPLETED:
+            self._events.count(CoordinationMetric.PARTITIONS_COMPLETED)
+            log.info(
+                "partition completed by its closing number %d: source=%s partition=%s",
+                written.closed_count, self._view.source, partition_key,
+            )  # fmt: skip
+        else:
+            self._events.closed(written)
+        return written
+
+    def give_up(self, partition_key: str, *, after: timedelta = timedelta(0)) -> None:
+        """Give the lease back; the progress is kept.
+
+        :param after: how long the partition stays unavailable.
+        :raises PartitionNotOwnedError: if somebody else has it already.
+        """
+        available_at = self._view.clock.now() + after
+        with self._counting_errors():
+            self._leases.change(partition_key, lambda p: p.given_up(available_at), needs_trust=False)
+        self._events.count(CoordinationMetric.PARTITIONS_GIVEN_UP)
+        log.info("partition given up: source=%s partition=%s owner=%s", self._view.source, partition_key, self.owner)
+
+    def fail(self, partition_key: str, error: str) -> Partition:
+        """Give the partition back because working on it failed, or its data was rejected; its progress is kept.
+
+        The retry policy says what becomes of it: available at once, CLOSED for a growing while, or parked.
+
+        :param error: why; kept with the partition.
+        :returns: the partition as it is now.
+        :raises PartitionNotOwnedError: if somebody else has it already.
+        """
+        with self._counting_errors():
+            written = self._leases.change(partition_key, lambda p: self._settling.failed(p, error), needs_trust=False)
+        self._events.failed(written)
+        return written
+
+    def park(self, partition_key: str, error: str, progress: Mapping[str, Any]) -> Partition:
+        """Put the partition aside until a person reopens it: trying again cannot help.
+
+        :param error: why; kept with the partition.
+        :param progress: its state, which says more about it.
+        :returns: the partition as it is now.
+        :raises PartitionNotOwnedError: if somebody else has it already.
+        """
+
+        def parked(partition: Partition) -> Partition:
+            return self._settling.parked(partition.with_progress(progress), error)
+
+        with self._counting_errors():
+            written = self._leases.change(partition_key, parked, needs_trust=False)
+        self._events.failed(written)
+        return written
+
+    def delete(self, partition_key: str) -> None:
+        """Delete a partition that this owner holds: it can be created anew, and the names that it claims are new again.
+
+        :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
+        """
+        with self._counting_errors():
+            held = self._leases.leased(partition_key)
+            self._leases.delete(partition_key)
+        self._claims.release_of(held)
+        self._events.count(CoordinationMetric.PARTITIONS_DELETED)
+        log.info("partition deleted: source=%s partition=%s owner=%s", self._view.source, partition_key, self.owner)
+
+    def give_up_all(self) -> list[str]:
+        """Give back every lease of this owner; return the keys. Leases that are lost already are passed over."""
+        given_up = []
+        for key in self.held:
+            try:
+                self.give_up(key)
+                given_up.append(key)
+            except LOST as error:
+                log.info("%s", error)
+        return given_up
+
+    # Inside
+
+    def _acquire(self, limit: int) -> list[Partition]:
+        self._view.require_initialized()
+        if limit <= 0 or self._view.suspension() is not None:
+            return []
+        acquired = self._leases.acquire(limit)
+        self._events.acquired(acquired)
+        return acquired
+
+    def _save(self, partition_key: str, change: Change) -> Partition:
+        with self._counting_errors(CoordinationMetric.SAVE_STATE_UPDATE_ERRORS):
+            written = self._leases.change(partition_key, change)
+        self._events.count(CoordinationMetric.PROGRESS_SAVED)
+        return written
+
+    @contextmanager
+    def _counting_errors(self, other: CoordinationMetric | None = None) -> Iterator[None]:
+        self._view.require_initialized()
+        with self._events.counting_errors(other):
+            yield

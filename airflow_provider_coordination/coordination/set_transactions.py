@@ -1,0 +1,244 @@
+"""What a change of an acknowledgment set writes: the set, and what that means to its partition, in one transaction.
+
+It needs no lease: both writes are conditional on the versions read, and the partition's progress says which set each of
+its batches waits for, so a set that was made for an earlier delivery, or for a partition that was reset since, changes
+nothing. What the owner of the partition itself writes goes through its lease, so that it knows its own writes.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import datetime
+
+from airflow_provider_coordination.coordination.acknowledgment import (
+    FAMILY,
+    MAX_REFERENCES,
+    AcknowledgmentSet,
+    AcknowledgmentState,
+    item_of,
+)
+from airflow_provider_coordination.coordination.batches import BatchLedger, Progress, Settlement
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import PartitionUpdateError, SourceError
+from airflow_provider_coordination.coordination.metrics import CoordinationMetric
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+
+log = logging.getLogger(__name__)
+
+MAX_TRIES = 2 * MAX_REFERENCES
+"""How often a decision is made anew because what it rests on changed: all of a set's handles may release at once."""
+
+ENDED = {
+    AcknowledgmentState.ACKNOWLEDGED: CoordinationMetric.ACKNOWLEDGMENT_SETS_ACKNOWLEDGED,
+    AcknowledgmentState.REJECTED: CoordinationMetric.ACKNOWLEDGMENT_SETS_REJECTED,
+    AcknowledgmentState.EXPIRED: CoordinationMetric.ACKNOWLEDGMENT_SETS_EXPIRED,
+    AcknowledgmentState.CANCELLED: CoordinationMetric.ACKNOWLEDGMENT_SETS_CANCELLED,
+}
+
+
+class SetTransactions:
+    """Writes changes of the acknowledgment sets of one source.
+
+    :param coordinator: of the source, initialized. Only `begin`, and `write` with `owned`, need a lease of its owner.
+    :param ledger: how the source's partitions keep their batches.
+    """
+
+    def __init__(self, coordinator: SourceCoordinator, ledger: BatchLedger) -> None:
+        self._coordinator = coordinator
+        self._ledger = ledger
+        self._store = coordinator.store
+        self._clock = coordinator.clock
+        self._family = coordinator.view.family(FAMILY)
+
+    def begin(self, made: AcknowledgmentSet, progress: Progress | None) -> AcknowledgmentSet:
+        """Write a new set, and in its partition's progress that the batch waits for it; renews the lease as well.
+
+        :param progress: the partition's progress with the batch in it; as it is by default.
+        :returns: the set as written.
+        :raises PartitionUpdateError: if what the end of the set rests on keeps changing.
+        """
+        now, partition_key = made.created_at, made.partition_key
+        for _ in range(MAX_TRIES):
+            known = self._coordinator.leases.leased(partition_key)
+            recorded = known.progress if progress is None else progress
+            waiting = replace(known, progress=self._ledger.in_delivery(recorded, made.batch_id, made.set_id))
+            settlement = None if made.is_pending else self._settlement(made, waiting)
+
+            def begun(
+                p: Partition, then: Settlement | None = settlement, noted: Progress = waiting.progress
+            ) -> Partition:
+                if then is not None:
+                    return self._delivered(p, then, now)
+                return self._coordinator.settling.renewed(p.with_progress(noted))
+
+            try:
+                written = self._coordinator.settling.settle(
+                    known,
+                    begun,
+                    needs_trust=True,
+                    create=[self._item(made), *self._successors(settlement)],
+                    unchanged=() if settlement is None else settlement.unchanged,
+                )
+                break
+            except PartitionUpdateError:  # another partition that the end rests on has changed
+                continue
+        else:
+            raise PartitionUpdateError(f"partition {partition_key!r}: what its end rests on keeps changing")
+        self._coordinator.events.count(CoordinationMetric.ACKNOWLEDGMENT_SETS_CREATED)
+        log.info(
+            "acknowledgment set created: source=%s partition=%s set=%s references=%d expires_at=%s",
+            self._coordinator.source, partition_key, made.set_id, made.added, made.expires_at,
+        )  # fmt: skip
+        if settlement is not None:
+            self._note_end(made, settlement, written)
+        return replace(made, version=self._item(made).version)
+
+    def write(
+        self, found: AcknowledgmentSet, changed: AcknowledgmentSet, now: datetime, *, owned: bool, by: str | None
+    ) -> None:
+        """Write a set that has changed, with what that means to the partition that waits for it.
+
+        :param found: the set as it was read.
+        :param changed: what it becomes.
+        :param now: when that was decided (aware).
+        :param owned: whether only the partition's owner may do this.
+        :param by: the person who ordered it; kept in the partition's history.
+        :raises PartitionUpdateError: if the set, the partition, or what the decision rests on has changed; nothing was
+            written, decide again.
+        :raises PartitionNotOwnedError: if this owner held the lease, and has lost it.
+        """
+        partition = self._waiting(found, owned=owned)
+        if partition is None:
+            self._store.transact(update=[self._item(changed)])
+            self._note_end(changed, None)
+        elif changed.is_pending:
+            self._write_pending(found, changed, partition, owned=owned)
+        else:
+            self._write_end(changed, partition, now, by)
+
+    def give_back(self, waiting: AcknowledgmentSet) -> bool:
+        """Give back the lease of a partition that waits for a set; return whether that was done. The set stays."""
+        for _ in range(MAX_TRIES):
+            partition = self._coordinator.settling.current(waiting.partition_key)
+            if partition is None or not partition.is_awaiting or not self._waits_for(partition, waiting):
+                return False
+            try:
+                self._coordinator.settling.settle(partition, lambda p: p.given_up(self._clock.now()))
+            except PartitionUpdateError:
+                continue
+            log.info(
+                "partition given up, it waits for acknowledgments no longer: source=%s partition=%s set=%s",
+                self._coordinator.source, waiting.partition_key, waiting.set_id,
+            )  # fmt: skip
+            return True
+        return False
+
+    def _item(self, acknowledgment_set: AcknowledgmentSet) -> Partition:
+        return item_of(acknowledgment_set, self._family)
+
+    def _write_end(self, ended: AcknowledgmentSet, partition: Partition, now: datetime, by: str | None) -> None:
+        settlement = self._settlement(ended, partition)
+        delivered = ended.state is AcknowledgmentState.ACKNOWLEDGED
+
+        def settled(p: Partition) -> Partition:
+            after = self._delivered(p, settlement, now) if delivered else self._undelivered(p, settlement, ended, now)
+            if by is None or after.change is None:
+                return after
+            return after.because(after.change.kind, after.change.reason, by)
+
+        written = self._coordinator.settling.settle(
+            partition,
+            settled,
+            update=[self._item(ended)],
+            create=self._successors(settlement),
+            unchanged=settlement.unchanged,
+        )
+        self._note_end(ended, settlement, written)
+        if written.attempts > partition.attempts:
+            self._coordinator.events.failed(written)
+
+    def _write_pending(
+        self, found: AcknowledgmentSet, changed: AcknowledgmentSet, partition: Partition, *, owned: bool
+    ) -> None:
+        update = [self._item(changed)]
+        if owned:  # only the store can tell that the lease is not lost
+            self._coordinator.settling.settle(partition, self._coordinator.settling.renewed, update=update)
+            return
+        if partition.is_awaiting and changed.expires_at > found.expires_at:
+            update.append(partition.renewed(changed.expires_at))
+        self._store.transact(update=update)
+
+    def _waiting(self, acknowledgment_set: AcknowledgmentSet, *, owned: bool) -> Partition | None:
+        """Return the partition that waits for a set; None if none does: it was deleted, or reset, since."""
+        key = acknowledgment_set.partition_key
+        partition = self._coordinator.leases.leased(key) if owned else self._coordinator.settling.current(key)
+        if partition is None or self._waits_for(partition, acknowledgment_set):
+            return partition
+        if key in self._coordinator.leases.held:
+            # What this owner knows may be behind: an answer may be missing, or the lease lost. A renewal finds out.
+            partition = self._coordinator.leases.renew(key)
+        return partition if self._waits_for(partition, acknowledgment_set) else None
+
+    def _waits_for(self, partition: Partition, acknowledgment_set: AcknowledgmentSet) -> bool:
+        try:
+            waiting = self._ledger.set_of(partition.progress, acknowledgment_set.batch_id)
+        except SourceError as error:
+            log.error("partition %s: %s", partition.partition_key, error)
+            return False
+        return waiting == acknowledgment_set.set_id
+
+    def _settlement(self, ended: AcknowledgmentSet, partition: Partition) -> Settlement:
+        if ended.state is AcknowledgmentState.ACKNOWLEDGED:
+            return self._ledger.delivered(partition, ended.batch_id, self._coordinator.view.get)
+        return self._ledger.undelivered(partition, ended.batch_id)
+
+    def _delivered(self, partition: Partition, settlement: Settlement, now: datetime) -> Partition:
+        after = partition.with_progress(settlement.progress)
+        if settlement.finished and settlement.reopen_after is not None:
+            return after.recovered().closed(now + settlement.reopen_after)
+        if settlement.finished:
+            return after.recovered().completed(now)
+        if settlement.moved and after.status is PartitionStatus.ASSIGNED:
+            after = after.recovered()
+        if after.is_awaiting:
+            return after if settlement.pending else after.given_up(now)
+        return self._coordinator.settling.renewed(after) if after.owner == self._coordinator.owner else after
+
+    def _undelivered(
+        self, partition: Partition, settlement: Settlement, ended: AcknowledgmentSet, now: datetime
+    ) -> Partition:
+        after = partition.with_progress(settlement.progress)
+        if after.status is not PartitionStatus.ASSIGNED:
+            return after  # another batch of it failed before: it is tried again anyway
+        if ended.state is AcknowledgmentState.CANCELLED:
+            return after.given_up(now) if after.is_awaiting and not settlement.pending else after
+        what = "was rejected" if ended.state is AcknowledgmentState.REJECTED else "expired"
+        return self._coordinator.settling.failed(after, f"batch {ended.batch_id} {what}: {ended.reason}")
+
+    def _successors(self, settlement: Settlement | None) -> list[Partition]:
+        return [] if settlement is None else [self._coordinator.view.new(k, p) for k, p in settlement.create.items()]
+
+    def _note_end(
+        self, ended: AcknowledgmentSet, settlement: Settlement | None, written: Partition | None = None
+    ) -> None:
+        """Count and log an end that was written.
+
+        :param written: the partition that it changed.
+        """
+        if ended.is_pending:
+            return
+        self._coordinator.events.count(ENDED[ended.state])
+        what = "" if settlement is not None else "; the partition no longer waits for it"
+        failed = ended.state in (AcknowledgmentState.REJECTED, AcknowledgmentState.EXPIRED)
+        (log.error if failed else log.info)(
+            "acknowledgment set %s: source=%s partition=%s set=%s%s%s",
+            str(ended.state).lower(), self._coordinator.source, ended.partition_key, ended.set_id,
+            f": {ended.reason}" if ended.reason else "", what,
+        )  # fmt: skip
+        if settlement is None or not settlement.finished or written is None:
+            return
+        if written.status is PartitionStatus.CLOSED:
+            self._coordinator.events.closed(written)
+        else:
+            self._coordinator.events.completed(ended.partition_key, list(settlement.create))

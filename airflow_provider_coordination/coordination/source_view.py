@@ -1,0 +1,163 @@
+"""A source as its store holds it: its partitions, what can be acquired and when, and whether it is suspended.
+
+Reading it needs no owner, and changes no partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow_provider_coordination.coordination.clock import Clock, SystemClock
+from airflow_provider_coordination.coordination.errors import UninitializedCoordinatorError
+from airflow_provider_coordination.coordination.history import FAMILY as HISTORY_FAMILY
+from airflow_provider_coordination.coordination.history import History
+from airflow_provider_coordination.coordination.lease_times import DEFAULT_SAFETY_MARGIN
+from airflow_provider_coordination.coordination.partition import (
+    UNFINISHED,
+    Partition,
+    PartitionStatus,
+    check_partition_key,
+    new_partition,
+    source_identifier,
+)
+from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions, is_available
+from airflow_provider_coordination.coordination.supplier import FAMILY as GLOBAL_STATE_FAMILY
+from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
+from airflow_provider_coordination.coordination.suspension import FAMILY as SUPERVISOR_FAMILY
+from airflow_provider_coordination.coordination.suspension import Suspension, Suspensions
+
+log = logging.getLogger(__name__)
+
+
+class SourceView:
+    """Reads one source from its store. Safe to use from several threads.
+
+    :param store: where the partitions are.
+    :param source: the source's name; no `|`.
+    :param prefix: separates installations that share a store; None for none.
+    :param safety_margin: others take a lease only this long after its end: the clocks of two machines may differ.
+    :param clock: where the time comes from.
+    :raises ConfigurationError: if a name is not usable.
+    """
+
+    def __init__(
+        self,
+        store: CoordinationStore,
+        source: str,
+        *,
+        prefix: str | None = None,
+        safety_margin: timedelta = DEFAULT_SAFETY_MARGIN,
+        clock: Clock | None = None,
+    ) -> None:
+        self.store = store
+        self.source = source
+        self.safety_margin = safety_margin
+        self.clock = clock or SystemClock()
+        self.prefix = prefix
+        self.source_identifier = self.family("PARTITION")
+        self.history = History(store, self.family(HISTORY_FAMILY))
+        self.suspensions = Suspensions(store, self.family(SUPERVISOR_FAMILY), self.clock)
+        self._logged_suspension: Suspension | None = None
+        self._is_initialized = False
+
+    def initialize(self) -> None:
+        """Make the store ready; needed once before anything else."""
+        self.store.initialize()
+        self._is_initialized = True
+
+    def require_initialized(self) -> None:
+        """Check that the store was made ready.
+
+        :raises UninitializedCoordinatorError: if it was not.
+        """
+        if not self._is_initialized:
+            raise UninitializedCoordinatorError(f"source {self.source!r}: call initialize() first")
+
+    def family(self, name: str) -> str:
+        """Return the item family of this source that has this name, such as `ACKNOWLEDGMENT`."""
+        return source_identifier(self.source, prefix=self.prefix, family=name)
+
+    def new(self, partition_key: str, progress: Mapping[str, Any]) -> Partition:
+        """Return a partition of this source as it is created.
+
+        :raises ConfigurationError: if the key is not usable.
+        :raises ProgressError: if the progress cannot be stored.
+        """
+        check_partition_key(partition_key)
+        return new_partition(self.source_identifier, partition_key, self.clock.now()).with_progress(progress)
+
+    # Partitions
+
+    def get(self, partition_key: str) -> Partition | None:
+        """Return the partition as the store holds it now, whoever owns it, or None."""
+        self.require_initialized()
+        return self.store.get(self.source_identifier, partition_key)
+
+    def partitions(self, *statuses: PartitionStatus) -> Iterator[Partition]:
+        """Yield the partitions of these statuses, of all by default, reading page by page."""
+        self.require_initialized()
+        return all_partitions(self.store, self.source_identifier, *statuses)
+
+    def completed_since(self, instant: datetime) -> Iterator[Partition]:
+        """Yield the partitions that were completed at an instant (aware) or later, in the order of their completion."""
+        self.require_initialized()
+        return all_partitions(self.store, self.source_identifier, PartitionStatus.COMPLETED, since=instant)
+
+    def count_by_status(self) -> dict[PartitionStatus, int]:
+        """Return how many partitions each status has, zeros included."""
+        self.require_initialized()
+        return self.store.count_by_status(self.source_identifier)
+
+    def first(self, status: PartitionStatus) -> Partition | None:
+        """Return the partition that is first in the queue of a status; None if the queue is empty."""
+        self.require_initialized()
+        return next(iter(self.store.query(self.source_identifier, status, limit=1)), None)
+
+    # What can be acquired
+
+    def is_available(self) -> bool:
+        """Tell whether there is a partition that a worker could acquire now; none of a suspended source."""
+        firsts = map(self.first, UNFINISHED)
+        # Only where there is something is it worth a read whether it may be had.
+        return any(first is not None and self.may_acquire(first) for first in firsts) and self.suspension() is None
+
+    def may_acquire(self, partition: Partition) -> bool:
+        """Tell whether a worker could acquire this partition now."""
+        now = self.clock.now()
+        return is_available(partition, now, expired_by=now - self.safety_margin)
+
+    def available_at(self, partition: Partition) -> datetime:
+        """Return from when on a worker could acquire this unfinished partition, if it stays as it is (aware)."""
+        leased = partition.status is PartitionStatus.ASSIGNED
+        return partition.priority + (self.safety_margin if leased else timedelta(0))
+
+    def next_reopening(self) -> datetime | None:
+        """Return when the next CLOSED partition reopens; None if none does, or only by a person's hand."""
+        first = self.first(PartitionStatus.CLOSED)
+        return first.priority if first is not None and not first.is_parked else None
+
+    # The source as a whole
+
+    def suspension(self) -> Suspension | None:
+        """Return how the source is suspended, as of some seconds ago at most; None if it is not.
+
+        While it is, nothing is acquired and no supplier runs; leases that are held can be finished as ever.
+        """
+        self.require_initialized()
+        found = self.suspensions.recent()
+        if found != self._logged_suspension:
+            self._logged_suspension = found
+            if found is None:
+                log.warning("source goes on: source=%s", self.source)
+            else:
+                log.warning("source is %s: nothing is begun: source=%s", found, self.source)
+        return found
+
+    def supplier_state(self) -> Mapping[str, Any]:
+        """Return what the source's supplier left the last time it ran; empty if it never did, or that is unreadable."""
+        self.require_initialized()
+        item = self.store.get(self.family(GLOBAL_STATE_FAMILY), GLOBAL_STATE_KEY)
+        return {} if item is None else item.progress

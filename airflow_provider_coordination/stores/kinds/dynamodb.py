@@ -1,0 +1,146 @@
+"""Stores in a DynamoDB table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from urllib.parse import parse_qsl, urlsplit
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.stores.connection_fields import ConnectionFields
+from airflow_provider_coordination.stores.kind import DEFAULT_TABLE, StoreKind
+
+URL_FIELDS = ("region", "endpoint_url", "role_arn", "external_id")
+CAPACITIES = ("provisioned_read_capacity_units", "provisioned_write_capacity_units")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamoDbSettings:
+    """Which table, and how to reach it.
+
+    :param table: the table's name; created if absent.
+    :param aws: where it is and who asks; `max_attempts` does not count.
+    :param skip_table_creation: only check the table, and create and change nothing.
+    :param ttl_seconds: how long completed partitions are kept; None for ever.
+    :param read_capacity_units: with `write_capacity_units`, what a table that is created provides, and its index as
+        much; on-demand without.
+    :param write_capacity_units: see `read_capacity_units`.
+    """
+
+    table: str = DEFAULT_TABLE
+    aws: AwsSettings = field(default_factory=AwsSettings)
+    skip_table_creation: bool = False
+    ttl_seconds: int | None = None
+    read_capacity_units: int | None = None
+    write_capacity_units: int | None = None
+
+
+class DynamoDbKind(StoreKind[DynamoDbSettings]):
+    """See `DynamoDbStore`."""
+
+    settings = DynamoDbSettings
+    connection_fields = (
+        "table",
+        "aws_conn_id",
+        "endpoint_url",
+        "sts_role_arn",
+        "sts_external_id",
+        "skip_table_creation",
+        "ttl",
+        *CAPACITIES,
+    )
+
+    def open(self, settings: DynamoDbSettings, *, retry_deadline_seconds: float) -> CoordinationStore:
+        """See `StoreKind.open`."""
+        from airflow_provider_coordination.stores.dynamodb.store import DynamoDbStore
+        from airflow_provider_coordination.stores.dynamodb.table import TableOptions
+
+        capacity = (settings.read_capacity_units, settings.write_capacity_units)
+        return DynamoDbStore(
+            settings.aws,
+            table=settings.table,
+            options=TableOptions(
+                skip_creation=settings.skip_table_creation,
+                capacity=None if None in capacity else capacity,  # type: ignore[arg-type]
+            ),
+            ttl_seconds=settings.ttl_seconds,
+            retry_deadline_seconds=retry_deadline_seconds,
+        )
+
+    def check(self, settings: DynamoDbSettings) -> None:
+        """See `StoreKind.check`."""
+        for name in ("ttl_seconds", "read_capacity_units", "write_capacity_units"):
+            value = getattr(settings, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ConfigurationError(
+                    f"store 'dynamodb': field {name!r} must be a whole number, at least 1; got {value!r}"
+                )
+        if (settings.read_capacity_units is None) != (settings.write_capacity_units is None):
+            missing = "read_capacity_units" if settings.read_capacity_units is None else "write_capacity_units"
+            raise ConfigurationError(
+                f"store 'dynamodb': field {missing!r} is missing; give both capacities, or neither for on-demand"
+            )
+
+    def from_url(self, url: str, table: str | None) -> DynamoDbSettings:
+        """Return the settings of `dynamodb://<table>`, with `URL_FIELDS` as its query, each optional.
+
+        See `StoreKind.from_url`.
+        """
+        parts = urlsplit(url)
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        unknown = [name for name in query if name not in URL_FIELDS]
+        if unknown or parts.path.strip("/") or not url.startswith("dynamodb://"):
+            raise ConfigurationError(
+                f"store URL {url!r} is not usable: give dynamodb://<table>, with any of "
+                f"{', '.join(URL_FIELDS)} as query, for example dynamodb://coordination_partition?region=eu-west-1"
+            )
+        if table and parts.netloc and table != parts.netloc:
+            raise ConfigurationError(f"store URL {url!r} names another table than {table!r}; give one of the two")
+        aws = AwsSettings(**{field: value or None for field, value in query.items()})  # type: ignore[arg-type]
+        return DynamoDbSettings(aws=aws, table=parts.netloc or table or DEFAULT_TABLE)
+
+    def from_connection(self, connection: ConnectionFields) -> DynamoDbSettings:
+        """See `StoreKind.from_connection`."""
+        if connection.login or connection.password:
+            raise ConfigurationError(
+                f"{connection.name}: DynamoDB has no login; leave login and password empty, and name a connection with "
+                "keys in 'aws_conn_id'"
+            )
+        read, write = (connection.whole(name) for name in CAPACITIES)
+        if (read is None) != (write is None):
+            missing, present = CAPACITIES if read is None else reversed(CAPACITIES)
+            raise ConfigurationError(
+                f"{connection.name}: field {missing!r} is missing; give it, or remove {present!r} for on-demand"
+            )
+        return DynamoDbSettings(
+            table=connection.text("table") or DEFAULT_TABLE,
+            aws=_aws(connection),
+            skip_table_creation=connection.yes_or_no("skip_table_creation"),
+            ttl_seconds=connection.whole("ttl"),
+            read_capacity_units=read,
+            write_capacity_units=write,
+        )
+
+    def secrets(self, settings: DynamoDbSettings) -> Iterable[str]:
+        """See `StoreKind.secrets`."""
+        return filter(None, (settings.aws.secret_access_key, settings.aws.session_token))
+
+
+def _aws(connection: ConnectionFields) -> AwsSettings:
+    conn_id, region = connection.text("aws_conn_id"), connection.text("region")
+    role_arn, external_id = connection.text("sts_role_arn"), connection.text("sts_external_id")
+    try:
+        base = AwsSettings(region=region) if conn_id is None else connection.aws(conn_id, "dynamodb", region)
+        return replace(
+            base,
+            endpoint_url=connection.text("endpoint_url") or base.endpoint_url,
+            role_arn=role_arn or base.role_arn,
+            external_id=external_id or (None if role_arn else base.external_id),
+        )
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{connection.name}: {error}") from None
+
+
+KIND = DynamoDbKind()

@@ -1,0 +1,29 @@
+"""Stores in the memory of one process, for tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.stores.kind import StoreKind
+
+
+@dataclass(frozen=True)
+class InMemorySettings:
+    """There is nothing to say."""
+
+
+class InMemoryKind(StoreKind[InMemorySettings]):
+    """See `InMemoryStore`."""
+
+    settings = InMemorySettings
+    is_shared = False
+
+    def open(self, settings: InMemorySettings, *, retry_deadline_seconds: float) -> CoordinationStore:
+        """See `StoreKind.open`."""
+        from airflow_provider_coordination.stores.in_memory import InMemoryStore
+
+        return InMemoryStore()
+
+
+KIND = InMemoryKind()

@@ -1,0 +1,45 @@
+"""Airflow's API server in this process, which the tests of this folder share, with the provider's routes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def api() -> Any:
+    """Airflow's API server, made once: it takes longer than all that is asked of it."""
+    from airflow.api_fastapi.app import create_app
+    from airflow.utils.db import initdb
+
+    initdb()
+    return create_app("core")
+
+
+@pytest.fixture
+def desk(api: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Where the routes of the provider ask; it forgets everything afterwards."""
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")  # as the API server does: it reads its own database
+    [mounted] = [route.app for route in api.routes if getattr(route, "path", None) == "/coordination"]
+    yield mounted.state.desk
+    mounted.state.desk.close()
+
+
+@pytest.fixture
+def as_role(api: Any, desk: Any) -> Callable[..., Any]:
+    """Return the API as somebody of a role sees it; as nobody if it is None."""
+
+    def client(role: str | None, name: str = "x", **options: Any) -> Any:
+        from airflow.api_fastapi.app import get_auth_manager
+        from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+        from fastapi.testclient import TestClient
+
+        headers = {}
+        if role is not None:
+            token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=name, role=role))
+            headers = {"Authorization": f"Bearer {token}"}
+        return TestClient(api, headers=headers, raise_server_exceptions=False, **options)
+
+    return client

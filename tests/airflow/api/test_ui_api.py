@@ -1,0 +1,844 @@
+"""What the pages ask for, and what the buttons do: each route answers what the store holds, as the manual says."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import sqlalchemy as sa
+from fastapi.testclient import TestClient
+
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.browsing import Order, Place
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.figures import Bounds
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.ui import actions, cards, pages, places, timeline
+from airflow_provider_coordination.ui.models import ActionBody, PartitionSeen
+from airflow_provider_coordination.ui.partitions import Cursor
+from tests.coordination.unreliable_store import Fault, UnreliableStore
+from tests.support.scenery import EPOCH, HOUR, MINUTE, ODD_KEYS, ODD_SOURCE, RUN, STREAM, Scenery, owner, soon
+
+pytestmark = pytest.mark.integration  # needs no server, but Airflow's API, and so seconds
+
+CONNECTION = "/coordination/connections/coordination_default"
+PASSWORD = "not-for-anyones-eyes"
+
+
+@pytest.fixture
+def scenery(connect: Any, store_url: str) -> Iterator[Scenery]:
+    connect("coordination_default", "coordination", extra={"url": store_url})
+    made = Scenery(store_url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def op(as_role: Any) -> TestClient:
+    client: TestClient = as_role("op", name="olga")
+    return client
+
+
+def at(source: str, route: str, connection: str = CONNECTION) -> str:
+    return f"{connection}/sources/{quote(source, safe='')}/{route}"
+
+
+def found(answer: Any) -> Any:
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def row(op: TestClient, source: str, key: str) -> Any:
+    return found(op.get(at(source, "partition"), params={"key": key}))
+
+
+def act(op: TestClient, source: str, action: str, *keys: str, **more: Any) -> list[Any]:
+    seen = [{"key": key, "version": row(op, source, key)["version"]} for key in keys]
+    body = {"partitions": seen, "reason": "paged at night", **more}
+    results: list[Any] = found(op.post(at(source, f"partitions/{action}"), json=body))["results"]
+    return results
+
+
+def all_pages(op: TestClient, source: str, **query: Any) -> Iterator[Any]:
+    after = None
+    while True:
+        page = found(op.get(at(source, "partitions"), params={**query, **({"after": after} if after else {})}))
+        yield page["partitions"]
+        if (after := page["next"]) is None:
+            return
+
+
+# What there is
+
+
+def test_the_connections_are_those_that_one_may_see_with_what_is_wrong(
+    scenery: Scenery, as_role: Any, connect: Any
+) -> None:
+    connect("broken", "coordination", extra={"store": "tape"})
+    connect("lake", "aws", password=PASSWORD)
+    connect("odd", "coordination", extra={"url": f"postgresql://u:{PASSWORD}@h:port/d"})
+    for role, seen in (("viewer", []), ("user", []), ("op", ["broken", "coordination_default", "odd"])):
+        answer = found(as_role(role).get("/coordination/connections"))
+        assert [each["connection_id"] for each in answer["connections"]] == seen
+    broken, default, odd = answer["connections"]
+    assert "unknown store kind 'tape'" in broken["problem"]
+    assert "is not an SQLAlchemy URL" in odd["problem"] and PASSWORD not in odd["problem"]
+    assert default == {"connection_id": "coordination_default", "may_change": True, "problem": None}
+
+
+def test_a_connection_in_airflows_database_is_one_of_them(scenery: Scenery, op: TestClient, store_url: str) -> None:
+    from airflow.models.connection import Connection
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.add(Connection(conn_id="stored", conn_type="coordination", extra=json.dumps({"url": store_url})))
+    try:
+        answer = found(op.get("/coordination/connections"))
+        assert "stored" in [each["connection_id"] for each in answer["connections"]]
+        assert found(op.get("/coordination/connections/stored/sources"))["sources"] == []
+    finally:
+        with create_session() as session:
+            session.execute(sa.delete(Connection).where(Connection.conn_id == "stored"))
+
+
+def test_a_card_tells_how_a_source_stands(scenery: Scenery, op: TestClient) -> None:
+    scenery.trouble("orders")
+    [card] = found(op.get(f"{CONNECTION}/sources"))["sources"]
+    assert card["counts"] == {"UNASSIGNED": 4, "ASSIGNED": 4, "CLOSED": 3, "COMPLETED": 1}
+    assert (card["kind"], card["parked"], card["failing"], card["expired_leases"]) == ("s3", 1, 3, 1)
+    assert card["errors"][0]["partition_key"] == "state/parked.json.gz"
+    assert (card["pending_sets"], card["suspended"], card["is_complete"]) == (2, None, True)
+    assert sum(card["completed"]) == 1 and len(card["completed"]) == 12 and card["completed"][-1] == 1
+    assert card["oldest_lease"]["owner"]["dag_id"] == "nightly_orders"
+    assert [alarm["level"] for alarm in card["alarms"]] == ["error", "warning", "warning"]
+    assert card == found(op.get(at("orders", "summary"))) | {"oldest_waiting": card["oldest_waiting"]}
+
+
+def test_the_longest_lease_is_told_however_much_has_happened_since(scenery: Scenery, op: TestClient) -> None:
+    scenery.make("orders", dict.fromkeys(("stuck", "busy"), lambda p: p))
+    since = soon(-13 * MINUTE)
+    scenery.change("orders", "stuck", lambda p: p.acquired(owner(0), soon(HOUR), since))
+    for _ in range(6):  # each leaves a page of history
+        scenery.change("orders", "busy", lambda p: p.acquired(owner(1), soon(HOUR), datetime.now(UTC)))
+        scenery.change("orders", "busy", lambda p: p.given_up(datetime.now(UTC)))
+    scenery.change("orders", "busy", lambda p: p.acquired(owner(1), soon(HOUR), datetime.now(UTC)))
+    lease = found(op.get(at("orders", "summary")))["oldest_lease"]
+    assert (lease["partition_key"], lease["is_longest"]) == ("stuck", True)
+    assert 780 <= lease["held_for"] < 1000
+    assert datetime.fromisoformat(row(op, "orders", "stuck")["held_since"]) == since
+
+
+def test_a_lease_that_does_not_say_since_when_may_be_older_than_the_longest_known(
+    scenery: Scenery, op: TestClient
+) -> None:
+    scenery.make("orders", dict.fromkeys(("unknown", "known"), lambda p: p))
+    scenery.change("orders", "unknown", lambda p: p.acquired(owner(0), soon(HOUR)))
+    lease = found(op.get(at("orders", "summary")))["oldest_lease"]
+    assert (lease["partition_key"], lease["held_for"], lease["is_longest"]) == ("unknown", None, False)
+    scenery.make("others", dict.fromkeys(("unknown", "known"), lambda p: p))
+    scenery.change("others", "unknown", lambda p: p.acquired(owner(0), soon(HOUR)))
+    scenery.change("others", "known", lambda p: p.acquired(owner(0), soon(2 * HOUR), soon(-MINUTE)))
+    lease = found(op.get(at("others", "summary")))["oldest_lease"]
+    assert (lease["partition_key"], lease["is_longest"]) == ("known", False) and lease["held_for"] >= 60
+
+
+def test_of_more_leases_than_are_looked_at_another_may_be_the_longest(
+    scenery: Scenery, op: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for source, looked_at in (("all", 20_000), ("some", 1)):
+        monkeypatch.setattr(cards, "BOUNDS", Bounds(partitions=looked_at, seconds=3600))
+        scenery.many(source, 5100)  # of which 510 are held, ten more than the store gives at once
+        lease = found(op.get(at(source, "summary")))["oldest_lease"]
+        assert lease["is_longest"] is (source == "all")
+
+
+def test_instants_are_utc_and_names_of_sources_whatever_they_are(scenery: Scenery, op: TestClient) -> None:
+    scenery.odd()
+    answer = found(op.get(f"{CONNECTION}/sources"))
+    assert [card["source"] for card in answer["sources"]] == [ODD_SOURCE]
+    assert answer["as_of"].endswith("Z") and datetime.fromisoformat(answer["as_of"]).tzinfo is not None
+    assert found(op.get(at(ODD_SOURCE, "summary")))["parked"] == 3
+
+
+def test_partitions_come_page_by_page_in_the_order_in_which_people_want_them(scenery: Scenery, op: TestClient) -> None:
+    scenery.trouble("orders")
+    rows = [each for page in all_pages(op, "orders", limit=2) for each in page]
+    assert len({each["partition_key"] for each in rows}) == len(rows) == 12
+    order = ["ASSIGNED", "CLOSED", "UNASSIGNED", "COMPLETED"]
+    assert [each["status"] for each in rows] == sorted((each["status"] for each in rows), key=order.index)
+    states = {each["partition_key"].split("/")[1].split(".")[0]: each["state"] for each in rows}
+    assert states == {
+        "0": "awaiting",
+        "1": "awaiting",
+        "held": "held",
+        "expired": "expired",
+        "resting": "resting",
+        "due": "due",
+        "parked": "parked",
+        "waiting": "waiting",
+        "delayed": "delayed",
+        "failing": "waiting",
+        "completed": "completed",
+        "unreadable": "waiting",
+    }
+    backwards = [each for page in all_pages(op, "orders", limit=5, descending=True) for each in page]
+    assert [each["partition_key"] for each in backwards] == [each["partition_key"] for each in reversed(rows)]
+    by_key = [each["partition_key"] for page in all_pages(op, "orders", limit=5, order="key") for each in page]
+    assert by_key == sorted(each["partition_key"] for each in rows)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"status": ["CLOSED"]}, ["due", "resting", "parked"]),
+        ({"status": ["CLOSED", "COMPLETED"]}, ["due", "resting", "parked", "completed"]),
+        ({"parked": "true"}, ["parked"]),
+        ({"parked": "true", "status": ["ASSIGNED"]}, []),
+        ({"failing": "true"}, ["resting", "parked", "failing"]),
+        ({"expired": "true"}, ["expired"]),
+        ({"search": "wait"}, ["waiting"]),
+        ({"prefix": "state/de"}, ["delayed"]),
+        ({"prefix": "delayed"}, []),
+        ({"owner": "nightly_orders", "prefix": "state/"}, ["expired", "held"]),
+    ],
+)
+def test_partitions_are_found_by_what_is_the_matter(
+    scenery: Scenery, op: TestClient, query: Any, expected: list[str]
+) -> None:
+    scenery.trouble("orders")
+    rows = found(op.get(at("orders", "partitions"), params=query))["partitions"]
+    assert [each["partition_key"].removeprefix("state/").removesuffix(".json.gz") for each in rows] == expected
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"after": "nonsense"},
+        {"after": "W10"},
+        {"after": "e30"},
+        {"after": "bnVsbA"},
+        {"after": "\u00fc"},
+        {"after": "W1tbW1tbXV1dXV1d"},
+        {"order": "key", "after": Cursor(place=Place("", "\ud800")).write(Order.KEY)},
+        {"limit": "0"},
+        {"limit": "501"},
+        {"status": "LOST"},
+        {"order": "owner"},
+        {"search": "\0"},
+    ],
+)
+def test_a_senseless_question_is_refused_with_one_clear_line(scenery: Scenery, op: TestClient, query: Any) -> None:
+    answer = op.get(at("orders", "partitions"), params=query)
+    assert (answer.status_code, answer.json()["detail"].count("\n")) == (422, 0)
+    assert answer.json()["detail"].startswith("query.")
+
+
+def test_what_is_not_understood_is_repeated_in_short(scenery: Scenery, op: TestClient) -> None:
+    detail = op.get(at("orders", "partitions"), params={"limit": "x" * 1000}).json()["detail"]
+    assert detail.startswith("query.limit: ") and "; got 'xxx" in detail
+    assert len(detail) < 250
+
+
+def test_the_place_of_one_order_is_none_of_another(scenery: Scenery, op: TestClient) -> None:
+    scenery.trouble("orders")
+    following = found(op.get(at("orders", "partitions"), params={"limit": 1}))["next"]
+    assert op.get(at("orders", "partitions"), params={"after": following, "order": "key"}).status_code == 422
+
+
+def test_a_row_tells_who_holds_it_and_how_far_it_is(scenery: Scenery, op: TestClient) -> None:
+    waiting = scenery.awaiting("orders", "a", "warehouse")
+    [told] = found(op.get(at("orders", "partitions")))["partitions"]
+    owner = told["owner"]
+    assert owner["name"].endswith(":acknowledgment")
+    assert (owner["dag_id"], owner["run_id"], owner["task_id"], owner["map_index"]) == (
+        "nightly_orders", RUN, "ingest", 0,
+    )  # fmt: skip
+    assert (told["kind"], told["items_done"], told["items"], told["landed_batches"]) == ("s3", 0, 8, 1)
+    assert told["landed_records"] == 48_213
+    whole = row(op, "orders", "a")
+    assert whole["landed"][0]["acknowledgment_set"] == waiting.set_id
+    assert (whole["landed"][0]["state"], whole["landed"][0]["file"]) == ("waiting", "s3://lake/landing/part-0.parquet")
+    assert [each["set_id"] for each in whole["acknowledgment_sets"]] == [waiting.set_id]
+    assert (whole["progress"]["kind"], whole["shard"], whole["history"]) == ("s3", None, True)
+
+
+def test_what_cannot_be_read_is_shown_as_it_is(scenery: Scenery, op: TestClient) -> None:
+    scenery.trouble("orders")
+    whole = row(op, "orders", "state/unreadable.json.gz")
+    assert (whole["is_readable"], whole["unreadable_progress"], whole["progress"]) == (False, '{"kind": "s3", "it', {})
+
+
+def test_what_no_text_can_hold_hides_nothing_else(scenery: Scenery, op: TestClient) -> None:
+    half = {"shard_id": "\ud800", "checkpoint": "\ud800", "throughput": 10**400}
+    scenery.make("orders", {"a": lambda p: p, "b": lambda p: p.with_progress(half)})
+    rows = found(op.get(at("orders", "partitions")))["partitions"]
+    assert [each["position"] for each in rows] == [None, "\ud800"]
+    assert row(op, "orders", "b")["progress"] == half
+    assert [each["source"] for each in found(op.get(f"{CONNECTION}/sources"))["sources"]] == ["orders"]
+
+
+def test_the_transitions_of_a_partition_are_told_the_latest_first(scenery: Scenery, op: TestClient) -> None:
+    scenery.make("orders", {"a": lambda p: p})
+    worker = scenery.worker("orders")
+    worker.leases.acquire(1)
+    worker.leases.fail("a", "no space left on the sink")
+    [result] = act(op, "orders", "park", "a")
+    assert (result["outcome"], result["partition"]["state"]) == ("done", "parked")
+    scenery.store.close()  # what it has gathered is written
+    last, *before = row(op, "orders", "a")["transitions"]
+    assert (last["status"], last["by"], "paged at night" in last["reason"]) == ("CLOSED", "olga", True)
+    assert [each["kind"] for each in (last, *before)] == ["parked", "failed", "acquired"]
+
+
+def test_a_partition_that_is_deleted_while_it_is_looked_at_is_not_there(scenery: Scenery, op: TestClient) -> None:
+    scenery.make("orders", {"a": lambda p: p})
+    seen = row(op, "orders", "a")
+    scenery.store.delete(scenery.found("orders", "a"))
+    body = {"partitions": [{"key": "a", "version": seen["version"]}], "reason": "x"}
+    [result] = found(op.post(at("orders", "partitions/park"), json=body))["results"]
+    assert (result["outcome"], result["partition"]) == ("missing", None)
+    assert op.get(at("orders", "partition"), params={"key": "a"}).status_code == 404
+
+
+@pytest.mark.parametrize("key", ODD_KEYS, ids=lambda key: key[:12])
+def test_a_key_is_whatever_it_is(scenery: Scenery, op: TestClient, key: str) -> None:
+    scenery.make(ODD_SOURCE, {key: lambda p: p, "other": lambda p: p})
+    assert row(op, ODD_SOURCE, key)["partition_key"] == key
+    for action, state in (("park", "parked"), ("reopen", "waiting")):
+        [result] = act(op, ODD_SOURCE, action, key)
+        assert (result["outcome"], result["partition"]["state"]) == ("done", state)
+    page = found(op.get(at(ODD_SOURCE, "partitions"), params={"search": key, "prefix": key[:1]}))
+    assert [each["partition_key"] for each in page["partitions"]] == [key]
+
+
+def test_the_family_tree_of_shards_shows_splits_merges_and_holes(scenery: Scenery, op: TestClient) -> None:
+    scenery.tree("telemetry", 60)
+    [tree] = found(op.get(at("telemetry", "shards")))["streams"]
+    assert (tree["stream"], tree["epoch"]) == (STREAM, EPOCH)
+    nodes = {node["shard_id"]: node for node in tree["shards"]}
+    [missing] = [node for node in nodes.values() if node["state"] == "unleased"]
+    assert missing["partition_key"] is None
+    [hole] = tree["holes"]
+    assert (hole["starting_hash_key"], hole["ending_hash_key"]) == (
+        missing["starting_hash_key"], missing["ending_hash_key"],
+    )  # fmt: skip
+    order = list(nodes)
+    for node in nodes.values():
+        assert all(order.index(parent) < order.index(node["shard_id"]) for parent in node["parents"])
+        assert all(node["shard_id"] in nodes[child]["parents"] for child in node["children"])
+    assert {len(node["parents"]) for node in nodes.values()} == {0, 1, 2}
+    whole = row(op, "telemetry", f"{STREAM}:{EPOCH}:{order[0]}")
+    assert (whole["shard"]["shard_id"], whole["kind"], whole["lag"]) == (order[0], "kinesis", None)
+    assert any("trimmed before it was read" in gap for gap in row_of_parked(op)["gaps"])
+
+
+def row_of_parked(op: TestClient) -> Any:
+    [first, *_] = found(op.get(at("telemetry", "partitions"), params={"parked": True}))["partitions"]
+    return row(op, "telemetry", first["partition_key"])
+
+
+def test_a_source_without_shards_has_no_tree(scenery: Scenery, op: TestClient) -> None:
+    scenery.trouble("orders")
+    assert found(op.get(at("orders", "shards")))["streams"] == []
+
+
+def test_the_timeline_tells_who_held_what_and_that_a_worker_died(
+    scenery: Scenery, op: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenery.night("orders")
+    since = (datetime.now(UTC) - timedelta(hours=4)).isoformat()
+    told = found(op.get(at("orders", "timeline"), params={"since": since}))
+    assert (told["history"], told["complete"]) == (True, True)
+    ends = {each["end"] for line in told["partitions"] for each in line["holdings"]}
+    assert {"completed", "failed", "expired", "released"} <= ends
+    for line in told["partitions"]:
+        for former, latter in zip(line["holdings"], line["holdings"][1:], strict=False):
+            assert former["ended_at"] <= latter["began_at"]
+    one = told["partitions"][0]["partition_key"]
+    told = found(op.get(at("orders", "timeline"), params={"since": since, "search": one}))
+    assert [line["partition_key"] for line in told["partitions"]] == [one]
+    told = found(op.get(at("orders", "timeline"), params={"since": since, "limit": 3}))
+    assert (len(told["partitions"]), told["complete"]) == (3, False)
+    monkeypatch.setattr(timeline, "MAX_HOLDINGS", 4)
+    told = found(op.get(at("orders", "timeline"), params={"since": since, "limit": 99}))
+    assert 0 < sum(len(line["holdings"]) for line in told["partitions"]) <= 4 and not told["complete"]
+
+
+def test_who_asks_for_a_time_a_moment_later_asks_the_same(scenery: Scenery, op: TestClient) -> None:
+    scenery.make("orders", {"a": lambda p: p})
+    day = f"{datetime.now(UTC) - timedelta(days=2):%Y-%m-%d}"
+    asked = ("00:00:01Z", "00:00:58Z"), ("00:00:09.5Z", "00:00:50.1Z")
+    answers = {
+        op.get(at("orders", "timeline"), params={"since": f"{day}T{since}", "until": f"{day}T{until}"}).text
+        for since, until in asked
+    }
+    [told] = map(json.loads, answers)
+    assert (told["since"], told["until"]) == (f"{day}T00:00:00Z", f"{day}T00:01:00Z")
+
+
+def test_who_holds_a_partition_now_is_on_the_timeline_before_its_worker_has_told(
+    scenery: Scenery, op: TestClient
+) -> None:
+    scenery.make("orders", {"state/held.json.gz": lambda p: p})
+    scenery.worker("orders").leases.acquire(1)
+    told = found(op.get(at("orders", "timeline")))
+    [holding] = told["partitions"][0]["holdings"]
+    assert (holding["ended_at"], holding["end"], holding["owner"]["task_id"]) == (None, "held", "ingest")
+
+
+def test_a_lease_that_ran_out_ends_there_on_the_timeline_although_nobody_took_it_over(
+    scenery: Scenery, op: TestClient
+) -> None:
+    scenery.died("orders", "dead")
+    told = found(op.get(at("orders", "timeline")))
+    [holding] = told["partitions"][0]["holdings"]
+    assert (holding["end"], holding["ended_at"]) == ("expired", row(op, "orders", "dead")["leased_until"])
+    assert holding["ended_at"] < told["as_of"]
+
+
+@pytest.mark.parametrize(
+    ("query", "detail"),
+    [
+        ({"since": "yesterday"}, "query.since: Input should be a valid datetime"),
+        ({"since": "2026-01-01T00:00:00"}, "query.since: Input should have timezone info"),
+        ({"since": "2026-01-02T00:00:00Z", "until": "2026-01-01T00:00:00Z"}, "query.since: it is not before 'until'"),
+        ({"since": "2999-01-01T00:00:00Z"}, "query.since: it is not before now"),
+        ({"since": "9999-12-31T23:59:59-14:00"}, "query.since: it is not before now"),
+        ({"until": "0001-01-01T00:00:00Z"}, "query.until: it is over 365 days ago"),
+        ({"until": "0001-01-01T00:00:00+14:00"}, "query.until: it is over 365 days ago"),
+    ],
+)
+def test_a_senseless_time_is_refused(scenery: Scenery, op: TestClient, query: Any, detail: str) -> None:
+    answer = op.get(at("orders", "timeline"), params=query)
+    assert (answer.status_code, answer.json()["detail"].startswith(detail)) == (422, True), answer.text
+
+
+@pytest.mark.parametrize(
+    "query", [{"since": "0001-01-01T00:00:00+14:00"}, {"until": "9999-12-31T23:59:59-14:00"}], ids=["since", "until"]
+)
+def test_a_time_that_reaches_beyond_what_is_kept_is_cut(scenery: Scenery, op: TestClient, query: Any) -> None:
+    scenery.make("orders", {"a": lambda p: p})
+    told = found(op.get(at("orders", "timeline"), params=query))
+    assert "2020" < told["since"] < told["until"] <= told["as_of"]
+
+
+def test_workers_are_those_that_have_registered_and_those_that_hold_something(scenery: Scenery, op: TestClient) -> None:
+    scenery.make("orders", dict.fromkeys(("a", "b", "c"), lambda p: p))
+    registered, other = scenery.worker("orders", 0), scenery.worker("orders", 1)
+    registered.workers.register(max_leases=5)
+    registered.leases.acquire(2)
+    other.leases.acquire(1)
+    rows = found(op.get(at("orders", "workers")))["workers"]
+    assert [(each["owner"]["map_index"], each["leases"], each["max_leases"], each["is_live"]) for each in rows] == [
+        (0, 2, 5, True),
+        (1, 1, None, True),
+    ]
+    assert (rows[1]["registered_until"], rows[0]["job"]) == (None, None)
+
+
+def test_a_run_sees_what_it_holds_and_what_it_held(scenery: Scenery, as_role: Any, op: TestClient) -> None:
+    scenery.make("orders", dict.fromkeys(("a", "b", "c"), lambda p: p))
+    first, second = scenery.worker("orders", 0), scenery.worker("orders", 1)
+    [done] = first.leases.acquire(1)
+    first.leases.complete(done.partition_key, done.progress)
+    [held] = first.leases.acquire(1)
+    second.leases.acquire(1)
+    scenery.store.close()
+    asked = {"dag_id": "nightly_orders", "run_id": RUN}
+
+    def rows(**query: Any) -> list[tuple[str, bool]]:
+        answer = found(op.get("/coordination/runs", params={**asked, **query}))
+        assert (answer["complete"], answer["unreachable"]) == (True, [])
+        return [(each["partition_key"], each["is_held_now"]) for each in answer["partitions"]]
+
+    assert rows() == [(held.partition_key, True), ("c", True), (done.partition_key, False)]
+    assert rows(task_id="ingest", map_index=0) == [(held.partition_key, True), (done.partition_key, False)]
+    assert rows(task_id="other") == []
+    nobody = found(as_role("viewer").get("/coordination/runs", params=asked))
+    assert nobody["partitions"] == []
+
+
+# What may be pressed
+
+
+def test_each_action_does_what_it_says_in_the_name_of_who_pressed_it(scenery: Scenery, op: TestClient) -> None:
+    scenery.trouble("orders")
+    [released] = act(op, "orders", "release", "state/held.json.gz")
+    assert released["partition"]["state"] == "waiting"
+    [reopened] = act(op, "orders", "reopen", "state/parked.json.gz")
+    assert (reopened["partition"]["state"], reopened["partition"]["attempts"]) == ("waiting", 0)
+    [parked] = act(op, "orders", "park", "state/expired.json.gz")
+    assert parked["partition"]["state"] == "parked" and "olga" in parked["partition"]["last_error"]
+    [reset] = act(op, "orders", "reset", "state/completed.json.gz", to="earliest")
+    assert (reset["outcome"], reset["partition"]["status"]) == ("done", "UNASSIGNED")
+
+
+def test_a_stale_click_changes_nothing_and_is_told_what_it_is_now(scenery: Scenery, op: TestClient) -> None:
+    scenery.trouble("orders")
+    key = "state/held.json.gz"
+    seen = row(op, "orders", key)["version"]
+    scenery.store.transact(update=[scenery.found("orders", key).renewed(datetime.now(UTC) + timedelta(hours=7))])
+    now = scenery.found("orders", key)
+    for action, more in (("release", {}), ("park", {}), ("reset", {"to": "earliest"})):
+        body = {"partitions": [{"key": key, "version": seen}], "reason": "x", **more}
+        [result] = found(op.post(at("orders", f"partitions/{action}"), json=body))["results"]
+        assert (result["outcome"], result["partition"]["version"]) == ("stale", now.version)
+        assert "has changed since it was looked at" in result["detail"]
+    assert scenery.found("orders", key) == now
+
+
+def test_many_are_acted_on_at_once_and_each_is_told(scenery: Scenery, op: TestClient) -> None:
+    scenery.trouble("orders")
+    keys = ["state/resting.json.gz", "state/completed.json.gz", "state/due.json.gz"]
+    seen = [{"key": key, "version": row(op, "orders", key)["version"]} for key in keys]
+    seen += [{"key": "state/parked.json.gz", "version": 1}, {"key": "never/was", "version": 1}]
+    body = {"partitions": seen, "reason": "the sink is back"}
+    results = found(op.post(at("orders", "partitions/reopen"), json=body))["results"]
+    assert [(each["key"], each["outcome"]) for each in results] == [
+        ("state/resting.json.gz", "done"),
+        ("state/completed.json.gz", "refused"),
+        ("state/due.json.gz", "done"),
+        ("state/parked.json.gz", "stale"),
+        ("never/was", "missing"),
+    ]
+
+
+@pytest.mark.parametrize("to", ["earliest", "latest", "2026-01-01T00:00:00Z", "12345678901234567890"])
+def test_a_shard_is_read_anew_from_where_one_says(scenery: Scenery, op: TestClient, to: str) -> None:
+    scenery.tree("telemetry", 10)
+    [held, *_] = found(op.get(at("telemetry", "partitions"), params={"status": "ASSIGNED"}))["partitions"]
+    [result] = act(op, "telemetry", "reset", held["partition_key"], to=to)
+    assert (result["outcome"], result["partition"]["state"]) == ("done", "waiting")
+    position = row(op, "telemetry", held["partition_key"])["position"]
+    assert position.startswith({"earliest": "TRIM_HORIZON", "12345678901234567890": to}.get(to, "AT_TIMESTAMP:"))
+
+
+def test_what_has_no_such_position_is_refused_and_the_rest_is_reset(scenery: Scenery, op: TestClient) -> None:
+    scenery.tree("mixed", 10)
+    scenery.make("mixed", {"an object": lambda p: p})
+    [shard, *_] = found(op.get(at("mixed", "partitions"), params={"status": "ASSIGNED"}))["partitions"]
+    results = act(op, "mixed", "reset", "an object", shard["partition_key"], to="latest")
+    assert [each["outcome"] for each in results] == ["refused", "done"]
+
+
+@pytest.mark.parametrize(
+    ("action", "change", "detail"),
+    [
+        ("park", {"reason": "  "}, "body.reason"),
+        ("park", {"reason": "x" * 501}, "body.reason"),
+        ("park", {"partitions": []}, "body.partitions"),
+        ("park", {"partitions": [{"key": "a"}]}, "body.partitions.0.version"),
+        ("park", {"partitions": [{"key": "a", "version": "1"}]}, "body.partitions.0.version"),
+        ("park", {"partitions": [{"key": "", "version": 1}]}, "body.partitions.0.key"),
+        ("park", {"partitions": [{"key": "a", "version": 1}] * 501}, "body.partitions"),
+        ("park", {"partitions": [{"key": "a", "version": 1}] * 2}, "body.partitions"),
+        ("park", {"force": True}, "body.force"),
+        ("park", {"to": "latest"}, "body.to"),
+        ("reset", {}, "body.to"),
+        ("reset", {"to": "tomorrow"}, "body.to"),
+        ("reset", {"to": "2999-01-01T00:00:00Z"}, "body.to"),
+        ("reset", {"to": "12", "partitions": [{"key": "a", "version": 1}, {"key": "b", "version": 1}]}, "body.to"),
+    ],
+)
+def test_a_senseless_order_is_refused_whole(
+    scenery: Scenery, op: TestClient, action: str, change: dict[str, Any], detail: str
+) -> None:
+    scenery.make("orders", {"a": lambda p: p})
+    before = scenery.found("orders", "a")
+    body = {"partitions": [{"key": "a", "version": before.version}], "reason": "x", **change}
+    answer = op.post(at("orders", f"partitions/{action}"), json=body)
+    assert (answer.status_code, answer.json()["detail"].split(":")[0]) == (422, detail)
+    assert scenery.found("orders", "a") == before
+
+
+def test_our_own_words_stand_alone_in_what_is_refused(scenery: Scenery, op: TestClient) -> None:
+    body = {"partitions": [{"key": "a", "version": 1}] * 2, "reason": "x"}
+    answer = op.post(at("orders", "partitions/park"), json=body)
+    assert answer.json() == {"detail": "body.partitions: a key is named twice; name each partition once"}
+    answer = op.get(at("orders", "partition"), params={"key": "a\0"})
+    assert answer.json()["detail"].startswith("query.key: partition key 'a\\x00' is not usable: give text")
+
+
+@pytest.mark.parametrize("content", ["", " ", "{", "[" * 30_000])
+def test_an_action_without_a_body_is_told_what_to_send(scenery: Scenery, op: TestClient, content: str) -> None:
+    answer = op.post(at("orders", "suspend"), content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422)
+    assert "body" in answer.json()["detail"]
+
+
+def test_an_action_takes_nothing_in_the_query(scenery: Scenery, op: TestClient) -> None:
+    scenery.make("orders", {"a": lambda p: p})
+    answer = op.post(at("orders", "suspend"), params={"new_source": "true"}, json={"reason": "x"})
+    assert (answer.status_code, answer.json()["detail"]) == (
+        422,
+        "query.new_source: an action takes nothing in the query; send it in the body",
+    )
+
+
+def test_what_is_refused_for_its_body_is_not_in_airflows_audit_log(scenery: Scenery, op: TestClient) -> None:
+    before = audited()
+    assert op.post(at("orders", "suspend"), json={"reason": "x", "dag_id": {}}).status_code == 422
+    assert audited() == before
+
+
+def audited() -> int:
+    from airflow.models.log import Log
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        return session.scalar(sa.select(sa.func.count()).select_from(Log)) or 0
+
+
+def test_once_the_store_is_away_nothing_more_is_tried_and_what_was_done_is_told(api: Any) -> None:
+    store = UnreliableStore(InMemoryStore())
+    coordinator = SourceCoordinator(store, "orders", "http")
+    coordinator.initialize()
+    coordinator.create_partitions({key: {} for key in "abc"})
+    seen = [
+        PartitionSeen(key=key, version=partition.version) for key in "abc" if (partition := coordinator.view.get(key))
+    ]
+    store.fault = Fault(after=lambda: setattr(store, "away", True))
+    store.calls.clear()
+    results = actions.ACTIONS["park"](coordinator, ActionBody(partitions=seen, reason="x"), "olga")
+    assert [(each.outcome, each.detail) for each in results] == [
+        ("done", ""),
+        ("refused", actions.PERHAPS_DONE),
+        ("refused", actions.NOT_TRIED),
+    ]
+    assert store.calls == ["get", "transact", "get"]
+
+
+def test_a_source_is_suspended_and_goes_on(scenery: Scenery, op: TestClient) -> None:
+    scenery.make("orders", {"a": lambda p: p})
+    card = found(op.post(at("orders", "suspend"), json={"reason": "the sink is full"}))
+    assert (card["suspended"]["by"], card["suspended"]["reason"]) == ("olga", "the sink is full")
+    assert any("suspended by olga" in alarm["text"] for alarm in card["alarms"])
+    assert scenery.worker("orders").leases.acquire(1) == []
+    assert found(op.post(at("orders", "resume"), json={"reason": "it was emptied"}))["suspended"] is None
+    assert len(scenery.worker("orders").leases.acquire(1)) == 1
+
+
+def test_a_misspelt_source_is_not_suspended_and_those_with_like_names_are_told(
+    scenery: Scenery, op: TestClient
+) -> None:
+    scenery.make("orders", {"a": lambda p: p})
+    scenery.make("returns", {"a": lambda p: p})
+    answer = op.post(at("ordesr", "suspend"), json={"reason": "the sink is full"})
+    assert answer.status_code == 404
+    assert answer.json()["detail"] == (
+        "the store holds nothing of source 'ordesr'; did you mean 'orders'? Check the name, or send "
+        '"new_source": true to suspend it before it begins'
+    )
+    assert [card["source"] for card in found(op.get(f"{CONNECTION}/sources"))["sources"]] == ["orders", "returns"]
+
+
+def test_a_source_may_be_suspended_before_it_begins(scenery: Scenery, op: TestClient) -> None:
+    body = {"reason": "the sink is not there yet", "new_source": True}
+    assert found(op.post(at("new", "suspend"), json=body))["suspended"]["by"] == "olga"
+    again = found(op.post(at("new", "suspend"), json={"reason": "x"}))
+    assert again["suspended"]["reason"] == "the sink is not there yet"
+
+
+def test_a_source_whose_supplier_found_nothing_is_known(scenery: Scenery, op: TestClient) -> None:
+    assert scenery.worker("orders").supply(lambda state: iter(())) == []
+    assert op.post(at("orders", "suspend"), json={"reason": "x"}).status_code == 200
+
+
+def test_a_suspension_that_nobody_has_seen_stays(scenery: Scenery, op: TestClient) -> None:
+    scenery.make("orders", {"a": lambda p: p})
+    seen = found(op.post(at("orders", "suspend"), json={"reason": "the sink is full"}))["suspended"]["since"]
+    op.post(at("orders", "resume"), json={"reason": "it was emptied"})
+    op.post(at("orders", "suspend"), json={"reason": "the stream is wrong"})
+    answer = op.post(at("orders", "resume"), json={"reason": "it was emptied", "since": seen})
+    assert (answer.status_code, "suspended anew" in answer.json()["detail"]) == (409, True)
+    standing = found(op.get(at("orders", "summary")))["suspended"]
+    assert standing["reason"] == "the stream is wrong"
+    assert op.post(at("orders", "resume"), json={"reason": "x", "since": standing["since"]}).status_code == 200
+
+
+def test_what_was_done_is_in_airflows_audit_log_and_in_the_log(
+    scenery: Scenery, op: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    from airflow.models.log import Log
+    from airflow.utils.session import create_session
+
+    scenery.make("orders", {"a\nb": lambda p: p})
+    with caplog.at_level(logging.INFO, logger="airflow_provider_coordination.ui"):
+        act(op, "orders", "park", "a\nb")
+    [line] = [record.getMessage() for record in caplog.records if record.name.endswith("ui.access")]
+    assert line == (
+        "park of partitions by 'olga' over HTTP: connection='coordination_default' source='orders' "
+        "reason='paged at night' outcome=['a\\nb: done']"
+    )
+    with create_session() as session:
+        event = session.scalars(sa.select(Log).order_by(Log.id.desc()).limit(1)).one()
+        assert (event.event, event.owner) == ("coordination.park_partitions", "olga")
+        said = json.loads(event.extra or "")
+    assert (said["connection_id"], said["source"], said["reason"]) == (
+        "coordination_default",
+        "orders",
+        "paged at night",
+    )
+    assert said["partitions"][0]["key"] == "a\nb"
+
+
+def test_what_was_done_is_seen_at_once(scenery: Scenery, op: TestClient) -> None:
+    scenery.make("orders", {"a": lambda p: p})
+    for action, state in (("park", "parked"), ("reopen", "waiting")) * 3:
+        act(op, "orders", action, "a")
+        [told] = found(op.get(at("orders", "partitions")))["partitions"]
+        assert told["state"] == state
+
+
+# What goes wrong
+
+
+def everything(connection: str = CONNECTION) -> list[str]:
+    routes = ("summary", "partitions", "partition?key=a", "shards", "timeline", "workers", "acknowledgments")
+    return [f"{connection}/sources", *(at("orders", route, connection) for route in routes)]
+
+
+def test_a_store_that_is_down_harms_nobody_else(
+    scenery: Scenery, as_role: Any, connect: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    scenery.make("orders", {"a": lambda p: p})
+    connect("away", "coordination", login="u", password=PASSWORD, extra={"url": "postgresql://127.0.0.1:1/nothing"})
+    away, admin = "/coordination/connections/away", as_role("admin")
+    for path in everything(away):
+        answer = admin.get(path)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+        assert answer.json() == {"detail": "the store does not answer; try again"}
+    body = {"partitions": [{"key": "a", "version": 1}], "reason": "x"}
+    assert admin.post(at("orders", "partitions/park", away), json=body).status_code == 503
+    assert [admin.get(path).status_code for path in everything()] == [200] * len(everything())
+    runs = found(admin.get("/coordination/runs", params={"dag_id": "nightly_orders", "run_id": RUN}))
+    assert (runs["unreachable"], runs["complete"]) == (["away"], False)
+    assert admin.get("/api/v2/version").status_code == 200
+    assert PASSWORD not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("connection", "status_code", "detail"),
+    [
+        ("lake", 422, "connection 'lake' is of type 'aws'; name one of type 'coordination'"),
+        ("nope", 404, "connection 'nope' is not defined"),
+    ],
+)
+def test_a_connection_that_is_none_is_named(
+    scenery: Scenery, op: TestClient, connect: Any, connection: str, status_code: int, detail: str
+) -> None:
+    connect("lake", "aws", password=PASSWORD)
+    for path in everything(f"/coordination/connections/{connection}"):
+        answer = op.get(path)
+        assert (answer.status_code, answer.json()["detail"]) == (status_code, detail)
+
+
+def test_fifty_tabs_ask_the_store_about_once(scenery: Scenery, op: TestClient) -> None:
+    scenery.many("orders", 200)
+    asked, counting = [], threading.Lock()
+
+    def note(connection: Any, cursor: Any, statement: str, *args: Any) -> None:
+        with counting:
+            asked.append(statement)
+
+    assert op.get(at("orders", "summary")).status_code == 200  # the store is open now
+    sa.event.listen(sa.Engine, "before_cursor_execute", note)
+    try:
+        with ThreadPoolExecutor(50) as tabs:
+            answers = list(tabs.map(lambda n: op.get(at("orders", "partitions")), range(50)))
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.content for answer in answers}) <= 5
+    assert 1 <= len([statement for statement in asked if "coordination_partition" in statement]) <= 25
+
+
+def test_a_connection_that_is_changed_leads_to_the_other_store(
+    scenery: Scenery, op: TestClient, connect: Any, desk: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    scenery.make("orders", {"a": lambda p: p})
+    assert len(found(op.get(f"{CONNECTION}/sources"))["sources"]) == 1
+    connect("coordination_default", "coordination", extra={"url": f"sqlite:///{tmp_path}/other.db"})
+    monkeypatch.setattr("airflow_provider_coordination.ui.asking.CONNECTION_SECONDS", 0.0)
+    assert found(op.get(at("orders", "partitions")))["partitions"] == []
+
+
+def test_nothing_of_the_login_of_a_store_is_in_any_answer(
+    scenery: Scenery, op: TestClient, connect: Any, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/coordination.db?password={PASSWORD}"
+    connect("secretive", "coordination", extra={"url": url, "table": "clicks"})
+    connect("wrong", "coordination", login="u", password=PASSWORD, extra={"url": url, "store": "sql"})
+    paths = [path for name in ("secretive", "wrong") for path in everything(f"/coordination/connections/{name}")]
+    for path in ["/coordination/connections", *paths]:
+        answer = op.get(path)
+        assert PASSWORD not in answer.text + str(answer.headers)
+
+
+# The pages' modules
+
+
+def test_a_module_of_the_pages_is_served_anew_only_if_it_has_changed(as_role: Any) -> None:
+    viewer = as_role("viewer")
+    answer = viewer.get("/coordination/static/coordination.js")
+    assert answer.headers["content-type"] == "text/javascript; charset=utf-8"
+    assert (answer.headers["cache-control"], answer.headers["x-content-type-options"]) == ("no-cache", "nosniff")
+    tag = answer.headers["etag"]
+    for known in (tag, f"W/{tag}", f'"other", {tag}'):
+        again = viewer.get("/coordination/static/coordination.js", headers={"If-None-Match": known})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    assert viewer.get("/coordination/static/coordination.js", headers={"If-None-Match": '"x"'}).status_code == 200
+
+
+def test_a_module_is_kept_by_a_browser_only_under_the_address_of_its_edition(as_role: Any) -> None:
+    viewer = as_role("viewer")
+
+    def kept(edition: str) -> bool:
+        answer = viewer.get(f"/coordination/static/{edition}/coordination.js")
+        assert answer.status_code == 200
+        return "immutable" in answer.headers["cache-control"]
+
+    assert kept(places.edition())
+    assert not kept("0" * 16)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../plugin.py",
+        "0123456789abcdef/../plugin.py",
+        "0123456789abcdef/nothing.js",
+        "..%2fplugin.py",
+        "%2e%2e/plugin.py",
+        "%2fetc%2fpasswd",
+        "nothing.js",
+        "%00.js",
+        "x" * 5000 + ".js",
+        "",
+        ".",
+    ],
+)
+def test_nothing_else_is_served(as_role: Any, path: str) -> None:
+    assert as_role("admin").get(f"/coordination/static/{path}").status_code in (404, 405)
+
+
+def test_every_file_of_the_pages_is_of_a_kind_that_is_served() -> None:
+    kinds = {file.suffix for file in places.FOLDER.rglob("*") if file.is_file()}
+    assert kinds and kinds <= set(pages.MEDIA_TYPES)
+
+
+def test_a_set_that_ends_meanwhile_is_no_part_of_a_partition_any_more(scenery: Scenery, op: TestClient) -> None:
+    waiting = scenery.awaiting("orders", "a", "warehouse")
+    AcknowledgmentSets(scenery.worker("orders"), SourceBatches()).cancel(waiting.set_id, "the sink was emptied")
+    told = row(op, "orders", "a")
+    assert told["status"] == PartitionStatus.UNASSIGNED

@@ -1,0 +1,238 @@
+"""Whatever anybody asks of the HTTP API, no route fails: it answers, or says what is wrong with the question.
+
+What is asked comes from the application's own schema, anew each day: `FUZZ_SEED` repeats a day's. Beside it stands what
+has to be asked every day, the values at which programs are known to fail, in each place that takes one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from itertools import cycle
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import schemathesis
+from httpx2 import InvalidURL
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from schemathesis import GenerationMode
+
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.ui.answers import SOURCE
+from tests.airflow.api.test_ui_security import CONNECTION, NAME, PREFIX, TABLE
+from tests.airflow.api.test_ui_security import World as Everything
+from tests.support.scenery import Scenery
+from tests.support.servers import postgres_database
+
+log = logging.getLogger(__name__)
+
+pytestmark = pytest.mark.integration
+
+SEED = int(os.environ.get("FUZZ_SEED") or f"{datetime.now(UTC):%Y%m%d}")
+EXAMPLES = 4
+"""So many questions are made up for each route, in each mode and place."""
+ROUTES = sorted(TABLE)
+ACTIONS = [route for route in ROUTES if route[0] == "POST"]
+NAMES = [f"{method} {path.replace(SOURCE, '…')}" for method, path in ROUTES]
+
+TEXTS = ["\0", "x" * 5000, "9" * 5000, "\N{GRINNING FACE}\u202e'\"%_\\|"]
+"""What databases take, or do not, each in its own way."""
+MORE_TEXTS = [
+    *("", " ", "\n", "%", "%00", "|", "..", "/", "-1", "1e999"),
+    *("0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-14:00"),
+]
+"""What nobody's database sees, if all is well."""
+NOT_UTF_8 = ["%ff", "%ed%a0%80"]
+VALUES: list[Any] = [*TEXTS, 10**400, -1]
+MORE_VALUES: list[Any] = [*MORE_TEXTS, "\ud800", None, True, 1e308, float("inf"), float("nan"), [], {}, [[]]]
+MORE_VALUES += [{"a": {"b": []}}, ["a"] * 600]
+BODIES = [
+    *(
+        b"",
+        b" ",
+        b"null",
+        b"5",
+        b'"x"',
+        b"[]",
+        b"[[]]",
+        b"{",
+        b"{}",
+        b"\xff",
+        b"\xef\xbb\xbf{}",
+        b'{"reason":"\\ud800"}',
+    ),
+    b'{"reason": "' + "ö".encode("latin-1") + b'"}',
+    *(b"[" * depth + b"]" * depth for depth in (900, 990, 20_000)),
+    *(b'{"reason":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}" for depth in (900, 950, 980, 9_000)),
+]
+AUDITED = ["dag_id", "task_id", "run_id", "logical_date", "is_paused"]
+"""What Airflow's audit log takes as it is."""
+HEADERS = [
+    {"Origin": "http://["},
+    {"Origin": ""},
+    {"Origin": "\x80"},
+    {"Sec-Fetch-Site": "\x80"},
+    {"Host": "["},
+    {"Content-Type": "application/json; charset=utf-16"},
+    {"Content-Type": "application/json;;;"},
+    {"If-None-Match": ",,\x80"},
+]
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A source with something of everything in either kind of database, made once: each takes half a second."""
+    with ExitStack() as stack:
+        url = f"sqlite:///{tmp_path_factory.mktemp('fuzzing')}/coordination.db"
+        if request.param == "postgresql":
+            url = stack.enter_context(postgres_database(request.getfixturevalue("postgres_server")))
+        scenery = stack.enter_context(closing(Scenery(url)))
+        scenery.trouble(NAME)
+        first, *_ = AcknowledgmentSets(scenery.worker(NAME)).view.pending()
+        yield World(scenery, first.set_id, is_sqlite=request.param == "sqlite")
+
+
+@pytest.fixture
+def world(made: World, connect: Any) -> World:
+    """The source, as Airflow's API server finds it."""
+    connect(CONNECTION, "coordination", extra={"url": made.scenery.url})
+    return made
+
+
+@dataclass
+class World(Everything):
+    """A source with something of everything.
+
+    :param is_sqlite: whether it is asked all that there is, or what another database may answer differently.
+    """
+
+    is_sqlite: bool
+
+
+class Asking:
+    """Asks as somebody, and notes at what the application failed."""
+
+    def __init__(self, client: Any) -> None:
+        self.failed: list[str] = []
+        self._client = client
+
+    def ask(self, method: str, address: str, **options: Any) -> None:
+        """Ask it, and note it if the application failed."""
+        try:
+            answer = self._client.request(method, address, follow_redirects=False, **options)
+        except InvalidURL:  # the client does not send it
+            return
+        if answer.status_code >= 500:
+            self.failed.append(
+                f"{answer.status_code} {method} {address[:300]} {str(options)[:300]}: {answer.text[:300]}"
+            )
+
+    def check(self) -> None:
+        """Check that it failed at nothing."""
+        first = "\n".join(self.failed[:20])
+        assert not self.failed, f"FUZZ_SEED={SEED}: the application failed at {len(self.failed)} questions:\n{first}"
+
+
+@pytest.fixture
+def asking(as_role: Any) -> Asking:
+    return Asking(as_role("op"))
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES, ids=NAMES)
+def test_no_route_fails_at_values_at_which_programs_do(world: World, asking: Asking, method: str, path: str) -> None:
+    route, texts = TABLE[method, path], [quote(text, safe="") for text in TEXTS]
+    if world.is_sqlite:
+        texts += [*([] if route.body else [quote(text, safe="") for text in MORE_TEXTS]), *NOT_UTF_8]
+    address = world.address(path, route)
+    body = {} if route.body is None else {"json": route.body(world.version(route))}
+    for place in re.findall(r"{[\w:]+}", path):
+        others = world.address(path.replace(place, "<here>"), route)
+        for text in texts:
+            asking.ask(method, others.replace("<here>", text), **body)
+    if not route.body:
+        for name in parameters(path, method):
+            for text in texts:
+                asking.ask(method, f"{address}{'&' if '?' in address else '?'}{name}={text}")
+    if world.is_sqlite:
+        for headers in HEADERS:
+            asking.ask(
+                method, address, headers={name: text.encode("latin-1") for name, text in headers.items()}, **body
+            )
+    asking.check()
+
+
+@pytest.mark.parametrize(("method", "path"), ACTIONS, ids=[path.replace(SOURCE, "…") for _, path in ACTIONS])
+def test_no_action_fails_at_a_body_at_which_programs_do(world: World, asking: Asking, method: str, path: str) -> None:
+    route = TABLE[method, path]
+    assert route.body is not None
+    address, valid = world.address(path, route), route.body(world.version(route))
+    values = [*VALUES, *(MORE_VALUES if world.is_sqlite else ())]
+    changed = [{**valid, name: value} for name in properties(path) for value in values]
+    if "partitions" in valid and path.endswith(("/release", "/reset")):  # the others are done as the first is
+        [seen] = valid["partitions"]
+        changed += [{**valid, "partitions": [{**seen, name: value}]} for name in seen for value in values]
+    for content in [*(json.dumps(each).encode() for each in changed), *(BODIES if world.is_sqlite else ())]:
+        asking.ask(method, address, content=content, headers={"Content-Type": "application/json"})
+    for name in AUDITED:
+        asking.ask(method, address, json={**valid, name: {}})
+        asking.ask(method, f"{address}?{name}={'x' * 5000}", json=valid)
+    asking.check()
+
+
+@pytest.mark.parametrize("made", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: mode.value)
+def test_no_route_fails_whatever_is_made_up_of_its_schema(world: World, as_role: Any, mode: GenerationMode) -> None:
+    log.info("FUZZ_SEED=%d", SEED)  # an error of the client is no failed check
+    roles = cycle([Asking(as_role(role)) for role in ("op", "viewer", "op", None, "op")])
+    for number, made in enumerate(schemathesis.openapi.from_dict(schema()).get_all_operations()):
+        operation = made.ok()
+        here = {"connection_id": CONNECTION, "source": NAME} if "{source}" in operation.path else None
+        for place in [None, here] if here else [None]:
+
+            @seed(SEED + number)
+            @settings(
+                max_examples=EXAMPLES,
+                database=None,
+                deadline=None,
+                phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            )
+            @given(operation.as_strategy(mode, path_parameters=place))
+            def ask(case: Any) -> None:
+                said = case.as_transport_kwargs(base_url=f"http://testserver{PREFIX}")
+                said["content"] = said.pop("data", None)
+                said["headers"] = {n: text for n, text in said["headers"].items() if n.lower() != "authorization"}
+                asking = next(roles)
+                asking.ask(said.pop("method"), said.pop("url"), **said)
+                asking.check()
+
+            ask()
+
+
+@cache
+def schema() -> Any:
+    """Return what the application says that it takes."""
+    from airflow_provider_coordination.ui.application import application
+
+    return application().openapi()
+
+
+def parameters(path: str, method: str) -> list[str]:
+    """Return the names that a route takes in the query."""
+    said = schema()["paths"][re.sub(r"{(\w+):path}", r"{\1}", path)][method.lower()]
+    return [each["name"] for each in said.get("parameters", ()) if each["in"] == "query"]
+
+
+def properties(path: str) -> list[str]:
+    """Return the names that an action takes in its body."""
+    made = schema()
+    [content] = made["paths"][re.sub(r"{(\w+):path}", r"{\1}", path)]["post"]["requestBody"]["content"].values()
+    return list(made["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]["properties"])

@@ -1,0 +1,257 @@
+"""Who may do what over HTTP: one table of every route there is, and what everybody gets there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from airflow_provider_coordination.coordination.acknowledgment import FAMILY as SETS
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, source_identifier
+from airflow_provider_coordination.ui import kinesis, models
+from airflow_provider_coordination.ui.answers import SOURCE
+from tests.support.scenery import Scenery
+
+pytestmark = pytest.mark.integration  # needs no server, but Airflow's API, and so seconds
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+CONNECTION, NAME = "coordination_default", "shop/orders"
+PREFIX = "/coordination"
+READERS = {"anonymous": 401, "viewer": 403, "user": 403, "op": 200, "admin": 200, "foreign": 200}
+"""A page of another site may ask what its user may see: its browser does not show it the answer."""
+ACTORS = {**READERS, "foreign": 403}
+ANYBODY = dict.fromkeys(READERS, 200) | {"anonymous": 401}
+FOREIGN: list[dict[str, str]] = [
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Sec-Fetch-Site": "cross-site", "Origin": "http://testserver"},
+]
+
+
+@dataclass(frozen=True)
+class Route:
+    """What is asked, and what everybody gets.
+
+    :param expected: the answer's status by who asks.
+    :param query: of the address.
+    :param body: made from the version of what it is about, for what acts.
+    :param about: the key of the partition that it acts on.
+    :param stale: the answer's status where something was written since; None where that does not matter.
+    """
+
+    expected: dict[str, int]
+    query: str = ""
+    body: Callable[[int], Any] | None = None
+    about: str | None = None
+    stale: int | None = None
+
+
+def on(key: str, **more: str) -> Route:
+    def body(version: int) -> Any:
+        return {"partitions": [{"key": key, "version": version}], "reason": "paged at night", **more}
+
+    return Route(ACTORS, body=body, about=key, stale=200)
+
+
+TABLE = {
+    ("GET", "/connections"): Route(ANYBODY),
+    ("GET", "/connections/{connection_id}/sources"): Route(READERS),
+    ("GET", SOURCE + "/summary"): Route(READERS),
+    ("GET", SOURCE + "/partitions"): Route(READERS),
+    ("GET", SOURCE + "/partition"): Route(READERS, "?key=state/held.json.gz"),
+    ("GET", SOURCE + "/shards"): Route(READERS),
+    ("GET", SOURCE + "/timeline"): Route(READERS),
+    ("GET", SOURCE + "/workers"): Route(READERS),
+    ("GET", SOURCE + "/acknowledgments"): Route(READERS),
+    ("GET", SOURCE + "/acknowledgments/{set_id:path}"): Route(READERS),
+    ("GET", SOURCE + "/jobs/{owner:path}/spark-ui"): Route({**READERS, "op": 404, "admin": 404, "foreign": 404}),
+    ("GET", "/runs"): Route(ANYBODY, "?dag_id=nightly_orders&run_id=any"),
+    ("GET", "/static/{path:path}"): Route(ANYBODY),
+    ("POST", SOURCE + "/partitions/release"): on("state/held.json.gz"),
+    ("POST", SOURCE + "/partitions/reopen"): on("state/parked.json.gz"),
+    ("POST", SOURCE + "/partitions/park"): on("state/waiting.json.gz"),
+    ("POST", SOURCE + "/partitions/reset"): on("state/completed.json.gz", to="earliest"),
+    ("POST", SOURCE + "/suspend"): Route(ACTORS, body=lambda version: {"reason": "the sink is full"}),
+    ("POST", SOURCE + "/resume"): Route(ACTORS, body=lambda version: {"reason": "it was emptied"}),
+    ("POST", SOURCE + "/acknowledgments/{set_id:path}/release"): Route(
+        ACTORS,
+        body=lambda version: {"positive": True, "handle": "warehouse", "version": version},
+        about="delivered/0.json.gz",
+        stale=409,
+    ),
+}
+
+
+@dataclass
+class World:
+    """A source with something of everything, as Airflow's API server finds it."""
+
+    scenery: Scenery
+    set_id: str
+
+    def address(self, path: str, route: Route) -> str:
+        names = {
+            "{connection_id}": CONNECTION,
+            "{source:path}": quote(NAME, safe=""),
+            "{set_id:path}": quote(self.set_id, safe=""),
+            "{owner:path}": "nobody",
+            "{path:path}": "coordination.js",
+        }
+        for placeholder, name in names.items():
+            path = path.replace(placeholder, name)
+        assert "{" not in path
+        return f"{PREFIX}{path}{route.query}"
+
+    def version(self, route: Route) -> int:
+        if route.about is None:
+            return 0
+        if route.stale == 409:  # of a set
+            found = self.scenery.store.get(source_identifier(NAME, family=SETS), self.set_id)
+            assert found is not None
+            return found.version
+        return self.scenery.found(NAME, route.about).version
+
+    def everything(self) -> list[Partition]:
+        """Return all that the store holds."""
+        store = self.scenery.store
+        return [
+            partition
+            for family in store.source_identifiers()
+            if not family.endswith("|HISTORY")
+            for status in PartitionStatus
+            for partition in store.query(family, status)
+        ]
+
+
+@pytest.fixture
+def world(connect: Any, store_url: str) -> Iterator[World]:
+    connect(CONNECTION, "coordination", extra={"url": store_url})
+    scenery = Scenery(store_url)
+    scenery.trouble(NAME)
+    first, *_ = AcknowledgmentSets(scenery.worker(NAME)).view.pending()
+    yield World(scenery, first.set_id)
+    scenery.close()
+
+
+def routes(api: Any) -> set[tuple[str, str]]:
+    [mounted] = [route.app for route in api.routes if getattr(route, "path", None) == PREFIX]
+    unknown = [route for route in mounted.routes if not isinstance(route, APIRoute)]
+    assert not unknown, f"nothing is known of the access to {unknown}"
+    return {(method, route.path) for route in mounted.routes for method in route.methods}
+
+
+def test_every_route_is_in_the_table(api: Any) -> None:
+    assert routes(api) == set(TABLE)
+
+
+def test_every_route_is_in_the_manual() -> None:
+    text = (REPOSITORY / "docs" / "http_api.md").read_text()
+    documented = set(re.findall(r"^\| `((?:GET|POST) /coordination[^`]*)`", text, re.MULTILINE))
+    short = {f"{method} {PREFIX}{path.replace(SOURCE, '/{source}')}" for method, path in TABLE}
+    assert documented == {re.sub(r"{(\w+?)(_id)?(:path)?}", r"<\1>", route) for route in short}
+
+
+@pytest.mark.parametrize(
+    ("heading", "model"),
+    [
+        ("of a source", models.SourceCard),
+        ("of a partition", models.PartitionRow),
+        ("of one partition whole", models.PartitionDetail),
+        ("of a shard", kinesis.ShardNode),
+        ("of a holding", models.HoldingFacts),
+        ("of a worker", models.WorkerRow),
+        ("body of an action", models.ActionBody),
+    ],
+)
+def test_every_field_is_in_the_manual(heading: str, model: type[BaseModel]) -> None:
+    _, _, table = (REPOSITORY / "docs" / "http_api.md").read_text().partition(f"\n| {heading} |")
+    named = [
+        name for line in table.split("\n\n")[0].splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])
+    ]
+    inherited = set(models.PartitionRow.model_fields) if model is models.PartitionDetail else set()
+    assert sorted(named) == sorted(set(model.model_fields) - inherited)
+
+
+@pytest.mark.parametrize(("method", "path"), TABLE)
+def test_everybody_gets_what_the_table_says(world: World, as_role: Any, method: str, path: str) -> None:
+    route = TABLE[method, path]
+    address = world.address(path, route)
+
+    def ask(who: str, **headers: str) -> int:
+        client = as_role({"anonymous": None, "foreign": "admin"}.get(who, who))
+        body = {} if route.body is None else {"json": route.body(world.version(route))}
+        return int(client.request(method, address, headers=headers, **body).status_code)
+
+    if path.endswith("/resume"):
+        world.scenery.worker(NAME).view.suspensions.suspend()
+    before = world.everything()
+    answers = {who: ask(who) for who in ("anonymous", "viewer", "user")}
+    foreign = {ask("foreign", **headers) for headers in FOREIGN}
+    assert foreign == {route.expected["foreign"]}
+    assert world.everything() == before, "who was refused has changed something"
+    if route.stale is not None and route.body is not None:
+        stale = as_role("admin").post(address, json=route.body(world.version(route) - 1))
+        assert stale.status_code == route.stale
+        assert route.stale != 200 or [each["outcome"] for each in stale.json()["results"]] == ["stale"]
+        assert world.everything() == before, "who saw something else has changed something"
+    answers |= {"op": ask("op"), "admin": ask("admin"), "foreign": next(iter(foreign))}
+    assert answers == route.expected
+    if method == "POST":
+        assert world.everything() != before
+
+
+@pytest.mark.parametrize("path", [path for method, path in TABLE if method == "POST"])
+def test_what_acts_takes_json_alone_and_not_too_much_of_it(world: World, as_role: Any, path: str) -> None:
+    address, op = world.address(path, TABLE["POST", path]), as_role("op")
+    before = world.everything()
+    for media_type in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        answer = op.post(address, content='{"reason": "x"}', headers={"Content-Type": media_type})
+        assert answer.status_code == 415
+    assert op.post(address, content="{", headers={"Content-Type": "application/json"}).status_code == 422
+    assert op.post(address, json={"reason": "x" * 50_000}).status_code in (413, 422)
+    assert world.everything() == before
+
+
+@pytest.mark.parametrize("role", [None, "admin"])
+def test_no_more_is_read_than_a_body_may_have_whoever_sends_it(world: World, as_role: Any, role: str | None) -> None:
+    address, client = f"{PREFIX}/connections/{CONNECTION}/sources/x/suspend", as_role(role)
+    too_much = b" " * 200_000
+    for content in (too_much, iter([too_much])):  # the second one does not say how much comes
+        answer = client.post(address, content=content, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 413
+        assert answer.json()["detail"].startswith("the request has more than 192000 bytes")
+
+
+def test_a_browser_that_is_at_airflow_itself_may_act(world: World, as_role: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example/team")
+    route = TABLE["POST", SOURCE + "/suspend"]
+    address = world.address(SOURCE + "/suspend", route)
+    for headers in (
+        {"Sec-Fetch-Site": "same-origin", "Origin": "http://testserver"},
+        {"Sec-Fetch-Site": "same-origin", "Origin": "https://airflow.example"},
+        {"Sec-Fetch-Site": "none"},
+        {},
+    ):
+        assert as_role("op").post(address, json={"reason": "x"}, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/static", "/static/", "/", "/connections/"])
+def test_there_is_nothing_else(as_role: Any, path: str) -> None:
+    assert as_role(None).get(f"{PREFIX}{path}").status_code in (401, 404)
+    assert as_role("admin").get(f"{PREFIX}{path}").status_code == 404
+
+
+def test_a_session_that_has_run_out_is_told_so(world: World, as_role: Any) -> None:
+    answer = as_role(None).get(f"{PREFIX}/connections", headers={"Authorization": "Bearer nonsense"})
+    assert answer.status_code in (401, 403)
+    assert "token" in answer.json()["detail"].lower()

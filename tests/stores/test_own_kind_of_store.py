@@ -1,0 +1,125 @@
+"""A kind of store that another distribution registers: named by a connection and a URL, and carried to Spark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.spark.redaction import Redaction
+from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.stores.connection_fields import ConnectionFields
+from airflow_provider_coordination.stores.hiding import secrets_of
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kind import STORE_KINDS
+from tests.support.distributions import install
+
+MODULE = "shelves_of_test"
+TEXT = """
+from dataclasses import dataclass, field
+
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kind import StoreKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShelfSettings:
+    shelf: str
+    width: int = 3
+    password: str | None = field(default=None, repr=False)
+
+
+class ShelfKind(StoreKind[ShelfSettings]):
+    settings = ShelfSettings
+
+    def open(self, settings, *, retry_deadline_seconds):
+        store = InMemoryStore()
+        store.shelf = settings.shelf, settings.width, retry_deadline_seconds
+        return store
+
+    def from_url(self, url, table):
+        return ShelfSettings(shelf=url.removeprefix("shelf://"))
+
+    def secrets(self, settings):
+        return filter(None, [settings.password])
+
+
+OBJECT = ShelfKind()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = tmp_path / "shelves"
+    install(site, "shelves", STORE_KINDS.group, {"shelf": f"{MODULE}:OBJECT"})
+    (site / f"{MODULE}.py").write_text(TEXT)
+    monkeypatch.syspath_prepend(str(site))
+    sys.modules.pop(MODULE, None)
+
+
+def from_connection(extra: dict[str, object], **beside: str) -> StoreSettings:
+    fields = ConnectionFields(name="connection 'c'", given=extra, aws=lambda *_: pytest.fail("nobody asked"), **beside)
+    return StoreSettings.of("shelf", STORE_KINDS.load("shelf").from_connection(fields))
+
+
+def test_it_is_opened_by_its_own_settings() -> None:
+    settings = StoreSettings(kind="shelf", settings={"shelf": "upper"}, history_days=0)
+    store = open_store(settings, retry_deadline_seconds=2)
+    assert isinstance(store, InMemoryStore)
+    assert store.shelf == ("upper", 3, 2)  # type: ignore[attr-defined]
+
+
+def test_a_url_whose_scheme_is_its_name_names_it() -> None:
+    settings = StoreSettings.from_url("shelf://lower")
+    assert (settings.kind, settings.own.shelf, settings.table) == ("shelf", "lower", None)
+
+
+def test_its_settings_travel_to_where_no_entry_point_is_seen(tmp_path: Path) -> None:
+    text = json.dumps(write_settings(StoreSettings.from_url("shelf://lower")))
+    shutil.rmtree(tmp_path / "shelves" / "shelves-1.0.dist-info")
+    del sys.modules[MODULE]
+
+    settings = read_settings(StoreSettings, "store settings", json.loads(text))
+
+    assert settings.implementation == f"{MODULE}:OBJECT"
+    assert open_store(settings).kind == "in_memory"
+    with pytest.raises(ConfigurationError, match="store 'shelf' is not known"):
+        open_store(StoreSettings(kind="shelf", settings={"shelf": "x"}))
+
+
+def test_a_connection_gives_each_field_by_its_name_and_the_password() -> None:
+    settings = from_connection({"shelf": "upper", "width": "7"}, password="opensesame")
+    assert (settings.own.shelf, settings.own.width, settings.own.password) == ("upper", 7, "opensesame")
+
+
+@pytest.mark.parametrize(
+    ("extra", "beside", "message"),
+    [
+        ({"width": 7}, {}, "connection 'c': field 'shelf' is missing"),
+        ({"shelf": "x", "width": "wide"}, {}, "connection 'c': field 'width' must be a whole number; got 'wide'"),
+        ({"shelf": "x"}, {"login": "ann"}, "connection 'c': this kind of store has no login; leave it empty"),
+    ],
+)
+def test_a_connection_that_does_not_fit_is_refused(
+    extra: dict[str, object], beside: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        from_connection(extra, **beside)
+    assert str(caught.value) == message
+
+
+def test_its_secrets_are_hidden() -> None:
+    settings = StoreSettings(kind="shelf", settings={"shelf": "upper", "password": "opensesame"})
+    assert secrets_of(settings) == ["opensesame"]
+    assert Redaction(settings).text("no opensesame") == "no ***"
+    assert "opensesame" not in repr(settings) + repr(settings.own)
+
+
+def test_of_a_kind_that_cannot_be_imported_every_text_is_hidden() -> None:
+    settings = StoreSettings(kind="shelf", settings={"where": "behind the door"}, implementation="nowhere_of_test:KIND")
+    assert secrets_of(settings) == ["behind the door"]

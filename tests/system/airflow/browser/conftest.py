@@ -1,0 +1,135 @@
+"""What there is to see in the Airflow, and a browser to see it with."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from demo.local_kinesis import LocalKinesis
+from tests.support.browser import BrowserError, Theme, Visits, Window, Windows, chromium, find_axe
+from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.servers import unavailable
+from tests.support.site import DAG, Site, open_site
+from tests.support.spark_job import Pipeline
+from tests.support.standalone import Standalone
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+PARTITIONS, SHARDS = 4_000, 1_000
+"""With 10,000 partitions the pages are measured, by benchmarks/ui.py."""
+
+
+class See(Protocol):
+    """Opens a page of the provider in a browser."""
+
+    def __call__(
+        self,
+        path: str = "",
+        *,
+        role: str = "op",
+        theme: Theme = "light",
+        width: int = 1280,
+        time_zone: str = "UTC",
+        alone: bool = False,
+    ) -> Page:
+        """Open it.
+
+        :param path: below Airflow's address; see `Site.at`.
+        :param role: of the user who looks.
+        :param theme: as chosen in Airflow.
+        :param width: of the window, in pixels.
+        :param time_zone: of the user's machine.
+        :param alone: with cookies of its own, which the test may take away.
+        """
+        ...
+
+
+# All of this ends with the last test of this folder, as a browser takes much memory.
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """The browser."""
+    with ExitStack() as stack:
+        try:
+            started = stack.enter_context(chromium())
+        except BrowserError as error:
+            unavailable("Chromium", error)
+        yield started
+
+
+@pytest.fixture(scope="package")
+def axe() -> Path:
+    """The script of axe-core."""
+    try:
+        return find_axe()
+    except BrowserError as error:
+        unavailable("axe-core", error)
+
+
+@pytest.fixture(scope="package")
+def site(
+    browser: Browser, airflow: Standalone, dynamodb: DynamoDbLocal, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    """The Airflow with users of all roles, and sources in all states; there is a browser before Airflow is started."""
+    folder = tmp_path_factory.mktemp("browser")
+    with open_site(airflow, folder, partitions=PARTITIONS, shards=SHARDS, away=dynamodb.settings) as site:
+        yield site
+
+
+@pytest.fixture(scope="package", autouse=True)
+def live(site: Site, kinesis: LocalKinesis) -> Iterator[Pipeline]:
+    """A stream, `live`, that a DAG run ingests with Spark while everything else is looked at; a shard was split."""
+    client = kinesis.client()
+    client.create_stream(StreamName="live", ShardCount=2)
+    client.get_waiter("stream_exists").wait(StreamName="live", WaiterConfig={"Delay": 0.1, "MaxAttempts": 100})
+    pipeline = Pipeline(kinesis, "live", site.folder, site.scenery.url)
+    pipeline.send(20)
+    pipeline.split_a_shard()
+    pipeline.send(20)
+    site.live_run = site.airflow.trigger(DAG, {"stream": "live", "output_path": str(site.folder / "lake")})
+    yield pipeline
+    client.delete_stream(StreamName="live", EnforceConsumerDeletion=True)
+
+
+@pytest.fixture(scope="package")
+def windows(browser: Browser, site: Site) -> Windows:
+    """The windows that tests look through, one after the other."""
+    return Windows(browser, site.airflow.url)
+
+
+@pytest.fixture
+def visits(windows: Windows) -> Iterator[Visits]:
+    """The pages of one test. What they complain of fails it, unless the test excuses that."""
+    made = Visits(windows)
+    yield made
+    complaints = made.close()
+    assert not complaints, "\n".join(complaints)
+
+
+@pytest.fixture
+def see(visits: Visits, site: Site) -> See:
+    """Opens a page of the provider as a user of some role."""
+
+    def open_page(path: str = "", *, role: str = "op", alone: bool = False, **window: Any) -> Page:
+        return visits.open(Window(site.tokens[role], **window), path or site.overview(), alone=alone)
+
+    return open_page
+
+
+@pytest.fixture
+def source(site: Site) -> Callable[..., str]:
+    """Makes a source of a test's own; see `Scenery.make`."""
+
+    def make(**partitions: Callable[[Any], Any]) -> str:
+        name = f"test-{uuid.uuid4().hex[:8]}"
+        site.scenery.make(name, partitions)
+        return name
+
+    return make

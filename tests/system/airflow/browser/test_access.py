@@ -1,0 +1,97 @@
+"""For everybody: no serious finding of axe-core in either theme, a narrow window, a zone of one's own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.browser import Theme, findings, go
+from tests.support.site import Site
+from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.test_partitions import keys
+
+OURS = "[data-coordination]"
+PAGES = {
+    "overview": ("", ""),
+    "partitions": ("orders", "partitions"),
+    "shards": ("clickstream", "shards"),
+    "timeline": ("night", "timeline"),
+    "acknowledgments": ("orders", "acknowledgments"),
+    "workers": ("orders", "workers"),
+}
+
+
+def where(site: Site, name: str) -> str:
+    source, page = PAGES[name]
+    return site.at(source, page) if source else site.overview()
+
+
+def settled(page: Page) -> None:
+    """Wait until a page shows what it is about."""
+    expect(page.locator(OURS)).to_be_visible()
+    expect(page.locator(f"{OURS} [aria-busy=true]")).to_have_count(0)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_page_has_a_serious_fault_for_those_who_see_or_hear_it_otherwise(
+    theme: Theme, site: Site, see: See, axe: Path
+) -> None:
+    found: list[str] = []
+    rules = ["color-contrast"] if theme == "dark" else None  # nothing else is another
+    page = see(theme=theme)
+    for name in PAGES:
+        go(page, where(site, name))
+        settled(page)
+        assert page.evaluate("document.documentElement.classList.contains('dark')") == (theme == "dark")
+        found += [f"{name}: {finding}" for finding in findings(page, axe, within=OURS, rules=rules)]
+    go(page, site.at("orders", partition="delivered/1.json.gz"))
+    expect(page.get_by_role("dialog")).to_contain_text("Acknowledgment sets")
+    found += [f"drawer: {finding}" for finding in findings(page, axe, within="[role=dialog]", rules=rules)]
+    page.get_by_role("dialog").get_by_role("button", name="Park…").click()
+    expect(page.get_by_role("alertdialog")).to_be_visible()
+    found += [f"dialog: {finding}" for finding in findings(page, axe, within="[role=alertdialog]", rules=rules)]
+
+    assert not found, "\n".join(found)
+
+
+def test_a_telephone_is_wide_enough(site: Site, see: See) -> None:
+    page = see(width=390)
+    for name in PAGES:
+        go(page, where(site, name))
+        settled(page)
+        over = page.locator(OURS).evaluate("element => element.scrollWidth - element.clientWidth")
+        assert over <= 0, f"{name} is {over} pixels too wide"
+    go(page, site.at("orders", partition="state/parked.json.gz"))
+    drawer = page.get_by_role("dialog")
+    expect(drawer.get_by_role("button", name="Reopen…")).to_be_visible()
+    assert drawer.evaluate("element => element.scrollWidth - element.clientWidth") <= 0
+
+
+def test_times_are_those_of_the_reader(site: Site, see: See) -> None:
+    utc = see(site.at("orders", partition="state/held.json.gz"))
+    tokyo = see(site.at("orders", partition="state/held.json.gz"), time_zone="Asia/Tokyo")
+    hours = []
+    for page in (utc, tokyo):
+        lease_ends = page.get_by_role("dialog").locator("dt:text-is('Lease ends') + dd time")
+        shown = re.match(r"\d{4}-\d\d-\d\d (\d\d):", lease_ends.inner_text())
+        assert shown is not None
+        hours.append(int(shown[1]))
+
+    assert (hours[1] - hours[0]) % 24 == 9
+
+
+def test_the_menus_of_a_page_are_reached_by_the_keyboard_in_order(site: Site, see: See) -> None:
+    page = see(site.at("orders"))
+    expect(keys(page).first).to_be_visible()
+    page.get_by_role("link", name="Leases", exact=True).last.focus()
+    reached = []
+    for _ in range(24):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("(e => e.getAttribute('aria-label') ?? e.innerText)(document.activeElement)"))
+
+    wanted = ["Suspend…", "Timeline", "Search text", "Partitions of orders"]
+    places = [next(at for at, name in enumerate(reached) if name.startswith(each)) for each in wanted]
+    assert places == sorted(places), reached

@@ -1,0 +1,179 @@
+"""Everything that may be pressed, pressed once: it asks why, does it, says so, and leaves word of who did it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from airflow_provider_coordination.coordination.history import History
+from airflow_provider_coordination.coordination.partition import (
+    PARKED_UNTIL,
+    Partition,
+    PartitionStatus,
+    source_identifier,
+)
+from tests.support.scenery import DAMAGED, HOUR, owner, soon
+from tests.support.site import Site
+from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.test_partitions import row
+
+Change = Callable[[Partition], Partition]
+
+
+def held(partition: Partition) -> Partition:
+    return partition.acquired(owner(0), soon(HOUR))
+
+
+def parked(partition: Partition) -> Partition:
+    return partition.failed(DAMAGED).resting(PARKED_UNTIL)
+
+
+def waiting(partition: Partition) -> Partition:
+    return partition
+
+
+def opened(page: Page, key: str) -> Locator:
+    """Return the drawer of a partition, open."""
+    row(page, key).get_by_role("button", name=key, exact=True).click()
+    drawer = page.get_by_role("dialog", name=key)
+    expect(drawer).to_be_visible()
+    return drawer
+
+
+def confirm(page: Page, verb: str, reason: str = "it hangs since midnight") -> Locator:
+    """Give a reason, and press."""
+    dialog = page.get_by_role("alertdialog")
+    dialog.get_by_label("Reason").fill(reason)
+    dialog.get_by_role("button", name=verb, exact=True).click()
+    return dialog
+
+
+def last_word(site: Site, source: str) -> tuple[str, str | None]:
+    """Return why something changed the last time, and who ordered it."""
+    history = History(site.scenery.store.inner, source_identifier(source, family="HISTORY"))
+    last = history.since(soon(-HOUR))[-1]
+    return last.reason, last.by
+
+
+@pytest.mark.parametrize(
+    ("action", "before", "status", "role"),
+    [
+        ("Release", held, PartitionStatus.UNASSIGNED, "op"),
+        ("Reopen", parked, PartitionStatus.UNASSIGNED, "admin"),
+        ("Park", held, PartitionStatus.CLOSED, "op"),
+        ("Reset", parked, PartitionStatus.UNASSIGNED, "admin"),
+    ],
+)
+def test_an_action_asks_why_does_it_and_leaves_word_of_who_did(
+    action: str, before: Change, status: PartitionStatus, role: str, site: Site, see: See, source: Callable[..., str]
+) -> None:
+    name = source(a=before)
+    page = see(site.at(name), role=role)
+    opened(page, "a").get_by_role("button", name=f"{action}…").click()
+    dialog = page.get_by_role("alertdialog")
+    dialog.get_by_role("button", name=action, exact=True).click()
+    expect(dialog).to_contain_text("Say why")
+    assert site.scenery.found(name, "a").status is before(site.scenery.found(name, "a")).status
+
+    confirm(page, action)
+
+    expect(page.get_by_role("status").filter(has_text="1 partition.")).to_be_visible()
+    after = site.scenery.found(name, "a")
+    assert (after.status, after.is_parked, after.attempts) == (status, action == "Park", 0)
+    expect(page.get_by_role("dialog", name="a").get_by_role("region", name="History")).to_contain_text(f"by {role}")
+    reason, by = last_word(site, name)
+    assert (by, "it hangs since midnight" in reason) == (role, True)
+    entries = site.airflow.audit_log(f"coordination.{action.lower()}_partitions")
+    assert name in str(entries)
+
+
+def test_what_a_person_ordered_is_not_drawn_as_a_failure_whatever_the_reason_says(
+    site: Site, see: See, source: Callable[..., str]
+) -> None:
+    name = source(a=parked)
+    page = see(site.at(name), role="admin")
+    drawer = opened(page, "a")
+    drawer.get_by_role("button", name="Reopen…").click()
+    confirm(page, "Reopen", "the failed disk is replaced")
+
+    entries = drawer.get_by_role("region", name="History").get_by_role("listitem")
+    expect(entries.first).to_contain_text("reopened by hand: the failed disk is replaced")
+    expect(entries.first).to_have_attribute("data-palette", "gray")
+    expect(entries.filter(has_text=DAMAGED)).to_have_attribute("data-palette", "red")
+
+
+def test_several_are_done_at_once_and_what_did_not_work_is_told(
+    site: Site, see: See, source: Callable[..., str]
+) -> None:
+    name = source(a=waiting, b=held, c=waiting, d=waiting)
+    page = see(site.at(name))
+    for key in "abc":
+        page.get_by_role("checkbox", name=f"Select {key}", exact=True).check()
+    page.get_by_role("toolbar").get_by_role("button", name="Park…").click()
+    dialog = page.get_by_role("alertdialog")
+    expect(dialog.get_by_role("list", name="What it is done to").get_by_role("listitem")).to_have_count(3)
+    site.scenery.change(name, "b", lambda p: p.completed(soon(-HOUR)))
+
+    confirm(page, "Park")
+
+    expect(dialog).to_contain_text("Parked 2 of 3 partitions")
+    expect(dialog.locator("[data-outcome=stale]")).to_contain_text("b")
+    dialog.get_by_role("button", name="Close").click()
+    states = {key: site.scenery.found(name, key) for key in "abcd"}
+    assert [key for key, partition in states.items() if partition.is_parked] == ["a", "c"]
+    assert states["b"].status is PartitionStatus.COMPLETED
+
+
+def test_a_click_on_what_has_changed_changes_nothing_and_says_so(
+    site: Site, see: See, source: Callable[..., str]
+) -> None:
+    name = source(a=held)
+    page = see(site.at(name))
+    opened(page, "a").get_by_role("button", name="Release…").click()
+    site.scenery.change(name, "a", lambda p: p.acquired(owner(7), soon(HOUR)))
+    taken = site.scenery.found(name, "a")
+
+    dialog = confirm(page, "Release")
+
+    expect(dialog).to_contain_text("Has changed since you looked: nothing was done")
+    assert site.scenery.found(name, "a") == taken
+    dialog.get_by_role("button", name="Do it to it as it is now…").click()
+    confirm(page, "Release")
+    expect(page.get_by_role("alertdialog")).to_have_count(0)
+    assert site.scenery.found(name, "a").owner is None
+
+
+def test_a_renewal_is_no_change_that_anybody_would_decide_otherwise_for(
+    site: Site, see: See, source: Callable[..., str]
+) -> None:
+    name = source(a=held)
+    page = see(site.at(name))
+    opened(page, "a").get_by_role("button", name="Release…").click()
+    site.scenery.change(name, "a", lambda p: p.renewed(soon(2 * HOUR)))
+    renewed = site.scenery.found(name, "a").version
+    for _ in range(2):  # what the drawer asked for next has been drawn when its next answer comes
+        with page.expect_response(lambda answer: "/partition?" in answer.url and str(renewed) in answer.text()):
+            pass
+
+    confirm(page, "Release")
+
+    expect(page.get_by_role("alertdialog")).to_have_count(0)
+    assert site.scenery.found(name, "a").owner is None
+
+
+def test_a_source_is_suspended_and_resumed(site: Site, see: See, source: Callable[..., str]) -> None:
+    name = source(a=waiting)
+    coordinator = site.scenery.worker(name)
+    page = see(site.at(name))
+    page.get_by_role("button", name="Suspend…").click()
+    confirm(page, "Suspend", "the warehouse is full")
+    expect(page.locator("[data-suspended]")).to_contain_text("by op: the warehouse is full")
+    assert coordinator.leases.acquire(1) == []
+
+    page.get_by_role("button", name="Resume…").click()
+    confirm(page, "Resume", "emptied")
+    expect(page.locator("[data-suspended]")).to_have_count(0)
+    again = site.scenery.worker(name)
+    assert [p.partition_key for p in again.leases.acquire(1)] == ["a"]

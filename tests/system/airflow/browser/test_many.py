@@ -1,0 +1,74 @@
+"""Very many partitions, and very many who look."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+from playwright.sync_api import expect
+
+from tests.support.browser import go
+from tests.support.site import DEFAULT, Site
+from tests.system.airflow.browser.conftest import PARTITIONS, See
+
+TABS = 50
+SECONDS = 4.0
+
+
+def test_thousands_of_partitions_scroll_to_the_last_one_and_few_are_drawn(site: Site, see: See) -> None:
+    page = see(site.at("logs"))
+    region = page.get_by_role("region", name="Partitions of logs")
+    rows = page.locator("[role=row][data-key]")
+    expect(rows.first).to_have_attribute("data-key", "logs/2026/11/21/part-00000.json.gz")
+    most = 0
+    last = page.locator(f"[role=row][aria-rowindex='{PARTITIONS + 1}']")
+    deadline = time.monotonic() + 300
+    while last.count() == 0:
+        assert time.monotonic() < deadline, "the last row never came"
+        region.evaluate("element => element.scrollTop = element.scrollHeight")
+        page.wait_for_timeout(200)
+        most = max(most, page.evaluate("document.getElementsByTagName('*').length"))
+
+    expect(last).to_have_attribute("data-key", f"logs/2026/11/21/part-{PARTITIONS - 1:05d}.json.gz")
+    assert most < 4000, f"{most} elements for {PARTITIONS} partitions"
+    assert page.get_by_role("table").get_attribute("aria-rowcount") == str(PARTITIONS + 1)
+
+
+def test_fifty_tabs_are_answered_and_so_is_airflow_meanwhile(site: Site, see: See) -> None:
+    asked: list[str] = []
+    page = see("/")
+    page.on(
+        "request", lambda request: asked.append(request.url) if "/coordination/connections" in request.url else None
+    )
+    go(page, site.at("logs"))
+    expect(page.locator("[role=row][data-key]").first).to_be_visible()
+    page.wait_for_timeout(2500)  # what a tab asks again and again
+    questions = sorted({url for url in asked if f"/coordination/connections/{DEFAULT}/" in url})
+    assert any("/partitions?" in url for url in questions), questions
+    assert any(url.endswith("/summary") for url in questions), questions
+    headers = {"Authorization": f"Bearer {site.tokens['op']}"}
+    many = httpx.Limits(max_connections=TABS + 1)
+    with (
+        httpx.Client(base_url=site.airflow.url, headers=headers, trust_env=False, timeout=30, limits=many) as client,
+        ThreadPoolExecutor(TABS) as pool,
+    ):
+        until = time.monotonic() + SECONDS
+
+        def tab() -> list[int]:
+            answers = []
+            while time.monotonic() < until:
+                answers += [client.get(url).status_code for url in questions]
+                time.sleep(2)
+            return answers
+
+        tabs = [pool.submit(tab) for _ in range(TABS)]
+        airflow = []
+        while not all(tab.done() for tab in tabs):
+            airflow.append(client.get("/api/v2/dags").status_code)
+            time.sleep(0.05)
+        answered = [status for tab in tabs for status in tab.result()]
+
+    assert set(answered) == {200}
+    assert len(answered) >= TABS * len(questions)
+    assert set(airflow) == {200}

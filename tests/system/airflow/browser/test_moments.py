@@ -1,0 +1,80 @@
+"""Bad moments: the store goes away, a session ends, a partition is deleted, a connection is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jwt
+from playwright.sync_api import expect
+
+from airflow_provider_coordination.coordination.administration import Administration
+from airflow_provider_coordination.coordination.partition import source_identifier
+from tests.support.browser import Visits
+from tests.support.site import AWAY, Site
+from tests.support.standalone import SECRET
+from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.test_partitions import keys, row
+
+
+def test_a_store_that_is_away_is_told_and_comes_back_by_itself(site: Site, see: See, visits: Visits) -> None:
+    visits.excuse(r"^503 GET .*/coordination/")
+    page = see(site.at("remote", connection=AWAY))
+    expect(row(page, "a")).to_be_visible()
+    site.cable.cut()
+    try:
+        expect(page.get_by_role("alert")).to_contain_text("The store does not answer")
+        expect(row(page, "a")).to_be_visible()  # what was known stays
+        airflow = see("/dags")
+        expect(airflow.get_by_role("link", name="live_ingestion").first).to_be_visible()
+        elsewhere = see(site.at("orders"))
+        expect(keys(elsewhere).first).to_be_visible()
+    finally:
+        site.cable.mend()
+
+    expect(page.get_by_role("alert")).to_have_count(0, timeout=40_000)
+    expect(page.locator("[data-freshness=live]")).to_be_visible()
+
+
+def test_a_session_that_ends_is_told_and_leads_to_the_login(site: Site, see: See, visits: Visits) -> None:
+    visits.excuse(r"^401 GET ")
+    page = see(site.at("orders"), alone=True)
+    expect(keys(page).first).to_be_visible()
+    claims = jwt.decode(site.tokens["op"], options={"verify_signature": False})
+    over = jwt.encode(claims | {"exp": claims["iat"] - 1}, SECRET, algorithm="HS512")
+    page.context.add_cookies([{"name": "_token", "value": over, "url": site.airflow.url}])
+
+    alert = page.get_by_role("alert").filter(has_text="Your session has ended")
+    expect(alert).to_be_visible()
+    expect(keys(page).first).to_be_visible()  # what was known stays
+    alert.get_by_role("button", name="Log in again").click()
+
+    expect(page.locator("input[name=username]")).to_be_visible()
+
+
+def test_a_partition_that_is_deleted_while_its_drawer_is_open_says_so(
+    site: Site, see: See, visits: Visits, source: Callable[..., str]
+) -> None:
+    visits.excuse(r"^404 GET .*/partition\?")
+    name = source(a=lambda p: p, b=lambda p: p)
+    page = see(site.at(name, partition="a"))
+    drawer = page.get_by_role("dialog", name="a")
+    expect(drawer).to_contain_text("Waiting")
+
+    Administration(site.scenery.store, source_identifier(name)).delete("a")
+
+    expect(drawer.get_by_role("heading", name="This partition is not there any more")).to_be_visible()
+    expect(drawer.get_by_role("button", name="Park…")).to_have_count(0)
+    # Not after it: a row that gets the focus back stays, marked, until one leaves it.
+    expect(keys(page)).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(drawer).to_have_count(0)
+
+
+def test_what_is_no_coordination_connection_is_told_so(site: Site, see: See, visits: Visits) -> None:
+    visits.excuse(r"^4\d\d GET .*/coordination/")
+    site.airflow.connect("warehouse", "http", host="127.0.0.1")
+
+    page = see(site.at("orders", connection="warehouse"))
+    expect(page.get_by_role("alert").first).to_contain_text("is of type 'http'")
+    page = see(site.at("orders", connection="nowhere"))
+    expect(page.get_by_role("alert").first).to_contain_text("'nowhere' is not defined")

@@ -1,0 +1,36 @@
+"""The overview: every source as a card, those in trouble first."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.support.scenery import ODD_SOURCE
+from tests.support.site import DEFAULT, EMPTY, Site
+from tests.system.airflow.browser.conftest import See
+
+
+def test_the_menu_leads_to_the_sources_with_what_is_wrong_first(site: Site, see: See) -> None:
+    page = see("/")
+    page.get_by_role("button", name="Browse").click()
+    page.get_by_role("menuitem", name="Leases").click()
+
+    section = page.get_by_role("region", name=f"Connection {DEFAULT}")
+    cards = section.get_by_role("article")
+    expect(section.get_by_role("article", name="orders", exact=True)).to_be_visible()
+    names = [card.get_attribute("data-source") for card in cards.all()]
+
+    assert {"orders", "night", "logs", "telemetry", ODD_SOURCE} <= set(names)
+    assert names.index("orders") < names.index("night"), "alarms first"
+    orders = section.get_by_role("article", name="orders", exact=True)
+    expect(orders).to_contain_text("parked")
+    expect(orders.get_by_role("img", name=re.compile("1 Parked"))).to_be_visible()
+    expect(orders).to_contain_text(re.compile(r"Longest lease\s*3 h"))
+
+
+def test_a_connection_without_sources_says_how_they_come(site: Site, see: See) -> None:
+    page = see(site.overview(EMPTY))
+
+    expect(page.get_by_role("heading", name="No sources yet")).to_be_visible()
+    expect(page.get_by_role("article")).to_have_count(0)

@@ -1,0 +1,62 @@
+"""In which order the test run's files are begun, and how it is recorded how long they take."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.scheduling import NEW_SECONDS, Recorder, group_of, in_order
+
+SOAK, QUICK, NEW = "tests/system/test_soak.py", "tests/integration/test_quick.py", "tests/integration/test_new.py"
+PAGES, JOBS = "tests/system/airflow/browser/test_pages.py", "tests/system/airflow/test_jobs.py"
+
+
+def a_report(file: str, seconds: float) -> pytest.TestReport:
+    return pytest.TestReport(f"{file}::test_it", (file, 1, "it"), {}, "passed", None, "call", duration=seconds)
+
+
+@pytest.mark.parametrize(
+    ("file", "group"),
+    [
+        (SOAK, SOAK),
+        (JOBS, "tests/system/airflow"),
+        (PAGES, "tests/system/airflow"),
+        ("tests/test_docs.py", "tests/test_docs.py"),
+    ],
+)
+def test_a_file_is_a_group_and_so_is_a_folder_of_an_area(file: str, group: str) -> None:
+    assert group_of(file) == group
+
+
+def test_what_takes_longest_is_begun_first() -> None:
+    assert in_order([QUICK, SOAK], {QUICK: 1.0, SOAK: 100.0}) == [SOAK, QUICK]
+
+
+def test_a_folder_takes_as_long_as_all_its_files_and_stays_in_order() -> None:
+    assert in_order([QUICK, PAGES, SOAK, JOBS], {QUICK: 1.0, PAGES: 60.0, SOAK: 100.0, JOBS: 70.0}) == [
+        PAGES, JOBS, SOAK, QUICK
+    ]  # fmt: skip
+
+
+def test_a_file_without_a_record_is_begun_before_short_ones_and_after_long_ones() -> None:
+    assert in_order([QUICK, NEW, SOAK], {QUICK: NEW_SECONDS / 2, SOAK: NEW_SECONDS * 2}) == [SOAK, NEW, QUICK]
+
+
+def test_a_run_that_passed_is_recorded_and_what_is_gone_is_forgotten(tmp_path: Path) -> None:
+    record = tmp_path / "durations.json"
+    record.write_text(json.dumps({"tests/test_gone.py": 5.0}))
+    recorder = Recorder(record)
+    for seconds in (0.25, 1.5):
+        recorder.pytest_runtest_logreport(a_report(SOAK, seconds))
+    recorder.pytest_runtest_logreport(a_report(QUICK, 0.5))
+    recorder.pytest_sessionfinish(exitstatus=0)
+    assert json.loads(record.read_text()) == {QUICK: 0.5, SOAK: 1.8}
+
+
+def test_a_run_that_failed_leaves_the_record_as_it_is(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "durations.json")
+    recorder.pytest_runtest_logreport(a_report(SOAK, 1.0))
+    recorder.pytest_sessionfinish(exitstatus=1)
+    assert not (tmp_path / "durations.json").exists()
