@@ -5,8 +5,10 @@ boto3 is imported when a client is made and not before: what only decides runs w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +139,18 @@ def aws_session(settings: AwsSettings) -> boto3.session.Session:
         region_name=settings.region,
     )
     return _session_of_role(session, settings.role_arn, settings.external_id) if settings.role_arn else session
+
+
+def answered_at(answer: Mapping[str, Any]) -> datetime | None:
+    """Return when an answer was given, by the clock of the service (aware, UTC, whole seconds); None if not told.
+
+    :param answer: as boto3 returns it, or as its errors carry it.
+    """
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    try:
+        return parsedate_to_datetime(headers["date"]).astimezone(UTC)
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _session_of_role(source: boto3.session.Session, role_arn: str, external_id: str | None) -> boto3.session.Session:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -67,12 +67,8 @@ def store_access(options: StoreOptions, environment: Mapping[str, str]) -> Store
 
 
 def _from_connection(conn_id: str) -> StoreAccess:
-    # As Airflow's own `airflow connections` does, so that connections in its database are found too.
-    before = os.environ.get(PROCESS_CONTEXT)
-    os.environ[PROCESS_CONTEXT] = "server"
     try:
-        # Airflow's own warnings would stand between the results.
-        with redirect_stdout(sys.stderr):
+        with connections_of_airflow():
             from airflow_provider_coordination.hooks.coordination import CoordinationHook
 
             settings = CoordinationHook(conn_id).settings
@@ -83,13 +79,23 @@ def _from_connection(conn_id: str) -> StoreAccess:
             f"connection {conn_id!r} cannot be looked up: Airflow is not installed here; "
             f"give --store, or set {STORE_VARIABLE}"
         ) from None
-    finally:
-        del os.environ[PROCESS_CONTEXT]
-        if before is not None:
-            os.environ[PROCESS_CONTEXT] = before
     return StoreAccess(
         settings=settings.store,
         prefix=settings.prefix,
         retry_policy=settings.retry_policy,
         safety_margin=settings.safety_margin,
     )
+
+
+@contextmanager
+def connections_of_airflow() -> Iterator[None]:
+    """Let connections be found as Airflow's own commands find them, those in its database included."""
+    before = os.environ.get(PROCESS_CONTEXT)
+    os.environ[PROCESS_CONTEXT] = "server"
+    try:
+        with redirect_stdout(sys.stderr):  # Airflow's own warnings would stand between the results
+            yield
+    finally:
+        del os.environ[PROCESS_CONTEXT]
+        if before is not None:
+            os.environ[PROCESS_CONTEXT] = before

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from airflow_provider_coordination import __version__
-from airflow_provider_coordination.cli import acknowledging, acting, imports, reading
+from airflow_provider_coordination.cli import acknowledging, acting, doctor, imports, reading
 from airflow_provider_coordination.cli.commands import CommandGroup
 
 HELP = """
@@ -33,6 +33,7 @@ def application() -> typer.Typer:
     acting.register(app)
     acknowledging.register(app)
     imports.register(app)
+    doctor.register(app)
     return app
 
 

@@ -149,7 +149,7 @@ def add_command(app: typer.Typer, name: str, function: Callable[..., None], *, c
     def run(context: typer.Context, **given: Any) -> None:
         common = {option: given.pop(option) for option in COMMON}
         with (
-            _logging_to_stderr(verbose=common["verbose"]),
+            logging_to_stderr(verbose=common["verbose"]),
             session(context.obj or Surroundings(), creates_store=creates_store, **common) as opened,
         ):
             function(opened, **given)
@@ -273,7 +273,7 @@ def _with_remedy(error: CoordinationError) -> str:
 
 
 @contextmanager
-def _logging_to_stderr(*, verbose: bool) -> Iterator[None]:
+def logging_to_stderr(*, verbose: bool) -> Iterator[None]:
     """Send our logs to standard error, and nowhere else: whatever Airflow sets up may write to standard output."""
     log = logging.getLogger("airflow_provider_coordination")
     before = log.level, log.propagate

@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.batches import BatchLedger
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError, SourceError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.registry import Registry
+from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.sources.landed import LandedBatches, LandedProgress, ProgressFormatError
 from airflow_provider_coordination.sources.stored import objects_in, text_of, whole_of
 from airflow_provider_coordination.sources.targets import ResetAction, ResetPlan, ResetStep, Target
@@ -218,6 +220,19 @@ class SourceKind:
     ) -> ResetPlan:
         """Plan to read a whole group anew; None is for the partitions that are in none. See `plan_some`."""
         return self.plan_some(partitions, target, access)
+
+    # What an installation needs
+
+    def permissions(
+        self, what: str, access: Callable[[str], AwsSettings]
+    ) -> tuple[AwsSettings, Sequence[Permission]] | None:
+        """Return the permissions of AWS that reading needs, and with which settings; None if the kind names none.
+
+        :param what: what is read, as a person names it on a command line.
+        :param access: returns how a service of AWS is reached, by the name that boto3 has for it.
+        :raises ConfigurationError: if `what` names nothing of this kind.
+        """
+        return None
 
     # What a job reads
 

@@ -95,7 +95,7 @@ class Ingestion:
             stop_at=settings.stop_at,
         )
         self._spans = spans or NoSpans()
-        self._files = LandedFiles(settings.landing_root, coordinator)
+        self._files = LandedFiles(settings.landing_path, coordinator)
         self._deliveries = Deliveries(settings, coordinator, delivery, self._files, observer, self._spans)
         self._balancer = Balancer(
             coordinator,

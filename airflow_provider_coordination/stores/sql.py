@@ -45,6 +45,7 @@ from airflow_provider_coordination.coordination.store import (
     version_refused,
 )
 from airflow_provider_coordination.stores import RETRY_DEADLINE_SECONDS, sql_schema
+from airflow_provider_coordination.stores.report import StoreReport, timed
 from airflow_provider_coordination.stores.sql_database import Database
 
 CHUNK_ROWS = 1000
@@ -91,6 +92,24 @@ class SqlStore:
             one's; if the file or the role lets nothing be written.
         """
         sql_schema.initialize(self._database, self._table)
+
+    def report(self, now: Callable[[], datetime]) -> StoreReport:
+        """See `Reporting.report`."""
+        schema = self._database.read(partial(sql_schema.reached, database=self._database, table=self._table))
+        self._database.check_version()
+        server_time, here, took = timed(self._database.time, now)
+        return StoreReport(
+            name=self._database.name,
+            round_trip=took,
+            server_time=server_time,
+            here=here,
+            imprecision=took / 2,
+            schema=schema,
+            newest_schema=len(sql_schema.STEPS),
+        )
+
+    def permissions(self) -> None:
+        """See `Reporting.permissions`."""
 
     def close(self) -> None:
         """Close the pooled connections."""

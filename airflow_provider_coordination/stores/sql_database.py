@@ -11,6 +11,7 @@ import random
 import re
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -117,6 +118,19 @@ class Database:
     def close(self) -> None:
         """Close the pooled connections."""
         self.engine.dispose()
+
+    def time(self) -> datetime:
+        """Return the time by the server's clock (aware, UTC), as exactly as it shows it."""
+        statement = sa.text(
+            {
+                "sqlite": "SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')",
+                "postgresql": "SELECT clock_timestamp()",
+                "mysql": "SELECT UTC_TIMESTAMP(6)",
+            }[self.dialect_name]
+        )
+        value = self.read(lambda connection: connection.scalar(statement))
+        instant = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        return instant.astimezone(UTC) if instant.tzinfo else instant.replace(tzinfo=UTC)
 
     def check_version(self) -> None:
         """Check that the server, which has answered before, is new enough.

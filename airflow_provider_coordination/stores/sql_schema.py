@@ -112,9 +112,9 @@ def initialize(database: Database, table: sa.Table) -> None:
     :raises StoreUnavailableError: if the database does not answer.
     """
     try:
-        reached = database.read(lambda connection: _reached(connection, database, table))
+        last = database.read(lambda connection: reached(connection, database, table))
         database.check_version()
-        if reached < len(STEPS):
+        if last < len(STEPS):
             database.write(lambda connection: _take_steps(connection, database, table))
         elif database.dialect_name == "sqlite":  # tells only a statement that writes that its file is read-only
             nothing = sa.delete(_version_table(table.name)).where(sa.false())
@@ -128,16 +128,16 @@ def initialize(database: Database, table: sa.Table) -> None:
 
 def _take_steps(connection: sa.Connection, database: Database, table: sa.Table) -> None:
     with _alone(connection, database, table.name):
-        reached = _reached(connection, database, table)
-        if reached < len(STEPS):
+        last = reached(connection, database, table)
+        if last < len(STEPS):
             _check_encoding(connection, database)
-        for number in range(reached + 1, len(STEPS) + 1):
+        for number in range(last + 1, len(STEPS) + 1):
             STEPS[number - 1](connection, table)
             _note(connection, table.name, number)
             log.info("store %s: table %s is at schema version %d", database.name, table.name, number)
 
 
-def _reached(connection: sa.Connection, database: Database, table: sa.Table) -> int:
+def reached(connection: sa.Connection, database: Database, table: sa.Table) -> int:
     """Return the last step that the database has taken; 0 if it has none of our tables."""
     inspector = sa.inspect(connection)
     versions = _version_table(table.name)

@@ -19,6 +19,7 @@ from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOper
 from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
 from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
 from tests.airflow.weather import weather
@@ -52,7 +53,7 @@ def sync(**arguments: Any) -> KinesisShardSyncOperator:
 
 
 def ingest(spark: StubSpark, folder: Any, **arguments: Any) -> CoordinatedSparkSubmitOperator:
-    given = {"task_id": "ingest", "output_path": str(folder), "env_vars": {"PATH": spark.path}}
+    given = {"task_id": "ingest", "writes": ParquetDataset(str(folder)), "env_vars": {"PATH": spark.path}}
     return CoordinatedSparkSubmitOperator(**given | {"stream_name": "clicks"} | SHARED | arguments)
 
 

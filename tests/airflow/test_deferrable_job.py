@@ -35,6 +35,7 @@ from airflow_provider_coordination.operators.deferring import JobFollower, diges
 from airflow_provider_coordination.operators.ingest_settings import ingest_settings
 from airflow_provider_coordination.operators.shipping import job_processes
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_LOST_WORK
 from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.spark.settings import IngestSettings
@@ -74,7 +75,7 @@ def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSpark
         defaults = {
             "task_id": "ingest",
             "stream_name": "clicks",
-            "output_path": str(tmp_path / "out"),
+            "writes": ParquetDataset(str(tmp_path / "out")),
             "env_vars": {"PATH": spark.path},
             "aws_conn_id": None,
             "region_name": "eu-west-1",

@@ -26,6 +26,7 @@ from airflow_provider_coordination.operators.reopen_partitions import ReopenPart
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.supplying import work_for_jobs
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from airflow_provider_coordination.task_groups import planning
 from airflow_provider_coordination.triggers.partitions import PartitionsReopenedTrigger
@@ -73,7 +74,11 @@ def ingest(connect: Any, spark: StubSpark, tmp_path: Path) -> Callable[..., Coor
     connect("aws_default", "aws", login="AKIAEXAMPLE", password=SECRET, extra={"region_name": "eu-west-1"})
 
     def make(**arguments: Any) -> CoordinatedSparkSubmitOperator:
-        defaults = {"stream_name": "clicks", "output_path": str(tmp_path / "out"), "env_vars": {"PATH": spark.path}}
+        defaults = {
+            "stream_name": "clicks",
+            "writes": ParquetDataset(str(tmp_path / "out")),
+            "env_vars": {"PATH": spark.path},
+        }
         return CoordinatedSparkSubmitOperator(task_id="ingest", **defaults | arguments)
 
     return make

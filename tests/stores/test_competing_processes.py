@@ -85,7 +85,9 @@ def any_url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         settings: StoreSettings = request.getfixturevalue("dynamodb_settings")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        return f"dynamodb://{settings.table}?region={settings.aws.region}&endpoint_url={settings.aws.endpoint_url}"
+        return (
+            f"dynamodb://{settings.table}?region={settings.own.aws.region}&endpoint_url={settings.own.aws.endpoint_url}"
+        )
     return sql_url(request, tmp_path)
 
 

@@ -15,12 +15,16 @@ ANSWER = """<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/
 
 
 class FakeAws(ThreadingHTTPServer):
-    """Answers AssumeRole, and tells every call of a service that what it asks for does not exist."""
+    """Answers AssumeRole, and tells every call of a service that what it asks for does not exist.
+
+    What `denied` names, such as `GetRecords`, is refused.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.lifetime = timedelta(hours=1)
         self.denies = False
+        self.denied: set[str] = set()
         self.assumed: list[dict[str, list[str]]] = []
         self.authorizations: list[str] = []
 
@@ -47,7 +51,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if "X-Amz-Target" in self.headers:
             self.server.authorizations.append(self.headers["Authorization"])
-            self.answer(400, '{"__type": "ResourceNotFoundException", "message": "no"}')
+            operation = self.headers["X-Amz-Target"].rpartition(".")[2]
+            code = "AccessDeniedException" if operation in self.server.denied else "ResourceNotFoundException"
+            self.answer(400, f'{{"__type": "{code}", "message": "no"}}')
         elif self.server.denies:
             self.answer(403, "<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>")
         else:

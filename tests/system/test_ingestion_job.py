@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.spark.settings import SinkSettings
+from tests.support.job_settings import parquet
 from tests.support.spark_job import MakePipeline
 
 FRAGILE = "tests.support.transforms:fragile"
@@ -92,7 +92,7 @@ def test_bad_records_hold_up_their_own_shard_alone_until_there_is_a_place_for_th
     good = pipeline.run(
         schema="id STRING NOT NULL",
         transform=FRAGILE,
-        sinks=(SinkSettings(name="half", location=str(tmp_path / "half"), where="id < '8'"),),
+        writes=(parquet(pipeline.output), parquet(tmp_path / "half", "half", "id < '8'")),
         dead_letter_path=str(tmp_path / "dead"),
         max_parse_exceptions=2,
         max_saved_parse_exceptions=5,

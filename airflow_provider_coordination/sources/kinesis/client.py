@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
 
 from airflow_provider_coordination.aws import AwsSettings, aws_client
@@ -55,15 +53,3 @@ def kinesis_client(settings: AwsSettings) -> KinesisClient:
     """
     client: KinesisClient = aws_client(settings, "kinesis")
     return client
-
-
-def answered_at(answer: Mapping[str, Any]) -> datetime | None:
-    """Return when an answer was given, by the clock of the service (aware, UTC, whole seconds); None if not told.
-
-    :param answer: as boto3 returns it, or as its errors carry it.
-    """
-    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    try:
-        return parsedate_to_datetime(headers["date"]).astimezone(UTC)
-    except (KeyError, TypeError, ValueError):
-        return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,6 +12,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.batches import BatchLedger
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.kinds import Access, DatasetName, Inspection, Settings, SourceKind
 from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
@@ -116,6 +117,17 @@ class KinesisKind(SourceKind):
         if group is None:
             return super().plan_group(group, partitions, target, access)
         return plan_stream(group, partitions, target, access(self))
+
+    def permissions(
+        self, what: str, access: Callable[[str], AwsSettings]
+    ) -> tuple[AwsSettings, Sequence[Permission]] | None:
+        """See `SourceKind.permissions`; `what` is a stream, and behind a `:` the consumer of enhanced fan-out."""
+        from airflow_provider_coordination.sources.kinesis.client import kinesis_client
+        from airflow_provider_coordination.sources.kinesis.permissions import permissions
+
+        stream, _, consumer_name = what.partition(":")
+        settings = access(self.name)
+        return settings, list(permissions(kinesis_client(settings), stream, consumer_name or None))
 
     def datasets(self, settings: Settings) -> Iterable[DatasetName]:
         """See `SourceKind.datasets`."""

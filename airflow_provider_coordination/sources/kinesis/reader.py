@@ -13,8 +13,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient, answered_at, kinesis_client
+from airflow_provider_coordination.aws import AwsSettings, answered_at
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
 from airflow_provider_coordination.sources.kinesis.errors import (
     ExpiredIteratorError,
     KinesisUnavailableError,

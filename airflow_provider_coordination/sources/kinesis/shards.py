@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from airflow_provider_coordination.aws import answered_at
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient, answered_at
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.errors import (
     IncompleteListingError,
     QuotaExceededError,

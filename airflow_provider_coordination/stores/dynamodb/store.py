@@ -11,10 +11,11 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
@@ -27,6 +28,7 @@ from airflow_provider_coordination.coordination.store import (
     creation_refused,
     version_refused,
 )
+from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.stores import RETRY_DEADLINE_SECONDS
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls, RefusedError
 from airflow_provider_coordination.stores.dynamodb.expressions import (
@@ -50,7 +52,9 @@ from airflow_provider_coordination.stores.dynamodb.items import (
     new_item,
     partition_of,
 )
-from airflow_provider_coordination.stores.dynamodb.table import TableOptions, make_ready
+from airflow_provider_coordination.stores.dynamodb.permissions import permissions
+from airflow_provider_coordination.stores.dynamodb.table import TableOptions, found, make_ready
+from airflow_provider_coordination.stores.report import StoreReport, timed
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +68,7 @@ BROWSED_UNITS = 384.0
 """For a page of browsing no further call begins after that: a person waits for it, and the table pays for it. Three
 megabytes are so many units."""
 CREATE_THREADS = 8
+HALF_A_SECOND = timedelta(seconds=0.5)
 CREATE_CHUNK_ITEMS = 1000
 
 
@@ -97,6 +102,7 @@ class DynamoDbStore:
             raise ConfigurationError(
                 f"store 'dynamodb': table {table!r} is not usable: give 3 to 255 letters, digits, '_', '-' and '.'"
             )
+        self._aws = aws
         self._call = DynamoDbCalls(aws, table, retry_deadline_seconds)
         self._table = table
         self._options = options or TableOptions()
@@ -117,6 +123,26 @@ class DynamoDbStore:
             access to it is refused.
         """
         make_ready(self._call, self._options, expire=self._ttl_seconds is not None)
+
+    def report(self, now: Callable[[], datetime]) -> StoreReport:
+        """See `Reporting.report`."""
+        (is_there, server_time), here, took = timed(partial(found, self._call), now)
+        if server_time is not None:
+            server_time += HALF_A_SECOND  # whole seconds: it is later than that, by less than one
+        return StoreReport(
+            name=self._call.name,
+            round_trip=took,
+            server_time=server_time,
+            here=here,
+            imprecision=took / 2 + HALF_A_SECOND,
+            schema=int(is_there),
+            newest_schema=1,
+        )
+
+    def permissions(self) -> tuple[AwsSettings, Sequence[Permission]]:
+        """See `Reporting.permissions`."""
+        creates, expires = not self._options.skip_creation, self._ttl_seconds is not None
+        return self._aws, list(permissions(self.client, self._table, creates=creates, expires=expires))
 
     def close(self) -> None:
         """Close the client's connections."""

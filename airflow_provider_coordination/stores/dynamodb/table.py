@@ -6,8 +6,10 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from airflow_provider_coordination.aws import answered_at
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls, RejectedError
 from airflow_provider_coordination.stores.dynamodb.items import INDEX, INDEX_KEY, TABLE_KEY, TTL_ATTRIBUTE
@@ -62,28 +64,48 @@ def _describe(call: DynamoDbCalls) -> Mapping[str, Any] | None:
     return table
 
 
-def _create(call: DynamoDbCalls, capacity: tuple[int, int] | None) -> None:
+def creation(capacity: tuple[int, int] | None) -> dict[str, Any]:
+    """Return what a call of CreateTable says, beside the table's name.
+
+    :param capacity: provisioned read and write units, of the table and of the index each; None for on-demand.
+    """
     throughput: dict[str, Any] = {}
     if capacity is not None:
         read, write = capacity
         throughput = {"ProvisionedThroughput": {"ReadCapacityUnits": read, "WriteCapacityUnits": write}}
+    return {
+        "KeySchema": _key_schema(TABLE_KEY),
+        "AttributeDefinitions": [{"AttributeName": n, "AttributeType": "S"} for n in (*TABLE_KEY, *INDEX_KEY)],
+        "GlobalSecondaryIndexes": [
+            {
+                "IndexName": INDEX,
+                "KeySchema": _key_schema(INDEX_KEY),
+                "Projection": {"ProjectionType": "ALL"},
+                **throughput,
+            }
+        ],
+        "BillingMode": "PROVISIONED" if capacity else "PAY_PER_REQUEST",
+        **throughput,
+    }
+
+
+def found(call: DynamoDbCalls) -> tuple[bool, datetime | None]:
+    """Return whether the table is there and as it has to be, and the time by DynamoDB's clock, in whole seconds.
+
+    :raises ConfigurationError: if it is another table than we need.
+    :raises StoreUnavailableError: if DynamoDB does not answer.
+    """
     try:
-        call(
-            "create_table",
-            expect=("ResourceInUseException",),
-            KeySchema=_key_schema(TABLE_KEY),
-            AttributeDefinitions=[{"AttributeName": n, "AttributeType": "S"} for n in (*TABLE_KEY, *INDEX_KEY)],
-            GlobalSecondaryIndexes=[
-                {
-                    "IndexName": INDEX,
-                    "KeySchema": _key_schema(INDEX_KEY),
-                    "Projection": {"ProjectionType": "ALL"},
-                    **throughput,
-                }
-            ],
-            BillingMode="PROVISIONED" if capacity else "PAY_PER_REQUEST",
-            **throughput,
-        )
+        answer = call("describe_table", expect=("ResourceNotFoundException",))
+    except RejectedError as rejected:
+        return False, answered_at(getattr(rejected.__cause__, "response", {}))
+    _check(call, answer["Table"])
+    return True, answered_at(answer)
+
+
+def _create(call: DynamoDbCalls, capacity: tuple[int, int] | None) -> None:
+    try:
+        call("create_table", expect=("ResourceInUseException",), **creation(capacity))
         log.info("store %s: table and index are being created", call.name)
     except RejectedError:
         log.info("store %s: another process is creating the table", call.name)

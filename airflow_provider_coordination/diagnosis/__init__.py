@@ -1,0 +1,1 @@
+"""What `airflow-coordination doctor` looks at: one module a topic, each of which yields findings."""

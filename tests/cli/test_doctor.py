@@ -1,0 +1,325 @@
+"""What `doctor` finds in good and in broken installations."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.cli.app import application
+from airflow_provider_coordination.cli.commands import Surroundings
+from airflow_provider_coordination.coordination.clock import SystemClock
+from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.diagnosis import store as store_diagnosis
+from airflow_provider_coordination.sources.kinds import kind_named
+from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
+from airflow_provider_coordination.stores.report import Reporting
+from tests.conftest import REPOSITORY
+from tests.support.fake_aws import FakeAws, fake_aws
+from tests.support.spark_home import make_spark_home
+
+SECRET = "very-secret-password"
+
+
+class ClockOff(SystemClock):
+    """The machine's clock, set wrong."""
+
+    def __init__(self, off: timedelta) -> None:
+        self.off = off
+
+    def now(self) -> datetime:
+        return super().now() + self.off
+
+
+@dataclass
+class Diagnosis:
+    """What a run of the command said."""
+
+    exit_code: int
+    text: str
+    findings: list[dict[str, str]]
+
+    def of(self, topic: str) -> list[tuple[str, str]]:
+        """Return the verdicts and texts of a topic."""
+        return [(each["verdict"], each["text"]) for each in self.findings if each["topic"] == topic]
+
+    @property
+    def wrong(self) -> list[str]:
+        return [each["topic"] for each in self.findings if each["verdict"] == "error"]
+
+    def remedy(self, topic: str) -> str:
+        return next(each["remedy"] for each in self.findings if each["topic"] == topic and each["verdict"] == "error")
+
+
+@dataclass
+class Doctor:
+    """Runs the command in surroundings of its own."""
+
+    environment: dict[str, str]
+    off: timedelta = field(default_factory=timedelta)
+
+    def __call__(self, *arguments: str) -> Diagnosis:
+        surroundings = Surroundings(clock=ClockOff(self.off), environment=self.environment)
+        result = CliRunner().invoke(
+            application(), ["doctor", *arguments, "--json"], obj=surroundings, catch_exceptions=False
+        )
+        findings = [json.loads(line) for line in result.stdout.splitlines()]
+        return Diagnosis(result.exit_code, result.stdout + result.stderr, findings)
+
+
+def make_java(folder: Path, version: str) -> str:
+    """Make a Java that knows nothing but its version; return its home."""
+    (folder / "bin").mkdir(parents=True)
+    java = folder / "bin" / "java"
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n")
+    java.chmod(0o755)
+    return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(given))
+
+
+@pytest.fixture
+def doctor(tmp_path: Path) -> Doctor:
+    return Doctor({"JAVA_HOME": make_java(tmp_path / "java", "17.0.15"), "PATH": os.environ["PATH"]})
+
+
+@pytest.fixture
+def good(store: CoordinationStore, store_url: str, tmp_path: Path) -> list[str]:
+    """Return the arguments that name a store and an output path that are as they have to be."""
+    return ["--store", store_url, "--output", str(tmp_path / "lake")]
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    with fake_aws() as server:
+        yield server
+
+
+def test_a_good_installation_has_nothing_wrong(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
+    found = doctor(*good)
+    assert (found.exit_code, found.wrong) == (0, [])
+    assert {each["topic"] for each in found.findings if each["verdict"] == "ok"} == {
+        "versions", "java", "connection", "store", "clock", "output",
+    }  # fmt: skip
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_person_gets_a_line_for_each_finding_with_its_remedy(doctor: Doctor, store_url: str) -> None:
+    surroundings = Surroundings(environment=doctor.environment)
+    result = CliRunner().invoke(application(), ["doctor", "--store", store_url], obj=surroundings)
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert all(re.match(r"(ok|warning|error|not checked) +(\w+) +\S", line) for line in lines)
+    assert any(line.startswith("error        store        store file") and "init-store" in line for line in lines)
+
+
+def test_without_a_connection_the_rest_is_looked_at(doctor: Doctor, tmp_path: Path) -> None:
+    found = doctor("--output", str(tmp_path))
+    assert found.exit_code == 1
+    assert ("error", "connection 'coordination_default' is not defined; create it, of type 'coordination'") in (
+        found.of("connection")
+    )
+    assert [verdict for verdict, _ in found.of("store")] == ["not checked"]
+    assert [verdict for verdict, _ in found.of("output")] == ["ok"]
+
+
+def test_without_java_jobs_cannot_start(doctor: Doctor, good: list[str]) -> None:
+    doctor.environment = {"PATH": "/nowhere"}
+    found = doctor(*good)
+    assert (found.exit_code, found.wrong) == (1, ["java"])
+    assert found.of("java") == [("error", "there is no java on PATH")]
+    assert "install Java 17 or newer" in found.remedy("java")
+
+
+@pytest.mark.parametrize(
+    ("version", "text"), [("11.0.2", "Java 11.0.2 in"), ("1.8.0_392", "Java 1.8.0_392 in")], ids=["11", "8"]
+)
+def test_a_java_that_is_too_old_is_named(
+    doctor: Doctor, good: list[str], tmp_path: Path, version: str, text: str
+) -> None:
+    doctor.environment["JAVA_HOME"] = make_java(tmp_path / "old", version)
+    found = doctor(*good)
+    assert found.wrong == ["java"]
+    assert found.of("java")[0][1].startswith(text)
+
+
+def test_a_java_home_without_java_is_named(doctor: Doctor, good: list[str]) -> None:
+    doctor.environment["JAVA_HOME"] = "/nowhere"
+    assert doctor(*good).of("java") == [("error", "JAVA_HOME is '/nowhere', where there is no bin/java")]
+
+
+def test_a_pair_of_pyspark_packages_that_does_not_fit_is_wrong(
+    doctor: Doctor, good: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = tmp_path / "site" / "pyspark_client-4.1.0.dist-info"
+    client.mkdir(parents=True)
+    (client / "METADATA").write_text("Metadata-Version: 2.1\nName: pyspark-client\nVersion: 4.1.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    found = doctor(*good)
+    assert found.wrong == ["versions"]
+    assert "pyspark-client 4.1.0 own the same files" in found.text
+    assert "pip install 'pyspark==4.2.0' 'pyspark-client==4.2.0'" in found.remedy("versions")
+
+
+def test_a_spark_that_is_too_old_is_wrong(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
+    doctor.environment["SPARK_HOME"] = str(make_spark_home(tmp_path / "spark", "3.5.9"))
+    found = doctor(*good)
+    assert found.wrong == ["versions"]
+    assert "Spark 3.5.9" in found.text
+
+
+def test_a_store_of_an_older_schema_is_wrong_and_left_as_it_is(doctor: Doctor, good: list[str], store_url: str) -> None:
+    file = store_url.removeprefix("sqlite:///")
+
+    def version(*change: str) -> int:
+        with sqlite3.connect(file) as connection:
+            for statement in change:
+                connection.execute(statement)
+            return int(connection.execute("SELECT version FROM coordination_partition_schema").fetchone()[0])
+
+    version("UPDATE coordination_partition_schema SET version = 1")
+    found = doctor(*good)
+    assert found.wrong == ["store"]
+    assert "its table is at schema version 1, this package needs 3" in found.text
+    assert "init-store" in found.remedy("store")
+    assert version() == 1
+
+
+def test_a_store_without_a_table_is_a_warning(doctor: Doctor, tmp_path: Path) -> None:
+    sqlite3.connect(tmp_path / "empty.db").close()
+    (tmp_path / "empty.db").touch()
+    found = doctor("--store", f"sqlite:///{tmp_path}/empty.db")
+    assert found.exit_code == 0
+    assert ("warning", "its table does not exist yet") in found.of("store")
+
+
+def test_a_store_that_does_not_answer_is_wrong_and_its_password_is_not_shown(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_diagnosis, "ANSWER_WITHIN_SECONDS", 0.1)
+    found = doctor("--store", f"postgresql://leases:{SECRET}@127.0.0.1:1/leases")
+    assert found.wrong == ["store"]
+    assert "Connection refused" in found.text or "connection failed" in found.text
+    assert SECRET not in found.text
+
+
+@pytest.mark.parametrize(("seconds", "where"), [(90, "ahead of"), (-90, "behind")])
+def test_a_clock_that_is_90_seconds_off_is_wrong(doctor: Doctor, good: list[str], seconds: int, where: str) -> None:
+    doctor.off = timedelta(seconds=seconds)
+    found = doctor(*good)
+    assert (found.exit_code, found.wrong) == (1, ["clock"])
+    [(_, text)] = found.of("clock")
+    assert re.search(rf"the clock here is (90\.0|89\.9) s {where} the store's; clocks may differ by 2 s", text)
+    assert "NTP" in found.remedy("clock")
+
+
+def test_a_clock_that_is_off_by_more_than_half_of_what_it_may_is_a_warning(doctor: Doctor, good: list[str]) -> None:
+    doctor.off = timedelta(seconds=1.5)
+    found = doctor(*good)
+    assert found.exit_code == 0
+    assert [verdict for verdict, _ in found.of("clock")] == ["warning"]
+
+
+def test_an_output_path_that_cannot_be_written_is_wrong(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = doctor(*good, "--output", f"{tmp_path}/file/lake")
+    assert found.wrong == ["output"]
+    assert [verdict for verdict, _ in found.of("output")] == ["ok", "error"]
+    assert "cannot write a file" in found.text
+
+
+def test_each_permission_of_a_dynamodb_store_that_is_denied_is_named(doctor: Doctor, aws: FakeAws) -> None:
+    aws.denied = {"PutItem", "Scan"}
+    found = doctor("--store", f"dynamodb://leases?region=eu-west-1&endpoint_url={aws.url}")
+    denied = [text for verdict, text in found.of("permission") if verdict == "error"]
+    assert denied == [
+        "dynamodb:PutItem on table leases is denied",
+        "dynamodb:Scan on table leases is denied",
+    ]
+    assert "allow dynamodb:PutItem in the policy" in found.remedy("permission")
+    assert ("ok", "dynamodb:GetItem on table leases") in found.of("permission")
+    assert ("not checked", "dynamodb:CreateTable on table leases: no call proves it without doing harm") in (
+        found.of("permission")
+    )
+    assert SECRET not in found.text
+
+
+def test_the_clock_of_dynamodb_is_compared_although_it_shows_whole_seconds(doctor: Doctor, aws: FakeAws) -> None:
+    store = f"dynamodb://leases?region=eu-west-1&endpoint_url={aws.url}"
+    assert [verdict for verdict, _ in doctor("--store", store).of("clock")] == ["ok"]
+    doctor.off = timedelta(seconds=90)
+    assert [verdict for verdict, _ in doctor("--store", store).of("clock")] == ["error"]
+
+
+def test_missing_credentials_are_named(doctor: Doctor, aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    found = doctor("--store", f"dynamodb://leases?region=eu-west-1&endpoint_url={aws.url}")
+    assert "redentials" in found.text
+    assert found.exit_code == 1
+
+
+def test_a_permission_to_read_a_stream_that_is_denied_is_named(
+    doctor: Doctor, good: list[str], aws: FakeAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"conn_type": "aws", "extra": {"region_name": "eu-west-1", "endpoint_url": aws.url}}
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(given))
+    aws.denied = {"ListShards"}
+    found = doctor(*good, "--reads", "kinesis:clicks")
+    assert [each for each in found.of("permission") if each[0] != "not checked"] == [
+        ("ok", "kinesis:DescribeStreamSummary on stream clicks"),
+        ("error", "kinesis:ListShards on stream clicks is denied"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reads", "text"),
+    [("clicks", "names no kind; write it as kinesis:clicks"), ("kafka:clicks", "'kafka'")],
+    ids=["no kind", "unknown kind"],
+)
+def test_what_is_read_has_to_be_of_a_known_kind(doctor: Doctor, good: list[str], reads: str, text: str) -> None:
+    found = doctor(*good, "--reads", reads)
+    assert found.wrong == ["permission"]
+    assert text in found.text
+
+
+def test_the_permissions_are_those_of_the_documented_policy(aws: FakeAws) -> None:
+    page = (REPOSITORY / "docs" / "dynamodb.md").read_text()
+    policy = json.loads(re.findall(r"```json\n(\{\s+\"Version\".*?)```", page, re.DOTALL)[0])
+    documented = {
+        action
+        for statement in policy["Statement"]
+        for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
+    }
+    where = AwsSettings(region="eu-west-1", endpoint_url=aws.url)
+    own = DynamoDbSettings(table="leases", aws=where, ttl_seconds=60)
+    store = open_store(StoreSettings.of("dynamodb", own, history_days=0))
+    assert isinstance(store, Reporting)
+    needed = store.permissions()
+    assert needed is not None
+    assert {permission.action for permission in needed[1]} == documented
+
+
+def test_the_permissions_of_a_stream_are_those_that_the_quickstart_names(aws: FakeAws) -> None:
+    where = AwsSettings(region="eu-west-1", endpoint_url=aws.url)
+    needed = kind_named("kinesis").permissions("clicks", lambda service: where)
+    assert needed is not None
+    page = (REPOSITORY / "docs" / "quickstart.md").read_text()
+    assert {permission.action for permission in needed[1]} == set(re.findall(r"`(kinesis:\w+)`", page))
