@@ -118,9 +118,9 @@ with DAG(
         """Log what the jobs did and where the partitions stand."""
         from contextlib import closing
 
-        coordinator = CoordinationHook().coordinator(source, "summary")
-        with closing(coordinator.store):
-            counts = {str(status): count for status, count in coordinator.view.count_by_status().items()}
+        view = CoordinationHook().view(source)
+        with closing(view.store):
+            counts = {str(status): count for status, count in view.count_by_status().items()}
         lines = [
             f"{'partitions':<12} {'count':>8}",
             *(f"{status:<12} {n:>8}" for status, n in counts.items()),

@@ -29,6 +29,7 @@ from airflow_provider_coordination.coordination.partition import (
     new_partition,
     parse_instant,
 )
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import all_partitions
 from airflow_provider_coordination.coordination.workers import item_key
 
@@ -120,14 +121,14 @@ class Jobs:
 
     Every write is conditional, and repeated from what is stored where somebody else wrote in between.
 
-    :param coordinator: of the source, initialized.
+    :param view: of the source, initialized.
     """
 
-    def __init__(self, coordinator: SourceCoordinator) -> None:
-        self._store = coordinator.store
-        self._clock = coordinator.clock
-        self.source_identifier = coordinator.view.family(FAMILY)
-        self.safety_margin = coordinator.view.safety_margin
+    def __init__(self, view: SourceView) -> None:
+        self._store = view.store
+        self._clock = view.clock
+        self.source_identifier = view.family(FAMILY)
+        self.safety_margin = view.safety_margin
 
     def submit(self, owner: str, *, task: str, digest: str, start_by: datetime, log: str | None = None) -> None:
         """Write down a job that is about to be submitted; `Job` says what the parameters are."""

@@ -90,7 +90,7 @@ class JobFollower:
         """Open the store; give a coordinator that acts for the task, and the source's jobs."""
         coordinator = self.connection.coordinator(self.source, f"{self.task}:task")
         with closing(coordinator.store):
-            yield coordinator, Jobs(coordinator)
+            yield coordinator, Jobs(coordinator.view)
 
     def submit(self, settings: IngestSettings, job_log: str | None) -> None:
         """Write down a job that is about to be submitted."""

@@ -181,7 +181,7 @@ def test_rows_that_live_ingestion_delivers_are_left_to_it(
     connect: Any, context: Any, coordination: SourceCoordinator, began: str | None
 ) -> None:
     live_rows(coordination, began=began)
-    claim(coordination, SourceClaim(dag_id="live", task_id="t", claimed_at=START, kind="jdbc"))
+    claim(coordination.view, SourceClaim(dag_id="live", task_id="t", claimed_at=START, kind="jdbc"))
     summary = create(orders(connect), context, source="orders", **SHARED)
     assert (summary["created"], summary["available"]) == (0, False)
 
@@ -242,7 +242,7 @@ def test_a_kind_of_source_that_cannot_tell_is_refused(context: Any, coordination
         def within(self, start: datetime, end: datetime) -> Any:
             return self
 
-    claim(coordination, SourceClaim(dag_id="live", task_id="t", claimed_at=START, kind="weather"))
+    claim(coordination.view, SourceClaim(dag_id="live", task_id="t", claimed_at=START, kind="weather"))
     with pytest.raises(AirflowFailException, match="give 'reads' a method 'beside'"):
         create(Dated(), context, **SHARED)
     assert coordination.view.count_by_status()[PartitionStatus.UNASSIGNED] == 0

@@ -66,7 +66,7 @@ def connections(connect: Any, coordination: SourceCoordinator) -> None:
 
 @pytest.fixture
 def jobs(coordination: SourceCoordinator) -> Jobs:
-    return Jobs(coordination)
+    return Jobs(coordination.view)
 
 
 @pytest.fixture

@@ -152,7 +152,7 @@ def claimed_by_another(coordination: SourceCoordinator, context: Any) -> None:
     source = SourceCoordinator(coordination.store, "weather", "test")
     source.initialize()
     ti = SimpleNamespace(dag_id="another", task_id="create")
-    claim_reads(source, {**context, "ti": ti}, weather())
+    claim_reads(source.view, {**context, "ti": ti}, weather())
 
 
 @pytest.mark.usefixtures("claimed_by_another")

@@ -93,7 +93,7 @@ def test_a_job_of_a_suspended_source_is_skipped_before_it_is_submitted(
         match=IS_SUSPENDED.format("clicks") + "; no job is started until `airflow-coordination resume` lets it go on",
     ):
         ingest(deferrable=deferrable).execute(context)
-    assert spark.calls == [] and Jobs(suspended).unfinished() == []
+    assert spark.calls == [] and Jobs(suspended.view).unfinished() == []
 
 
 def test_the_job_of_an_earlier_try_is_followed_to_its_end(
@@ -146,7 +146,7 @@ def test_a_group_plans_no_job_and_says_why(
 
 def test_there_is_no_work_for_jobs(suspended: SourceCoordinator) -> None:
     suspended.view.suspensions.doubt()
-    assert work_for_jobs(suspended, 9, shared=True) == 0
+    assert work_for_jobs(suspended.view, 9, shared=True) == 0
 
 
 # What discovers work

@@ -24,7 +24,7 @@ def fleet() -> Fleet:
 
 @pytest.fixture
 def jobs(fleet: Fleet) -> Jobs:
-    return Jobs(fleet.owner("triggerer"))
+    return Jobs(fleet.owner("triggerer").view)
 
 
 def submit(fleet: Fleet, jobs: Jobs, owner: str = "a", task: str = TASK) -> None:

@@ -35,7 +35,7 @@ def settings(tmp_path: Path) -> IngestSettings:
 
 @pytest.fixture
 def jobs(settings: IngestSettings) -> Jobs:
-    jobs = Jobs(coordinator_of(settings, "test"))
+    jobs = Jobs(coordinator_of(settings, "test").view)
     jobs.submit(settings.owner, task="t", digest="", start_by=settings.expires_at)
     return jobs
 

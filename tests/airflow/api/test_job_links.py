@@ -22,7 +22,7 @@ OWNER = "host:dag:manual__2026-01-01T00:00:00+00:00:a task:-1:1:abcd"
 @pytest.fixture
 def job(coordination: SourceCoordinator) -> JobRecord:
     """A job that runs."""
-    Jobs(coordination).submit(OWNER, task="t", digest="", start_by=datetime.now(UTC) + timedelta(hours=1))
+    Jobs(coordination.view).submit(OWNER, task="t", digest="", start_by=datetime.now(UTC) + timedelta(hours=1))
     owner = SourceCoordinator(coordination.store, "clicks", OWNER)
     owner.initialize()
     record = JobRecord(owner)
