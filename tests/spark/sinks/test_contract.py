@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -275,6 +275,28 @@ def test_what_is_discarded_cannot_be_committed(place: Place, attempts: list[Atte
     with pytest.raises(CoordinationError):
         sink.commit(attempts)
     assert place.visible == {} and place.leftovers == []
+
+
+class Interrupted(BatchRows):
+    """Rows that cannot all be written."""
+
+    def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
+        super().write(batch_ids, folder)
+        raise OSError("the disk is full")
+
+
+def test_what_an_interrupted_preparation_leaves_cannot_be_committed_nor_what_was_there_before(
+    place: Place, attempts: list[Attempt]
+) -> None:
+    sink = place.sink()
+    sink.prepare(attempts[:1], BatchRows(OTHERS))
+    with pytest.raises(OSError, match="the disk is full"):
+        sink.prepare(attempts, Interrupted(VALUES))
+    with pytest.raises(CoordinationError):
+        sink.commit(attempts)
+    assert place.visible == {}
+    place.deliver(VALUES, attempts, sink)
+    assert place.visible == of(attempts) and place.leftovers == []
 
 
 def test_what_was_never_prepared_cannot_be_committed(place: Place, attempts: list[Attempt]) -> None:
