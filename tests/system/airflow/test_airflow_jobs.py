@@ -16,7 +16,7 @@ from tests.support.standalone import Standalone
 from tests.system.airflow.dags.followed_ingestion import POOL
 
 FOLLOWED = "followed_ingestion"
-SECONDS = 20
+SECONDS = 45
 """Well within a lease of 60 seconds."""
 
 
