@@ -175,15 +175,16 @@ def test_a_stream_by_the_name_of_another_source_is_refused(operator: Any, contex
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
 @pytest.mark.usefixtures("work")
-def test_templates_of_a_source_are_rendered_for_each_mapped_task_and_each_run_by_themselves(
+def test_templates_of_a_source_and_of_sinks_are_rendered_for_each_mapped_task_and_each_run_by_themselves(
     spark: StubSpark, database: None, coordination: SourceCoordinator, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (spark.folder / "spark-submit").rename(spark.folder / "spark2-submit")
     connect("spark_default", "spark", host="local[1]", extra={"spark-binary": "spark2-submit"})
     monkeypatch.setenv("PATH", spark.path)
     reads = weather(source="{{ params.source }}", reader_settings={"of": ["{{ task.name }}", "{{ run_id }}"]})
+    writes = [ParquetDataset("out/{{ run_id }}"), ParquetDataset("copy", name="{{ params.source }}-copy")]
     with DAG("mapped", schedule=None, params={"source": "met"}) as dag:
-        CoordinatedSparkSubmitOperator.partial(task_id="ingest", reads=reads, writes=ParquetDataset("out")).expand(
+        CoordinatedSparkSubmitOperator.partial(task_id="ingest", reads=reads, writes=writes).expand(
             name=["first", "second"]
         )
     runs = [run_dag(dag) for _ in range(2)]
@@ -192,3 +193,5 @@ def test_templates_of_a_source_are_rendered_for_each_mapped_task_and_each_run_by
     assert sorted(each["reader"]["settings"]["of"] for each in settings) == sorted(
         [name, run.run_id] for name in ("first", "second") for run in runs
     )
+    assert {each["landing_path"] for each in settings} == {f"out/{run.run_id}/_landing" for run in runs}
+    assert {tuple(sink["name"] for sink in each["writes"]) for each in settings} == {("main", "met-copy")}
