@@ -209,7 +209,7 @@ class Ingestion:
         log.info(
             "round %d: leases=%d read=[%s] landed=%d records %d bytes delivered=%d records seconds=[%s] "
             "completed=%d failed=%d lost=%d",
-            summary.rounds, len(self._coordinator.leases.held), read.told, summary.records_landed - landed_before,
+            summary.rounds, len(self._coordinator.leases.held), read.text, summary.records_landed - landed_before,
             read.bytes, summary.records_delivered - delivered_before,
             " ".join(f"{phase}={spent:.1f}" for phase, spent in seconds.items()),
             len(summary.completed), len(summary.failed), len(summary.lost),

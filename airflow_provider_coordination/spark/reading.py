@@ -42,8 +42,8 @@ class RoundRead:
     throttled: int = 0
 
     @property
-    def told(self) -> str:
-        """What the log says of it beside bytes and records; how far it is behind only where somebody knows."""
+    def text(self) -> str:
+        """Its text in the log beside bytes and records; how far it is behind only where somebody knows."""
         items = "" if self.items is None else f" items={self.items} gone={self.gone} set_aside={self.set_aside}"
         lags = " ".join(f"{name}={behind}" for name, behind in self.behind_ms.items() if behind is not None)
         return f"partitions={self.partitions}{items}{f' lag_ms=[{lags}]' if lags else ''}"

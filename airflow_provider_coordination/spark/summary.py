@@ -1,4 +1,4 @@
-"""What a job tells at its end: its XCom, and the last line of its output."""
+"""A job's report at its end: its XCom, and the last line of its output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_provider_coordination.coordination.partition import Partition, form
 from airflow_provider_coordination.sources.landed import LandedBatch
 
 RANGES_NAMED = 50
-"""Of how many partitions a summary tells from where to where they were delivered."""
+"""How many partitions a summary lists with the range that was delivered."""
 COLUMNS_NAMED = 200
 SETS_NAMED = 1000
 """How many pending sets a summary names: as many as Airflow maps over by default."""

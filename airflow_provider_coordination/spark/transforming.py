@@ -221,7 +221,7 @@ class _Batch:
         )
 
     def _probe(self, *, fitting: bool) -> Fails:
-        """Return what tells whether the transform fails on a range of rows."""
+        """Return a function that finds out whether the transform fails on a range of rows."""
 
         def fails(low: int, high: int) -> str | None:
             file = join(self._work, f"probe-{low}-{high}.parquet")
@@ -252,8 +252,8 @@ class _Batch:
         delivery.found.note(name, bad.num_rows, samples(delivery.layout, letters, delivery.found.saved))
         if delivery.dead is None:
             raise DeliveryError(
-                f"batch {name}: {'at least ' if more else ''}{self._told(letters)}; give 'dead_letter_path' to put bad "
-                "records aside, or mend the schema, the transform or the producer"
+                f"batch {name}: {'at least ' if more else ''}{self._described(letters)}; give 'dead_letter_path' to put "
+                "bad records aside, or mend the schema, the transform or the producer"
             )
         return letters
 
@@ -262,10 +262,10 @@ class _Batch:
         if dead is None:
             return
         if letters.num_rows:
-            log.warning("batch %s: %s; to the dead letters", self._batch.batch_id, self._told(letters))
+            log.warning("batch %s: %s; to the dead letters", self._batch.batch_id, self._described(letters))
         self._prepare_for(dead, TableRows(table=letters))
 
-    def _told(self, letters: pa.Table) -> str:
+    def _described(self, letters: pa.Table) -> str:
         [first] = letters.slice(0, 1).to_pylist()
         at = self._delivery.layout.place_of(first)
         return f"{letters.num_rows} of {self._batch.records} records are bad, the first at {at}: {first['error']}"

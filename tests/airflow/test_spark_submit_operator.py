@@ -299,6 +299,15 @@ def a(topic: Any, **values: Any) -> Any:
             {"writes": ParquetDataset("")},
             "field 'path' of ParquetDataset 'main' must not be empty: give the path or",
         ),
+        ({"writes": "/data/lake"}, "field 'writes' must be a sink of 'operators.writes', such as ParquetDataset("),
+        (
+            {"writes": [ParquetDataset("/lake/clicks"), ParquetDataset("/lake/clicks/", name="copy")]},
+            "sink 'main' of field 'writes' and sink 'copy' of field 'writes' are in one place, '/lake/clicks'",
+        ),
+        (
+            {"writes": [ParquetDataset("/lake/clicks"), ParquetDataset("/lake/large")]},
+            "field 'writes': number 1 and number 2 both have the name 'main'; give each a 'name' of its own",
+        ),
         ({"transform": "clean"}, "transform 'clean' is not of the form 'module:function'"),
         ({"coordination_conn_id": "absent"}, "connection 'absent' is not defined"),
         ({"source": "a|b"}, "source 'a|b' is not usable"),

@@ -7,6 +7,7 @@ import re
 import runpy
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from airflow_provider_coordination.spark.application import (
     SUMMARY_MARK,
     main,
 )
+from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
 from tests.conftest import REPOSITORY
@@ -107,6 +109,23 @@ def test_a_folder_that_cannot_be_written_is_a_configuration_error_that_names_the
 ) -> None:
     assert main([settings_file(tmp_path, **changes)]) == EXIT_CONFIGURATION
     assert f"configuration error: {message} cannot be written" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("sink", "message"),
+    [
+        (replace(parquet("/lake"), kind="queue"), "kind of sink 'queue' is not known; known are 'parquet'"),
+        (
+            replace(parquet("/lake"), kind="queue", implementation="no_such:QUEUE"),
+            "kind of sink 'queue': implementation 'no_such:QUEUE' cannot be imported: ModuleNotFoundError",
+        ),
+    ],
+)
+def test_a_kind_of_sink_that_cannot_be_had_is_a_configuration_error_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sink: SinkSettings, message: str
+) -> None:
+    assert main([settings_file(tmp_path, writes=(sink,))]) == EXIT_CONFIGURATION
+    assert f"configuration error: {message}" in capsys.readouterr().out
 
 
 def test_a_file_where_a_folder_is_to_be_is_a_configuration_error(
