@@ -252,8 +252,8 @@ class _Batch:
         delivery.found.note(name, bad.num_rows, samples(delivery.layout, letters, delivery.found.saved))
         if delivery.dead is None:
             raise DeliveryError(
-                f"batch {name}: {'at least ' if more else ''}{self._described(letters)}; give 'dead_letter_path' to put "
-                "bad records aside, or mend the schema, the transform or the producer"
+                f"batch {name}: {'at least ' if more else ''}{self._described(letters)}; give 'dead_letter_path' to "
+                "put bad records aside, or mend the schema, the transform or the producer"
             )
         return letters
 

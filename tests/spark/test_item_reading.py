@@ -298,6 +298,6 @@ def test_what_others_read_anew_meanwhile_is_not_swept_by_who_finished_it(history
 
 
 def test_a_round_tells_of_items_only_where_there_are_some_and_of_lag_only_where_it_is_known() -> None:
-    assert RoundRead(partitions=2, items=7, gone=1, set_aside=2).told == "partitions=2 items=7 gone=1 set_aside=2"
-    assert RoundRead(partitions=1, behind_ms={"shard-1": 5, "shard-2": None}).told == "partitions=1 lag_ms=[shard-1=5]"
-    assert RoundRead(behind_ms={"shard-1": None}).told == "partitions=0"
+    assert RoundRead(partitions=2, items=7, gone=1, set_aside=2).text == "partitions=2 items=7 gone=1 set_aside=2"
+    assert RoundRead(partitions=1, behind_ms={"shard-1": 5, "shard-2": None}).text == "partitions=1 lag_ms=[shard-1=5]"
+    assert RoundRead(behind_ms={"shard-1": None}).text == "partitions=0"
