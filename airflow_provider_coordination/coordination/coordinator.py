@@ -96,18 +96,8 @@ class SourceCoordinator:
         self.clock = self.view.clock
         self.events = PartitionEvents(metrics or NoMetrics(), source=source, store_kind=store.kind, owner=owner)
         self.claims = Claims(store, self.view.family(CLAIM_FAMILY), self.clock)
-
-        def leases_of(family: str) -> Leases:
-            return Leases(
-                store,
-                family,
-                owner,
-                ownership_timeout=ownership_timeout,
-                safety_margin=safety_margin,
-                clock=self.clock,
-            )
-
-        leases = leases_of(self.view.source_identifier)
+        self._ownership_timeout = ownership_timeout
+        leases = self.leases_in(self.view.source_identifier)
         self.settling = Settling(self.view, leases, self.events, retry_policy or RetryPolicy())
         self.leases = PartitionLeases(self.view, leases, self.settling, self.claims, self.events)
         self.handover = LeaseHandover(self.view, leases, self.events)
@@ -115,15 +105,26 @@ class SourceCoordinator:
             store,
             self.view.family(WORKER_FAMILY),
             owner,
-            leases_of(self.view.family(WORKER_FAMILY)),
+            self.leases_in(self.view.family(WORKER_FAMILY)),
             safety_margin=safety_margin,
             clock=self.clock,
         )
-        self._suppliers = SupplierRuns(self.view, self.claims, leases_of, self.events, owner=owner)
+        self._suppliers = SupplierRuns(self.view, self.claims, self.leases_in, self.events, owner=owner)
 
     def initialize(self) -> None:
         """Make the store ready; needed once before anything else."""
         self.view.initialize()
+
+    def leases_in(self, family: str) -> Leases:
+        """Return new leases of this owner in an item family, which hold nothing yet."""
+        return Leases(
+            self.store,
+            family,
+            self.owner,
+            ownership_timeout=self._ownership_timeout,
+            safety_margin=self.view.safety_margin,
+            clock=self.clock,
+        )
 
     # Creating
 

@@ -21,13 +21,13 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
-from airflow_provider_coordination.coordination.leases import LOST, Leases
+from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import (
     Partition,
     PartitionStatus,
     format_instant,
     new_partition,
-    parse_instant,
+    read_instant,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import all_partitions
@@ -97,10 +97,10 @@ class Job:
             owner=_text(said, "owner") or item.owner or item.partition_key,
             state=state.get(item.status, JobState.SUBMITTED),
             since=item.priority,
-            submitted_at=_instant(said.get("submitted_at")),
+            submitted_at=read_instant(said.get("submitted_at")),
             task=_text(said, "task") or "",
             digest=_text(said, "digest") or "",
-            start_by=_instant(said.get("start_by")),
+            start_by=read_instant(said.get("start_by")),
             log=_text(said, "log"),
             application_id=_text(said, "application_id"),
             ui_url=_text(said, "ui_url"),
@@ -216,14 +216,7 @@ class JobRecord:
         self._key = item_key(coordinator.owner)
         self._when_stopped = when_stopped
         self._is_stopped = False
-        self._leases = Leases(
-            coordinator.store,
-            self._family,
-            coordinator.owner,
-            ownership_timeout=coordinator.leases.ownership_timeout,
-            safety_margin=coordinator.view.safety_margin,
-            clock=coordinator.clock,
-        )
+        self._leases = coordinator.leases_in(self._family)
 
     @property
     def ownership_timeout(self) -> timedelta:
@@ -295,9 +288,3 @@ def _ended(item: Partition, outcome: Mapping[str, Any], at: datetime) -> Partiti
 def _text(said: Mapping[str, Any], name: str) -> str | None:
     value = said.get(name)
     return value if isinstance(value, str) else None
-
-
-def _instant(value: object) -> datetime | None:
-    with suppress(ValueError):
-        return parse_instant(value) if isinstance(value, str) else None
-    return None

@@ -11,8 +11,8 @@ from airflow_provider_coordination.coordination.acknowledgment import FAMILY as 
 from airflow_provider_coordination.coordination.acknowledgment_view import AcknowledgmentView
 from airflow_provider_coordination.coordination.figures import Bounds, source_figures
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.partition_state import PartitionState, state_of
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.coordination.standing import Standing, standing_of
 from airflow_provider_coordination.coordination.store import completed_last
 from airflow_provider_coordination.sources.inspection import inspected
 from airflow_provider_coordination.sources.kinds import Inspection
@@ -100,7 +100,7 @@ class _Seen:
             self.lag = max(self.lag or 0.0, told.lag)
         if told.throughput is not None:
             self.throughput = (self.throughput or 0.0) + told.throughput
-        if standing_of(partition, self._now) is Standing.HELD:
+        if state_of(partition, self._now) is PartitionState.HELD:
             self.held.append(partition)
 
     def kind(self) -> str | None:

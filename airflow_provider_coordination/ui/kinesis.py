@@ -11,8 +11,8 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.partition_state import state_of
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.coordination.standing import standing_of
 from airflow_provider_coordination.sources.inspection import inspected, kind_for_people
 from airflow_provider_coordination.sources.kinesis.audit import has_range, hash_range_of, holes_between
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
@@ -222,7 +222,7 @@ def _leased(lease: ShardLease, children: list[str], now: datetime) -> ShardNode:
     return ShardNode(
         shard_id=lease.key.shard_id,
         partition_key=partition.partition_key,
-        state=standing_of(partition, now).value,
+        state=state_of(partition, now).value,
         owner=known_owner(partition.owner),
         parents=[] if progress is None else list(progress.parent_shard_ids),
         children=children,

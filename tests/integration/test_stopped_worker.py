@@ -27,7 +27,7 @@ coordinator = SourceCoordinator(open_store(StoreSettings.from_url(sys.argv[1])),
     ownership_timeout=timedelta(seconds=3), safety_margin=timedelta(seconds=0.3))
 coordinator.initialize()
 coordinator.leases.acquire(1)
-with LeaseRenewer(coordinator):
+with LeaseRenewer(coordinator.leases):
     count = 0
     while True:
         try:

@@ -57,6 +57,19 @@ def test_a_kind_that_cannot_be_found_is_named(kind: str, implementation: str | N
         make_sinks([settings(kind, implementation)])
 
 
+def test_a_kind_whose_library_is_not_installed_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "their_tables.py").write_text(
+        "from airflow_provider_coordination.spark.sinks import SinkKind\n"
+        "TABLE = SinkKind(make=None, modules=('json', 'no_such_tables'), requirement='their-package[tables]')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    message = r"^kind of sink 'table' needs the module 'no_such_tables', .*; install their-package\[tab"
+    with pytest.raises(ConfigurationError, match=message):
+        make_sinks([settings("table", "their_tables:TABLE")])
+
+
 def test_what_a_dag_says_of_sinks_needs_neither_spark_nor_pyarrow() -> None:
     code = (
         "import sys\n"

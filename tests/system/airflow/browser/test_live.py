@@ -27,7 +27,7 @@ url, source, owner, lease = sys.argv[1:]
 coordinator = SourceCoordinator(open_store(StoreSettings.from_url(url)), source, owner,
     ownership_timeout=timedelta(seconds=float(lease)), safety_margin=timedelta(seconds=1))
 coordinator.initialize()
-with LeaseRenewer(coordinator):
+with LeaseRenewer(coordinator.leases):
     while True:
         coordinator.leases.acquire(1 - len(coordinator.leases.held))
         time.sleep(0.1)

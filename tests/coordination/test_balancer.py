@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_coordination.coordination.balancer import MAX_WISHES
 from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError, StoreUnavailableError
-from airflow_provider_coordination.coordination.handover import MAX_WISHES
 from airflow_provider_coordination.coordination.metrics import WORKERS, CoordinationMetric
 from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS
 from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, seconds
