@@ -1,7 +1,7 @@
 """The coordinator: everything that one owner does with one source.
 
 Differences from Data Prepper's coordinator, all deliberate: an owner is one process and not a host; nothing shortens
-a lease; a refused write is never repeated with the value that was refused; a lost answer is told apart from a lost
+a lease; a refused write is never repeated with the value that was refused; a lost answer is distinguished from a lost
 lease; no partition is held while a supplier runs; failures are counted, and what was not delivered is never COMPLETED.
 """
 
@@ -188,7 +188,7 @@ class SourceCoordinator:
 
         :param supplier: finds new partitions; None to take only what there is.
         :param force_after: run the supplier although partitions may be available, if this worker has not asked for it
-            for so long; None never does.
+            for this long; None never does.
         :returns: the partition, or None if none is available.
         """
         due = force_after is not None and self._suppliers.idle_seconds > force_after.total_seconds()
@@ -237,7 +237,7 @@ class SourceCoordinator:
         return given_up
 
     def _give_up_for(self, owner: str, found: Partition) -> bool:
-        """Give back a lease for its owner, which is dead; tell whether that owner still held it."""
+        """Give back a lease for its owner, which is dead; return whether that owner still held it."""
         current: Partition | None = found
         while current is not None and current.owner == owner:
             try:

@@ -1,4 +1,4 @@
-"""Jobs that nobody waits for beside them: how they are followed, told to stop, and what they leave behind.
+"""Jobs that nobody waits for beside them: how they are followed and stopped, and what they leave behind.
 
 Such a job is an item of the family `…|JOB` under its owner's name. Whoever submits it writes the item, UNASSIGNED; the
 job leases it while it runs, ASSIGNED, and leaves its outcome in it, COMPLETED. So whoever comes back, on whatever
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 FAMILY = "JOB"
 RETENTION = timedelta(days=1)
-"""How long the outcome of a job is kept, and the item of one that never told any."""
+"""How long the outcome of a job is kept, and the item of one that never left any."""
 PURGED_AT_A_TIME = 100
 
 Change = Callable[[Partition], Partition]
@@ -49,7 +49,7 @@ class JobState(StrEnum):
     SUBMITTED = "SUBMITTED"
     """It was handed to a cluster manager, and has not begun."""
     RUNNING = "RUNNING"
-    """It has begun; whether it lives, its lease tells."""
+    """It has begun; whether it lives, its lease shows."""
     ENDED = "ENDED"
     """It has an outcome."""
 
@@ -63,14 +63,14 @@ class Job:
     :param since: when it was submitted, until when its lease runs, or when it ended (aware).
     :param submitted_at: when it was submitted (aware); None if it does not say.
     :param task: what it works for, such as an Airflow task of one run; tries of one task share it.
-    :param digest: of what it was told; equal digests mean equal orders. Salted with the owner.
+    :param digest: of its settings; equal digests mean equal orders. Salted with the owner.
     :param start_by: a job that has not begun by then is given up (aware); None if it does not say.
     :param log: where its output is, on the machine that submitted it; None if it goes elsewhere.
     :param application_id: Spark's name of it; None if not known.
     :param ui_url: where its Spark UI is while it runs; None if not known.
-    :param stop: why it was told to stop; None if it was not.
+    :param stop: why it was asked to stop; None if it was not.
     :param outcome: how it ended, a JSON object; None if it has not.
-    :param is_told: whether the task has heard of the outcome.
+    :param is_reported: whether the outcome was reported to its task.
     """
 
     owner: str
@@ -85,7 +85,7 @@ class Job:
     ui_url: str | None = None
     stop: str | None = None
     outcome: Mapping[str, Any] | None = None
-    is_told: bool = False
+    is_reported: bool = False
 
     @classmethod
     def of(cls, item: Partition) -> Job:
@@ -106,7 +106,7 @@ class Job:
             ui_url=_text(said, "ui_url"),
             stop=_text(said, "stop"),
             outcome=outcome if isinstance(outcome, Mapping) else None,
-            is_told=said.get("told") is True,
+            is_reported=said.get("reported") is True,
         )
 
     def given_up_at(self, safety_margin: timedelta) -> datetime | None:
@@ -159,7 +159,7 @@ class Jobs:
         return sorted(found, key=lambda job: job.submitted_at or job.since)
 
     def request_stop(self, owner: str, reason: str) -> bool:
-        """Tell a job to stop; one that has not begun will not begin.
+        """Ask a job to stop; one that has not begun will not begin.
 
         :returns: whether there was something to stop.
         """
@@ -172,9 +172,9 @@ class Jobs:
         """
         return self._change(owner, lambda item: _ended(item, outcome, self._clock.now()))
 
-    def note_told(self, owner: str) -> None:
-        """Note that the task has heard of a job's outcome."""
-        self._change(owner, lambda item: item.with_progress({**item.progress, "told": True}), is_ended=True)
+    def note_reported(self, owner: str) -> None:
+        """Note that the outcome of a job was reported to its task."""
+        self._change(owner, lambda item: item.with_progress({**item.progress, "reported": True}), is_ended=True)
 
     def purge(self) -> None:
         """Delete what is older than `RETENTION`, a bounded number at a time."""
@@ -205,7 +205,7 @@ class JobRecord:
     `renew_due` is called by a `LeaseRenewer`, which makes the heartbeat: a twelfth of the ownership timeout.
 
     :param coordinator: of the source, initialized, for the job's owner.
-    :param when_stopped: told once why, when the job is told to stop; from the thread that finds out.
+    :param when_stopped: called once with the reason, when the job is asked to stop; from the thread that finds out.
     """
 
     def __init__(self, coordinator: SourceCoordinator, when_stopped: Callable[[str], None] = lambda why: None) -> None:
@@ -224,7 +224,7 @@ class JobRecord:
         return self._leases.ownership_timeout
 
     def begin(self) -> None:
-        """Lease the item, written or not; a job that has an outcome already, or was told to stop, is told so."""
+        """Lease the item, written or not; one that has an outcome already, or was asked to stop, is stopped."""
         while not self._is_stopped:
             now = self._clock.now()
             item = self._store.get(self._family, self._key)
@@ -235,7 +235,7 @@ class JobRecord:
                 self._stop("it was given up before it began")
                 return
             elif item.owner != self._owner:
-                with suppress(PartitionUpdateError):  # it was told to stop in between
+                with suppress(PartitionUpdateError):  # it was asked to stop in between
                     self._store.transact(update=[item.acquired(self._owner, now + self.ownership_timeout)])
             if self._leases.adopt(self._key) is not None:
                 self._look()
@@ -246,7 +246,7 @@ class JobRecord:
         self._write(lambda item: self._leases.renewed(item.with_progress({**item.progress, **said})))
 
     def renew_due(self) -> None:
-        """Look whether the job is told to stop, and renew the item's lease if a third of its time has passed."""
+        """Look whether the job is asked to stop, and renew the item's lease if a third of its time has passed."""
         if not self._is_stopped:
             self._look()
         self._leases.renew_due()

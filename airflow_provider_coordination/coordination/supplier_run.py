@@ -134,7 +134,7 @@ class SupplierRuns:
         )
 
     def _create_pages(self, supplier: Supplier, state: GlobalState, created: list[str]) -> None:
-        """Create what a supplier finds, adding the keys to `created`; run it again where names were taken meanwhile."""
+        """Create what a supplier finds, adding the keys to `created`; run it again where names were taken by others."""
         for look in range(MAX_LOOKS):
             try:
                 with closing(state.pages(supplier)) as pages:

@@ -92,7 +92,7 @@ class Worker:
         )
 
     def wants(self, partition_key: str, giver: str) -> bool:
-        """Tell whether it asks this owner for this partition."""
+        """Return whether it asks this owner for this partition."""
         return any(wish.key == partition_key and wish.giver == giver for wish in self.wishes)
 
 

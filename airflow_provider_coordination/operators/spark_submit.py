@@ -469,7 +469,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             )
         self._follower = None
         show_log(job_log, self._redaction(settings or follower.connection.store))
-        job = follower.note_told(owner)
+        job = follower.note_reported(owner)
         self._note_places(None if job is None else job.application_id)
         return summary_of(owner, outcome)
 

@@ -152,7 +152,7 @@ def test_the_task_returns_what_a_task_that_waits_returns(
     jobs.end(submitted.owner, GOOD)
     result = operator().execute_complete(context, event(submitted.owner))
     assert result == {"owner": submitted.owner, "records_delivered": 7}
-    assert known(jobs, submitted.owner).is_told
+    assert known(jobs, submitted.owner).is_reported
 
 
 @pytest.mark.parametrize(
