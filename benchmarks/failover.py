@@ -253,11 +253,11 @@ class Fleet:
 
     def shards_of(self, owner: str) -> list[str]:
         """Return the shards that are leased to a worker."""
-        return [partition.partition_key for partition in self.airflow.partitions() if partition.owner == owner]
+        return [partition.partition_key for partition in self.airflow.view.partitions() if partition.owner == owner]
 
     def is_even(self) -> bool:
         """Tell whether every worker holds its part, and has landed records of it."""
-        owners = [(p.owner, p.partition_key) for p in self.airflow.partitions()]
+        owners = [(p.owner, p.partition_key) for p in self.airflow.view.partitions()]
         counts = {worker: sum(owner == worker for owner, _ in owners) for worker in self.workers}
         even = sum(counts.values()) == len(owners) and max(counts.values()) - min(counts.values()) <= 1
         return even and {(owner, key) for _, owner, key in self.landed()} >= set(owners)
