@@ -12,7 +12,10 @@ const LATER = 60000;
 function world() {
   const now = { asked: [], isSeen: true, isPaused: false, changes: 0 };
   now.loop = new Loop(
-    (signal) => new Promise((resolve, reject) => now.asked.push({ signal, answer: resolve, fail: reject })),
+    (signal) =>
+      new Promise((resolve, reject) => {
+        now.asked.push({ signal, answer: resolve, fail: reject });
+      }),
     {
       every: 2,
       isSeen: () => now.isSeen,
