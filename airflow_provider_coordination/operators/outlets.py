@@ -12,7 +12,6 @@ from typing import Any
 
 from airflow.sdk import Asset, Context
 
-from airflow_provider_coordination.hooks.version_compat import HAS_ASSET_STATE_STORE
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
 
 log = logging.getLogger(__name__)
@@ -37,8 +36,7 @@ def tell_outlets(context: Context, outlets: Sequence[Any], source: str, result: 
     told = delivered_range(source, result)
     for asset in assets:
         context["outlet_events"][asset].extra.update(told)
-    if HAS_ASSET_STATE_STORE:
-        _mirror(context, assets, source, result)
+    _mirror(context, assets, source, result)
 
 
 def delivered_range(source: str, result: Mapping[str, Any]) -> dict[str, Any]:

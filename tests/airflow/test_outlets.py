@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset, AssetAlias
 
-from airflow_provider_coordination.operators import outlets
 from airflow_provider_coordination.operators.outlets import RANGES_TOLD, delivered_range, tell_outlets
 
 CLICKS = Asset("s3://lake/clicks")
@@ -104,13 +103,6 @@ def test_the_checkpoints_of_shards_are_mirrored_to_the_state_of_the_assets() -> 
             "owner": "host:dag:run:task",
         }
     }
-
-
-def test_an_airflow_without_a_state_store_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlets, "HAS_ASSET_STATE_STORE", False)
-    context: Any = {"outlet_events": Events()}
-    tell_outlets(context, [CLICKS], "clicks", result())
-    assert context["outlet_events"][CLICKS].extra["records"] == 10
 
 
 def test_a_state_store_that_fails_is_told_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
