@@ -124,7 +124,7 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
     from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
     from airflow_provider_coordination.spark import ingestion, landing, shard_reading
     from airflow_provider_coordination.spark.job_settings import RoundSettings
-    from airflow_provider_coordination.spark.settings import IngestSettings
+    from airflow_provider_coordination.spark.settings import MAIN, PARQUET, IngestSettings, SinkSettings
     from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
     from airflow_provider_coordination.spark.streams import Streams
     from airflow_provider_coordination.stores import StoreSettings
@@ -134,7 +134,8 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
         source=SOURCE,
         owner=owner,
         streams=(STREAM,),
-        output=f"{folder}/output",
+        writes=(SinkSettings(name=MAIN, kind=PARQUET, location=f"{folder}/output"),),
+        landing_path=f"{folder}/output/_landing",
         expires_at=datetime.now(UTC) + timedelta(hours=1),
         store=StoreSettings.from_url(url),
         ownership_timeout=timedelta(seconds=size.lease_seconds),
@@ -168,7 +169,7 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
         job = ingestion.Ingestion(
             settings,
             coordinator_of(url, owner, size),
-            PublishLanded(settings.output),
+            PublishLanded(settings.writes[0].location),
             reading=partial(shard_reading.ShardReading, None, Streams([STREAM], lambda name: description)),
             stop=threading.Event(),
             observer=note,
@@ -252,11 +253,11 @@ class Fleet:
 
     def shards_of(self, owner: str) -> list[str]:
         """Return the shards that are leased to a worker."""
-        return [partition.partition_key for partition in self.airflow.partitions() if partition.owner == owner]
+        return [partition.partition_key for partition in self.airflow.view.partitions() if partition.owner == owner]
 
     def is_even(self) -> bool:
         """Tell whether every worker holds its part, and has landed records of it."""
-        owners = [(p.owner, p.partition_key) for p in self.airflow.partitions()]
+        owners = [(p.owner, p.partition_key) for p in self.airflow.view.partitions()]
         counts = {worker: sum(owner == worker for owner, _ in owners) for worker in self.workers}
         even = sum(counts.values()) == len(owners) and max(counts.values()) - min(counts.values()) <= 1
         return even and {(owner, key) for _, owner, key in self.landed()} >= set(owners)

@@ -46,7 +46,7 @@ from airflow_provider_coordination.sources.s3.settings import KIND, S3Settings
 from airflow_provider_coordination.spark.application import SPARK_CONF
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.item_reading import ItemReading
-from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings import MAIN, PARQUET, IngestSettings, SinkSettings
 from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.support.s3_server import S3Server
@@ -201,13 +201,14 @@ def deliver(spark: SparkSession, aws: AwsSettings, found: str, folder: str) -> N
     of_job = IngestSettings(
         source="objects",
         owner="benchmark",
-        output=f"{folder}/out",
+        writes=(SinkSettings(name=MAIN, kind=PARQUET, location=f"{folder}/out"),),
+        landing_path=f"{folder}/out/_landing",
         expires_at=datetime.now(UTC) + timedelta(days=1),
         store=store_in(folder),
         reader=ReaderSettings(kind=KIND, settings=settings(aws).to_mapping()),
     )
     reading = partial(ItemReading, spark, KIND, ObjectReader(settings(aws)))
-    delivery = PublishLanded(of_job.output)
+    delivery = PublishLanded(of_job.writes[0].location)
     summary = Ingestion(of_job, coordinator, delivery, reading=reading, stop=threading.Event()).run()
     coordinator.store.close()
     assert not summary.failed and not summary.lost, summary

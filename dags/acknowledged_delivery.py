@@ -20,6 +20,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, RoundSettings
 
@@ -75,7 +76,7 @@ with DAG(
         task_id="deliver_to_staging",
         stream_name="{{ params.stream }}",
         source=SOURCE,
-        output_path=STAGING,
+        writes=ParquetDataset(STAGING),
         acknowledgments=AcknowledgmentSettings(by="downstream", timeout="{{ params.acknowledgment_timeout }}"),
         workers=WORKERS,
         rounds=RoundSettings(max_idle_rounds="{{ params.max_idle_rounds or '' }}"),

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from airflow.sdk import DAG, Param
 
 from airflow_provider_coordination.operators.reads.dynamodb import DynamoDBTable
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
 with DAG(
@@ -45,7 +46,7 @@ with DAG(
             scan="{{ run_id }}",
             read_units_per_second="{{ params.read_units_per_second }}",
         ),
-        output_path="{{ params.output_path }}",
+        writes=ParquetDataset("{{ params.output_path }}"),
         workers="auto",
         name="dynamodb-ingestion",
     )

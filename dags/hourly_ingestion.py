@@ -13,6 +13,7 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 
 with DAG(
     dag_id="hourly_ingestion",
@@ -40,7 +41,7 @@ with DAG(
     ingest = CoordinatedSparkSubmitOperator(
         task_id="ingest",
         stream_name="{{ params.stream }}",
-        output_path="{{ params.output_path }}",
+        writes=ParquetDataset("{{ params.output_path }}"),
         stop_at="{{ data_interval_end.isoformat() }}",
         on_data_loss="reset",
     )

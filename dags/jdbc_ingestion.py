@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
 from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
 with DAG(
@@ -50,7 +51,7 @@ with DAG(
             nulls="ignore",
         ),
         interval="data_interval",
-        output_path="{{ params.output_path }}",
+        writes=ParquetDataset("{{ params.output_path }}"),
         workers="auto",
         packages="{{ params.driver_package }}",
         jars="{{ params.driver_jars }}",

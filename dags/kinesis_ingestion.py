@@ -17,6 +17,7 @@ from airflow.sdk import DAG, Param, task
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sensors.partitions import PartitionsCompletedSensor
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 
@@ -89,7 +90,7 @@ with DAG(
         task_id="ingest",
         stream_name="{{ params.stream }}",
         source=SOURCE,
-        output_path="{{ params.output_path }}",
+        writes=ParquetDataset("{{ params.output_path }}"),
         transform="{{ params.transform or '' }}",
         workers=WORKERS,
         rounds=RoundSettings(
@@ -117,9 +118,9 @@ with DAG(
         """Log what the jobs did and where the partitions stand."""
         from contextlib import closing
 
-        coordinator = CoordinationHook().coordinator(source, "summary")
-        with closing(coordinator.store):
-            counts = {str(status): count for status, count in coordinator.view.count_by_status().items()}
+        view = CoordinationHook().view(source)
+        with closing(view.store):
+            counts = {str(status): count for status, count in view.count_by_status().items()}
         lines = [
             f"{'partitions':<12} {'count':>8}",
             *(f"{status:<12} {n:>8}" for status, n in counts.items()),

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from airflow.sdk import DAG, Param
 
 from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
 with DAG(
@@ -42,7 +43,7 @@ with DAG(
 ) as dag:
     coordinated_ingestion(
         reads=OpenSearchIndices(indices="{{ params.indices }}", exclude="{{ params.exclude }}"),
-        output_path="{{ params.output_path }}",
+        writes=ParquetDataset("{{ params.output_path }}"),
         workers="auto",
         name="opensearch-ingestion",
     )

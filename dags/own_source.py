@@ -18,6 +18,7 @@ from typing import Any
 from airflow.sdk import DAG, Param, task
 
 from airflow_provider_coordination.operators.reads.items import Items
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
 READER = Path(__file__).with_name("own_source_reader.py")
@@ -60,7 +61,7 @@ with DAG(
     coordinated_ingestion(
         reads=EVENTS,
         partitions=find_files("{{ params.folder }}"),
-        output_path="{{ params.output_path }}",
+        writes=ParquetDataset("{{ params.output_path }}"),
         workers="auto",
         max_workers=2,
         partitions_per_worker=4,

@@ -17,6 +17,7 @@ from airflow.sdk import DAG, Param
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 
 EVENTS = S3Objects(
     paths="{{ params.path }}",
@@ -59,7 +60,7 @@ with DAG(
     ingest = CoordinatedSparkSubmitOperator(
         task_id="ingest",
         reads=EVENTS,
-        output_path="{{ params.output_path }}",
+        writes=ParquetDataset("{{ params.output_path }}"),
         name="s3-ingest",
     )
 

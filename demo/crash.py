@@ -76,7 +76,7 @@ def kill_in_mid_round(observation: Observation, running: list[Driver], keep_on: 
     by_owner = {driver.owner: driver for driver in running}
     while True:
         keep_on()
-        for partition in observation.coordinator.view.partitions(PartitionStatus.ASSIGNED):
+        for partition in observation.view.partitions(PartitionStatus.ASSIGNED):
             driver = by_owner.get(str(partition.owner))
             if driver is not None and progress_of(partition).landed:
                 crash = _strike(observation, driver)

@@ -10,8 +10,8 @@ from typing import Self
 
 import pyarrow.parquet as pq
 
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.stores import StoreSettings, open_store
@@ -28,19 +28,19 @@ class Observation:
     """
 
     def __init__(self, store_url: str, source: str, dataset: Path) -> None:
-        self.coordinator = SourceCoordinator(open_store(StoreSettings.from_url(store_url)), source, "demo")
-        self.coordinator.initialize()
+        self.view = SourceView(open_store(StoreSettings.from_url(store_url)), source)
+        self.view.initialize()
         self._dataset = dataset
         self._rows: dict[str, int] = {}
 
     def partitions(self) -> list[Partition]:
         """Return every partition, in the order of shards."""
-        return sorted(self.coordinator.view.partitions(), key=lambda partition: partition.partition_key)
+        return sorted(self.view.partitions(), key=lambda partition: partition.partition_key)
 
     def leases(self) -> dict[str, list[Partition]]:
         """Return the leased partitions of each owner."""
         owners: dict[str, list[Partition]] = {}
-        for partition in self.coordinator.view.partitions(PartitionStatus.ASSIGNED):
+        for partition in self.view.partitions(PartitionStatus.ASSIGNED):
             owners.setdefault(str(partition.owner), []).append(partition)
         return owners
 

@@ -102,7 +102,7 @@ def run(folder: Path, count: int) -> Report:
         producer = Producer(kinesis, STREAM, events)
         stack.callback(producer.stop)
         observation = Observation(store_url, STREAM, folder / "dataset")
-        stack.enter_context(closing(observation.coordinator.store))
+        stack.enter_context(closing(observation.view.store))
         story = Story(
             airflow=airflow,
             kinesis=kinesis,

@@ -146,7 +146,7 @@ class Story:
         return crash
 
     def _take_over(self, crash: Crash) -> float:
-        get = self.observation.coordinator.view.get
+        get = self.observation.view.get
         self._until(
             "the killed job's partitions are taken over",
             lambda: all(is_taken_over(get(key), crash) for key in crash.partitions),

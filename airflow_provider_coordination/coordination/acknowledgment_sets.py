@@ -130,7 +130,7 @@ class AcknowledgmentSets:
         return self._change(set_id, lambda s, now: s.completed(now))
 
     def extend(self, set_id: str, timeout: timedelta) -> AcknowledgmentSet:
-        """Let a pending set wait for so long from now, or longer where it did; return it.
+        """Let a pending set wait for this long from now, or longer where it did; return it.
 
         A lease that waits for it runs as long.
 
@@ -309,7 +309,7 @@ class AcknowledgmentSets:
             try:
                 ended += self._expire(overdue.set_id)
             except AcknowledgmentSetNotFoundError:
-                continue  # purged or deleted meanwhile
+                continue  # purged or deleted since it was listed
             except (ProgressError, PartitionUpdateError) as error:
                 log.error("%s cannot be ended: %s", overdue, error)
         return ended
@@ -318,7 +318,7 @@ class AcknowledgmentSets:
         """Delete sets that ended long ago; return how many.
 
         :param older_than: how long ago.
-        :param limit: at most so many at a time.
+        :param limit: how many at most.
         """
         deleted = 0
         latest = self._clock.now() - older_than

@@ -15,7 +15,7 @@ from airflow_provider_coordination.coordination.store import all_partitions
 log = logging.getLogger(__name__)
 
 RETENTION = timedelta(days=1)
-"""How long ended sets are kept, so that a late release is told apart from one of a set that never was."""
+"""How long ended sets are kept, so that a late release is distinguished from one of a set that never was."""
 
 
 class AcknowledgmentView:

@@ -210,7 +210,12 @@ class _Balance:
     def _next_move(self, may_ask: Collection[str]) -> Move | None:
         least_first = sorted(self._members, key=lambda owner: (self._loads[owner], len(self._held[owner]), owner))
         for taker in least_first:
-            if taker not in may_ask or not self._listens(taker) or not self._has_room(taker):
+            if (
+                taker not in may_ask
+                or not self._listens(taker)
+                or not self._has_room(taker)
+                or self._has_its_part(taker)
+            ):
                 continue
             for giver in sorted(least_first, key=lambda o: (-self._loads[o], -len(self._held[o]), o)):
                 if self._loads[giver] - self._loads[taker] <= self._threshold:
@@ -247,6 +252,13 @@ class _Balance:
 
     def _listens(self, owner: str) -> bool:
         return self._members[owner].listens
+
+    def _has_its_part(self, owner: str) -> bool:
+        """Whether a worker holds as many leases as it should: one more would have to move on to somebody else."""
+        if self._rules.balance_by != BY_COUNT:
+            return False
+        limits = [member.max_leases for member in self._members.values()]
+        return len(self._held[owner]) >= fair_share(self._total, limits)
 
     def _limit(self, owner: str) -> float:
         limit = self._members[owner].max_leases

@@ -1,7 +1,7 @@
 """The coordinator: everything that one owner does with one source.
 
 Differences from Data Prepper's coordinator, all deliberate: an owner is one process and not a host; nothing shortens
-a lease; a refused write is never repeated with the value that was refused; a lost answer is told apart from a lost
+a lease; a refused write is never repeated with the value that was refused; a lost answer is distinguished from a lost
 lease; no partition is held while a supplier runs; failures are counted, and what was not delivered is never COMPLETED.
 """
 
@@ -96,18 +96,8 @@ class SourceCoordinator:
         self.clock = self.view.clock
         self.events = PartitionEvents(metrics or NoMetrics(), source=source, store_kind=store.kind, owner=owner)
         self.claims = Claims(store, self.view.family(CLAIM_FAMILY), self.clock)
-
-        def leases_of(family: str) -> Leases:
-            return Leases(
-                store,
-                family,
-                owner,
-                ownership_timeout=ownership_timeout,
-                safety_margin=safety_margin,
-                clock=self.clock,
-            )
-
-        leases = leases_of(self.view.source_identifier)
+        self._ownership_timeout = ownership_timeout
+        leases = self.leases_in(self.view.source_identifier)
         self.settling = Settling(self.view, leases, self.events, retry_policy or RetryPolicy())
         self.leases = PartitionLeases(self.view, leases, self.settling, self.claims, self.events)
         self.handover = LeaseHandover(self.view, leases, self.events)
@@ -115,15 +105,26 @@ class SourceCoordinator:
             store,
             self.view.family(WORKER_FAMILY),
             owner,
-            leases_of(self.view.family(WORKER_FAMILY)),
+            self.leases_in(self.view.family(WORKER_FAMILY)),
             safety_margin=safety_margin,
             clock=self.clock,
         )
-        self._suppliers = SupplierRuns(self.view, self.claims, leases_of, self.events, owner=owner)
+        self._suppliers = SupplierRuns(self.view, self.claims, self.leases_in, self.events, owner=owner)
 
     def initialize(self) -> None:
         """Make the store ready; needed once before anything else."""
         self.view.initialize()
+
+    def leases_in(self, family: str) -> Leases:
+        """Return new leases of this owner in an item family, which hold nothing yet."""
+        return Leases(
+            self.store,
+            family,
+            self.owner,
+            ownership_timeout=self._ownership_timeout,
+            safety_margin=self.view.safety_margin,
+            clock=self.clock,
+        )
 
     # Creating
 
@@ -187,7 +188,7 @@ class SourceCoordinator:
 
         :param supplier: finds new partitions; None to take only what there is.
         :param force_after: run the supplier although partitions may be available, if this worker has not asked for it
-            for so long; None never does.
+            for this long; None never does.
         :returns: the partition, or None if none is available.
         """
         due = force_after is not None and self._suppliers.idle_seconds > force_after.total_seconds()
@@ -236,7 +237,7 @@ class SourceCoordinator:
         return given_up
 
     def _give_up_for(self, owner: str, found: Partition) -> bool:
-        """Give back a lease for its owner, which is dead; tell whether that owner still held it."""
+        """Give back a lease for its owner, which is dead; return whether that owner still held it."""
         current: Partition | None = found
         while current is not None and current.owner == owner:
             try:

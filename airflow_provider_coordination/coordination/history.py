@@ -26,7 +26,7 @@ from airflow_provider_coordination.coordination.partition import (
     PartitionStatus,
     new_partition,
 )
-from airflow_provider_coordination.coordination.standing import Standing, standing_of
+from airflow_provider_coordination.coordination.partition_state import PartitionState, state_of
 from airflow_provider_coordination.coordination.store import CoordinationStore, completed_last
 
 FAMILY = "HISTORY"
@@ -363,7 +363,7 @@ class _Life:
             return
         if not self._is_held:
             self._begin(Holding(owner=partition.owner, began_at=partition.held_since))
-        if standing_of(partition, now) is Standing.EXPIRED:
+        if state_of(partition, now) is PartitionState.EXPIRED:
             self._end(partition.priority, End.EXPIRED, "nobody has taken it over yet")
 
     @property

@@ -1,4 +1,4 @@
-"""Jobs that nobody waits for beside them: how they are followed, told to stop, and what they leave behind.
+"""Jobs that nobody waits for beside them: how they are followed and stopped, and what they leave behind.
 
 Such a job is an item of the family `…|JOB` under its owner's name. Whoever submits it writes the item, UNASSIGNED; the
 job leases it while it runs, ASSIGNED, and leaves its outcome in it, COMPLETED. So whoever comes back, on whatever
@@ -21,14 +21,15 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
-from airflow_provider_coordination.coordination.leases import LOST, Leases
+from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import (
     Partition,
     PartitionStatus,
     format_instant,
     new_partition,
-    parse_instant,
+    read_instant,
 )
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import all_partitions
 from airflow_provider_coordination.coordination.workers import item_key
 
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 
 FAMILY = "JOB"
 RETENTION = timedelta(days=1)
-"""How long the outcome of a job is kept, and the item of one that never told any."""
+"""How long the outcome of a job is kept, and the item of one that never left any."""
 PURGED_AT_A_TIME = 100
 
 Change = Callable[[Partition], Partition]
@@ -48,7 +49,7 @@ class JobState(StrEnum):
     SUBMITTED = "SUBMITTED"
     """It was handed to a cluster manager, and has not begun."""
     RUNNING = "RUNNING"
-    """It has begun; whether it lives, its lease tells."""
+    """It has begun; whether it lives, its lease shows."""
     ENDED = "ENDED"
     """It has an outcome."""
 
@@ -62,14 +63,14 @@ class Job:
     :param since: when it was submitted, until when its lease runs, or when it ended (aware).
     :param submitted_at: when it was submitted (aware); None if it does not say.
     :param task: what it works for, such as an Airflow task of one run; tries of one task share it.
-    :param digest: of what it was told; equal digests mean equal orders. Salted with the owner.
+    :param digest: of its settings; equal digests mean equal orders. Salted with the owner.
     :param start_by: a job that has not begun by then is given up (aware); None if it does not say.
     :param log: where its output is, on the machine that submitted it; None if it goes elsewhere.
     :param application_id: Spark's name of it; None if not known.
     :param ui_url: where its Spark UI is while it runs; None if not known.
-    :param stop: why it was told to stop; None if it was not.
+    :param stop: why it was asked to stop; None if it was not.
     :param outcome: how it ended, a JSON object; None if it has not.
-    :param is_told: whether the task has heard of the outcome.
+    :param is_reported: whether the outcome was reported to its task.
     """
 
     owner: str
@@ -84,7 +85,7 @@ class Job:
     ui_url: str | None = None
     stop: str | None = None
     outcome: Mapping[str, Any] | None = None
-    is_told: bool = False
+    is_reported: bool = False
 
     @classmethod
     def of(cls, item: Partition) -> Job:
@@ -96,16 +97,16 @@ class Job:
             owner=_text(said, "owner") or item.owner or item.partition_key,
             state=state.get(item.status, JobState.SUBMITTED),
             since=item.priority,
-            submitted_at=_instant(said.get("submitted_at")),
+            submitted_at=read_instant(said.get("submitted_at")),
             task=_text(said, "task") or "",
             digest=_text(said, "digest") or "",
-            start_by=_instant(said.get("start_by")),
+            start_by=read_instant(said.get("start_by")),
             log=_text(said, "log"),
             application_id=_text(said, "application_id"),
             ui_url=_text(said, "ui_url"),
             stop=_text(said, "stop"),
             outcome=outcome if isinstance(outcome, Mapping) else None,
-            is_told=said.get("told") is True,
+            is_reported=said.get("reported") is True,
         )
 
     def given_up_at(self, safety_margin: timedelta) -> datetime | None:
@@ -120,14 +121,14 @@ class Jobs:
 
     Every write is conditional, and repeated from what is stored where somebody else wrote in between.
 
-    :param coordinator: of the source, initialized.
+    :param view: of the source, initialized.
     """
 
-    def __init__(self, coordinator: SourceCoordinator) -> None:
-        self._store = coordinator.store
-        self._clock = coordinator.clock
-        self.source_identifier = coordinator.view.family(FAMILY)
-        self.safety_margin = coordinator.view.safety_margin
+    def __init__(self, view: SourceView) -> None:
+        self._store = view.store
+        self._clock = view.clock
+        self.source_identifier = view.family(FAMILY)
+        self.safety_margin = view.safety_margin
 
     def submit(self, owner: str, *, task: str, digest: str, start_by: datetime, log: str | None = None) -> None:
         """Write down a job that is about to be submitted; `Job` says what the parameters are."""
@@ -158,7 +159,7 @@ class Jobs:
         return sorted(found, key=lambda job: job.submitted_at or job.since)
 
     def request_stop(self, owner: str, reason: str) -> bool:
-        """Tell a job to stop; one that has not begun will not begin.
+        """Ask a job to stop; one that has not begun will not begin.
 
         :returns: whether there was something to stop.
         """
@@ -171,9 +172,9 @@ class Jobs:
         """
         return self._change(owner, lambda item: _ended(item, outcome, self._clock.now()))
 
-    def note_told(self, owner: str) -> None:
-        """Note that the task has heard of a job's outcome."""
-        self._change(owner, lambda item: item.with_progress({**item.progress, "told": True}), is_ended=True)
+    def note_reported(self, owner: str) -> None:
+        """Note that the outcome of a job was reported to its task."""
+        self._change(owner, lambda item: item.with_progress({**item.progress, "reported": True}), is_ended=True)
 
     def purge(self) -> None:
         """Delete what is older than `RETENTION`, a bounded number at a time."""
@@ -204,7 +205,7 @@ class JobRecord:
     `renew_due` is called by a `LeaseRenewer`, which makes the heartbeat: a twelfth of the ownership timeout.
 
     :param coordinator: of the source, initialized, for the job's owner.
-    :param when_stopped: told once why, when the job is told to stop; from the thread that finds out.
+    :param when_stopped: called once with the reason, when the job is asked to stop; from the thread that finds out.
     """
 
     def __init__(self, coordinator: SourceCoordinator, when_stopped: Callable[[str], None] = lambda why: None) -> None:
@@ -215,14 +216,7 @@ class JobRecord:
         self._key = item_key(coordinator.owner)
         self._when_stopped = when_stopped
         self._is_stopped = False
-        self._leases = Leases(
-            coordinator.store,
-            self._family,
-            coordinator.owner,
-            ownership_timeout=coordinator.leases.ownership_timeout,
-            safety_margin=coordinator.view.safety_margin,
-            clock=coordinator.clock,
-        )
+        self._leases = coordinator.leases_in(self._family)
 
     @property
     def ownership_timeout(self) -> timedelta:
@@ -230,7 +224,7 @@ class JobRecord:
         return self._leases.ownership_timeout
 
     def begin(self) -> None:
-        """Lease the item, written or not; a job that has an outcome already, or was told to stop, is told so."""
+        """Lease the item, written or not; one that has an outcome already, or was asked to stop, is stopped."""
         while not self._is_stopped:
             now = self._clock.now()
             item = self._store.get(self._family, self._key)
@@ -241,7 +235,7 @@ class JobRecord:
                 self._stop("it was given up before it began")
                 return
             elif item.owner != self._owner:
-                with suppress(PartitionUpdateError):  # it was told to stop in between
+                with suppress(PartitionUpdateError):  # it was asked to stop in between
                     self._store.transact(update=[item.acquired(self._owner, now + self.ownership_timeout)])
             if self._leases.adopt(self._key) is not None:
                 self._look()
@@ -252,7 +246,7 @@ class JobRecord:
         self._write(lambda item: self._leases.renewed(item.with_progress({**item.progress, **said})))
 
     def renew_due(self) -> None:
-        """Look whether the job is told to stop, and renew the item's lease if a third of its time has passed."""
+        """Look whether the job is asked to stop, and renew the item's lease if a third of its time has passed."""
         if not self._is_stopped:
             self._look()
         self._leases.renew_due()
@@ -294,9 +288,3 @@ def _ended(item: Partition, outcome: Mapping[str, Any], at: datetime) -> Partiti
 def _text(said: Mapping[str, Any], name: str) -> str | None:
     value = said.get(name)
     return value if isinstance(value, str) else None
-
-
-def _instant(value: object) -> datetime | None:
-    with suppress(ValueError):
-        return parse_instant(value) if isinstance(value, str) else None
-    return None

@@ -36,7 +36,7 @@ LOST = (PartitionNotOwnedError, PartitionNotFoundError, ProgressChangedError)
 """What a write raises when the work in hand must be dropped: an expected event, and no reason to end a job."""
 
 MAX_TRIES = 10
-"""So often a change is made anew: whoever acknowledges batches of a held partition writes to it as well."""
+"""How often a change is made anew: whoever acknowledges batches of a held partition writes to it as well."""
 
 Change = Callable[[Partition], Partition]
 
@@ -46,7 +46,7 @@ class _Lease:
     partition: Partition
     fencing_token: int
     trusted_until: float  # on the monotonic clock
-    measured_to: datetime | None  # the end of the lease that this is so long before; None if it was not measured
+    measured_to: datetime | None  # the end of the lease, which this precedes by the margin; None if it was not measured
     in_doubt: bool = False  # it was given back or deleted, and no answer came
 
 
@@ -97,7 +97,7 @@ class Leases:
             return {key: lease.partition for key, lease in self._leases.items()}
 
     def owns(self, partition_key: str) -> bool:
-        """Tell whether the owner may act for the partition right now, by its own monotonic clock alone."""
+        """Return whether the owner may act for the partition right now, by its own monotonic clock alone."""
         with self._lock:
             lease = self._leases.get(partition_key)
             return lease is not None and not lease.in_doubt and self._runs(lease)
@@ -332,7 +332,7 @@ class Leases:
         for key in self.held:
             with self._lock:
                 lease = self._leases.get(key)
-                if lease is None:  # given back by another thread meanwhile: not lost
+                if lease is None:  # given back by another thread: not lost
                     continue
                 remaining = (lease.partition.ownership_timeout or self._clock.now()) - self._clock.now()
                 if remaining > threshold and self.owns(key):
@@ -373,7 +373,7 @@ class Leases:
     # Inside
 
     def _were_written(self, update: Sequence[Partition], create: Sequence[Partition], new: Sequence[Partition]) -> bool:
-        """Tell whether the store holds these items as a write of them leaves them."""
+        """Return whether the store holds these items as a write of them leaves them."""
 
         def stored(item: Partition) -> Partition | None:
             return self._store.get(item.source_identifier, item.partition_key)

@@ -408,3 +408,11 @@ def parse_instant(text: str) -> datetime:
     :raises ValueError: if the text is not such an instant.
     """
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
+
+
+def read_instant(value: object) -> datetime | None:
+    """Return the instant in a stored value, aware and in UTC; None if it holds none."""
+    try:
+        return parse_instant(value) if isinstance(value, str) else None
+    except ValueError:
+        return None

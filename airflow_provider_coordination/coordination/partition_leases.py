@@ -52,7 +52,7 @@ class PartitionLeases:
         return self._leases.held
 
     def owns(self, partition_key: str) -> bool:
-        """Tell whether this owner may act for the partition right now, by its own monotonic clock alone."""
+        """Return whether this owner may act for the partition right now, by its own monotonic clock alone."""
         return self._leases.owns(partition_key)
 
     def leased(self, partition_key: str) -> Partition:

@@ -162,7 +162,7 @@ class SetTransactions:
         self, found: AcknowledgmentSet, changed: AcknowledgmentSet, partition: Partition, *, owned: bool
     ) -> None:
         update = [self._item(changed)]
-        if owned:  # only the store can tell that the lease is not lost
+        if owned:  # only the store knows that the lease is not lost
             self._coordinator.settling.settle(partition, self._coordinator.settling.renewed, update=update)
             return
         if partition.is_awaiting and changed.expires_at > found.expires_at:

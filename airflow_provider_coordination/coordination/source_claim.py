@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, PartitionUpdateError
 from airflow_provider_coordination.coordination.partition import Partition, format_instant, new_partition, parse_instant
+from airflow_provider_coordination.coordination.source_view import SourceView
 
 log = logging.getLogger(__name__)
 
@@ -122,22 +122,22 @@ class DeliveryClaim:
 KEYS = (SourceClaim.KEY, DeliveryClaim.KEY)
 
 
-def claim(coordinator: SourceCoordinator, mine: SourceClaim | DeliveryClaim) -> None:
+def claim(view: SourceView, mine: SourceClaim | DeliveryClaim) -> None:
     """Claim a source, or its delivery, for a DAG, or find that the DAG may have it too.
 
     A DAG that means the same may. One that claimed it before and means something else now takes it over.
 
-    :param coordinator: of the source.
+    :param view: of the source.
     :raises ConfigurationError: if another DAG has claimed it and means something else; both are named.
     """
     while True:
-        stored = claimed(coordinator, mine.KEY)
+        stored = claimed(view, mine.KEY)
         if stored is None:
-            item = new_partition(coordinator.view.family(FAMILY), mine.KEY, coordinator.clock.now())
-            if coordinator.store.create([item.with_progress(mine.to_mapping())]):
+            item = new_partition(view.family(FAMILY), mine.KEY, view.clock.now())
+            if view.store.create([item.with_progress(mine.to_mapping())]):
                 log.info(
                     "source claimed to %s: source=%s dag=%s task=%s",
-                    mine.PURPOSE, coordinator.source, mine.dag_id, mine.task_id,
+                    mine.PURPOSE, view.source, mine.dag_id, mine.task_id,
                 )  # fmt: skip
                 return
             continue  # somebody was faster
@@ -146,21 +146,21 @@ def claim(coordinator: SourceCoordinator, mine: SourceClaim | DeliveryClaim) -> 
         if not differences:
             return
         if theirs.dag_id != mine.dag_id:
-            raise ConfigurationError(mine.refusal(coordinator.source, theirs))
+            raise ConfigurationError(mine.refusal(view.source, theirs))
         try:
-            coordinator.store.transact(update=[stored.with_progress(mine.to_mapping())])
+            view.store.transact(update=[stored.with_progress(mine.to_mapping())])
         except PartitionUpdateError:  # somebody changed it in between
             continue
         log.warning(
             "claim to %s a source changed: source=%s dag=%s task=%s before=%s: %s; progress that was made before stays",
-            mine.PURPOSE, coordinator.source, mine.dag_id, mine.task_id, theirs.task_id, ", ".join(differences),
+            mine.PURPOSE, view.source, mine.dag_id, mine.task_id, theirs.task_id, ", ".join(differences),
         )  # fmt: skip
         return
 
 
-def claimed(coordinator: SourceCoordinator, key: str = SourceClaim.KEY) -> Partition | None:
+def claimed(view: SourceView, key: str = SourceClaim.KEY) -> Partition | None:
     """Return the item that holds a claim of a source, to read it by default; None if nobody claims it."""
-    return coordinator.store.get(coordinator.view.family(FAMILY), key)
+    return view.store.get(view.family(FAMILY), key)
 
 
 C = TypeVar("C", SourceClaim, DeliveryClaim)

@@ -119,13 +119,13 @@ class SourceView:
     # What can be acquired
 
     def is_available(self) -> bool:
-        """Tell whether there is a partition that a worker could acquire now; none of a suspended source."""
+        """Return whether there is a partition that a worker could acquire now; none of a suspended source."""
         firsts = map(self.first, UNFINISHED)
         # Only where there is something is it worth a read whether it may be had.
         return any(first is not None and self.may_acquire(first) for first in firsts) and self.suspension() is None
 
     def may_acquire(self, partition: Partition) -> bool:
-        """Tell whether a worker could acquire this partition now."""
+        """Return whether a worker could acquire this partition now."""
         now = self.clock.now()
         return is_available(partition, now, expired_by=now - self.safety_margin)
 

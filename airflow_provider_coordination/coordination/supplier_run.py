@@ -32,7 +32,7 @@ class SupplierRuns:
 
     :param view: of the source.
     :param claims: of the source.
-    :param leases_of: makes this worker's leases in an item family.
+    :param leases_in: makes this worker's leases in an item family.
     :param events: where to note what happened.
     :param owner: the worker.
     """
@@ -41,14 +41,14 @@ class SupplierRuns:
         self,
         view: SourceView,
         claims: Claims,
-        leases_of: Callable[[str], Leases],
+        leases_in: Callable[[str], Leases],
         events: PartitionEvents,
         *,
         owner: str,
     ) -> None:
         self._view = view
         self._claims = claims
-        self._leases_of = leases_of
+        self._leases_in = leases_in
         self._events = events
         self._owner = owner
         self._family = view.family(FAMILY)
@@ -106,7 +106,7 @@ class SupplierRuns:
     def _run_once(self, supplier: Supplier, created: list[str]) -> Partition | None:
         """Run a supplier, adding the keys that were created; return the global state as another worker holds it."""
         self._last_run_at = self._view.clock.monotonic()
-        leases = self._leases_of(self._family)
+        leases = self._leases_in(self._family)
         state = GlobalState(self._view.store, leases, self._family, self._owner, self._view.clock)
         try:
             if (held := state.acquire()) is not None:
@@ -134,7 +134,7 @@ class SupplierRuns:
         )
 
     def _create_pages(self, supplier: Supplier, state: GlobalState, created: list[str]) -> None:
-        """Create what a supplier finds, adding the keys to `created`; run it again where names were taken meanwhile."""
+        """Create what a supplier finds, adding the keys to `created`; run it again where names were taken by others."""
         for look in range(MAX_LOOKS):
             try:
                 with closing(state.pages(supplier)) as pages:

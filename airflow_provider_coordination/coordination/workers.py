@@ -24,7 +24,7 @@ from airflow_provider_coordination.coordination.partition import (
     PartitionStatus,
     format_instant,
     new_partition,
-    parse_instant,
+    read_instant,
 )
 from airflow_provider_coordination.coordination.store import CoordinationStore
 
@@ -80,19 +80,19 @@ class Worker:
         return cls(
             owner=item.owner,
             registered_until=item.ownership_timeout,
-            started_at=_instant(started),
+            started_at=read_instant(started),
             max_leases=limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None,
             wishes=tuple(
                 Wish(key=str(key), giver=said["from"], since=since)
                 for key, said in (wants.items() if isinstance(wants, Mapping) else ())
                 if isinstance(said, Mapping)
                 and isinstance(said.get("from"), str)
-                and (since := _instant(said.get("since"))) is not None
+                and (since := read_instant(said.get("since"))) is not None
             ),
         )
 
     def wants(self, partition_key: str, giver: str) -> bool:
-        """Tell whether it asks this owner for this partition."""
+        """Return whether it asks this owner for this partition."""
         return any(wish.key == partition_key and wish.giver == giver for wish in self.wishes)
 
 
@@ -218,9 +218,3 @@ class Workers:
 def item_key(owner: str) -> str:
     """Return the key of a worker's item: its name, or a digest of one that no store could take."""
     return owner if len(owner.encode()) <= MAX_KEY_BYTES else hashlib.sha256(owner.encode()).hexdigest()
-
-
-def _instant(value: object) -> datetime | None:
-    with suppress(ValueError):
-        return parse_instant(value) if isinstance(value, str) else None
-    return None

@@ -102,7 +102,7 @@ class PartitionsDecoratedOperator(EndsWhenKilled, _PythonDecoratedOperator):
             coordinator = CoordinationHook(self.coordination_conn_id).coordinator(source, owner_of_try(context))
             with closing(coordinator.store):
                 if self.reads is not None:
-                    claim_reads(coordinator, context, self.reads)
+                    claim_reads(coordinator.view, context, self.reads)
                 with self.supplying():
                     return supply(
                         coordinator,

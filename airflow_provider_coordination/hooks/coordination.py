@@ -22,6 +22,7 @@ from airflow_provider_coordination.coordination.lease_times import (
     check_lease_times,
 )
 from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.configuration import Configuration
@@ -66,6 +67,25 @@ class ConnectionSettings:
     ownership_timeout: timedelta = DEFAULT_OWNERSHIP_TIMEOUT
     safety_margin: timedelta = DEFAULT_SAFETY_MARGIN
     retry_policy: RetryPolicy = DEFAULT_RETRY_POLICY
+
+    def view(self, source: str, *, store: CoordinationStore | None = None, clock: Clock | None = None) -> SourceView:
+        """Open the store and return an initialized view of a source; close its `store` afterwards.
+
+        :param source: the source's name.
+        :param store: the store, where it is open already.
+        :param clock: where the time comes from.
+        :raises ConfigurationError: if the settings or the source's name are not usable.
+        :raises StoreUnavailableError: if the store does not answer.
+        """
+        view = SourceView(
+            store or open_store(self.store),
+            source,
+            prefix=self.prefix,
+            safety_margin=self.safety_margin,
+            clock=clock,
+        )
+        view.initialize()
+        return view
 
     def coordinator(
         self, source: str, owner: str, *, store: CoordinationStore | None = None, clock: Clock | None = None
@@ -131,8 +151,12 @@ class CoordinationHook(BaseHook):
         """Open the store; close it afterwards."""
         return open_store(self.settings.store)
 
+    def view(self, source: str) -> SourceView:
+        """Return an initialized view of a source, for who only looks; see `ConnectionSettings.view`."""
+        return self.settings.view(source)
+
     def coordinator(self, source: str, owner: str) -> SourceCoordinator:
-        """Return an initialized coordinator; see `ConnectionSettings.coordinator`."""
+        """Return an initialized coordinator of a source; see `ConnectionSettings.coordinator`."""
         return self.settings.coordinator(source, owner)
 
     def test_connection(self) -> tuple[bool, str]:

@@ -46,7 +46,7 @@ def stop_job(coordinator: SourceCoordinator, owner: str, reason: str, *, was_kil
     :param owner: the job's owner.
     :param was_killed: whether its processes were killed just now.
     """
-    jobs = Jobs(coordinator)
+    jobs = Jobs(coordinator.view)
     if jobs.request_stop(owner, reason):
         log.info("job told to stop: source=%s owner=%s: %s", coordinator.source, owner, reason)
     if not was_killed:

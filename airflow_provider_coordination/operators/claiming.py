@@ -10,9 +10,9 @@ from typing import Any
 from airflow.sdk import Context
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import UNFINISHED
 from airflow_provider_coordination.coordination.source_claim import DeliveryClaim, SourceClaim, claim
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.operators.reads.reads import Located, Reads
@@ -33,38 +33,36 @@ class Prospect:
     suspension: Suspension | None = None
 
 
-def claim_source(coordinator: SourceCoordinator, context: Context, kind: str, location: Mapping[str, Any]) -> None:
+def claim_source(view: SourceView, context: Context, kind: str, location: Mapping[str, Any]) -> None:
     """Claim a source for this task's DAG.
 
-    :param coordinator: of the source.
+    :param view: of the source.
     :param kind: the kind of source.
     :param location: where it reads from.
     :raises ConfigurationError: if another DAG has claimed it and reads something else; both are named.
     """
     ti: Any = context["ti"]
     mine = SourceClaim(
-        dag_id=ti.dag_id, task_id=ti.task_id, claimed_at=coordinator.clock.now(), kind=kind, location=dict(location)
+        dag_id=ti.dag_id, task_id=ti.task_id, claimed_at=view.clock.now(), kind=kind, location=dict(location)
     )
-    claim(coordinator, mine)
+    claim(view, mine)
 
 
-def claim_reads(coordinator: SourceCoordinator, context: Context, reads: Reads) -> None:
+def claim_reads(view: SourceView, context: Context, reads: Reads) -> None:
     """Claim what `reads` describes; see `claim_source`."""
-    claim_source(coordinator, context, reads.kind, reads.reads_from if isinstance(reads, Located) else {})
+    claim_source(view, context, reads.kind, reads.reads_from if isinstance(reads, Located) else {})
 
 
-def claim_streams(
-    coordinator: SourceCoordinator, context: Context, streams: Sequence[str], kinesis: AwsSettings
-) -> None:
+def claim_streams(view: SourceView, context: Context, streams: Sequence[str], kinesis: AwsSettings) -> None:
     """Claim Kinesis streams; see `claim_source`."""
     location = {"streams": sorted(streams), "region": kinesis.region, "endpoint_url": kinesis.endpoint_url}
-    claim_source(coordinator, context, KINESIS, {name: value for name, value in location.items() if value is not None})
+    claim_source(view, context, KINESIS, {name: value for name, value in location.items() if value is not None})
 
 
-def claim_delivery(coordinator: SourceCoordinator, context: Context, sinks: Sequence[SinkSettings]) -> None:
+def claim_delivery(view: SourceView, context: Context, sinks: Sequence[SinkSettings]) -> None:
     """Claim the delivery of a source for this task's DAG.
 
-    :param coordinator: of the source.
+    :param view: of the source.
     :param sinks: all that the job delivers to.
     :raises ConfigurationError: if another DAG has claimed it and delivers to other places; both are named.
     """
@@ -74,8 +72,8 @@ def claim_delivery(coordinator: SourceCoordinator, context: Context, sinks: Sequ
         for sink in sinks
     }
     claim(
-        coordinator,
-        DeliveryClaim(dag_id=ti.dag_id, task_id=ti.task_id, claimed_at=coordinator.clock.now(), sinks=places),
+        view,
+        DeliveryClaim(dag_id=ti.dag_id, task_id=ti.task_id, claimed_at=view.clock.now(), sinks=places),
     )
 
 
@@ -87,15 +85,15 @@ def claim_for_job(
     :returns: what awaits the job. What is not a stream, or is an interval of one, ends some day: nothing is left then.
     :raises StoreUnavailableError: if the store does not answer.
     """
-    coordinator = connection.coordinator(settings.source, settings.owner)
-    with closing(coordinator.store):
+    view = connection.view(settings.source)
+    with closing(view.store):
         if reads is None:
-            claim_streams(coordinator, context, settings.streams, settings.kinesis)
+            claim_streams(view, context, settings.streams, settings.kinesis)
         else:
-            claim_reads(coordinator, context, reads)
-        claim_delivery(coordinator, context, settings.all_sinks)
+            claim_reads(view, context, reads)
+        claim_delivery(view, context, settings.all_sinks)
         ends = reads is not None or settings.finish_at_stop
         return Prospect(
-            is_anything_left=not ends or any(coordinator.view.count_by_status()[status] for status in UNFINISHED),
-            suspension=coordinator.view.suspension(),
+            is_anything_left=not ends or any(view.count_by_status()[status] for status in UNFINISHED),
+            suspension=view.suspension(),
         )

@@ -121,7 +121,7 @@ class CreatePartitionsOperator(EndsWhenKilled, BaseOperator):
             with closing(coordinator.store):
                 supplier = self._supplier(coordinator, interval, connection)
                 if self.reads is not None:
-                    claim_reads(coordinator, context, self.reads)
+                    claim_reads(coordinator.view, context, self.reads)
                 with self.supplying():
                     return supply(
                         coordinator,

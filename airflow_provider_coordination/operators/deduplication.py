@@ -46,7 +46,7 @@ def other_source(
         return None
     what = f"field 'deduplicate_against' is {name!r}"
     other = connection.coordinator(name, coordinator.owner, store=coordinator.store)
-    stored = claimed(other)
+    stored = claimed(other.view)
     if stored is None:
         raise ConfigurationError(
             f"{what}, and no DAG has read a source of that name: run the live ingestion first, or correct the name, as "

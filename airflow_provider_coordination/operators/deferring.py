@@ -90,7 +90,7 @@ class JobFollower:
         """Open the store; give a coordinator that acts for the task, and the source's jobs."""
         coordinator = self.connection.coordinator(self.source, f"{self.task}:task")
         with closing(coordinator.store):
-            yield coordinator, Jobs(coordinator)
+            yield coordinator, Jobs(coordinator.view)
 
     def submit(self, settings: IngestSettings, job_log: str | None) -> None:
         """Write down a job that is about to be submitted."""
@@ -155,10 +155,10 @@ class JobFollower:
         with self.jobs() as (_, jobs):
             jobs.end(owner, Outcome(exit_code=None, error=error).to_mapping())
 
-    def note_told(self, owner: str) -> Job | None:
+    def note_reported(self, owner: str) -> Job | None:
         """Note that the task has heard how a job ended; return the job."""
         with self.jobs() as (_, jobs):
-            jobs.note_told(owner)
+            jobs.note_reported(owner)
             return jobs.get(owner)
 
     def stop(self, reason: str) -> None:
@@ -201,7 +201,7 @@ def _is_worth_it(job: Job) -> bool:
     """Tell whether a job runs, or ended well without anybody having heard of it."""
     if job.state is not JobState.ENDED:
         return job.stop is None
-    return job.stop is None and not job.is_told and Outcome.from_mapping(job.outcome or {}).exit_code == 0
+    return job.stop is None and not job.is_reported and Outcome.from_mapping(job.outcome or {}).exit_code == 0
 
 
 def summary_of(owner: str, outcome: Outcome) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -32,14 +32,14 @@ from airflow_provider_coordination.operators.templated import (
     yes_or_no_value,
 )
 from airflow_provider_coordination.operators.tracing import traceparent_of_task
+from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
 from airflow_provider_coordination.sources.kinesis.sync import began_at
 from airflow_provider_coordination.sources.readers import ReaderSettings
-from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
+from airflow_provider_coordination.spark.settings import IngestSettings
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 
-SINK_FIELDS = ("name", "output_path", "where")
 START_TIMEOUT = timedelta(hours=1)
 OF_STREAMS = (
     "aws_conn_id",
@@ -93,16 +93,14 @@ def ingest_settings(
         owner=owner_of_try(context),
         streams=origin.streams,
         reader=origin.reader,
-        output=str(task.output_path),
         expires_at=datetime.now(UTC) + (task.execution_timeout or START_TIMEOUT),
         store=connection.store,
         prefix=connection.prefix,
         kinesis=origin.kinesis,
-        landing=text_value(task.landing_path),
+        writes=sinks_of(task.writes),
+        landing_path=text_value(task.landing_path) or landing_path_of(task.writes),
         transform=text_value(task.transform),
         schema=text_value(task.schema),
-        where=text_value(task.where),
-        sinks=_sinks(task.sinks),
         bad_records=resolved(task.on_bad_records),
         acknowledgments=resolved(task.acknowledgments),
         leases=resolved(task.leases),
@@ -196,25 +194,3 @@ def _check_no_streams(task: Any, kind: str) -> None:
         raise ConfigurationError(
             f"field {name!r} is of Kinesis streams, and this task reads {kind!r}; got {value!r}: remove it"
         )
-
-
-def _sinks(sinks: Any) -> tuple[SinkSettings, ...]:
-    """Return the sinks beside the main one."""
-    if sinks in NOTHING:
-        return ()
-    if isinstance(sinks, (str, Mapping)) or not isinstance(sinks, Sequence):
-        raise ConfigurationError(f"field 'sinks' must be a list of mappings; got {sinks!r}")
-    return tuple(_sink(n, given) for n, given in enumerate(sinks))
-
-
-def _sink(number: int, given: Any) -> SinkSettings:
-    what = f"field 'sinks', number {number + 1}"
-    if not isinstance(given, Mapping):
-        raise ConfigurationError(f"{what}: expected a mapping; got {given!r}")
-    if unknown := [name for name in given if name not in SINK_FIELDS]:
-        raise ConfigurationError(f"{what}: unknown field {unknown[0]!r}; known are {', '.join(SINK_FIELDS)}")
-    if missing := [name for name in SINK_FIELDS[:2] if text_value(given.get(name)) is None]:
-        raise ConfigurationError(f"{what}: field {missing[0]!r} is missing")
-    return SinkSettings(
-        name=str(given["name"]), location=str(given["output_path"]), where=text_value(given.get("where"))
-    )

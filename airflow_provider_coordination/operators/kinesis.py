@@ -128,14 +128,14 @@ class KinesisShardSyncOperator(EndsWhenKilled, BaseOperator):
             coordinator = hook.coordinator(source, owner_of_try(context))
             with closing(coordinator.store):
                 other = other_source(self.deduplicate_against, interval, coordinator, hook.settings, KINESIS)
-                claim_streams(coordinator, context, streams, settings)
+                claim_streams(coordinator.view, context, streams, settings)
                 if interval is not None and other is not None:
                     interval = interval.until(began_at(other, streams))
                     if interval is None:
                         return ShardSyncSummary(source, skipped=LEFT_TO.format(other.source)).to_mapping()
                 client = kinesis_client(settings)
                 if interval is not None:
-                    if is_synced(coordinator, streams):
+                    if is_synced(coordinator.view, streams):
                         # Its shards are known, and their children follow them; what is finished shall stay so.
                         return ShardSyncSummary(source, skipped=INTERVAL_IS_SYNCED).to_mapping()
                     for stream in streams:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.kinds import DatasetName, kind_named
 from airflow_provider_coordination.sources.naming import file_dataset
-from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN, IngestSettings
+from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -48,7 +48,7 @@ def lineage_of(settings: IngestSettings, result: Mapping[str, Any]) -> OperatorL
             outputFacets={
                 "outputStatistics": OutputStatisticsOutputDatasetFacet(
                     rowCount=records.get(sink, 0),
-                    fileCount=result.get("batches_delivered", 0) if sink == MAIN else None,
+                    fileCount=result.get("batches_delivered", 0) if sink == settings.writes[0].name else None,
                 )
             },
         )
@@ -71,10 +71,9 @@ def lineage_of(settings: IngestSettings, result: Mapping[str, Any]) -> OperatorL
 
 
 def outputs_of(settings: IngestSettings) -> Iterator[tuple[str, DatasetName]]:
-    """Yield the sinks of a job, each by its name and that of its dataset; the main one first."""
-    yield from sorted(
-        ((sink.name, file_dataset(sink.location)) for sink in settings.all_sinks), key=lambda sink: sink[0] != MAIN
-    )
+    """Yield the sinks of a job, each by its name and that of its dataset; bad records last."""
+    [*dead], writes = (sink for sink in settings.all_sinks if sink.name == DEAD_LETTER), settings.writes
+    yield from ((sink.name, file_dataset(sink.location)) for sink in (*writes, *dead))
 
 
 def inputs_of(settings: IngestSettings) -> list[DatasetName]:

@@ -11,28 +11,26 @@ from typing import Any
 from airflow.sdk import Context
 
 from airflow_provider_coordination.coordination.administration import Administration
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.operators.templated import NOTHING, names_value
 
 
-def named_partition(coordinator: SourceCoordinator, key: str) -> Partition:
+def named_partition(view: SourceView, key: str) -> Partition:
     """Return a partition as the store holds it.
 
     :raises ConfigurationError: if the source has none of this key.
     """
-    partition = coordinator.view.get(key)
+    partition = view.get(key)
     if partition is None:
-        raise ConfigurationError(f"source {coordinator.source!r} has no partition {key!r}; check the key")
+        raise ConfigurationError(f"source {view.source!r} has no partition {key!r}; check the key")
     return partition
 
 
-def by_hand(coordinator: SourceCoordinator, context: Context) -> Administration:
+def by_hand(view: SourceView, context: Context) -> Administration:
     """Return what changes a source's partitions in the name of this task."""
-    return Administration(
-        coordinator.store, coordinator.view.source_identifier, coordinator.clock, **who_and_why(context)
-    )
+    return Administration(view.store, view.source_identifier, view.clock, **who_and_why(context))
 
 
 def who_and_why(context: Context) -> dict[str, str]:

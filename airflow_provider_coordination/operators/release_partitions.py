@@ -10,7 +10,6 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_coordination.coordination.administration import Administration
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     PartitionNotFoundError,
@@ -19,8 +18,9 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.releasing import LeaseChoice, chosen_leases, has_run_out
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
-from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
+from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.naming import by_hand, named_partition, some_names
 from airflow_provider_coordination.operators.templated import text_value, yes_or_no_value
@@ -101,14 +101,14 @@ class ReleasePartitionsOperator(BaseOperator):
         with failing_when_misconfigured():
             keys = some_names("partition_keys", self.partition_keys)
             force = yes_or_no_value("force", self.force)
-            coordinator = CoordinationHook(self.coordination_conn_id).coordinator(self.source, owner_of_try(context))
-            with closing(coordinator.store):
-                ended_by = coordinator.clock.now() - coordinator.view.safety_margin
+            view = CoordinationHook(self.coordination_conn_id).view(self.source)
+            with closing(view.store):
+                ended_by = view.clock.now() - view.safety_margin
                 choice = self._choice(context, keys, ended_by)
-                chosen, left = _chosen(coordinator, keys, choice)
+                chosen, left = _chosen(view, keys, choice)
                 if not force:
                     _check_ended(self.source, chosen, ended_by)
-                administration = by_hand(coordinator, context)
+                administration = by_hand(view, context)
                 released = release_seen(
                     administration, chosen, left, None if force and not choice.expired_by else ended_by
                 )
@@ -152,12 +152,12 @@ class ReleasePartitionsOperator(BaseOperator):
 
 
 def _chosen(
-    coordinator: SourceCoordinator, keys: Sequence[str] | None, choice: LeaseChoice
+    view: SourceView, keys: Sequence[str] | None, choice: LeaseChoice
 ) -> tuple[list[Partition], dict[str, str]]:
     """Return the partitions that are meant, as they were seen, and why others of the keys are not."""
     if keys is None:
-        return list(chosen_leases(coordinator.store, coordinator.view.source_identifier, choice)), {}
-    found = {key: named_partition(coordinator, key) for key in keys}
+        return list(chosen_leases(view.store, view.source_identifier, choice)), {}
+    found = {key: named_partition(view, key) for key in keys}
     left = {key: objection for key, partition in found.items() if (objection := choice.objection(partition))}
     return [partition for key, partition in found.items() if key not in left], left
 

@@ -24,6 +24,7 @@ from airflow_provider_coordination.coordination.partition import (
     format_instant,
     parse_instant,
 )
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
@@ -106,10 +107,10 @@ class ReopenPartitionsOperator(DeferrableSensor):
             wait, force = yes_or_no_value("wait", self.wait), yes_or_no_value("force", self.force)
             coordinator = CoordinationHook(self.coordination_conn_id).coordinator(self.source, owner_of_try(context))
             with closing(coordinator.store):
-                chosen = None if keys is None else [named_partition(coordinator, key) for key in keys]
+                chosen = None if keys is None else [named_partition(coordinator.view, key) for key in keys]
                 if force:
-                    reopened = reopen_now(by_hand(coordinator, context), coordinator, chosen)
-                    return self._done(coordinator, len(reopened), reopened)
+                    reopened = reopen_now(by_hand(coordinator.view, context), coordinator.view, chosen)
+                    return self._done(coordinator.view, len(reopened), reopened)
                 return self._reopen_due(coordinator, keys, wait)
 
     def trigger(self, context: Context, deadline: str) -> BaseTrigger:
@@ -134,14 +135,14 @@ class ReopenPartitionsOperator(DeferrableSensor):
 
     def _reopen_due(self, coordinator: SourceCoordinator, keys: Sequence[str] | None, wait: bool) -> PokeReturnValue:
         reopened = [key for key in coordinator.reopen_due() if keys is None or key in keys]
-        left = closed_partitions(coordinator, keys)
+        left = closed_partitions(coordinator.view, keys)
         is_suspended = wait and coordinator.view.suspension() is not None
         if self._waiting is not None:  # others may have reopened them since
             due = [partition for partition in left if partition.priority <= self._waiting.reopens_at]
             if not due:
                 if is_suspended:
                     return PokeReturnValue(is_done=False)
-                return self._done(coordinator, self._waiting.partitions, self._waiting.partition_keys)
+                return self._done(coordinator.view, self._waiting.partitions, self._waiting.partition_keys)
         waited_for = together(left) if keys is None else left
         if is_suspended and reopened and not (keys and waited_for):
             self._waiting = Waiting(
@@ -149,7 +150,7 @@ class ReopenPartitionsOperator(DeferrableSensor):
             )
             return PokeReturnValue(is_done=False)
         if not wait or not waited_for or (keys is None and reopened):
-            return self._done(coordinator, len(reopened), reopened)
+            return self._done(coordinator.view, len(reopened), reopened)
         if parked := [partition.partition_key for partition in waited_for if partition.is_parked]:
             raise ConfigurationError(
                 f"source {self.source!r}: partition {parked[0]!r} is parked and never reopens by itself; mend what its "
@@ -166,29 +167,27 @@ class ReopenPartitionsOperator(DeferrableSensor):
         )  # fmt: skip
         return PokeReturnValue(is_done=False)
 
-    def _done(self, coordinator: SourceCoordinator, reopened: int, keys: Sequence[str]) -> PokeReturnValue:
-        next_reopening = coordinator.view.next_reopening()
+    def _done(self, view: SourceView, reopened: int, keys: Sequence[str]) -> PokeReturnValue:
+        next_reopening = view.next_reopening()
         summary = {
             "source": self.source,
             "reopened": reopened,
             "partition_keys": list(keys[:KEYS_SHOWN]),
-            "closed": coordinator.view.count_by_status()[PartitionStatus.CLOSED],
+            "closed": view.count_by_status()[PartitionStatus.CLOSED],
             "next_reopening": None if next_reopening is None else next_reopening.isoformat(),
         }
         self.log.info("source %s: %d partitions reopened: %s", self.source, reopened, summary)
         return PokeReturnValue(is_done=True, xcom_value=summary)
 
 
-def reopen_now(
-    administration: Administration, coordinator: SourceCoordinator, chosen: Sequence[Partition] | None
-) -> list[str]:
+def reopen_now(administration: Administration, view: SourceView, chosen: Sequence[Partition] | None) -> list[str]:
     """Reopen partitions before their time, and if they are parked; return the keys.
 
     :param administration: of the source's partitions.
     :param chosen: which, as they were read; None for all that are CLOSED. Those that are not CLOSED are passed over.
     """
     reopened = []
-    for partition in list(coordinator.view.partitions(PartitionStatus.CLOSED)) if chosen is None else chosen:
+    for partition in list(view.partitions(PartitionStatus.CLOSED)) if chosen is None else chosen:
         if partition.status is PartitionStatus.CLOSED:
             try:
                 administration.reopen(partition.partition_key)
@@ -198,11 +197,11 @@ def reopen_now(
     return reopened
 
 
-def closed_partitions(coordinator: SourceCoordinator, keys: Sequence[str] | None) -> list[Partition]:
+def closed_partitions(view: SourceView, keys: Sequence[str] | None) -> list[Partition]:
     """Return the CLOSED partitions in the order of their reopening: of these keys, or the first page of all."""
     if keys is None:
-        return coordinator.store.query(coordinator.view.source_identifier, PartitionStatus.CLOSED)
-    found = [coordinator.view.get(key) for key in keys]
+        return view.store.query(view.source_identifier, PartitionStatus.CLOSED)
+    found = [view.get(key) for key in keys]
     closed = [p for p in found if p is not None and p.status is PartitionStatus.CLOSED]
     return sorted(closed, key=lambda partition: partition.priority)
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     CoordinationError,
@@ -17,6 +16,7 @@ from airflow_provider_coordination.coordination.errors import (
     ProgressError,
 )
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
@@ -110,7 +110,7 @@ class ResetPartitionsOperator(BaseOperator):
             with closing(coordinator.store):
                 resets = Resets(sets_of(coordinator), **who_and_why(context))
                 try:
-                    plan = self._plan(coordinator, resets, target, access)
+                    plan = self._plan(coordinator.view, resets, target, access)
                 except ProgressError as error:  # what is stored, or asked for, is wrong, and stays so
                     raise ConfigurationError(str(error)) from None
                 for warning in plan.warnings:
@@ -124,7 +124,7 @@ class ResetPartitionsOperator(BaseOperator):
             )
         return summary
 
-    def _plan(self, coordinator: SourceCoordinator, resets: Resets, target: Target, access: Access) -> ResetPlan:
+    def _plan(self, view: SourceView, resets: Resets, target: Target, access: Access) -> ResetPlan:
         stream = text_value(self.stream_name)
         shards, keys = (
             some_names("shard_id", self.shard_id, instead="the name of a shard"),
@@ -135,7 +135,7 @@ class ResetPartitionsOperator(BaseOperator):
         if shards is not None and stream is None:
             raise ConfigurationError(f"field 'stream_name' must be given with 'shard_id'; got {self.shard_id!r} alone")
         if keys is not None:
-            return resets.of_partitions([named_partition(coordinator, key) for key in keys], target, access)
+            return resets.of_partitions([named_partition(view, key) for key in keys], target, access)
         if stream is None:
             return resets.of_source(target, access)
         if shards is None:

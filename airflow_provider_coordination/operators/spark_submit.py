@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from copy import copy
 from dataclasses import dataclass, replace
@@ -58,6 +58,7 @@ from airflow_provider_coordination.operators.spark_hook import (
     watch_output,
 )
 from airflow_provider_coordination.operators.templated import seconds_value, text_value
+from airflow_provider_coordination.operators.writes.writes import Writes
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings, RoundSettings
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
 
 APPLICATION = "ingest.py"
 NOTHING_LEFT = "nothing is left to do"
-OBJECTS = ("reads", "on_bad_records", "acknowledgments", "leases", "rounds")
+OBJECTS = ("reads", "writes", "on_bad_records", "acknowledgments", "leases", "rounds")
 """The arguments that are objects with templates of their own."""
 
 
@@ -121,21 +122,18 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
 
     :param stream_name: the Kinesis stream, or a list of them. (templated)
     :param reads: what else is read: one of the classes of `operators.reads`. (templated)
-    :param output_path: where the dataset is: a path or URI that every worker reaches. (templated)
+    :param writes: where to: one of the classes of `operators.writes`, or a list of them. (templated)
     :param source: the source's name; by default the stream's, or what `reads` calls it; several streams need one.
         (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     :param aws_conn_id: the AWS connection; None for the AWS SDK's default chain. (templated)
     :param region_name: the AWS region; wins over the connections'. (templated)
-    :param landing_path: where raw batches wait for delivery; `<output_path>/_landing` by default. (templated)
+    :param landing_path: where raw batches wait for delivery; `_landing` below the path of the first
+        dataset by default. (templated)
     :param transform: `module:function`, from DataFrame to DataFrame; None publishes the raw records.
         (templated)
     :param schema: what the payload holds, as DDL such as `id STRING NOT NULL, amount DOUBLE`: it is parsed as JSON
         into columns before the transform; None leaves it alone. (templated)
-    :param where: which records go to `output_path`: a SQL predicate over the transformed columns; None for all.
-        (templated)
-    :param sinks: other datasets beside `output_path`: each a mapping with `name`, `output_path` and, if it is not
-        to take every record, `where`. (templated)
     :param on_bad_records: what becomes of records that cannot be parsed or transformed: without `dead_letter_path` they
         fail their batch. (templated)
     :param acknowledgments: who says that a batch is delivered, and how long that may take; by default the job, once its
@@ -173,7 +171,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         *SparkSubmitOperator.template_fields,
         "stream_name",
         "reads",
-        "output_path",
+        "writes",
         "source",
         "coordination_conn_id",
         "aws_conn_id",
@@ -181,8 +179,6 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         "landing_path",
         "transform",
         "schema",
-        "where",
-        "sinks",
         "on_bad_records",
         "acknowledgments",
         "leases",
@@ -207,7 +203,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         *,
         stream_name: str | Sequence[str] | None = None,
         reads: Reads | None = None,
-        output_path: str,
+        writes: Writes | Sequence[Writes],
         source: str | None = None,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
         aws_conn_id: str | None = "aws_default",
@@ -215,8 +211,6 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         landing_path: str | None = None,
         transform: str | None = None,
         schema: str | None = None,
-        where: str | None = None,
-        sinks: Sequence[Mapping[str, str | None]] = (),
         on_bad_records: BadRecordSettings | None = None,
         acknowledgments: AcknowledgmentSettings | None = None,
         leases: LeaseSettings | None = None,
@@ -248,7 +242,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.durable = False
         self.stream_name = stream_name
         self.reads = own_copy(reads)
-        self.output_path = output_path
+        self.writes = own_copy(writes)
         self.source = source
         self.coordination_conn_id = coordination_conn_id
         self.aws_conn_id = aws_conn_id
@@ -256,8 +250,6 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.landing_path = landing_path
         self.transform = transform
         self.schema = schema
-        self.where = where
-        self.sinks = sinks
         self.on_bad_records = own_copy(on_bad_records or BadRecordSettings())
         self.acknowledgments = own_copy(acknowledgments or AcknowledgmentSettings())
         self.leases = own_copy(leases or LeaseSettings())
@@ -477,7 +469,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             )
         self._follower = None
         show_log(job_log, self._redaction(settings or follower.connection.store))
-        job = follower.note_told(owner)
+        job = follower.note_reported(owner)
         self._note_places(None if job is None else job.application_id)
         return summary_of(owner, outcome)
 

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import SupplierBusyError
 from airflow_provider_coordination.coordination.partition import UNFINISHED, PartitionStatus
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.supplier import PATIENCE, Page, Supplier
 from airflow_provider_coordination.coordination.suspension import Suspension
 
@@ -87,7 +88,7 @@ def supply(
     :raises AirflowSkipException: if it is to be skipped.
     :raises SupplierBusyError: if another worker keeps running it, and it is not to be left to that one.
     """
-    is_done = is_interval and _has_found_all(supplier, coordinator)
+    is_done = is_interval and _has_found_all(supplier, coordinator.view)
     run = _Run(supplier)
     if is_done:
         log.info("source=%s: nothing is looked for, everything was found before", coordinator.source)
@@ -114,11 +115,11 @@ def supply(
     }
 
 
-def _has_found_all(supplier: object, coordinator: SourceCoordinator) -> bool:
+def _has_found_all(supplier: object, view: SourceView) -> bool:
     """Tell whether a supplier has found everything, and what it found was not deleted to be found again."""
-    if not isinstance(supplier, Ending) or not supplier.is_done(coordinator.view.supplier_state()):
+    if not isinstance(supplier, Ending) or not supplier.is_done(view.supplier_state()):
         return False
-    return any(coordinator.view.count_by_status().values())
+    return any(view.count_by_status().values())
 
 
 class _Run:
@@ -153,21 +154,21 @@ class _Run:
         return (CUT_OFF if self._has_begun else SUSPENDED).format(suspension)
 
 
-def work_for_jobs(coordinator: SourceCoordinator, at_most: int, *, shared: bool) -> int:
+def work_for_jobs(view: SourceView, at_most: int, *, shared: bool) -> int:
     """Count the partitions that a job which begins now could work on: none of a suspended source.
 
     :param at_most: count no further.
     :param shared: count also those that other jobs hold: of streams, which never end, jobs share them with each other.
     """
     count = 0
-    if coordinator.view.suspension() is not None:
+    if view.suspension() is not None:
         return count
     for status in UNFINISHED:
-        for partition in coordinator.view.partitions(status):
+        for partition in view.partitions(status):
             if count >= at_most:
                 return count
             is_held = status is PartitionStatus.ASSIGNED and not partition.is_awaiting
-            if coordinator.view.may_acquire(partition) or (shared and is_held):
+            if view.may_acquire(partition) or (shared and is_held):
                 count += 1
             elif not shared or status is not PartitionStatus.ASSIGNED:
                 break  # they are in the order in which they become available

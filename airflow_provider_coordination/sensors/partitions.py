@@ -13,7 +13,6 @@ from airflow.sdk import Context, PokeReturnValue, conf
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger
 
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.metrics import PARTITIONS, Metrics
 from airflow_provider_coordination.coordination.partition import (
@@ -22,9 +21,10 @@ from airflow_provider_coordination.coordination.partition import (
     PartitionStatus,
     format_instant,
 )
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.metrics import AirflowMetrics
-from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
+from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.sensors.waiting import DeferrableSensor
 from airflow_provider_coordination.triggers.looking import delivered_until
@@ -76,17 +76,17 @@ class PartitionsCompletedSensor(DeferrableSensor):
         """
         with failing_when_misconfigured():
             instant = instant_of(self.delivered_until)
-            coordinator = CoordinationHook(self.coordination_conn_id).coordinator(self.source, owner_of_try(context))
-        with closing(coordinator.store):
-            look = look_at(coordinator, instant)
+            view = CoordinationHook(self.coordination_conn_id).view(self.source)
+        with closing(view.store):
+            look = look_at(view, instant)
             # A partition that changes its status while pages are read may be seen in neither; a second
             # look is not deceived by the same move.
             if look.is_met:
-                look = look_at(coordinator, instant)
+                look = look_at(view, instant)
             if not look.is_met:
-                coordinator.view.suspension()  # the log tells what else is waited for
+                view.suspension()  # the log tells what else is waited for
         self.log.info("source %s: %s", self.source, look)
-        note_partitions(AirflowMetrics(), coordinator, look.counts)
+        note_partitions(AirflowMetrics(), view, look.counts)
         if look.parked:
             raise AirflowFailException(f"source {self.source!r}: {look.parked_message}")
         return PokeReturnValue(is_done=look.is_met, xcom_value={str(s): n for s, n in look.counts.items()})
@@ -136,15 +136,15 @@ class PartitionsAvailableSensor(DeferrableSensor):
         :raises StoreUnavailableError: if the store does not answer.
         """
         with failing_when_misconfigured():
-            coordinator = CoordinationHook(self.coordination_conn_id).coordinator(self.source, owner_of_try(context))
-        with closing(coordinator.store):
-            is_available = coordinator.view.is_available()
-            counts = coordinator.view.count_by_status()
+            view = CoordinationHook(self.coordination_conn_id).view(self.source)
+        with closing(view.store):
+            is_available = view.is_available()
+            counts = view.count_by_status()
         shown = ", ".join(f"{status} {count}" for status, count in counts.items())
         self.log.info(
             "source %s: %s; %s", self.source, shown, "work is available" if is_available else "waiting for work"
         )
-        note_partitions(AirflowMetrics(), coordinator, counts)
+        note_partitions(AirflowMetrics(), view, counts)
         return PokeReturnValue(is_done=is_available, xcom_value={str(s): n for s, n in counts.items()})
 
     def trigger(self, context: Context, deadline: str) -> BaseTrigger:
@@ -196,22 +196,22 @@ class Look:
         return f"{counts}; waiting for {len(self.waiting_for)}: {shown}{f' and {more} more' if more > 0 else ''}"
 
 
-def look_at(coordinator: SourceCoordinator, instant: datetime | None) -> Look:
+def look_at(view: SourceView, instant: datetime | None) -> Look:
     """Read the unfinished partitions, then the counts.
 
     :param instant: until when a partition must have delivered if it is not COMPLETED; None if it must be.
     """
-    seen = {partition.partition_key: partition for partition in coordinator.view.partitions(*UNFINISHED)}
-    counts = coordinator.view.count_by_status()
+    seen = {partition.partition_key: partition for partition in view.partitions(*UNFINISHED)}
+    counts = view.count_by_status()
     unfinished = sum(counts[status] for status in UNFINISHED)
     behind = keys_behind(seen.values(), instant)
     parked = [seen[key] for key in behind if seen[key].is_parked]
     return Look(counts, behind, is_complete=len(seen) >= unfinished, parked=parked)
 
 
-def note_partitions(metrics: Metrics, coordinator: SourceCoordinator, counts: Mapping[PartitionStatus, int]) -> None:
+def note_partitions(metrics: Metrics, view: SourceView, counts: Mapping[PartitionStatus, int]) -> None:
     """Note how many partitions of a source each status has, zeros included."""
-    tags = {"source": coordinator.source, "store": coordinator.store.kind}
+    tags = {"source": view.source, "store": view.store.kind}
     for status, count in counts.items():
         metrics.gauge(PARTITIONS, count, {**tags, "status": str(status)})
 

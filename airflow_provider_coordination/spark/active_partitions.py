@@ -12,6 +12,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
+from airflow_provider_coordination.coordination.balancer import Balancer
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
     CoordinationError,
@@ -20,7 +21,6 @@ from airflow_provider_coordination.coordination.errors import (
     SourceError,
     StoreUnavailableError,
 )
-from airflow_provider_coordination.coordination.handover import Balancer
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.batches import progress_of

@@ -185,9 +185,9 @@ def _check_places(settings: IngestSettings, sinks: Sequence[Sink]) -> None:
     """
     for sink in sinks:
         sink.check()
-    check_writable("field 'landing_path'", settings.landing_root)
+    check_writable("field 'landing_path'", settings.landing_path)
     if (taker := _taker_of_landed(settings, sinks)) is not None:
-        taker.check_landing(settings.landing_root)
+        taker.check_landing(settings.landing_path)
 
 
 def _taker_of_landed(settings: IngestSettings, sinks: Sequence[Sink]) -> TakesLanded | None:
@@ -224,7 +224,7 @@ def _run(
             settings.bad_records.max_parse_exceptions, settings.bad_records.max_saved_parse_exceptions
         )
         delivery = _delivery(spark, settings, sinks, bad_records)
-        check_reachable(spark, settings.landing_root)
+        check_reachable(spark, settings.landing_path)
         job = Ingestion(
             settings,
             coordinator,

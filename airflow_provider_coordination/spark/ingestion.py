@@ -16,10 +16,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from airflow_provider_coordination.coordination.balancer import Balancer
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import CoordinationError, StoreUnavailableError
-from airflow_provider_coordination.coordination.handover import Balancer
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import Metrics, NoMetrics
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
@@ -95,7 +95,7 @@ class Ingestion:
             stop_at=settings.stop_at,
         )
         self._spans = spans or NoSpans()
-        self._files = LandedFiles(settings.landing_root, coordinator)
+        self._files = LandedFiles(settings.landing_path, coordinator)
         self._deliveries = Deliveries(settings, coordinator, delivery, self._files, observer, self._spans)
         self._balancer = Balancer(
             coordinator,

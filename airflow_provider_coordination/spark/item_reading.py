@@ -64,7 +64,7 @@ class ItemReading:
         self._summary = summary
         self._redaction = Redaction(settings)
         self._options = ItemLandingOptions(
-            root=settings.landing_root,
+            root=settings.landing_path,
             seconds=settings.rounds.round_duration.total_seconds(),
             max_bytes=settings.rounds.max_batch_bytes,
             partitions_per_slot=settings.rounds.partitions_per_slot,

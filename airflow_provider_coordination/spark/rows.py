@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -30,7 +30,7 @@ class TableRows:
         """See `Rows.count`."""
         return int(self.table.num_rows)
 
-    def write(self, batch_id: str, folder: str) -> Sequence[str]:
+    def write(self, batch_ids: Collection[str], folder: str) -> Sequence[str]:
         """See `Rows.write`."""
         file = join(folder, "part-0.parquet")
         write_table(self.table, file)
@@ -63,7 +63,7 @@ class MadeRows:
         """See `Rows.count`."""
         return self.rows
 
-    def write(self, batch_id: str, folder: str) -> Sequence[str]:
+    def write(self, batch_ids: Collection[str], folder: str) -> Sequence[str]:
         """See `Rows.write`: files that are for one sink alone were arranged for it, and are moved."""
         if self.made.is_for(self.number):
             return self.transformation.take(self.made, self.number, self.sink, folder)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -30,9 +31,9 @@ from airflow_provider_coordination.spark.job_settings import AcknowledgmentSetti
 from airflow_provider_coordination.stores import StoreSettings
 
 PARQUET = "parquet"
-"""The kind of sink that the dead letters go to."""
+"""The kind of the sink that bad records go to."""
 MAIN = "main"
-"""The sink that every job has: the dataset."""
+"""The name of a sink that was given none."""
 DEAD_LETTER = "dead_letter"
 """The sink of records that are bad."""
 ITEM_LEASES = 64
@@ -46,20 +47,44 @@ class SinkSettings:
     """One sink, and which records go there.
 
     :param name: its name; letters, digits, `_` and `-`.
+    :param kind: the kind of sink, such as `parquet`.
     :param location: where it is, without any secret: the path or URI of a dataset's folder, which every worker reaches,
         or what else names a place, such as `postgres://host:5432/database.schema.table`.
-    :param kind: the kind of sink, such as `parquet`.
     :param where: a SQL predicate over the transformed columns; None for every record.
     :param settings: the kind's own settings, a JSON object; may hold secrets, and is never shown.
     :param implementation: `module:attribute` of a kind that is not this package's; None for one that is.
     """
 
     name: str
+    kind: str
     location: str
-    kind: str = PARQUET
     where: str | None = None
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
     implementation: str | None = None
+
+    def __str__(self) -> str:
+        """Return it by what the user calls it."""
+        if self.name == DEAD_LETTER:
+            return "field 'dead_letter_path' of BadRecordSettings"
+        return f"sink {self.name!r} of field 'writes'"
+
+    def check(self) -> None:
+        """Check what every kind of sink has.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", self.name):
+            raise ConfigurationError(
+                f"field 'writes': the name {self.name!r} is not usable; give up to 64 letters, digits, '_' and '-'"
+            )
+        if self.name == DEAD_LETTER:
+            raise ConfigurationError(
+                f"field 'writes': the name {self.name!r} is that of the sink of bad records; give another one"
+            )
+        if not self.location:
+            raise ConfigurationError(f"{self}: its location must not be empty")
+        if self.where is not None and not self.where.strip():
+            raise ConfigurationError(f"{self}: 'where' must not be empty; leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,18 +94,16 @@ class IngestSettings:
     :param source: the source's name.
     :param owner: who the job is, as made by `new_owner`.
     :param streams: the names of the Kinesis streams; none where `reader` says what is read.
-    :param output: where the dataset is: a path or URI that every worker reaches.
     :param expires_at: a job started later than this refuses to run (UTC).
     :param store: where the partitions are.
     :param reader: what reads another kind of source; None for Kinesis.
     :param prefix: what separates installations that share the store.
     :param kinesis: how to reach Kinesis.
-    :param landing: where raw batches wait for delivery; `<output>/_landing` by default. Without a transform it must be
-        on the same filesystem as `output`.
+    :param writes: the sinks, in the order in which they are committed; at least one.
+    :param landing_path: where raw batches wait for delivery: a path or URI that every worker reaches. It must be on the
+        filesystem of a dataset that landed files become part of as they are.
     :param transform: `module:function`, from DataFrame to DataFrame; None publishes the raw records.
     :param schema: what the payload holds, as DDL: it is parsed as JSON before the transform; None leaves it alone.
-    :param where: which of the transformed records go to `output`, as a SQL predicate; None for all.
-    :param sinks: the other sinks.
     :param bad_records: what becomes of records that cannot be parsed or transformed.
     :param acknowledgments: who says that a batch is delivered.
     :param leases: how many leases the job may have, and how it comes by them.
@@ -107,18 +130,16 @@ class IngestSettings:
 
     source: str
     owner: str
-    output: str
+    writes: tuple[SinkSettings, ...]
+    landing_path: str
     expires_at: datetime
     store: StoreSettings
     streams: tuple[str, ...] = ()
     reader: ReaderSettings | None = None
     prefix: str | None = None
     kinesis: AwsSettings = field(default_factory=AwsSettings)
-    landing: str | None = None
     transform: str | None = None
     schema: str | None = None
-    where: str | None = None
-    sinks: tuple[SinkSettings, ...] = ()
     bad_records: BadRecordSettings = field(default_factory=BadRecordSettings)
     acknowledgments: AcknowledgmentSettings = field(default_factory=AcknowledgmentSettings)
     leases: LeaseSettings = field(default_factory=LeaseSettings)
@@ -143,7 +164,7 @@ class IngestSettings:
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        for name in ("source", "owner", "output", *(() if self.reader else ("streams",))):
+        for name in ("source", "owner", "writes", "landing_path", *(() if self.reader else ("streams",))):
             if not getattr(self, name):
                 raise ConfigurationError(f"ingest settings: field {name!r} must not be empty")
         if self.reader is not None:
@@ -189,9 +210,8 @@ class IngestSettings:
                 f"ingest settings: transform {self.transform!r} is not of the form 'module:function', "
                 "for example 'my_project.transforms:clean'"
             )
-        for name in ("schema", "where"):
-            if (given := getattr(self, name)) is not None and not given.strip():
-                raise ConfigurationError(f"ingest settings: field {name!r} must not be empty; leave it out")
+        if self.schema is not None and not self.schema.strip():
+            raise ConfigurationError("ingest settings: field 'schema' must not be empty; leave it out")
         for topic in (self.bad_records, self.acknowledgments, self.leases, self.rounds):
             topic.check()
         self._check_sinks()
@@ -201,66 +221,51 @@ class IngestSettings:
 
     @property
     def all_sinks(self) -> tuple[SinkSettings, ...]:
-        """Every sink, in the order in which they are published: bad records first."""
-        main = SinkSettings(name=MAIN, location=self.output, where=self.where)
+        """Every sink, in the order in which they are committed: bad records first."""
         path = self.bad_records.dead_letter_path
-        dead = () if path is None else (SinkSettings(name=DEAD_LETTER, location=path),)
-        return (*dead, main, *self.sinks)
+        dead = () if path is None else (SinkSettings(name=DEAD_LETTER, kind=PARQUET, location=path),)
+        return (*dead, *self.writes)
 
     @property
     def publishes_landed(self) -> bool:
-        """Whether what is landed is what is delivered: nothing looks into the records."""
-        return self.transform is None and self.schema is None and self.where is None and not self.sinks
+        """Whether nothing looks into the records, so that a sink can take landed files as they are."""
+        [first, *others] = self.writes
+        return self.transform is None and self.schema is None and first.where is None and not others
 
     def _check_sinks(self) -> None:
-        for sink in self.sinks:
-            if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", sink.name):
-                raise ConfigurationError(
-                    f"ingest settings: sink {sink.name!r}: the name is not usable; give up to 64 letters, digits, '_' "
-                    "and '-'"
-                )
-            if not sink.location:
-                raise ConfigurationError(f"ingest settings: sink {sink.name!r}: its path must not be empty")
-            if sink.where is not None and not sink.where.strip():
-                raise ConfigurationError(
-                    f"ingest settings: sink {sink.name!r}: 'where' must not be empty; leave it out"
-                )
-            if sink.name in (MAIN, DEAD_LETTER):
-                raise ConfigurationError(
-                    f"ingest settings: sink {sink.name!r}: the name is taken by the job itself; give another one"
-                )
-        names = [sink.name for sink in self.all_sinks]
-        for name in names:
-            if names.count(name) > 1:
-                raise ConfigurationError(f"ingest settings: sink {name!r} is there twice; name each sink differently")
-        for other in self.all_sinks:
-            for sink in self.all_sinks:
-                if sink.name != other.name and _reads(other.location, sink.location):
+        for number, sink in enumerate(self.writes, 1):
+            sink.check()
+            for earlier, other in enumerate(self.writes[: number - 1], 1):
+                if other.name == sink.name:
                     raise ConfigurationError(
-                        f"ingest settings: sink {sink.name!r} is in {sink.location!r}, where readers of sink "
-                        f"{other.name!r} would find it; give it a folder beside {other.location!r}, or below it one "
-                        "whose name begins with '_'"
+                        f"field 'writes': number {earlier} and number {number} both have the name {sink.name!r}; give "
+                        "each a 'name' of its own"
                     )
-        handles = self.acknowledgments.handles
-        if len(names) + len(handles) > MAX_REFERENCES:
+        for sink in self.all_sinks:
+            for other in self.all_sinks:
+                if sink.name != other.name:
+                    _check_apart(other, sink)
+        for sink in self.all_sinks:
+            if is_seen_by_readers(sink.location, self.landing_path):
+                raise ConfigurationError(
+                    f"field 'landing_path' is {self.landing_path!r}, where readers of {sink} would find it; give a "
+                    f"folder beside {sink.location!r}, or below it one whose name begins with '_'"
+                )
+        sinks, handles = len(self.all_sinks), len(self.acknowledgments.handles)
+        if sinks + handles > MAX_REFERENCES:
             raise ConfigurationError(
-                f"ingest settings: {len(names)} sinks and {len(handles)} handles are too many; a batch has at most "
+                f"field 'writes': {sinks} sinks and {handles} handles are too many; a batch has at most "
                 f"{MAX_REFERENCES} references"
             )
 
     def _check_handles(self) -> None:
-        sinks = {MAIN, DEAD_LETTER, *(sink.name for sink in self.sinks)}
+        sinks = {DEAD_LETTER, *(sink.name for sink in self.writes)}
         for handle in self.acknowledgments.handles:
             if handle in sinks:
                 raise ConfigurationError(
                     f"AcknowledgmentSettings: field 'by': {handle!r} is the name of a sink, which the job releases "
                     "itself; give another one"
                 )
-
-    @property
-    def landing_root(self) -> str:
-        """Where raw batches wait for delivery."""
-        return self.landing or self.output.rstrip("/") + "/_landing"
 
     def write(self, path: Path) -> None:
         """Write them to a new file that only its owner can read."""
@@ -291,8 +296,31 @@ class IngestSettings:
         return settings
 
 
-def _reads(output: str, path: str) -> bool:
-    """Tell whether who reads a dataset finds what is in a path: it is the same folder, or one below it that is not
+def _check_apart(other: SinkSettings, sink: SinkSettings) -> None:
+    """Check that who reads one sink does not find another one there."""
+    if place_of(sink.location) == place_of(other.location):
+        raise ConfigurationError(
+            f"{sink} and {other} are in one place, {sink.location!r}, where readers would find the records of both; "
+            "give each a place of its own"
+        )
+    if is_seen_by_readers(other.location, sink.location):
+        raise ConfigurationError(
+            f"{sink} is in {sink.location!r}, where readers of {other} would find it; give it a folder beside "
+            f"{other.location!r}, or below it one whose name begins with '_'"
+        )
+
+
+def is_seen_by_readers(dataset: str, path: str) -> bool:
+    """Return whether who reads a dataset finds what is in a path: it is the same folder, or one below it that is not
     passed over."""
-    dataset, below = output.rstrip("/"), path.rstrip("/")
-    return below == dataset or (below.startswith(f"{dataset}/") and not below[len(dataset) + 1 :].startswith("_"))
+    above, below = place_of(dataset), place_of(path)
+    return below == above or (below.startswith(f"{above}/") and not below[len(above) + 1 :].startswith("_"))
+
+
+def place_of(location: str) -> str:
+    """Return a location as it is the same however it is written."""
+    scheme, _, path = location.rpartition("://")
+    if scheme in ("", "file"):
+        return posixpath.normpath(path)
+    scheme = {"s3a": "s3", "s3n": "s3"}.get(scheme, scheme)
+    return f"{scheme}://{posixpath.normpath(path)}"

@@ -66,7 +66,7 @@ class ShardReading:
         self._finish_at_stop = settings.finish_at_stop
         self._landing = LandingOptions(
             kinesis=settings.kinesis,
-            root=settings.landing_root,
+            root=settings.landing_path,
             seconds=settings.rounds.round_duration.total_seconds(),
             max_bytes=settings.rounds.max_batch_bytes,
             shards_per_slot=settings.rounds.partitions_per_slot,

@@ -82,5 +82,5 @@ def _report(settings_text: str, code: int, log: Path, arguments: list[str]) -> N
     tail = tail_of(log, Redaction(settings, dict(os.environ), arguments))
     coordinator = coordinator_of(settings, f"{settings.owner}:submission")
     with closing(coordinator.store):
-        if Jobs(coordinator).end(settings.owner, Outcome(exit_code=code, tail=tail).to_mapping()):
+        if Jobs(coordinator.view).end(settings.owner, Outcome(exit_code=code, tail=tail).to_mapping()):
             coordinator.give_up_owner(settings.owner)

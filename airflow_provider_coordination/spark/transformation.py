@@ -156,8 +156,8 @@ class SparkTransformation:
                     result.withColumn(ROUTE, _holds(sink.where))
             except telling as error:
                 raise ConfigurationError(
-                    f"sink {sink.name!r}: 'where' {sink.where!r} cannot be used: {error_text(error)}; give a SQL "
-                    "predicate over the columns that are written"
+                    f"field 'writes', sink {sink.name!r}: 'where' {sink.where!r} cannot be used: {error_text(error)}; "
+                    "give a SQL predicate over the columns that are written"
                 ) from None
             except AnalysisException:
                 continue

@@ -16,6 +16,7 @@ from airflow_provider_coordination.operators.create_partitions import CreatePart
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.reads.reads import Reads
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.writes import Writes
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.spark.job_settings import BY_JOB, DOWNSTREAM, AcknowledgmentSettings
 from airflow_provider_coordination.task_groups.planning import plan_jobs, summarize
@@ -26,7 +27,7 @@ OF_SHARD_SYNC = ("aws_conn_id", "region_name", "on_data_loss")
 
 def coordinated_ingestion(
     *,
-    output_path: str,
+    writes: Writes | Sequence[Writes],
     stream_name: str | Sequence[str] | None = None,
     reads: Reads | None = None,
     source: str | None = None,
@@ -52,7 +53,7 @@ def coordinated_ingestion(
     and `wait_for_acknowledgments`, then `summarize` and `done`. Where there is nothing to work on, no job is started:
     `ingest` is skipped, and the summary says so. A job that fails fails the group, once the summary is written.
 
-    :param output_path: where the dataset is; see `CoordinatedSparkSubmitOperator`.
+    :param writes: where to: one of the classes of `operators.writes`, or a list of them.
     :param stream_name: the Kinesis stream, or a list of them.
     :param reads: what else is read: one of the classes of `operators.reads`.
     :param source: the source's name; by default the stream's, or what `reads` calls it.
@@ -137,7 +138,7 @@ def coordinated_ingestion(
             source=source_of_run,
             interval=interval,
             deduplicate_against=deduplicate_against,
-            output_path=output_path,
+            writes=writes,
             acknowledgments=acknowledgments,
             workers=f"{{{{ ti.xcom_pull(task_ids='{planned.operator.task_id}') | length }}}}",
             coordination_conn_id=coordination_conn_id,

@@ -13,7 +13,7 @@ from airflow.sdk import get_current_context
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
-from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
+from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.operators.supplying import work_for_jobs
 from airflow_provider_coordination.operators.templated import whole_value
 
@@ -64,10 +64,10 @@ def plan_jobs(
         most = _positive("max_workers", max_workers) if is_auto else _positive("workers", workers)
         each = _positive("partitions_per_worker", partitions_per_worker) if is_auto else 1
         source = _source_of(supplied)
-        coordinator = CoordinationHook(coordination_conn_id).coordinator(source, owner_of_try(get_current_context()))
-        with closing(coordinator.store):
-            suspension = coordinator.view.suspension()
-            work = work_for_jobs(coordinator, most * each, shared=shared)
+        view = CoordinationHook(coordination_conn_id).view(source)
+        with closing(view.store):
+            suspension = view.suspension()
+            work = work_for_jobs(view, most * each, shared=shared)
     if suspension is not None:
         log.warning("source=%s: no job is started, the source is %s", source, suspension)
         return []
@@ -104,9 +104,9 @@ def summarize(
         **merged(jobs or ()),
     }
     if supplied is not None:
-        coordinator = CoordinationHook(coordination_conn_id).coordinator(summary["source"], owner_of_try(context))
-        with closing(coordinator.store):
-            summary["partitions"] = {str(status): n for status, n in coordinator.view.count_by_status().items()}
+        view = CoordinationHook(coordination_conn_id).view(summary["source"])
+        with closing(view.store):
+            summary["partitions"] = {str(status): n for status, n in view.count_by_status().items()}
     if planned == []:
         log.info("source=%s: nothing to work on, so no job was started", summary["source"])
     log.info("summary of the run:\n%s", "\n".join(f"{key:<24} {value}" for key, value in summary.items()))

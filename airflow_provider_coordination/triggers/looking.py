@@ -61,7 +61,7 @@ class SourceWatch:
     def __init__(self, coordinator: SourceCoordinator, sets: AcknowledgmentSets) -> None:
         self.coordinator = coordinator
         self.sets = sets
-        self._jobs = Jobs(coordinator)
+        self._jobs = Jobs(coordinator.view)
         self._clock = coordinator.clock
         self._ended_since: datetime | None = None
         self._listed_at: datetime | None = None

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from itertools import islice
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, StrictBool, StrictInt
 
 from airflow_provider_coordination.coordination.acknowledgment import record_of
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.acknowledgment_view import AcknowledgmentView
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection, may_read_connection
 from airflow_provider_coordination.ui.answers import SOURCE, json_response
@@ -21,8 +23,6 @@ from airflow_provider_coordination.ui.models import Key
 # A set may have slashes in its name as well.
 SETS = SOURCE + "/acknowledgments"
 ONE_SET = SETS + "/{set_id:path}"
-
-T = TypeVar("T")
 
 
 class ReleaseBody(BaseModel):
@@ -64,8 +64,8 @@ async def pending(
 ) -> Response:
     """Return the pending sets of a source, those that expire first at first; of a run or a batch, if one is given."""
 
-    def asked(sets: AcknowledgmentSets) -> list[dict[str, Any]]:
-        found = (s for s in sets.view.pending(run=run) if batch_id in (None, s.batch_id))
+    def asked(sets: AcknowledgmentView) -> list[dict[str, Any]]:
+        found = (s for s in sets.pending(run=run) if batch_id in (None, s.batch_id))
         return [record_of(s) for s in islice(found, limit)]
 
     return await _looked(desk, connection_id, source, ("sets", source, run, batch_id, limit), asked)
@@ -73,9 +73,7 @@ async def pending(
 
 async def read(desk: AtDesk, connection_id: str, source: str, set_id: Key) -> Response:
     """Return a set as it is now."""
-    return await _looked(
-        desk, connection_id, source, ("set", source, set_id), lambda sets: record_of(sets.view.get(set_id))
-    )
+    return await _looked(desk, connection_id, source, ("set", source, set_id), lambda sets: record_of(sets.get(set_id)))
 
 
 async def release(
@@ -83,8 +81,8 @@ async def release(
 ) -> Response:
     """Release a reference of a set; return what that did, and the set as it is now."""
 
-    def released(sets: AcknowledgmentSets) -> bytes:
-        written, effect = sets.acknowledge(
+    def released(coordinator: SourceCoordinator) -> bytes:
+        written, effect = AcknowledgmentSets(coordinator, SourceBatches()).acknowledge(
             set_id,
             positive=body.positive,
             handle=body.handle,
@@ -98,19 +96,16 @@ async def release(
         audit(user, action, connection_id, source, reason=body.reason or "", outcomes=[outcome])
         return json.dumps({"effect": str(effect), "acknowledgment_set": record_of(written)}).encode()
 
-    return json_response(await desk.act(connection_id, lambda: _asked(desk, connection_id, source, released)))
+    return json_response(
+        await desk.act(connection_id, lambda: desk.stores.act_on_source(connection_id, source, released))
+    )
 
 
 async def _looked(
-    desk: Desk, connection_id: str, source: str, what: tuple[Any, ...], question: Callable[[AcknowledgmentSets], Any]
+    desk: Desk, connection_id: str, source: str, what: tuple[Any, ...], question: Callable[[AcknowledgmentView], Any]
 ) -> Response:
     def asked() -> bytes:
-        return json.dumps(_asked(desk, connection_id, source, question)).encode()
+        answer = desk.stores.ask_source(connection_id, source, lambda view: question(AcknowledgmentView(view)))
+        return json.dumps(answer).encode()
 
     return json_response(await desk.look(connection_id, what, asked))
-
-
-def _asked(desk: Desk, connection_id: str, source: str, question: Callable[[AcknowledgmentSets], T]) -> T:
-    return desk.stores.ask_source(
-        connection_id, source, lambda coordinator: question(AcknowledgmentSets(coordinator, SourceBatches()))
-    )

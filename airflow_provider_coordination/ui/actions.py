@@ -102,7 +102,7 @@ async def _changed(
     reason: str,
 ) -> Response:
     def act() -> bytes:
-        desk.stores.ask_source(connection_id, source, change)
+        desk.stores.act_on_source(connection_id, source, change)
         audit(user, what, connection_id, source, reason=reason, outcomes=["done"])
         return json_text(card_of(desk, connection_id, source))
 
@@ -115,7 +115,9 @@ def _on_partitions(name: str, action: Action) -> Callable[..., Any]:
             raise HTTPException(422, f"body.to: it belongs to 'reset', and this is {name!r}; leave it out")
 
         def act() -> bytes:
-            results = desk.stores.ask_source(connection_id, source, lambda coordinator: action(coordinator, body, user))
+            results = desk.stores.act_on_source(
+                connection_id, source, lambda coordinator: action(coordinator, body, user)
+            )
             outcomes = [f"{result.key}: {result.outcome}" for result in results]
             audit(user, f"{name} of partitions", connection_id, source, reason=body.reason, outcomes=outcomes)
             return json_text(ActionResults(results=results))

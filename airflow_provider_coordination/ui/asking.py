@@ -23,6 +23,7 @@ from fastapi import Depends, HTTPException, Request
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, connection_settings
 from airflow_provider_coordination.stores import StoreSettings, open_store
@@ -125,15 +126,16 @@ class Stores:
             opened.away_until = time.monotonic() + AWAY_SECONDS
             raise
 
-    def ask_source(self, connection_id: str, source: str, question: Callable[[SourceCoordinator], T]) -> T:
-        """Ask about a source; give the question a coordinator of it, whose owner is nobody's worker."""
+    def ask_source(self, connection_id: str, source: str, question: Callable[[SourceView], T]) -> T:
+        """Ask about a source; give the question a view of it."""
         settings = self.settings(connection_id)
+        return self.ask(settings.store, lambda store: question(settings.view(source, store=store)))
 
-        def asked(store: CoordinationStore) -> T:
-            owner = f"{socket.gethostname()}:http:{token_hex(4)}"
-            return question(settings.coordinator(source, owner, store=store))
-
-        return self.ask(settings.store, asked)
+    def act_on_source(self, connection_id: str, source: str, action: Callable[[SourceCoordinator], T]) -> T:
+        """Change something about a source; give the action a coordinator of it, whose owner is nobody's worker."""
+        settings = self.settings(connection_id)
+        owner = f"{socket.gethostname()}:http:{token_hex(4)}"
+        return self.ask(settings.store, lambda store: action(settings.coordinator(source, owner, store=store)))
 
     def close(self) -> None:
         """Close all stores, and forget what the connections say."""

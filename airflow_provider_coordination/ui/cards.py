@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from airflow_provider_coordination.coordination.acknowledgment import FAMILY as ACKNOWLEDGMENT_FAMILY
-from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.acknowledgment_view import AcknowledgmentView
 from airflow_provider_coordination.coordination.figures import Bounds, source_figures
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.coordination.standing import Standing, standing_of
+from airflow_provider_coordination.coordination.partition_state import PartitionState, state_of
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import completed_last
 from airflow_provider_coordination.sources.inspection import inspected
 from airflow_provider_coordination.sources.kinds import Inspection
@@ -31,27 +31,27 @@ LATE_AFTER = timedelta(hours=1)
 """A source that is so far behind is worth a warning, and so is work that nobody takes for so long."""
 
 
-def source_card(coordinator: SourceCoordinator, connection_id: str) -> SourceCard:
+def source_card(view: SourceView, connection_id: str) -> SourceCard:
     """Return how a source stands.
 
-    :param coordinator: of the source, initialized.
+    :param view: of the source, initialized.
     :param connection_id: the connection that it was reached by.
     """
-    now = coordinator.clock.now()
+    now = view.clock.now()
     seen = _Seen(now)
-    figures = source_figures(coordinator.store, coordinator.view.source_identifier, now, bounds=BOUNDS, told=seen.note)
-    sets = AcknowledgmentSets(coordinator)
-    pending = coordinator.store.count_by_status(
-        coordinator.view.family(ACKNOWLEDGMENT_FAMILY), [PartitionStatus.UNASSIGNED]
-    )[PartitionStatus.UNASSIGNED]
-    suspension = coordinator.view.suspensions.get()
-    registered = registered_workers(coordinator)
-    live = {worker.owner for worker in registered if worker.registered_until + coordinator.view.safety_margin > now}
-    completed, trend_is_complete = _completed(coordinator, now)
-    kind = seen.kind() or _kind_of_finished(coordinator, now)
+    figures = source_figures(view.store, view.source_identifier, now, bounds=BOUNDS, told=seen.note)
+    sets = AcknowledgmentView(view)
+    pending = view.store.count_by_status(view.family(ACKNOWLEDGMENT_FAMILY), [PartitionStatus.UNASSIGNED])[
+        PartitionStatus.UNASSIGNED
+    ]
+    suspension = view.suspensions.get()
+    registered = registered_workers(view)
+    live = {worker.owner for worker in registered if worker.registered_until + view.safety_margin > now}
+    completed, trend_is_complete = _completed(view, now)
+    kind = seen.kind() or _kind_of_finished(view, now)
     card = SourceCard(
         connection_id=connection_id,
-        source=coordinator.source,
+        source=view.source,
         kind=kind,
         pages=pages_named(kind),
         counts={status.value: count for status, count in figures.partitions.items()},
@@ -64,7 +64,7 @@ def source_card(coordinator: SourceCoordinator, connection_id: str) -> SourceCar
         throughput=seen.throughput,
         workers=len(live | {partition.owner for partition in seen.held}),
         pending_sets=pending,
-        next_set_expires_at=sets.view.next_expiry() if pending else None,
+        next_set_expires_at=sets.next_expiry() if pending else None,
         suspended=None
         if suspension is None
         else SuspensionFacts(since=suspension.since, by=suspension.by, reason=suspension.reason),
@@ -100,7 +100,7 @@ class _Seen:
             self.lag = max(self.lag or 0.0, told.lag)
         if told.throughput is not None:
             self.throughput = (self.throughput or 0.0) + told.throughput
-        if standing_of(partition, self._now) is Standing.HELD:
+        if state_of(partition, self._now) is PartitionState.HELD:
             self.held.append(partition)
 
     def kind(self) -> str | None:
@@ -108,8 +108,8 @@ class _Seen:
         return next((kind for kind, _ in self._kinds.most_common(1)), None)
 
 
-def _kind_of_finished(coordinator: SourceCoordinator, now: datetime) -> str | None:
-    found = coordinator.store.query(coordinator.view.source_identifier, PartitionStatus.COMPLETED, limit=1)
+def _kind_of_finished(view: SourceView, now: datetime) -> str | None:
+    found = view.store.query(view.source_identifier, PartitionStatus.COMPLETED, limit=1)
     told: Inspection | None = inspected(found[0], now) if found else None
     return None if told is None else told.kind
 
@@ -131,13 +131,13 @@ def _oldest_lease(held: list[Partition], now: datetime, *, is_every_one: bool) -
     )
 
 
-def _completed(coordinator: SourceCoordinator, now: datetime) -> tuple[list[int | None], bool]:
+def _completed(view: SourceView, now: datetime) -> tuple[list[int | None], bool]:
     """Return how many partitions were completed in each step of the last hour, and whether that is all of it."""
     buckets: list[int | None] = [0] * TREND_BUCKETS
     begin = now - TREND_BUCKETS * TREND_STEP
     until = time.monotonic() + TREND_SECONDS
     seen, last = 0, TREND_BUCKETS - 1
-    for browsed in completed_last(coordinator.store, coordinator.view.source_identifier, TREND_PAGE):
+    for browsed in completed_last(view.store, view.source_identifier, TREND_PAGE):
         for partition in browsed.partitions:
             if partition.priority < begin:
                 return buckets, True

@@ -7,7 +7,7 @@ from datetime import datetime
 from airflow_provider_coordination.coordination.history import Transition
 from airflow_provider_coordination.coordination.owner import task_of
 from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX, Partition
-from airflow_provider_coordination.coordination.standing import standing_of
+from airflow_provider_coordination.coordination.partition_state import state_of
 from airflow_provider_coordination.sources.inspection import inspected, kind_for_people
 from airflow_provider_coordination.ui.models import Owner, PartitionRow, TransitionFacts
 
@@ -34,7 +34,7 @@ def row_of(partition: Partition, now: datetime) -> PartitionRow:
     return PartitionRow(
         partition_key=partition.partition_key,
         status=partition.status.value,
-        state=standing_of(partition, now).value,
+        state=state_of(partition, now).value,
         owner=known_owner(partition.owner),
         held_since=partition.held_since,
         leased_until=partition.ownership_timeout,

@@ -31,7 +31,7 @@ async def spark_ui(desk: AtDesk, connection_id: str, source: str, owner: Key) ->
     job = await desk.look(
         connection_id,
         object(),  # somebody has clicked: it is asked anew
-        lambda: desk.stores.ask_source(connection_id, source, lambda coordinator: Jobs(coordinator).get(owner)),
+        lambda: desk.stores.ask_source(connection_id, source, lambda view: Jobs(view).get(owner)),
     )
     if job is None or job.state is JobState.ENDED:
         raise HTTPException(404, f"job {owner!r} has ended, and its Spark UI with it")

@@ -10,9 +10,9 @@ from typing import Any
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.coordination.standing import standing_of
+from airflow_provider_coordination.coordination.partition_state import state_of
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.sources.inspection import inspected, kind_for_people
 from airflow_provider_coordination.sources.kinesis.audit import has_range, hash_range_of, holes_between
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
@@ -105,13 +105,13 @@ async def shards(desk: AtDesk, connection_id: str, source: str) -> Response:
     )
 
 
-def shard_trees(coordinator: SourceCoordinator) -> ShardTrees:
+def shard_trees(view: SourceView) -> ShardTrees:
     """Return the shards of a source, stream by stream."""
-    now = coordinator.clock.now()
-    streams, is_complete = _streams(coordinator)
+    now = view.clock.now()
+    streams, is_complete = _streams(view)
     suspects = {key: holes for key, leases in streams.items() if (holes := set(holes_between(leases)))}
     if suspects:  # what changes hands while it is looked at may be missed, but not twice
-        again, _ = _streams(coordinator, streams)
+        again, _ = _streams(view, streams)
         suspects = {key: holes & set(holes_between(again.get(key, {}))) for key, holes in suspects.items()}
     return ShardTrees(
         as_of=now,
@@ -153,7 +153,7 @@ def is_shard(partition: Partition) -> bool:
         return False
 
 
-def _streams(coordinator: SourceCoordinator, known: Streams | None = None) -> tuple[Streams, bool]:
+def _streams(view: SourceView, known: Streams | None = None) -> tuple[Streams, bool]:
     """Return the leases of shards, stream by stream, and whether every partition was looked at.
 
     :param known: what was found before: of what was not written to since, the progress is not read again.
@@ -162,7 +162,7 @@ def _streams(coordinator: SourceCoordinator, known: Streams | None = None) -> tu
     changed: list[Partition] = []
     found: Streams = {}
     is_complete = True
-    for number, partition in enumerate(_looked_at(coordinator)):
+    for number, partition in enumerate(_looked_at(view)):
         if number >= MAX_PARTITIONS:
             is_complete = False
             break
@@ -177,11 +177,11 @@ def _streams(coordinator: SourceCoordinator, known: Streams | None = None) -> tu
     return found, is_complete
 
 
-def _looked_at(coordinator: SourceCoordinator) -> Iterator[Partition]:
+def _looked_at(view: SourceView) -> Iterator[Partition]:
     """Yield the partitions of a source; of a status whose first ones are no shards, these alone."""
     for status in PartitionStatus:
         has_shards = False
-        for number, partition in enumerate(coordinator.view.partitions(status)):
+        for number, partition in enumerate(view.partitions(status)):
             has_shards = has_shards or is_shard(partition)
             if number >= LOOKED_AT_FIRST and not has_shards:
                 break
@@ -222,7 +222,7 @@ def _leased(lease: ShardLease, children: list[str], now: datetime) -> ShardNode:
     return ShardNode(
         shard_id=lease.key.shard_id,
         partition_key=partition.partition_key,
-        state=standing_of(partition, now).value,
+        state=state_of(partition, now).value,
         owner=known_owner(partition.owner),
         parents=[] if progress is None else list(progress.parent_shard_ids),
         children=children,

@@ -12,9 +12,8 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query, Response
 
 from airflow_provider_coordination.coordination.acknowledgment import record_of
-from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.acknowledgment_view import AcknowledgmentView
 from airflow_provider_coordination.coordination.browsing import EXAMINED_AT_ONCE, Filter, Order, Place
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
     AcknowledgmentSetNotFoundError,
     ConfigurationError,
@@ -26,6 +25,7 @@ from airflow_provider_coordination.coordination.partition import (
     check_partition_key,
     parse_instant,
 )
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.sources.inspection import (
     inspected,
     landed_facts,
@@ -91,10 +91,10 @@ async def partitions(
     )
     cursor = Cursor.read(after, order)
 
-    def asked(coordinator: SourceCoordinator) -> PartitionPage:
-        now = coordinator.clock.now()
+    def asked(view: SourceView) -> PartitionPage:
+        now = view.clock.now()
         asked_for = replace(wanted, expired_by=now) if expired else wanted
-        found, following = page_of(coordinator, asked_for, order, cursor, descending=descending, limit=limit)
+        found, following = page_of(view, asked_for, order, cursor, descending=descending, limit=limit)
         return PartitionPage(
             as_of=now,
             partitions=[row_of(each, now) for each in found],
@@ -110,28 +110,28 @@ async def partition(desk: AtDesk, connection_id: str, source: str, key: Key) -> 
 
     def asked() -> PartitionDetail:
         days = desk.stores.settings(connection_id).store.history_days
-        return desk.stores.ask_source(connection_id, source, lambda coordinator: detail_of(coordinator, key, days))
+        return desk.stores.ask_source(connection_id, source, lambda view: detail_of(view, key, days))
 
     return await json_answer(desk, connection_id, ("partition", source, key), asked)
 
 
-def detail_of(coordinator: SourceCoordinator, key: str, history_days: float) -> PartitionDetail:
+def detail_of(view: SourceView, key: str, history_days: float) -> PartitionDetail:
     """Return everything about one partition.
 
     :raises HTTPException: if there is none of this key.
     """
-    found, now = coordinator.view.get(key), coordinator.clock.now()
+    found, now = view.get(key), view.clock.now()
     if found is None:
-        raise HTTPException(404, f"source {coordinator.source!r} has no partition {key!r}, or none any more")
+        raise HTTPException(404, f"source {view.source!r} has no partition {key!r}, or none any more")
     since = now - timedelta(days=history_days)
-    transitions = coordinator.view.history.of(key, since, limit=MAX_TRANSITIONS) if history_days else []
+    transitions = view.history.of(key, since, limit=MAX_TRANSITIONS) if history_days else []
     return PartitionDetail(
         **row_of(found, now).__dict__,
         progress=dict(found.progress),
         unreadable_progress=found.unreadable_progress,
         throughput=inspected(found, now).throughput,
         landed=[LandedBatchFacts(**batch.__dict__) for batch in landed_facts(found)],
-        acknowledgment_sets=_sets(coordinator, found),
+        acknowledgment_sets=_sets(view, found),
         gaps=lost(found),
         failed_items=[FailedItemFacts(item=item, reason=reason) for item, reason in unreadable_items(found)],
         transitions=[transition_facts(each) for each in transitions[: -MAX_TRANSITIONS - 1 : -1]],
@@ -185,7 +185,7 @@ class Cursor:
 
 
 def page_of(
-    coordinator: SourceCoordinator, wanted: Filter, order: Order, cursor: Cursor, *, descending: bool, limit: int
+    view: SourceView, wanted: Filter, order: Order, cursor: Cursor, *, descending: bool, limit: int
 ) -> tuple[list[Partition], Cursor | None]:
     """Return a page of partitions, and where the next one begins; None if there is none.
 
@@ -193,8 +193,8 @@ def page_of(
     """
 
     def browse(filtered: Filter, place: Place | None, at_most: int) -> tuple[list[Partition], Place | None]:
-        browsed = coordinator.store.browse(
-            coordinator.view.source_identifier,
+        browsed = view.store.browse(
+            view.source_identifier,
             filtered,
             order=order,
             descending=descending,
@@ -245,12 +245,12 @@ def _texts(values: Sequence[object]) -> list[str]:
     return [str(value) for value in values]
 
 
-def _sets(coordinator: SourceCoordinator, found: Partition) -> list[dict[str, object]]:
-    sets = AcknowledgmentSets(coordinator)
+def _sets(view: SourceView, found: Partition) -> list[dict[str, object]]:
+    sets = AcknowledgmentView(view)
     told = []
     for set_id in sets_waited_for(found)[:MAX_SETS]:
         try:
-            told.append(record_of(sets.view.get(set_id)))
+            told.append(record_of(sets.get(set_id)))
         except (AcknowledgmentSetNotFoundError, ProgressError):
             continue  # ended and purged, or not readable
     return told

@@ -11,10 +11,10 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query, Response
 
 from airflow_provider_coordination.coordination.browsing import Filter
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.owner import task_of
 from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX, Partition, PartitionStatus
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.ui.access import AnyVisitor, Visitor
 from airflow_provider_coordination.ui.answers import json_response, json_text
 from airflow_provider_coordination.ui.asking import AtDesk, Desk
@@ -114,9 +114,9 @@ async def _of_connection(desk: Desk, connection_id: str, tasks: Tasks) -> _Found
 
 
 async def _looked(desk: Desk, connection_id: str, source: str, tasks: Tasks, *, among: int) -> _Found:
-    def asked(coordinator: SourceCoordinator) -> _Found:
+    def asked(view: SourceView) -> _Found:
         days = desk.stores.settings(connection_id).store.history_days
-        return _of_source(coordinator, connection_id, tasks, days)
+        return _of_source(view, connection_id, tasks, days)
 
     return await desk.look(
         connection_id,
@@ -127,29 +127,29 @@ async def _looked(desk: Desk, connection_id: str, source: str, tasks: Tasks, *, 
     )
 
 
-def _of_source(coordinator: SourceCoordinator, connection_id: str, tasks: Tasks, history_days: float) -> _Found:
-    now = coordinator.clock.now()
+def _of_source(view: SourceView, connection_id: str, tasks: Tasks, history_days: float) -> _Found:
+    now = view.clock.now()
     wanted = Filter(statuses=(PartitionStatus.ASSIGNED,), owner=f":{tasks.dag_id}:{tasks.run_id}:")
-    browsed = coordinator.store.browse(coordinator.view.source_identifier, wanted, limit=MAX_PARTITIONS)
+    browsed = view.store.browse(view.source_identifier, wanted, limit=MAX_PARTITIONS)
     held = {p.partition_key: p for p in browsed.partitions if tasks.own(p.owner)}
     is_complete = browsed.next is None
     former: list[Partition] = []
     if history_days:
-        told = coordinator.view.history.between(now - timedelta(days=history_days))
+        told = view.history.between(now - timedelta(days=history_days))
         keys = [
             each.partition_key
             for each in reversed(told.transitions)
             if tasks.own(each.owner) or tasks.own(each.former_owner)
         ]
         once = [key for key in dict.fromkeys(keys) if key not in held]
-        former = [found for key in once[:MAX_FORMER] if (found := coordinator.view.get(key)) is not None]
+        former = [found for key in once[:MAX_FORMER] if (found := view.get(key)) is not None]
         is_complete = is_complete and told.complete and len(once) <= MAX_FORMER
     return _Found(
         [
             RunPartition(
                 **row_of(partition, now).__dict__,
                 connection_id=connection_id,
-                source=coordinator.source,
+                source=view.source,
                 is_held_now=partition.partition_key in held,
             )
             for partition in [*held.values(), *former]

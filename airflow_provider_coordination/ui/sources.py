@@ -69,7 +69,7 @@ async def source_names(desk: Desk, connection_id: str) -> list[str]:
 
 def card_of(desk: Desk, connection_id: str, source: str) -> SourceCard:
     """Return how a source stands; asks the store."""
-    return desk.stores.ask_source(connection_id, source, lambda coordinator: source_card(coordinator, connection_id))
+    return desk.stores.ask_source(connection_id, source, lambda view: source_card(view, connection_id))
 
 
 async def _card(desk: Desk, connection_id: str, source: str, among: int = 1) -> bytes:

@@ -9,9 +9,9 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query, Response
 from pydantic import AwareDatetime
 
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.history import End, Holding, Told, Transition, holdings
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.answers import SOURCE, json_answer
 from airflow_provider_coordination.ui.asking import AtDesk
@@ -56,14 +56,14 @@ async def timeline(
         return desk.stores.ask_source(
             connection_id,
             source,
-            lambda coordinator: timeline_of(coordinator, since, until, search=search, limit=limit, history_days=days),
+            lambda view: timeline_of(view, since, until, search=search, limit=limit, history_days=days),
         )
 
     return await json_answer(desk, connection_id, ("timeline", source, since, until, search, limit), asked, rest=REST)
 
 
 def timeline_of(
-    coordinator: SourceCoordinator,
+    view: SourceView,
     since: datetime | None,
     until: datetime | None,
     *,
@@ -79,12 +79,12 @@ def timeline_of(
     :param limit: at most so many partitions, those that changed hands last.
     :param history_days: how long the history is kept.
     """
-    now = coordinator.clock.now()
+    now = view.clock.now()
     until = min(until or now, now).astimezone(UTC)
     since = max(since or until - DEFAULT_SPAN, now - MAX_SPAN).astimezone(UTC)
-    told = coordinator.view.history.between(since) if history_days else Told(transitions=[])
+    told = view.history.between(since) if history_days else Told(transitions=[])
     transitions = [each for each in told.transitions if search in each.partition_key]
-    present, every_lease = _present(coordinator, transitions, search, now)
+    present, every_lease = _present(view, transitions, search, now)
     lines = holdings(transitions, present, now=now)
     shown = {key: [each for each in line if _overlaps(each, since, until)] for key, line in lines.items()}
     latest = {key: _latest(line, since) for key, line in shown.items() if line}
@@ -119,15 +119,15 @@ def holding_facts(holding: Holding) -> HoldingFacts:
 
 
 def _present(
-    coordinator: SourceCoordinator, transitions: list[Transition], search: str, now: datetime
+    view: SourceView, transitions: list[Transition], search: str, now: datetime
 ) -> tuple[list[Partition], bool]:
     """Return the partitions that are held now, or were when they were last told of, and whether that is all of them."""
-    leases = islice(coordinator.view.partitions(PartitionStatus.ASSIGNED), MAX_LEASES)
+    leases = islice(view.partitions(PartitionStatus.ASSIGNED), MAX_LEASES)
     held = {lease.partition_key: lease for lease in leases}
     # What was told of last may have changed since, and its worker not have told of it yet, or never.
     lines = holdings(transitions, now=now)
     open_ends = [key for key, line in lines.items() if line[-1].end is End.HELD and key not in held]
-    read = [found for key in open_ends[-MAX_READ:] if (found := coordinator.view.get(key)) is not None]
+    read = [found for key in open_ends[-MAX_READ:] if (found := view.get(key)) is not None]
     return [*(lease for key, lease in held.items() if search in key), *read], len(held) < MAX_LEASES
 
 

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Response
 
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import Job, Jobs
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import all_partitions
 from airflow_provider_coordination.coordination.workers import FAMILY, Worker
 from airflow_provider_coordination.ui.access import may_read_connection
@@ -35,8 +35,8 @@ def router() -> APIRouter:
 async def workers(desk: AtDesk, connection_id: str, source: str) -> Response:
     """Return the workers of a source, and how many leases each holds."""
 
-    def asked(coordinator: SourceCoordinator) -> WorkerList:
-        return worker_list(coordinator, connection_id)
+    def asked(view: SourceView) -> WorkerList:
+        return worker_list(view, connection_id)
 
     return await json_answer(
         desk,
@@ -46,16 +46,16 @@ async def workers(desk: AtDesk, connection_id: str, source: str) -> Response:
     )
 
 
-def worker_list(coordinator: SourceCoordinator, connection_id: str) -> WorkerList:
+def worker_list(view: SourceView, connection_id: str) -> WorkerList:
     """Return the workers of a source: who has registered, who holds leases without, and jobs that have not begun."""
-    now = coordinator.clock.now()
-    leases, live, is_complete = _leases(coordinator, now)
-    registered = {worker.owner: worker for worker in registered_workers(coordinator)}
-    jobs = {job.owner: job for job in islice(Jobs(coordinator).unfinished(), MAX_WORKERS)}
+    now = view.clock.now()
+    leases, live, is_complete = _leases(view, now)
+    registered = {worker.owner: worker for worker in registered_workers(view)}
+    jobs = {job.owner: job for job in islice(Jobs(view).unfinished(), MAX_WORKERS)}
 
     def row(owner: str) -> WorkerRow:
         worker, job = registered.get(owner), jobs.get(owner)
-        given_up_at = None if job is None else job.given_up_at(coordinator.view.safety_margin)
+        given_up_at = None if job is None else job.given_up_at(view.safety_margin)
         return WorkerRow(
             owner=owner_of(owner),
             registered_until=None if worker is None else worker.registered_until,
@@ -63,9 +63,9 @@ def worker_list(coordinator: SourceCoordinator, connection_id: str) -> WorkerLis
             max_leases=None if worker is None else worker.max_leases,
             leases=leases[owner],
             is_live=owner in live
-            or (worker is not None and worker.registered_until + coordinator.view.safety_margin > now)
+            or (worker is not None and worker.registered_until + view.safety_margin > now)
             or (job is not None and (given_up_at is None or given_up_at > now)),
-            job=None if job is None else _job(job, connection_id, coordinator.source),
+            job=None if job is None else _job(job, connection_id, view.source),
         )
 
     rows = [row(owner) for owner in {**registered, **leases, **jobs}]
@@ -73,15 +73,15 @@ def worker_list(coordinator: SourceCoordinator, connection_id: str) -> WorkerLis
     return WorkerList(as_of=now, workers=rows[:MAX_WORKERS], complete=is_complete and len(rows) <= MAX_WORKERS)
 
 
-def registered_workers(coordinator: SourceCoordinator) -> list[Worker]:
+def registered_workers(view: SourceView) -> list[Worker]:
     """Return the workers that have registered, also those whose registration has run out. Changes nothing."""
-    items = all_partitions(coordinator.store, coordinator.view.family(FAMILY), PartitionStatus.ASSIGNED)
+    items = all_partitions(view.store, view.family(FAMILY), PartitionStatus.ASSIGNED)
     return [worker for item in islice(items, MAX_WORKERS) if (worker := Worker.of(item)) is not None]
 
 
-def _leases(coordinator: SourceCoordinator, now: datetime) -> tuple[Counter[str], set[str], bool]:
+def _leases(view: SourceView, now: datetime) -> tuple[Counter[str], set[str], bool]:
     """Return how many leases each process has, whose leases run, and whether all leases were looked at."""
-    held = list(islice(coordinator.view.partitions(PartitionStatus.ASSIGNED), MAX_LEASES))
+    held = list(islice(view.partitions(PartitionStatus.ASSIGNED), MAX_LEASES))
     working = [lease for lease in held if lease.owner and not lease.is_awaiting]
     leases = Counter(lease.owner or "" for lease in working)
     live = {lease.owner or "" for lease in working if lease.priority > now}

@@ -138,7 +138,7 @@ class StubSpark:
         return [json.loads(file.read_text()) for file in sorted(self.folder.glob("call-*.json"))]
 
     def wait_for_a_call(self) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not self.calls and time.monotonic() < deadline:
             time.sleep(0.02)
 

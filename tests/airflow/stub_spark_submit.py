@@ -119,9 +119,10 @@ def deliver(coordinator: SourceCoordinator, settings: dict[str, Any], payloads: 
             key, batch.batch_id, handles, sinks=["main"], timeout=timeout, progress=progress.to_mapping(),
             run=settings["run"], batch=details,
         )  # fmt: skip
-        Path(settings["output"]).mkdir(parents=True, exist_ok=True)
+        dataset = Path(settings["writes"][0]["location"])
+        dataset.mkdir(parents=True, exist_ok=True)
         rows = pa.table({"data": pa.array([payload.encode() for payload in payloads], pa.binary())})
-        pq.write_table(rows, Path(settings["output"], f"{batch.batch_id}.parquet"))
+        pq.write_table(rows, dataset / f"{batch.batch_id}.parquet")
         sets.release(made.set_id, "main", positive=True)
         coordinator.leases.await_acknowledgment(key, timeout)
 

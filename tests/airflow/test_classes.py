@@ -20,6 +20,7 @@ from airflow_provider_coordination.operators.release_partitions import ReleasePa
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from tests.airflow.conftest import REPOSITORY
@@ -28,7 +29,7 @@ from tests.airflow.test_provider_info import classes
 GIVEN: dict[type[Any], Mapping[str, Any]] = {
     AcknowledgeOperator: {},
     AcknowledgmentSensor: {},
-    CoordinatedSparkSubmitOperator: {"stream_name": "clicks", "output_path": "/lake"},
+    CoordinatedSparkSubmitOperator: {"stream_name": "clicks", "writes": ParquetDataset("/lake")},
     CreatePartitionsOperator: {"partitions": ["p"]},
     KinesisShardSyncOperator: {"stream_name": "clicks"},
     PartitionsAvailableSensor: {},

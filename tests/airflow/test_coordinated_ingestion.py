@@ -11,6 +11,7 @@ from airflow.sdk import DAG, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.spark.application import SUMMARY_MARK
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
@@ -21,7 +22,7 @@ from tests.airflow.weather import weather
 
 def a_dag(dag_id: str = "ingest_weather", **arguments: Any) -> DAG:
     with DAG(dag_id, schedule=None) as dag:
-        coordinated_ingestion(**{"output_path": "out"} | arguments)
+        coordinated_ingestion(**{"writes": ParquetDataset("out")} | arguments)
     return dag
 
 
@@ -85,7 +86,7 @@ def test_a_task_of_ones_own_may_create_the_partitions() -> None:
         def find() -> list[str]:
             return ["oslo"]
 
-        coordinated_ingestion(output_path="out", reads=weather(), partitions=find())
+        coordinated_ingestion(writes=ParquetDataset("out"), reads=weather(), partitions=find())
     assert ("find", "plan_jobs") in edges(dag)
     assert "ingestion.create_partitions" not in dag.task_ids
 
@@ -98,7 +99,7 @@ def test_the_pool_is_that_of_the_jobs_alone() -> None:
 
 def test_the_group_ends_as_its_tasks_do() -> None:
     with DAG("dag", schedule=None):
-        group = coordinated_ingestion(output_path="out", reads=weather(), check=check)
+        group = coordinated_ingestion(writes=ParquetDataset("out"), reads=weather(), check=check)
     assert isinstance(group, TaskGroup)
     assert [each.task_id for each in group.get_leaves()] == ["ingestion.done"]
 
@@ -240,7 +241,9 @@ def test_a_check_sees_what_was_delivered_of_a_stream_and_its_verdict_is_waited_f
     aws = {"region_name": "eu-west-1", "endpoint_url": kinesis.url}
     connect("aws_default", "aws", login="AKIA", password=SECRET, extra=aws)
     spark.will(deliver=["{}"])
-    done, results = run(stream_name="clicks", output_path=str(spark.folder / "out"), workers="auto", check=check)
+    done, results = run(
+        stream_name="clicks", writes=ParquetDataset(str(spark.folder / "out")), workers="auto", check=check
+    )
     assert done.state == "success"
     assert results["check"] == 2
     assert results["wait_for_acknowledgments"]["states"] == {"ACKNOWLEDGED": 2}

@@ -228,6 +228,13 @@ def test_a_connection_that_is_not_defined_is_told() -> None:
         _ = CoordinationHook("absent").settings
 
 
+def test_who_only_looks_needs_no_owner(coordination: SourceCoordinator) -> None:
+    coordination.create_partitions({"p": {}})
+    view = CoordinationHook().view(coordination.source)
+    assert view.is_available() and [partition.partition_key for partition in view.partitions()] == ["p"]
+    view.store.close()
+
+
 def test_a_coordinator_is_ready_to_use(coordination: SourceCoordinator) -> None:
     coordinator = CoordinationHook().coordinator("clicks", "me")
     assert coordinator.create_partitions({"p": {}}) == ["p"]

@@ -248,7 +248,7 @@ def test_what_is_to_be_created_must_be_said() -> None:
 
 def test_the_source_is_claimed_for_the_dag(source: SourceCoordinator, context: Any) -> None:
     create(context, reads=weather())
-    item = claimed(source)
+    item = claimed(source.view)
     assert item is not None
     assert SourceClaim.of(item).dag_id == "dag"
     context["ti"].dag_id = "another"
@@ -270,15 +270,15 @@ def test_a_source_that_is_given_to_reads_by_a_task_comes_after_it() -> None:
 
 def test_work_is_counted_no_further_than_asked_for(source: SourceCoordinator, context: Any) -> None:
     create(context, reads=weather(), partitions=[str(number) for number in range(10)])
-    assert work_for_jobs(source, 4, shared=False) == 4
-    assert work_for_jobs(source, 40, shared=False) == 10
+    assert work_for_jobs(source.view, 4, shared=False) == 4
+    assert work_for_jobs(source.view, 40, shared=False) == 10
 
 
 def test_what_others_hold_is_work_only_where_jobs_share_it(source: SourceCoordinator, context: Any) -> None:
     create(context, reads=weather(), partitions=[str(number) for number in range(5)])
     held = source.leases.acquire(3)
     source.leases.close(held[0].partition_key, timedelta(hours=1))
-    assert work_for_jobs(source, 40, shared=False) == 2
-    assert work_for_jobs(source, 40, shared=True) == 4
+    assert work_for_jobs(source.view, 40, shared=False) == 2
+    assert work_for_jobs(source.view, 40, shared=True) == 4
     source.leases.await_acknowledgment(held[1].partition_key, timedelta(hours=1))
-    assert work_for_jobs(source, 40, shared=True) == 3
+    assert work_for_jobs(source.view, 40, shared=True) == 3

@@ -19,6 +19,7 @@ from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOper
 from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
 from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
 from tests.airflow.weather import weather
@@ -52,7 +53,7 @@ def sync(**arguments: Any) -> KinesisShardSyncOperator:
 
 
 def ingest(spark: StubSpark, folder: Any, **arguments: Any) -> CoordinatedSparkSubmitOperator:
-    given = {"task_id": "ingest", "output_path": str(folder), "env_vars": {"PATH": spark.path}}
+    given = {"task_id": "ingest", "writes": ParquetDataset(str(folder)), "env_vars": {"PATH": spark.path}}
     return CoordinatedSparkSubmitOperator(**given | {"stream_name": "clicks"} | SHARED | arguments)
 
 
@@ -180,7 +181,7 @@ def test_rows_that_live_ingestion_delivers_are_left_to_it(
     connect: Any, context: Any, coordination: SourceCoordinator, began: str | None
 ) -> None:
     live_rows(coordination, began=began)
-    claim(coordination, SourceClaim(dag_id="live", task_id="t", claimed_at=START, kind="jdbc"))
+    claim(coordination.view, SourceClaim(dag_id="live", task_id="t", claimed_at=START, kind="jdbc"))
     summary = create(orders(connect), context, source="orders", **SHARED)
     assert (summary["created"], summary["available"]) == (0, False)
 
@@ -241,7 +242,7 @@ def test_a_kind_of_source_that_cannot_tell_is_refused(context: Any, coordination
         def within(self, start: datetime, end: datetime) -> Any:
             return self
 
-    claim(coordination, SourceClaim(dag_id="live", task_id="t", claimed_at=START, kind="weather"))
+    claim(coordination.view, SourceClaim(dag_id="live", task_id="t", claimed_at=START, kind="weather"))
     with pytest.raises(AirflowFailException, match="give 'reads' a method 'beside'"):
         create(Dated(), context, **SHARED)
     assert coordination.view.count_by_status()[PartitionStatus.UNASSIGNED] == 0

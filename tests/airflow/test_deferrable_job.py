@@ -35,6 +35,7 @@ from airflow_provider_coordination.operators.deferring import JobFollower, diges
 from airflow_provider_coordination.operators.ingest_settings import ingest_settings
 from airflow_provider_coordination.operators.shipping import job_processes
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_LOST_WORK
 from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.spark.settings import IngestSettings
@@ -65,7 +66,7 @@ def connections(connect: Any, coordination: SourceCoordinator) -> None:
 
 @pytest.fixture
 def jobs(coordination: SourceCoordinator) -> Jobs:
-    return Jobs(coordination)
+    return Jobs(coordination.view)
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSpark
         defaults = {
             "task_id": "ingest",
             "stream_name": "clicks",
-            "output_path": str(tmp_path / "out"),
+            "writes": ParquetDataset(str(tmp_path / "out")),
             "env_vars": {"PATH": spark.path},
             "aws_conn_id": None,
             "region_name": "eu-west-1",
@@ -136,7 +137,7 @@ def held(coordination: SourceCoordinator) -> list[str]:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -151,7 +152,7 @@ def test_the_task_returns_what_a_task_that_waits_returns(
     jobs.end(submitted.owner, GOOD)
     result = operator().execute_complete(context, event(submitted.owner))
     assert result == {"owner": submitted.owner, "records_delivered": 7}
-    assert known(jobs, submitted.owner).is_told
+    assert known(jobs, submitted.owner).is_reported
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from airflow_provider_coordination.operators.create_partitions import CreatePart
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
 from tests.airflow.weather import weather
 
@@ -44,7 +45,12 @@ def sync(**arguments: Any) -> KinesisShardSyncOperator:
 
 
 def ingest(spark: StubSpark, folder: Any, **arguments: Any) -> CoordinatedSparkSubmitOperator:
-    given = {"task_id": "ingest", "output_path": str(folder), "env_vars": {"PATH": spark.path}, "interval": INTERVAL}
+    given = {
+        "task_id": "ingest",
+        "writes": ParquetDataset(str(folder)),
+        "env_vars": {"PATH": spark.path},
+        "interval": INTERVAL,
+    }
     return CoordinatedSparkSubmitOperator(**given | arguments)
 
 

@@ -77,7 +77,7 @@ def test_a_run_goes_from_sync_to_summary(
 
     assert done.state == "success"
     told = [call["settings"] for call in spark.calls]
-    assert {(tuple(t["streams"]), t["source"], t["output"], t["workers"]) for t in told} == {
+    assert {(tuple(t["streams"]), t["source"], t["writes"][0]["location"], t["workers"]) for t in told} == {
         (("clicks",), "clicks", "out", 2)
     }
     rounds = [read_settings(RoundSettings, "rounds", t["rounds"]) for t in told]

@@ -16,15 +16,16 @@ from airflow_provider_coordination.sources.kinds import DatasetName
 from airflow_provider_coordination.sources.naming import file_dataset
 from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.spark.job_settings import BadRecordSettings
-from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
+from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
+from tests.support.job_settings import parquet
 
 SETTINGS = IngestSettings(
     source="clicks",
     owner="owner",
     streams=("clicks", "taps"),
-    output="s3://lake/raw/clicks/",
-    sinks=(SinkSettings(name="large", location="/lake/large", where="amount > 100"),),
+    writes=(parquet("s3://lake/raw/clicks/"), parquet("/lake/large", "large", "amount > 100")),
+    landing_path="/lake/_landing",
     bad_records=BadRecordSettings(dead_letter_path="/lake/dead"),
     expires_at=datetime(2026, 1, 1, tzinfo=UTC),
     store=StoreSettings.from_url("sqlite:////x.db"),
@@ -127,11 +128,11 @@ def test_a_source_of_ones_own_has_no_inputs() -> None:
     assert inputs_of(own) == []
 
 
-def test_every_sink_is_an_output_the_main_one_first() -> None:
+def test_every_sink_is_an_output_bad_records_last() -> None:
     assert list(outputs_of(SETTINGS)) == [
         ("main", DatasetName("s3://lake", "raw/clicks")),
-        ("dead_letter", DatasetName("file", "/lake/dead")),
         ("large", DatasetName("file", "/lake/large")),
+        ("dead_letter", DatasetName("file", "/lake/dead")),
     ]
 
 
@@ -142,7 +143,7 @@ def test_openlineage_is_told_of_inputs_outputs_rows_columns_and_owner() -> None:
         ("kinesis://kinesis.eu-west-1.amazonaws.com", "clicks"),
         ("kinesis://kinesis.eu-west-1.amazonaws.com", "taps"),
     ]
-    main, dead, large = told.outputs
+    main, large, dead = told.outputs
     assert [(field.name, field.type) for field in main.facets["schema"].fields] == [
         ("id", "string"), ("amount", "double"),
     ]  # fmt: skip

@@ -23,6 +23,7 @@ from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
 from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
 from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
@@ -47,7 +48,7 @@ def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSpark
         defaults = {
             "task_id": "ingest",
             "reads": weather(),
-            "output_path": str(tmp_path / "out"),
+            "writes": ParquetDataset(str(tmp_path / "out")),
             "env_vars": {"PATH": spark.path},
         }
         return CoordinatedSparkSubmitOperator(**defaults | arguments)
@@ -151,7 +152,7 @@ def claimed_by_another(coordination: SourceCoordinator, context: Any) -> None:
     source = SourceCoordinator(coordination.store, "weather", "test")
     source.initialize()
     ti = SimpleNamespace(dag_id="another", task_id="create")
-    claim_reads(source, {**context, "ti": ti}, weather())
+    claim_reads(source.view, {**context, "ti": ti}, weather())
 
 
 @pytest.mark.usefixtures("claimed_by_another")
@@ -182,7 +183,7 @@ def test_templates_of_a_source_are_rendered_for_each_mapped_task_and_each_run_by
     monkeypatch.setenv("PATH", spark.path)
     reads = weather(source="{{ params.source }}", reader_settings={"of": ["{{ task.name }}", "{{ run_id }}"]})
     with DAG("mapped", schedule=None, params={"source": "met"}) as dag:
-        CoordinatedSparkSubmitOperator.partial(task_id="ingest", reads=reads, output_path="out").expand(
+        CoordinatedSparkSubmitOperator.partial(task_id="ingest", reads=reads, writes=ParquetDataset("out")).expand(
             name=["first", "second"]
         )
     runs = [run_dag(dag) for _ in range(2)]

@@ -26,6 +26,7 @@ from airflow_provider_coordination.operators.reopen_partitions import ReopenPart
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.supplying import work_for_jobs
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from airflow_provider_coordination.task_groups import planning
 from airflow_provider_coordination.triggers.partitions import PartitionsReopenedTrigger
@@ -73,7 +74,11 @@ def ingest(connect: Any, spark: StubSpark, tmp_path: Path) -> Callable[..., Coor
     connect("aws_default", "aws", login="AKIAEXAMPLE", password=SECRET, extra={"region_name": "eu-west-1"})
 
     def make(**arguments: Any) -> CoordinatedSparkSubmitOperator:
-        defaults = {"stream_name": "clicks", "output_path": str(tmp_path / "out"), "env_vars": {"PATH": spark.path}}
+        defaults = {
+            "stream_name": "clicks",
+            "writes": ParquetDataset(str(tmp_path / "out")),
+            "env_vars": {"PATH": spark.path},
+        }
         return CoordinatedSparkSubmitOperator(task_id="ingest", **defaults | arguments)
 
     return make
@@ -88,7 +93,7 @@ def test_a_job_of_a_suspended_source_is_skipped_before_it_is_submitted(
         match=IS_SUSPENDED.format("clicks") + "; no job is started until `airflow-coordination resume` lets it go on",
     ):
         ingest(deferrable=deferrable).execute(context)
-    assert spark.calls == [] and Jobs(suspended).unfinished() == []
+    assert spark.calls == [] and Jobs(suspended.view).unfinished() == []
 
 
 def test_the_job_of_an_earlier_try_is_followed_to_its_end(
@@ -141,7 +146,7 @@ def test_a_group_plans_no_job_and_says_why(
 
 def test_there_is_no_work_for_jobs(suspended: SourceCoordinator) -> None:
     suspended.view.suspensions.doubt()
-    assert work_for_jobs(suspended, 9, shared=True) == 0
+    assert work_for_jobs(suspended.view, 9, shared=True) == 0
 
 
 # What discovers work

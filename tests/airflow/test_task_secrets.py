@@ -26,7 +26,7 @@ with DAG(dag_id="ingestion", schedule=None):
     CoordinatedSparkSubmitOperator(
         task_id="ingest",
         stream_name="clicks",
-        output_path="/tmp/lake/clicks",
+        writes=ParquetDataset("/tmp/lake/clicks"),
         outlets=[Asset("s3://lake/clicks")],
         env_vars={"PATH": "%s"},
     )

@@ -527,7 +527,7 @@ def test_two_triggerers_at_once_end_an_overdue_set_exactly_once(
 @pytest.fixture
 def job(clicks: SourceCoordinator, clock: ManualClock) -> JobRecord:
     """A job that was submitted, and may begin for an hour."""
-    Jobs(clicks).submit("a job", task="t", digest="", start_by=clock.now() + timedelta(hours=1))
+    Jobs(clicks.view).submit("a job", task="t", digest="", start_by=clock.now() + timedelta(hours=1))
     return JobRecord(clicks)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import failover
 from benchmarks.failover import Size, pauses
+from tests.support.depth import at_depth
 
 
 def test_a_pause_is_from_the_last_record_of_one_owner_to_the_first_of_the_next() -> None:
@@ -17,12 +18,14 @@ def test_a_pause_is_from_the_last_record_of_one_owner_to_the_first_of_the_next()
 
 
 @pytest.mark.integration
+@pytest.mark.deep
 def test_it_ends_with_a_line_of_figures(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     tiny = Size(workers=2, shards=4, kills=1, lease_seconds=4.0, margin_seconds=0.5, read_seconds=0.1)
-    monkeypatch.setattr(failover, "QUICK", tiny)
+    size = at_depth(short=tiny, deep=Size())
+    monkeypatch.setattr(failover, "QUICK", size)
 
     failover.main(["--quick", "--stores", "sqlite"])
 
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])["sqlite"]
-    assert figures["noticed"]["first"]["count"] == figures["unnoticed"]["last"]["count"] == 1
+    assert figures["noticed"]["first"]["count"] == figures["unnoticed"]["last"]["count"] == size.kills
     assert figures["handed_over"]["count"] >= 2, "new workers are handed shards"  # how many are read in between varies

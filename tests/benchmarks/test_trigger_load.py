@@ -8,8 +8,12 @@ import pytest
 
 from benchmarks import trigger_load
 from benchmarks.trigger_load import KINDS, Size, triggers_of
+from tests.support.depth import at_depth
 
-TINY = Size(sources=2, triggers=12, rest_seconds=1.0, due=4, due_seconds=0.5)
+SIZE = at_depth(
+    short=Size(sources=2, triggers=12, rest_seconds=1.0, due=4, due_seconds=0.5),
+    deep=Size(),
+)
 
 
 def test_every_kind_of_trigger_waits_and_half_of_them_for_sets() -> None:
@@ -20,13 +24,14 @@ def test_every_kind_of_trigger_waits_and_half_of_them_for_sets() -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.deep
 def test_it_ends_with_a_line_of_figures(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(trigger_load, "QUICK", TINY)
+    monkeypatch.setattr(trigger_load, "QUICK", SIZE)
     monkeypatch.setattr(trigger_load, "SETTLED_SECONDS", 0.5)
 
     trigger_load.main(["--quick", "--stores", "sqlite"])
 
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])["sqlite"]
-    assert figures["events"] == TINY.due
-    assert set(figures["queries_per_second"]) == {str(KINDS), str(TINY.triggers)}
+    assert figures["events"] == SIZE.due
+    assert set(figures["queries_per_second"]) == {str(KINDS), str(SIZE.triggers)}
     assert set(figures["longest_block_ms"]) == {"rest", "due"}

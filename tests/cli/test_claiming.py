@@ -11,7 +11,7 @@ from tests.cli.conftest import Clicks, Shell
 @pytest.fixture
 def claimed_clicks(clicks: Clicks) -> Clicks:
     mine = SourceClaim(dag_id="hourly", task_id="sync", claimed_at=clicks.clock.now(), kind="kinesis")
-    claim(clicks.a, mine)
+    claim(clicks.a.view, mine)
     return clicks
 
 
@@ -19,29 +19,29 @@ def claimed_clicks(clicks: Clicks) -> Clicks:
 def delivered_clicks(claimed_clicks: Clicks) -> Clicks:
     now = claimed_clicks.clock.now()
     sinks = {"main": "/lake", "copy": "/copy"}
-    claim(claimed_clicks.a, DeliveryClaim(dag_id="other", task_id="ingest", claimed_at=now, sinks=sinks))
+    claim(claimed_clicks.a.view, DeliveryClaim(dag_id="other", task_id="ingest", claimed_at=now, sinks=sinks))
     return claimed_clicks
 
 
 def test_both_claims_of_a_source_are_named_and_gone(shell: Shell, delivered_clicks: Clicks) -> None:
     ended = shell("unclaim", "clicks", answer="y\n")
-    assert [claimed(delivered_clicks.a, key) for key in (SourceClaim.KEY, DeliveryClaim.KEY)] == [None, None]
+    assert [claimed(delivered_clicks.a.view, key) for key in (SourceClaim.KEY, DeliveryClaim.KEY)] == [None, None]
     assert ended.out.endswith("and was delivered by DAG other to /lake, /copy since 2026-01-01T00:00:00Z\n")
     assert "clicks was delivered by DAG other to /lake, /copy" in ended.err
 
 
 def test_a_delivery_that_is_claimed_alone_can_be_unclaimed(shell: Shell, delivered_clicks: Clicks) -> None:
-    item = claimed(delivered_clicks.a)
+    item = claimed(delivered_clicks.a.view)
     assert item is not None
     delivered_clicks.store.delete(item)
     [record] = shell("unclaim", "clicks", "--yes", "--json").records
     assert record["read_by"] is None and record["delivered_by"]["sinks"] == {"main": "/lake", "copy": "/copy"}
-    assert claimed(delivered_clicks.a, DeliveryClaim.KEY) is None
+    assert claimed(delivered_clicks.a.view, DeliveryClaim.KEY) is None
 
 
 def test_a_claim_is_gone_when_the_person_agrees(shell: Shell, claimed_clicks: Clicks) -> None:
     ended = shell("unclaim", "clicks", answer="y\n")
-    assert (ended.exit_code, claimed(claimed_clicks.a)) == (0, None)
+    assert (ended.exit_code, claimed(claimed_clicks.a.view)) == (0, None)
     assert ended.out.startswith("unclaimed clicks, which was claimed by DAG hourly as kinesis at ")
     assert "clicks was claimed by DAG hourly" in ended.err and "Unclaim clicks?" in ended.err
 
@@ -51,7 +51,7 @@ def test_nothing_is_changed_unless_the_person_agrees(
     shell: Shell, claimed_clicks: Clicks, answer: str | None, exit_code: int
 ) -> None:
     assert shell("unclaim", "clicks", answer=answer).exit_code == exit_code
-    assert claimed(claimed_clicks.a) is not None
+    assert claimed(claimed_clicks.a.view) is not None
 
 
 def test_a_script_is_told_what_the_claim_was(shell: Shell, claimed_clicks: Clicks) -> None:
@@ -67,8 +67,8 @@ def test_a_source_that_nobody_claims_is_no_error(shell: Shell, clicks: Clicks) -
 
 
 def test_a_claim_that_cannot_be_read_can_be_removed(shell: Shell, claimed_clicks: Clicks) -> None:
-    item = claimed(claimed_clicks.a)
+    item = claimed(claimed_clicks.a.view)
     assert item is not None
     claimed_clicks.store.transact(update=[item.with_progress({"from": "the future"})])
     assert "claimed in a form that this version does not know" in shell("unclaim", "clicks", "--yes").out
-    assert claimed(claimed_clicks.a) is None
+    assert claimed(claimed_clicks.a.view) is None

@@ -65,8 +65,8 @@ def example_store(clicks: Clicks) -> None:
         )
     clicks.store.create([item_of(each, clicks.a.view.family(FAMILY)) for each in (pending, rejected)])
     dag = {"dag_id": "clicks_to_parquet", "task_id": "ingest", "claimed_at": now}
-    claim(clicks.a, SourceClaim(**dag, kind="kinesis"))
-    claim(clicks.a, DeliveryClaim(**dag, sinks={"main": "/data/lake/clicks"}))
+    claim(clicks.a.view, SourceClaim(**dag, kind="kinesis"))
+    claim(clicks.a.view, DeliveryClaim(**dag, sinks={"main": "/data/lake/clicks"}))
     clicks.clock.advance(80)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from airflow_provider_coordination.coordination.handover import Balancer
+from airflow_provider_coordination.coordination.balancer import Balancer
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.coordination.metrics import MetricTotals
 from tests.coordination.fleet import Fleet, keys

@@ -257,6 +257,9 @@ held = st.lists(st.tuples(st.one_of(st.none(), st.sampled_from("abcdx")), st.one
 @given(
     fleet=fleets, there=held, rules=st.sampled_from([COUNT, THROUGHPUT]), at_once=st.integers(1, 3), seed=st.integers()
 )
+@example(  # one that has its part asks for no more, although another one has far more
+    fleet={"a": None, "b": None, "c": None}, there=[(None, None)] * 14, rules=COUNT, at_once=1, seed=0
+)
 @example(  # one that is full may not count on what others have yet to take from it
     fleet={"b": 3, "c": 5, "d": 5},
     there=[(None, None), ("a", 9.152), (None, 4.015), (None, 0.171), ("a", 1.0), (None, 8.795)],

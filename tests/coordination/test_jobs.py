@@ -24,7 +24,7 @@ def fleet() -> Fleet:
 
 @pytest.fixture
 def jobs(fleet: Fleet) -> Jobs:
-    return Jobs(fleet.owner("triggerer"))
+    return Jobs(fleet.owner("triggerer").view)
 
 
 def submit(fleet: Fleet, jobs: Jobs, owner: str = "a", task: str = TASK) -> None:
@@ -87,11 +87,11 @@ def test_a_job_leaves_its_outcome_which_the_task_hears_once(fleet: Fleet, jobs: 
     running.begin()
     assert running.end(DONE)
     job = known(jobs)
-    assert (job.owner, job.state, job.outcome, job.is_told) == ("a", JobState.ENDED, DONE, False)
+    assert (job.owner, job.state, job.outcome, job.is_reported) == ("a", JobState.ENDED, DONE, False)
     assert job.given_up_at(timedelta()) is None
     assert jobs.unfinished() == []
-    jobs.note_told("a")
-    assert known(jobs).is_told
+    jobs.note_reported("a")
+    assert known(jobs).is_reported
 
 
 def test_a_running_job_hears_at_its_next_heartbeat_that_it_shall_stop(fleet: Fleet, jobs: Jobs) -> None:
@@ -234,7 +234,7 @@ def test_what_is_old_is_deleted_and_what_is_not_is_kept(fleet: Fleet, jobs: Jobs
 def test_what_a_job_says_in_another_form_is_passed_over(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     [item] = items(fleet)
-    odd = {"owner": 1, "task": 2, "start_by": "soon", "outcome": "good", "stop": 3, "told": "yes"}
+    odd = {"owner": 1, "task": 2, "start_by": "soon", "outcome": "good", "stop": 3, "reported": "yes"}
     fleet.store.store.transact(update=[item.with_progress(odd)])
     assert known(jobs) == Job(owner="a", state=JobState.SUBMITTED, since=item.priority)
 

@@ -32,25 +32,25 @@ class Source:
 
     def read_by(self, dag_id: str, kind: str = "s3", **location: Any) -> None:
         claim(
-            self.coordinator,
+            self.coordinator.view,
             SourceClaim(dag_id=dag_id, task_id="ingest", claimed_at=self.clock.now(), kind=kind, location=location),
         )
 
     def delivered_by(self, dag_id: str, task_id: str = "ingest", **sinks: str) -> None:
         claim(
-            self.coordinator,
+            self.coordinator.view,
             DeliveryClaim(dag_id=dag_id, task_id=task_id, claimed_at=self.clock.now(), sinks=sinks),
         )
 
     @property
     def delivery(self) -> DeliveryClaim:
-        item = claimed(self.coordinator, DeliveryClaim.KEY)
+        item = claimed(self.coordinator.view, DeliveryClaim.KEY)
         assert item is not None
         return DeliveryClaim.of(item)
 
     @property
     def claim(self) -> SourceClaim:
-        item = claimed(self.coordinator)
+        item = claimed(self.coordinator.view)
         assert item is not None
         return SourceClaim.of(item)
 
@@ -67,9 +67,9 @@ def test_the_first_dag_claims_it(source: Source) -> None:
 
 def test_another_dag_that_means_the_same_may_read_it_and_the_claim_stays(source: Source) -> None:
     source.read_by("a", paths=("s3://b/x",))
-    before = claimed(source.coordinator)
+    before = claimed(source.coordinator.view)
     source.read_by("b", paths=("s3://b/x",))
-    assert claimed(source.coordinator) == before
+    assert claimed(source.coordinator.view) == before
 
 
 def test_another_dag_that_reads_elsewhere_is_refused_with_both_named_and_what_differs(source: Source) -> None:
@@ -120,7 +120,7 @@ def test_long_values_are_cut_in_the_message(source: Source) -> None:
 
 def test_a_claim_that_cannot_be_read_is_refused_with_what_is_wrong(source: Source) -> None:
     source.read_by("a")
-    item = claimed(source.coordinator)
+    item = claimed(source.coordinator.view)
     assert item is not None
     source.coordinator.store.transact(update=[item.with_progress({"from": "the future"})])
     with pytest.raises(ConfigurationError, match=r"stored claim to read a source is none: {'from': 'the future'}"):
@@ -166,9 +166,9 @@ def test_a_claim_is_no_partition(source: Source) -> None:
 
 def test_a_dag_that_delivers_to_the_same_places_may_deliver_it_too_and_the_claim_stays(source: Source) -> None:
     source.delivered_by("a", main="/lake", copy="/copy")
-    before = claimed(source.coordinator, DeliveryClaim.KEY)
+    before = claimed(source.coordinator.view, DeliveryClaim.KEY)
     source.delivered_by("b", main="/lake", copy="/copy")
-    assert claimed(source.coordinator, DeliveryClaim.KEY) == before
+    assert claimed(source.coordinator.view, DeliveryClaim.KEY) == before
 
 
 @pytest.mark.parametrize(

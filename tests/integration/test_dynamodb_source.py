@@ -67,7 +67,7 @@ def new_coordinator() -> SourceCoordinator:
 
 
 def items(of: DynamoDBSettings) -> list[Item]:
-    return [p["items"][0] for page in SegmentSupplier(of, new_coordinator())({}) for p in page.partitions.values()]
+    return [p["items"][0] for page in SegmentSupplier(of, new_coordinator().view)({}) for p in page.partitions.values()]
 
 
 def data(pages: Iterator[ReadPage] | list[ReadPage]) -> list[Any]:
@@ -226,7 +226,7 @@ def test_a_scan_keeps_its_segments_and_another_scan_reads_the_table_anew(
     coordinator = new_coordinator()
 
     def created(**changes: Any) -> list[str] | None:
-        return coordinator.supply(SegmentSupplier(settings(dynamodb, dynamodb_table, **changes), coordinator))
+        return coordinator.supply(SegmentSupplier(settings(dynamodb, dynamodb_table, **changes), coordinator.view))
 
     assert len(created(segments=3) or []) == 3
     assert created(segments=5) == []
@@ -238,7 +238,7 @@ def test_a_segment_that_is_read_at_an_interval_begins_anew_so_often(
 ) -> None:
     create(dynamodb, dynamodb_table)
     chosen = settings(dynamodb, dynamodb_table, interval_seconds=60.0, count=3)
-    [page] = SegmentSupplier(chosen, new_coordinator())({})
+    [page] = SegmentSupplier(chosen, new_coordinator().view)({})
     [progress] = map(PartitionProgress.from_mapping, page.partitions.values())
     assert (progress.reread_seconds, progress.reads_left) == (60.0, 2)
 
@@ -294,5 +294,5 @@ def export_settings(server: S3Server, location: str) -> DynamoDBExportSettings:
 
 
 def export_items(of: DynamoDBExportSettings) -> list[Item]:
-    pages = ExportSupplier(of, new_coordinator())({})
+    pages = ExportSupplier(of, new_coordinator().view)({})
     return [item for page in pages for p in page.partitions.values() for item in p["items"]]

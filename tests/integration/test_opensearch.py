@@ -38,7 +38,7 @@ def settings(server: OpenSearchServer, index: str, **changes: Any) -> OpenSearch
 def items(settings: OpenSearchSettings, coordinator: SourceCoordinator | None = None) -> list[Item]:
     """Return the slices that the supplier makes of the indices."""
     coordinator = coordinator or new_coordinator()
-    pages = SliceSupplier(settings, coordinator)({})
+    pages = SliceSupplier(settings, coordinator.view)({})
     return [progress["items"][0] for page in pages for progress in page.partitions.values()]
 
 
@@ -219,10 +219,10 @@ def test_a_run_finds_new_indices_and_leaves_those_that_are_known_with_their_slic
     coordinator = new_coordinator()
     opensearch.create_index(f"{opensearch_index}-old")
     first = settings(opensearch, f"{opensearch_index}-*", slices=2)
-    assert coordinator.supply(SliceSupplier(first, coordinator)) is not None
+    assert coordinator.supply(SliceSupplier(first, coordinator.view)) is not None
     opensearch.create_index(f"{opensearch_index}-new")
     more = settings(opensearch, f"{opensearch_index}-*", slices=4)
-    created = coordinator.supply(SliceSupplier(more, coordinator))
+    created = coordinator.supply(SliceSupplier(more, coordinator.view))
     assert sorted(str(key).split("/")[0] for key in created or []) == [f"{opensearch_index}-new"] * 4
 
 
@@ -231,7 +231,7 @@ def test_a_slice_that_is_read_at_an_interval_begins_anew_so_often(
 ) -> None:
     opensearch.create_index(opensearch_index)
     chosen = settings(opensearch, opensearch_index, interval_seconds=60.0, count=3)
-    [page] = SliceSupplier(chosen, new_coordinator())({})
+    [page] = SliceSupplier(chosen, new_coordinator().view)({})
     [progress] = map(PartitionProgress.from_mapping, page.partitions.values())
     assert (progress.reread_seconds, progress.reads_left) == (60.0, 2)
 

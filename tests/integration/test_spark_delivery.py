@@ -528,17 +528,27 @@ class Rounds:
             KinesisRecord(str(10**20 + len(records) + n), "k", datetime.now(UTC), p) for n, p in enumerate(payloads)
         ]
 
-    def delivery(self, happens: Callable[[str], None] = lambda sink: None) -> DeliverTransformed:
+    def delivery(
+        self, happens: Callable[[str], None] = lambda sink: None, transform: Transform | None = None
+    ) -> DeliverTransformed:
         names = ["dead_letter", "main", "copy"]
         sinks = [ParquetSink(name=name, path=str(self.folder / name)) for name in names]
         self.found = BadRecords(saved=1)
-        transformation = SparkTransformation(self.spark, routed(sinks), payload=JsonPayload(PAYLOAD))
+        transformation = SparkTransformation(
+            self.spark, routed(sinks), transform=transform, payload=JsonPayload(PAYLOAD)
+        )
         delivery = Faulty(transformation, sinks, source="clicks", found=self.found)
         delivery.happens = happens  # type: ignore[method-assign]
         return delivery
 
-    def run(self, happens: Callable[[str], None] = lambda sink: None, **changes: Any) -> Any:
-        delivery = self.delivery(happens)
+    def run(
+        self,
+        happens: Callable[[str], None] = lambda sink: None,
+        *,
+        transform: Transform | None = None,
+        **changes: Any,
+    ) -> Any:
+        delivery = self.delivery(happens, transform)
         return self.fleet.run(delivery=delivery, bad_records=self.found, **changes)
 
     def taken(self, sink: str) -> Counter[bytes]:
@@ -580,6 +590,15 @@ def test_a_job_counts_what_became_of_its_records(rounds: Rounds) -> None:
     assert [sample["data"] for sample in summary.saved_parse_exceptions] == ["no JSON"]
     assert rounds.taken("main") == rounds.taken("copy") == Counter(GOOD)
     assert rounds.taken("dead_letter") == Counter([b"no JSON"])
+    assert list(rounds.folder.rglob("_landing/**/*.parquet")) == []
+
+
+def test_a_transform_may_drop_everything(rounds: Rounds) -> None:
+    rounds.send(*GOOD)
+    summary = rounds.run(transform=lambda records: records.filter("false"))
+    assert (summary.records_delivered, summary.failed) == (4, {})
+    assert rounds.taken("main") == rounds.taken("copy") == rounds.taken("dead_letter") == Counter()
+    assert rounds.partition.progress["landed"] == []
     assert list(rounds.folder.rglob("_landing/**/*.parquet")) == []
 
 

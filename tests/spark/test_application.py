@@ -23,11 +23,10 @@ from airflow_provider_coordination.spark.application import (
     SUMMARY_MARK,
     main,
 )
-from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
 from tests.conftest import REPOSITORY
-from tests.support.job_settings import ingest
+from tests.support.job_settings import ingest, parquet
 from tests.support.spark_home import make_spark_home
 
 if TYPE_CHECKING:
@@ -95,10 +94,10 @@ def test_a_store_that_cannot_be_opened_is_a_configuration_error(
     ("changes", "message"),
     [
         ({"output": "/proc/lake"}, "field 'path' of ParquetDataset 'main' is '/proc/lake', which"),
-        ({"landing": "/proc/landing"}, "field 'landing_path' is '/proc/landing', which"),
+        ({"landing_path": "/proc/landing"}, "field 'landing_path' is '/proc/landing', which"),
         ({"dead_letter_path": "/proc/dead"}, "BadRecordSettings: field 'dead_letter_path' is '/proc/dead', which"),
         (
-            {"sinks": (SinkSettings(name="copy", location="/proc/copy"),)},
+            {"writes": (parquet("/proc/copy", "copy"),)},
             "field 'path' of ParquetDataset 'copy' is '/proc/copy', which",
         ),
     ],
@@ -130,7 +129,7 @@ def test_a_file_where_a_folder_is_to_be_is_a_configuration_error(
         ),
         (
             {"schema": "id STRING", "where": "colour = 'red'"},
-            "sink 'main': 'where' \"colour = 'red'\" cannot be used",
+            "field 'writes', sink 'main': 'where' \"colour = 'red'\" cannot be used",
         ),
     ],
     ids=["a transform that cannot be imported", "a predicate that cannot be used"],

@@ -91,7 +91,7 @@ def test_a_shard_whose_delivery_takes_too_long_is_handed_over_as_it_stands_and_d
     def stalls(phase: str) -> None:
         if phase == "delivering" and not stuck.is_set():
             stuck.set()
-            go_on.wait(20)
+            go_on.wait(60)
 
     fleet.stream.send(2)
     with running(fleet) as start:
@@ -114,7 +114,7 @@ def test_what_fails_once_its_partition_was_handed_over_is_no_failure_of_the_job(
         def prepare(self, *details: Any, **more: Any) -> Mapping[str, Prepared]:
             if not stuck.is_set():
                 stuck.set()
-                go_on.wait(20)
+                go_on.wait(60)
                 raise OSError("the next owner swept the file")
             return super().prepare(*details, **more)
 

@@ -188,6 +188,6 @@ def test_a_collector_that_is_away_costs_the_end_a_few_seconds(
         metrics = JobMetrics("owner")
         started = time.monotonic()
         metrics.count(ACQUIRED, TAGS)
-        assert time.monotonic() - started < 0.5
+        assert time.monotonic() - started < 3
         metrics.close()
-        assert time.monotonic() - started < 6
+        assert time.monotonic() - started < 9

@@ -17,15 +17,16 @@ from airflow_provider_coordination.spark.outcome import Outcome, coordinator_of,
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
+from tests.support.job_settings import changed, ingest
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> IngestSettings:
-    return IngestSettings(
+    return ingest(
         source="clicks",
         owner="a job",
         streams=("clicks",),
-        output=str(tmp_path / "out"),
+        output=tmp_path / "out",
         expires_at=datetime.now(UTC) + timedelta(hours=1),
         store=StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db"),
         is_followed=True,
@@ -34,7 +35,7 @@ def settings(tmp_path: Path) -> IngestSettings:
 
 @pytest.fixture
 def jobs(settings: IngestSettings) -> Jobs:
-    jobs = Jobs(coordinator_of(settings, "test"))
+    jobs = Jobs(coordinator_of(settings, "test").view)
     jobs.submit(settings.owner, task="t", digest="", start_by=settings.expires_at)
     return jobs
 
@@ -77,9 +78,7 @@ def test_a_job_that_is_followed_leaves_what_is_wrong_and_no_settings_file(
     settings: IngestSettings, jobs: Jobs, tmp_path: Path
 ) -> None:
     path = tmp_path / "settings.json"
-    from dataclasses import replace
-
-    replace(settings, transform="no_such_module:clean", output=f"{tmp_path}/a", landing=f"{tmp_path}/a/b").write(path)
+    changed(settings, transform="no_such_module:clean", output=f"{tmp_path}/a").write(path)
     assert main([str(path)]) == EXIT_CONFIGURATION
     assert not path.exists()
     outcome = outcome_of(jobs)

@@ -17,6 +17,7 @@ from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
+from tests.support.job_settings import ingest
 
 STORE, KEY, TOKEN, READER, NESTED, OF_URL = (
     'store"p@ss/1', "aws+key/secret", "session-token-1", "reader-password", "nested-secret", "of-a-url-1",
@@ -26,7 +27,7 @@ SECRETS = (STORE, KEY, TOKEN, READER, NESTED, OF_URL)
 
 @pytest.fixture
 def settings() -> IngestSettings:
-    return IngestSettings(
+    return ingest(
         source="clicks",
         owner="me",
         output="/lake",
@@ -101,7 +102,7 @@ def test_what_is_no_secret_stays(settings: IngestSettings, said: str) -> None:
 
 
 def test_a_secret_that_is_too_short_to_be_told_from_words_is_left_alone(settings: IngestSettings) -> None:
-    short = IngestSettings(
+    short = ingest(
         source="s", owner="o", output="/l", expires_at=settings.expires_at, streams=("s",),
         store=StoreSettings(), kinesis=AwsSettings(access_key_id="k", secret_access_key="test"),
     )  # fmt: skip

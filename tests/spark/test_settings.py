@@ -15,27 +15,28 @@ from airflow_provider_coordination.coordination.lease_times import DEFAULT_OWNER
 from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 from airflow_provider_coordination.stores import StoreSettings
-from tests.support.job_settings import TOPICS, changed
+from tests.support.job_settings import TOPICS, changed, parquet
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SETTINGS = IngestSettings(
     source="clicks",
     owner="owner",
     streams=("clicks",),
-    output="/data/clicks",
+    writes=(parquet("/data/clicks"),),
+    landing_path="/data/clicks/_landing",
     expires_at=NOW + timedelta(hours=1),
     store=StoreSettings.from_url("postgresql://u:hush@host/db"),
     kinesis=AwsSettings(region="eu-west-1", access_key_id="AKIA", secret_access_key="hush"),
 )
 
 
-def a_sink(name: str = "copy", output: str = "/data/copy", where: str | None = None) -> tuple[SinkSettings, ...]:
-    return (SinkSettings(name=name, location=output, where=where),)
+def beside_main(path: str = "/data/copy", name: str = "copy", where: str | None = None) -> tuple[SinkSettings, ...]:
+    return (*SETTINGS.writes, parquet(path, name, where))
 
 
 def test_settings_survive_their_file(tmp_path: Path) -> None:
     settings = changed(
-        SETTINGS, sinks=(*a_sink(), *a_sink("large", "/data/large", "amount > 1")), by=("check",), timeout=7
+        SETTINGS, writes=(*beside_main(), parquet("/data/large", "large", "amount > 1")), by=("check",), timeout=7
     )
     settings.write(tmp_path / "s.json")
     assert IngestSettings.read(tmp_path / "s.json", NOW) == settings
@@ -132,15 +133,26 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
         ({"schema": " "}, "'schema' must not be empty; leave it out"),
         ({"max_parse_exceptions": -1}, "'max_parse_exceptions' must not be negative; got -1"),
         ({"max_saved_parse_exceptions": 101}, "'max_saved_parse_exceptions' must be from 0 to 100; got 101"),
-        ({"sinks": a_sink(name="a b")}, "sink 'a b': the name is not usable"),
-        ({"sinks": a_sink(name="dead_letter")}, "sink 'dead_letter': the name is taken by the job itself"),
-        ({"sinks": a_sink(output="")}, "sink 'copy': its path must not be empty"),
-        ({"sinks": a_sink(where="")}, "sink 'copy': 'where' must not be empty"),
-        ({"sinks": (*a_sink(), *a_sink(output="/other"))}, "sink 'copy' is there twice"),
-        ({"sinks": a_sink(output="/data/clicks/")}, "where readers of sink 'main' would find it"),
-        ({"sinks": a_sink(output="/data/clicks/copy")}, "sink 'copy' is in '/data/clicks/copy', where readers of"),
-        ({"dead_letter_path": "/data"}, "sink 'main' is in '/data/clicks', where readers of sink 'dead_letter'"),
-        ({"sinks": a_sink(), "by": ("copy",)}, "field 'by': 'copy' is the name of a sink"),
+        ({"writes": ()}, "'writes' must not be empty"),
+        ({"writes": beside_main(name="a b")}, "field 'writes': the name 'a b' is not usable"),
+        ({"writes": beside_main(name="dead_letter")}, "the name 'dead_letter' is that of the sink of bad records"),
+        ({"writes": beside_main("")}, "sink 'copy' of field 'writes': its location must not be empty"),
+        ({"writes": beside_main(where="")}, "sink 'copy' of field 'writes': 'where' must not be empty"),
+        ({"writes": beside_main(name="main")}, "field 'writes': number 1 and number 2 both have the name 'main'; give"),
+        (
+            {"writes": beside_main("/data/clicks/c")},
+            "sink 'copy' of .* is in '/data/clicks/c', where readers of sink",
+        ),
+        (
+            {"dead_letter_path": "/data"},
+            "sink 'main' .* is in '/data/clicks', where readers of field 'dead_le",
+        ),
+        ({"dead_letter_path": "/data/clicks/d"}, "field 'dead_letter_path' of BadRecordSettings is in '/data/clicks/d"),
+        (
+            {"landing_path": "/data/clicks/raw"},
+            "field 'landing_path' is '/data/clicks/raw', where readers of sink",
+        ),
+        ({"writes": beside_main(), "by": ("copy",)}, "field 'by': 'copy' is the name of a sink"),
         ({"by": ("a", "a")}, "field 'by': 'a' is named twice"),
         ({"by": "check"}, "field 'by' must be 'job', 'downstream' or a list of names; got 'check'"),
         ({"by": ()}, r"field 'by' must be 'job', 'downstream' or a list of names; got \(\)"),
@@ -161,9 +173,28 @@ def test_a_job_runs_its_leases_by_the_defaults_of_the_coordinator_unless_told_ot
     assert SETTINGS.safety_margin == DEFAULT_SAFETY_MARGIN
 
 
-def test_raw_batches_wait_below_the_output_unless_told_otherwise() -> None:
-    assert SETTINGS.landing_root == "/data/clicks/_landing"
-    assert replace(SETTINGS, landing="/scratch").landing_root == "/scratch"
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("/data/lake", "/data/lake/"),
+        ("/data/lake", "file:///data/lake"),
+        ("/data/lake", "/data//x/../lake"),
+        ("s3://lake/clicks", "s3a://lake/clicks/"),
+        ("hdfs://name:8020/lake", "hdfs://name:8020//lake"),
+    ],
+)
+def test_two_sinks_in_one_place_are_refused_however_it_is_written(one: str, other: str) -> None:
+    for writes in ((parquet(one), parquet(other, "copy")), (parquet(other), parquet(one, "copy"))):
+        with pytest.raises(
+            ConfigurationError,
+            match=r"^sink 'main' of field 'writes' and sink 'copy' of .* are in one place",
+        ):
+            replace(SETTINGS, writes=writes, landing_path="/landing").check()
+
+
+@pytest.mark.parametrize("other", ["/data/clicks2", "s3://data/clicks", "/data/clicks/_copy"])
+def test_places_whose_readers_do_not_see_each_other_are_fine(other: str) -> None:
+    replace(SETTINGS, writes=beside_main(other)).check()
 
 
 def test_a_folder_that_readers_of_the_dataset_pass_over_may_be_another_sinks() -> None:
@@ -171,11 +202,14 @@ def test_a_folder_that_readers_of_the_dataset_pass_over_may_be_another_sinks() -
 
 
 def test_the_dead_letters_are_published_first() -> None:
-    settings = changed(SETTINGS, dead_letter_path="/data/dead", sinks=a_sink())
+    settings = changed(SETTINGS, dead_letter_path="/data/dead", writes=beside_main())
     assert [sink.name for sink in settings.all_sinks] == ["dead_letter", "main", "copy"]
 
 
-@pytest.mark.parametrize("changes", [{"transform": "m:f"}, {"schema": "a INT"}, {"where": "true"}, {"sinks": a_sink()}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"transform": "m:f"}, {"schema": "a INT"}, {"writes": (parquet("/a", where="true"),)}, {"writes": beside_main()}],
+)
 def test_what_looks_into_the_records_is_not_published_as_it_was_landed(changes: dict[str, Any]) -> None:
     assert SETTINGS.publishes_landed and not replace(SETTINGS, **changes).publishes_landed
 

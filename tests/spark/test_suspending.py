@@ -175,9 +175,9 @@ def test_a_job_that_pauses_hears_of_it_and_does_not_wait_for_the_end_of_the_paus
 
     with fleet.without_spark(), ThreadPoolExecutor(1) as pool:
         job = pool.submit(fleet.work, observer, until_caught_up=False, idle_duration=3600.0)
-        assert idle.wait(20)
+        assert idle.wait(60)
         suspend(fleet)
-        assert job.result(20).stopped_because.startswith(REASON)
+        assert job.result(60).stopped_because.startswith(REASON)
     assert nobody_works(fleet)
 
 
@@ -213,9 +213,9 @@ def test_of_two_jobs_that_share_a_source_none_takes_what_the_other_gives_back(tm
             return pool.submit(fleet.work, observer, until_caught_up=False, idle_duration=0.01, workers=2)
 
         jobs = [start(), start()]
-        assert both.wait(20)
+        assert both.wait(60)
         suspend(fleet)
-        summaries = [job.result(20) for job in jobs]
+        summaries = [job.result(60) for job in jobs]
     assert all(summary.stopped_because.startswith(REASON) for summary in summaries)
     assert all((summary.failed, summary.lost) == ({}, []) for summary in summaries)
     assert all(count <= 2 for owned in owners for owner, count in owned.items() if owner is not None)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from airflow_provider_coordination.coordination.balancer import Balancer
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.handover import Balancer
 from airflow_provider_coordination.coordination.store import CoordinationStore
 
 

@@ -31,7 +31,7 @@ from airflow_provider_coordination.coordination.partition import (
     PartitionStatus,
     new_partition,
 )
-from airflow_provider_coordination.coordination.standing import Standing, standing_of
+from airflow_provider_coordination.coordination.partition_state import PartitionState, state_of
 from airflow_provider_coordination.coordination.store import Acquisition, all_partitions
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -582,7 +582,7 @@ class Fleet:
         for partition in standing:
             held = found.get(partition.partition_key, [])
             holder = held[-1].owner if held and held[-1].end is End.HELD else None
-            has_run_out = by_now and standing_of(partition, now) is Standing.EXPIRED
+            has_run_out = by_now and state_of(partition, now) is PartitionState.EXPIRED
             assert holder == (None if has_run_out else partition.owner)
 
 

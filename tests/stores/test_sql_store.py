@@ -381,7 +381,7 @@ def test_a_server_that_stays_away_is_told_after_the_deadline(mariadb_server: Mar
         started = time.monotonic()
         with pytest.raises(StoreUnavailableError, match=r"store mariadb\+pymysql://.* cannot be used: Can't connect"):
             store.acquire(acquisition())
-        assert 0.5 < time.monotonic() - started < 10
+        assert 0.5 < time.monotonic() - started < 30
         server.start()
         assert store.acquire(acquisition()) == []
 

@@ -239,7 +239,7 @@ class Fleet:
         job = Ingestion(
             job_settings,
             self.coordinator(job_settings.owner, store, job_settings.retry_policy),
-            delivery or PublishLanded(job_settings.output, keep=bool(job_settings.acknowledgments.handles)),
+            delivery or PublishLanded(job_settings.writes[0].location, keep=bool(job_settings.acknowledgments.handles)),
             reading=partial(ShardReading, None, Streams([STREAM.name], lambda name: STREAM)),
             stop=stop or threading.Event(),
             bad_records=bad_records,

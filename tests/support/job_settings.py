@@ -1,4 +1,7 @@
-"""Settings of jobs, said flat: what belongs to a topic goes into its object, and seconds do for durations."""
+"""Settings of jobs, said flat: what belongs to a topic goes into its object, and seconds do for durations.
+
+`output` is the folder of the only sink, a Parquet dataset that takes what `where` says, with the raw batches below it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings, RoundSettings
-from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings import MAIN, PARQUET, IngestSettings, SinkSettings
 
 TOPICS = {
     "bad_records": BadRecordSettings,
@@ -17,6 +20,11 @@ TOPICS = {
     "leases": LeaseSettings,
     "rounds": RoundSettings,
 }
+
+
+def parquet(path: object, name: str = MAIN, where: str | None = None) -> SinkSettings:
+    """Return a sink that is a Parquet dataset."""
+    return SinkSettings(name=name, kind=PARQUET, location=str(path), where=where)
 
 
 def ingest(**said: Any) -> IngestSettings:
@@ -34,6 +42,9 @@ def changed(settings: IngestSettings, **said: Any) -> IngestSettings:
 
 def _sorted(said: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     rest, of_topics = dict(said), {}
+    if (output := rest.pop("output", None)) is not None:
+        rest.setdefault("landing_path", f"{str(output).rstrip('/')}/_landing")
+        rest.setdefault("writes", (parquet(output, where=rest.pop("where", None)),))
     for topic, cls in TOPICS.items():
         values = {field.name: _value(field.type, rest.pop(field.name)) for field in fields(cls) if field.name in rest}
         if values:

@@ -210,7 +210,7 @@ def work(harm: Harm, owner: str) -> None:
     job = Ingestion(
         settings,
         open_coordinator(harm, owner),
-        PublishLanded(settings.output),
+        PublishLanded(settings.writes[0].location),
         reading=partial(ItemReading, None, KIND, NamedSource()),
         stop=threading.Event(),
     )

@@ -85,7 +85,7 @@ class OtlpReceiver:
         """Return the newest point of a metric that has these tags."""
         return [p for p in self.points if p.name == name and tags.items() <= p.tags.items()][-1]
 
-    def wait_for(self, condition: Callable[[OtlpReceiver], Any], timeout_seconds: float = 10) -> None:
+    def wait_for(self, condition: Callable[[OtlpReceiver], Any], timeout_seconds: float = 60) -> None:
         """Return once the condition holds; exports come from another thread or process."""
         deadline = time.monotonic() + timeout_seconds
         while not condition(self):

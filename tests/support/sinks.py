@@ -5,7 +5,7 @@ A kind joins by one line in `SINKS`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -65,9 +65,10 @@ class BatchRows:
     def count(self, batch_id: str) -> int:
         return len(self.values[batch_id])
 
-    def write(self, batch_id: str, folder: str) -> list[str]:
-        values, file = self.values[batch_id], join(folder, "part-0.parquet")
-        write_table(pa.table({"n": values, "_batch_id": [batch_id] * len(values)}, self.schema), file)
+    def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
+        rows = [{"n": value, "_batch_id": batch_id} for batch_id in batch_ids for value in self.values[batch_id]]
+        file = join(folder, "part-0.parquet")
+        write_table(pa.Table.from_pylist(rows, self.schema), file)
         return [file]
 
 

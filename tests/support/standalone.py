@@ -167,7 +167,7 @@ class Standalone(Airflow):
                     process.kill()
                     killed.append(process)
         assert killed, "there is a triggerer"
-        psutil.wait_procs(killed, 10)
+        psutil.wait_procs(killed, 60)
 
     def start_triggerer(self) -> None:
         """Start another one."""

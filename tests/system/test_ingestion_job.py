@@ -8,8 +8,11 @@ from pathlib import Path
 import pyarrow.dataset as ds
 
 from airflow_provider_coordination.coordination.administration import Administration
+from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.metrics import IngestionMetric
+from tests.support.job_settings import parquet
+from tests.support.metric_receivers import otlp_receiver
 from tests.support.spark_job import MakePipeline
 
 FRAGILE = "tests.support.transforms:fragile"
@@ -31,16 +34,33 @@ def test_a_job_told_to_stop_gives_its_leases_back(make_pipeline: MakePipeline) -
     pipeline.assert_exactly_once()
 
 
-def test_a_job_whose_jvm_is_killed_gives_its_leases_back(make_pipeline: MakePipeline) -> None:
+def test_a_job_whose_jvm_is_killed_gives_its_leases_back_and_still_exports_what_it_counted(
+    make_pipeline: MakePipeline,
+) -> None:
     pipeline = make_pipeline(2)
     pipeline.send(5)
     pipeline.sync()
-    job = pipeline.start(until_caught_up=False)
-    job.wait_for("round 2:")
-    driver = job.driver()
-    job.process.kill()  # what Airflow does to spark-submit when a task is stopped
-    driver.wait(60)
+    with otlp_receiver() as collector:
+        job = pipeline.start(
+            until_caught_up=False,
+            env={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "OTEL_METRIC_EXPORT_INTERVAL": "500"},
+        )
+        job.wait_for("round 2:")
+        collector.wait_for(lambda c: any(p.name == IngestionMetric.RECORDS_DELIVERED for p in c.points))
+        driver = job.driver()
+        job.process.kill()  # what Airflow does to spark-submit when a task is stopped
+        driver.wait(60)
     assert pipeline.statuses()[PartitionStatus.UNASSIGNED] == 2
+    last = {name: collector.last(name) for name in {point.name for point in collector.points}}
+    assert last[IngestionMetric.RECORDS_LANDED].value == last[IngestionMetric.RECORDS_DELIVERED].value == 50
+    assert last[IngestionMetric.MILLIS_BEHIND_LATEST].kind == "gauge"
+    assert last[CoordinationMetric.PARTITIONS_ACQUIRED].value == 2
+    assert last[CoordinationMetric.PARTITIONS_GIVEN_UP].value == 2, "counted after the JVM was gone"
+    for point in last.values():
+        to = {"sink": "main"} if point.name == IngestionMetric.SINK_RECORDS else {}
+        assert point.tags == {"source": "clicks", "store": "sqlite"} | to
+        assert point.resource["service.instance.id"] == job.settings.owner
+
     pipeline.send(5)
     assert pipeline.run().process.returncode == 0
     pipeline.assert_exactly_once()
@@ -92,7 +112,7 @@ def test_bad_records_hold_up_their_own_shard_alone_until_there_is_a_place_for_th
     good = pipeline.run(
         schema="id STRING NOT NULL",
         transform=FRAGILE,
-        sinks=(SinkSettings(name="half", location=str(tmp_path / "half"), where="id < '8'"),),
+        writes=(parquet(pipeline.output), parquet(tmp_path / "half", "half", "id < '8'")),
         dead_letter_path=str(tmp_path / "dead"),
         max_parse_exceptions=2,
         max_saved_parse_exceptions=5,
@@ -114,13 +134,3 @@ def test_bad_records_hold_up_their_own_shard_alone_until_there_is_a_place_for_th
     metrics = good.summary["metrics"]
     assert metrics["coordination.parse_exceptions"] == 2
     assert metrics["coordination.sink_records"] == delivered + 2 + len(half)
-
-
-def test_a_transform_may_drop_everything(make_pipeline: MakePipeline) -> None:
-    pipeline = make_pipeline(1)
-    pipeline.send(3)
-    pipeline.sync()
-    job = pipeline.run(transform="tests.support.transforms:nothing")
-    assert job.process.returncode == 0, job.output
-    assert job.summary["records_delivered"] == 30
-    assert pipeline.landed_files() == []

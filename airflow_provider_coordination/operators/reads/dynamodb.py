@@ -200,13 +200,13 @@ class DynamoDBExport:
 def _segments(settings: DynamoDBSettings, coordinator: SourceCoordinator) -> Supplier:
     from airflow_provider_coordination.sources.dynamodb.supplier import SegmentSupplier
 
-    return SegmentSupplier(settings, coordinator)
+    return SegmentSupplier(settings, coordinator.view)
 
 
 def _files(settings: DynamoDBExportSettings, coordinator: SourceCoordinator) -> Supplier:
     from airflow_provider_coordination.sources.dynamodb_export.supplier import ExportSupplier
 
-    return ExportSupplier(settings, coordinator)
+    return ExportSupplier(settings, coordinator.view)
 
 
 def _mapping(field: str, value: Any) -> dict[str, Any]:

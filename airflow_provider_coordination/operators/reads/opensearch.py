@@ -94,7 +94,7 @@ class OpenSearchIndices:
 def _slices(settings: OpenSearchSettings, coordinator: SourceCoordinator) -> Supplier:
     from airflow_provider_coordination.sources.opensearch.supplier import SliceSupplier
 
-    return SliceSupplier(settings, coordinator)
+    return SliceSupplier(settings, coordinator.view)
 
 
 def _names(field: str, value: str | Sequence[str]) -> tuple[str, ...]:

@@ -111,6 +111,9 @@ def source_of(source: str | None, reads: Reads | None) -> str:
     return name
 
 
-def own_copy(reads: R) -> R:
-    """Return a copy for one try of one task: templates are rendered in place, and others render theirs."""
-    return copy(reads)
+def own_copy(given: R) -> R:
+    """Return a copy for one try of one task: templates are rendered in place, and others render theirs.
+
+    :param given: one object, or a list of them.
+    """
+    return [copy(each) for each in given] if isinstance(given, list | tuple) else copy(given)  # type: ignore[return-value]

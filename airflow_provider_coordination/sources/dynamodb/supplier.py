@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.sources.dynamodb.calls import DynamoDBCalls, table_identity
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBSettings
@@ -31,12 +31,12 @@ class SegmentSupplier:
     another table.
 
     :param settings: what is read.
-    :param coordinator: of the source.
+    :param view: of the source.
     """
 
-    def __init__(self, settings: DynamoDBSettings, coordinator: SourceCoordinator) -> None:
+    def __init__(self, settings: DynamoDBSettings, view: SourceView) -> None:
         self._settings = settings
-        self._coordinator = coordinator
+        self._view = view
         self._calls = DynamoDBCalls(settings.aws, f"table {settings.table!r}")
 
     def __call__(self, state: Mapping[str, Any]) -> Iterator[Page]:
@@ -67,7 +67,7 @@ class SegmentSupplier:
 
     def _total(self, table_id: str, table: Mapping[str, Any]) -> int:
         """Return into how many segments the scan is cut: as it began, as is set, or by the table's size."""
-        first = self._coordinator.view.get(self._key(table_id, 0))
+        first = self._view.get(self._key(table_id, 0))
         if first is not None:
             return int(PartitionProgress.from_mapping(first.progress).items[0]["total"])
         if self._settings.segments is not None:

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.sources.dynamodb.calls import DynamoDBCalls
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings
@@ -36,12 +36,12 @@ class ExportSupplier:
     that they began with, whatever `files_per_partition` says now, or files would be in two of them, or in none.
 
     :param settings: what is read.
-    :param coordinator: of the source.
+    :param view: of the source.
     """
 
-    def __init__(self, settings: DynamoDBExportSettings, coordinator: SourceCoordinator) -> None:
+    def __init__(self, settings: DynamoDBExportSettings, view: SourceView) -> None:
         self._settings = settings
-        self._coordinator = coordinator
+        self._view = view
         self.calls = DynamoDBCalls(settings.aws, f"export {settings.export_arn or settings.table_arn!r}")
 
     def __call__(self, state: Mapping[str, Any]) -> Iterator[Page]:
@@ -78,7 +78,7 @@ class ExportSupplier:
     def _start(self) -> str:
         """Start the export; sent twice within eight hours, DynamoDB starts one."""
         settings = self._settings
-        token = hashlib.sha256(f"{self._coordinator.view.source_identifier}\n{self._name}".encode()).hexdigest()[:36]
+        token = hashlib.sha256(f"{self._view.source_identifier}\n{self._name}".encode()).hexdigest()[:36]
         request = {
             "TableArn": settings.table_arn,
             "S3Bucket": settings.bucket,
@@ -112,7 +112,7 @@ class ExportSupplier:
 
     def _files_each(self, export: str) -> int:
         """Return how many files a partition holds: as its first one began, or as is set."""
-        first = self._coordinator.view.get(_key(export, 0))
+        first = self._view.get(_key(export, 0))
         if first is None:
             return self._settings.files_per_partition
         return len(PartitionProgress.from_mapping(first.progress).items)

@@ -17,6 +17,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.partition import UNFINISHED, PartitionStatus
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.supplier import PATIENCE, Page
 from airflow_provider_coordination.sources.kinesis.audit import CONFIDENCE, HoleTracker, hole_between
 from airflow_provider_coordination.sources.kinesis.beginnings import (
@@ -142,7 +143,7 @@ class ShardSync:
             self.coordinator.events.count(ShardSyncMetric.SKIPPED)
             if not forced:
                 return None
-            why = _or_suspended(self.coordinator, "the source was suspended")
+            why = _or_suspended(self.coordinator.view, "the source was suspended")
             return ShardSyncSummary(self.coordinator.source, skipped=why)
         run.note_created(created)
         summary = run.summary()
@@ -193,9 +194,9 @@ class ShardSync:
             )  # fmt: skip
 
 
-def is_synced(coordinator: SourceCoordinator, streams: Sequence[str]) -> bool:
+def is_synced(view: SourceView, streams: Sequence[str]) -> bool:
     """Tell whether a sync has begun each of these streams, and come to its end, once at the least."""
-    state = SyncState.from_mapping(coordinator.view.supplier_state())
+    state = SyncState.from_mapping(view.supplier_state())
     known = [state.latest(stream) for stream in streams]
     return all(each is not None and each.listed_at is not None for each in known)
 
@@ -243,9 +244,9 @@ def sync_shards(client: KinesisClient, coordinator: SourceCoordinator, stream_na
     return summary.streams[0]
 
 
-def _or_suspended(coordinator: SourceCoordinator, otherwise: str) -> str:
+def _or_suspended(view: SourceView, otherwise: str) -> str:
     """Return why a sync did not come to its end."""
-    suspension = coordinator.view.suspension()
+    suspension = view.suspension()
     return otherwise if suspension is None else SUSPENDED.format(suspension)
 
 
@@ -306,7 +307,7 @@ class _Run:
             self._coordinator.source,
             list(self._results.values()),
             self._put_aside,
-            skipped=None if self._done else _or_suspended(self._coordinator, TAKEN_OVER),
+            skipped=None if self._done else _or_suspended(self._coordinator.view, TAKEN_OVER),
         )
 
     # One stream

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient
 from airflow_provider_coordination.sources.opensearch.indices import Index, indices_of
@@ -25,12 +25,12 @@ class SliceSupplier:
     they are the index, whatever `slices` says now. An index that was deleted and created anew is another index.
 
     :param settings: what is read.
-    :param coordinator: of the source.
+    :param view: of the source.
     """
 
-    def __init__(self, settings: OpenSearchSettings, coordinator: SourceCoordinator) -> None:
+    def __init__(self, settings: OpenSearchSettings, view: SourceView) -> None:
         self._settings = settings
-        self._coordinator = coordinator
+        self._view = view
         self._client = OpenSearchClient(settings)
 
     def __call__(self, state: Mapping[str, Any]) -> Iterator[Page]:
@@ -53,7 +53,7 @@ class SliceSupplier:
     def _slices(self, index: Index) -> int:
         """Return into how many slices an index is cut: as it began, or a multiple of its shards, so that each slice
         lies in one."""
-        first = self._coordinator.view.get(_key(index, 0))
+        first = self._view.get(_key(index, 0))
         if first is not None:
             return int(PartitionProgress.from_mapping(first.progress).items[0]["slices"])
         a_shard = -(-(self._settings.slices or 1) // index.shards)

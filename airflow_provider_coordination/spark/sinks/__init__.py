@@ -6,10 +6,12 @@ it has. What it concludes, it concludes from something durable that was written 
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.registry import Registry
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery
 
@@ -34,8 +36,8 @@ class Rows(Protocol):
         """Return how many there are of a batch."""
         ...
 
-    def write(self, batch_id: str, folder: str) -> Sequence[str]:
-        """Write those of a batch to a folder on the filesystem of `Sink.scratch`, as Parquet.
+    def write(self, batch_ids: Collection[str], folder: str) -> Sequence[str]:
+        """Write those of some of the batches to a folder on the filesystem of `Sink.scratch`, as Parquet.
 
         :returns: the files, of which there are as many as `Sink.arrange` makes partitions.
         """
@@ -72,12 +74,12 @@ class Sink(Protocol):
         """
         ...
 
-    def taken(self, batch_ids: Collection[str]) -> set[str]:
-        """Return which of these batches are in already, also those whose delivery was rejected afterwards."""
+    def taken(self, attempts: Sequence[Attempt]) -> set[str]:
+        """Return the ids of the batches that are in already, also of those whose delivery was rejected afterwards."""
         ...
 
     def arrange(self, rows: DataFrame) -> DataFrame:
-        """Return the rows of a batch in as many Spark partitions as the sink wants files."""
+        """Return the rows of some batches in as many Spark partitions as the sink wants files."""
         ...
 
     def scratch(self, attempts: Sequence[Attempt]) -> str:
@@ -148,9 +150,26 @@ class SinkKind:
     """A kind of sink, as the registry knows it.
 
     :param make: makes a sink of its settings; raises `ConfigurationError` naming the user's field.
+    :param modules: those that it imports beside what every job has.
+    :param requirement: what installs them, such as `airflow-provider-coordination[delta]`.
     """
 
     make: Callable[[SinkSettings], Sink]
+    modules: Sequence[str] = ()
+    requirement: str = ""
+
+    def check(self, name: str) -> None:
+        """Check that its modules are installed.
+
+        :param name: the kind's.
+        :raises ConfigurationError: naming the first that is missing, and what to install.
+        """
+        for module in self.modules:
+            if importlib.util.find_spec(module) is None:
+                raise ConfigurationError(
+                    f"kind of sink {name!r} needs the module {module!r}, which is not installed where the job runs; "
+                    f"install {self.requirement}"
+                )
 
 
 SINKS: Registry[SinkKind] = Registry(
@@ -161,12 +180,19 @@ SINKS: Registry[SinkKind] = Registry(
 def make_sinks(settings: Iterable[SinkSettings]) -> list[Sink]:
     """Make sinks of their settings, in order.
 
-    :raises ConfigurationError: if a kind is not known or cannot be imported, or its settings are wrong.
+    :raises ConfigurationError: if a kind is not known, cannot be imported or misses a module, or if its settings are
+        wrong.
     """
-    return [SINKS.load(each.kind, each.implementation).make(each) for each in settings]
+    return [_make(each) for each in settings]
+
+
+def _make(settings: SinkSettings) -> Sink:
+    kind = SINKS.load(settings.kind, settings.implementation)
+    kind.check(settings.kind)
+    return kind.make(settings)
 
 
 def owed(sink: Sink, attempts: Sequence[Attempt]) -> list[Attempt]:
     """Return those attempts whose batch a sink has to take: it does not have it, or has a rejected delivery of it."""
-    taken = sink.taken([attempt.batch_id for attempt in attempts if not attempt.batch.redeliver])
+    taken = sink.taken([attempt for attempt in attempts if not attempt.batch.redeliver])
     return [attempt for attempt in attempts if attempt.batch_id not in taken]

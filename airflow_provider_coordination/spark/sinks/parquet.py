@@ -89,9 +89,9 @@ class ParquetSink:
         )
         check_writable(field, self.path)
 
-    def taken(self, batch_ids: Collection[str]) -> set[str]:
+    def taken(self, attempts: Sequence[Attempt]) -> set[str]:
         """See `Sink.taken`."""
-        return {batch_id for batch_id in batch_ids if exists(self.file(batch_id))}
+        return {attempt.batch_id for attempt in attempts if exists(self.file(attempt.batch_id))}
 
     def file(self, batch_id: str) -> str:
         """Return the name of a batch's one file."""
@@ -115,7 +115,7 @@ class ParquetSink:
             delete_folder(self.staging(attempt))
             count = rows.count(attempt.batch_id)
             if count:
-                [file] = rows.write(attempt.batch_id, self.staging(attempt))
+                [file] = rows.write([attempt.batch_id], self.staging(attempt))
                 self._seal(attempt, _staged_file(attempt, file, count))
             else:
                 self._stage_nothing(attempt, rows.schema)

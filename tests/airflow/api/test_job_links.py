@@ -13,6 +13,7 @@ from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
 from airflow_provider_coordination.links.jobs import JobLogLink, JobPlaces, SparkUiLink, place_of, running_job_ui
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.spark.application import APPLICATION_MARK
 
 OWNER = "host:dag:manual__2026-01-01T00:00:00+00:00:a task:-1:1:abcd"
@@ -21,7 +22,7 @@ OWNER = "host:dag:manual__2026-01-01T00:00:00+00:00:a task:-1:1:abcd"
 @pytest.fixture
 def job(coordination: SourceCoordinator) -> JobRecord:
     """A job that runs."""
-    Jobs(coordination).submit(OWNER, task="t", digest="", start_by=datetime.now(UTC) + timedelta(hours=1))
+    Jobs(coordination.view).submit(OWNER, task="t", digest="", start_by=datetime.now(UTC) + timedelta(hours=1))
     owner = SourceCoordinator(coordination.store, "clicks", OWNER)
     owner.initialize()
     record = JobRecord(owner)
@@ -36,7 +37,7 @@ def op(as_role: Any) -> TestClient:
 
 
 def test_the_links_are_what_the_operator_knows() -> None:
-    operator = CoordinatedSparkSubmitOperator(task_id="t", stream_name="clicks", output_path="/out")
+    operator = CoordinatedSparkSubmitOperator(task_id="t", stream_name="clicks", writes=ParquetDataset("/out"))
     links = [SparkUiLink(), JobLogLink()]
     assert {type(link) for link in links} <= {type(link) for link in operator.operator_extra_links}
     assert [link.get_link(operator, ti_key=None) for link in links] == ["", ""]

@@ -36,7 +36,7 @@ class Question:
 
     def __call__(self) -> int:
         self.asked += 1
-        self.may_end.wait(10)
+        self.may_end.wait(60)
         time.sleep(self.lasts)
         return self.asked
 
@@ -53,7 +53,8 @@ def test_what_many_ask_at_once_is_asked_once(desk: Desk) -> None:
     assert set(asyncio.run(all_of_them())) == {1}
 
 
-def test_whoever_asks_from_another_event_loop_shares_the_answer(desk: Desk) -> None:
+def test_whoever_asks_from_another_event_loop_shares_the_answer(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "FRESH_SECONDS", 60.0)
     question = Question()
     question.may_end.set()
     with ThreadPoolExecutor(8) as loops:
@@ -77,7 +78,10 @@ def test_who_goes_away_takes_the_answer_from_nobody(desk: Desk) -> None:
     assert asyncio.run(two_of_them()) == 1
 
 
-def test_an_action_makes_everything_about_its_connection_be_asked_anew(desk: Desk) -> None:
+def test_an_action_makes_everything_about_its_connection_be_asked_anew(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "FRESH_SECONDS", 60.0)
     question, lasting, other = Question(), Question(), Question()
     for each in (question, lasting, other):
         each.may_end.set()

@@ -29,6 +29,7 @@ from airflow_provider_coordination.coordination.acknowledgment_sets import Ackno
 from airflow_provider_coordination.ui.answers import SOURCE
 from tests.airflow.api.test_ui_security import CONNECTION, NAME, PREFIX, TABLE
 from tests.airflow.api.test_ui_security import World as Everything
+from tests.support.depth import examples
 from tests.support.scenery import Scenery
 from tests.support.servers import postgres_database
 
@@ -37,7 +38,7 @@ log = logging.getLogger(__name__)
 pytestmark = pytest.mark.integration
 
 SEED = int(os.environ.get("FUZZ_SEED") or f"{datetime.now(UTC):%Y%m%d}")
-EXAMPLES = 4
+EXAMPLES = examples(4)
 """So many questions are made up for each route, in each mode and place."""
 ROUTES = sorted(TABLE)
 ACTIONS = [route for route in ROUTES if route[0] == "POST"]
@@ -188,6 +189,7 @@ def test_no_action_fails_at_a_body_at_which_programs_do(world: World, asking: As
 
 
 @pytest.mark.parametrize("made", ["sqlite"], indirect=True)
+@pytest.mark.deep
 @pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: mode.value)
 def test_no_route_fails_whatever_is_made_up_of_its_schema(world: World, as_role: Any, mode: GenerationMode) -> None:
     log.info("FUZZ_SEED=%d", SEED)  # an error of the client is no failed check

@@ -35,7 +35,7 @@ def coordinator() -> SourceCoordinator:
 
 
 def partitions(of: DynamoDBExportSettings) -> dict[str, list[Item]]:
-    pages = ExportSupplier(of, coordinator())({})
+    pages = ExportSupplier(of, coordinator().view)({})
     return {key: progress["items"] for page in pages for key, progress in page.partitions.items()}
 
 
@@ -90,9 +90,9 @@ def test_a_damaged_file_cannot_be_read(tmp_path: Path, content: bytes, says: str
 
 def test_files_stay_in_the_partitions_that_they_were_put_into_whatever_the_settings_say_later(tmp_path: Path) -> None:
     location, source = str(write_export(tmp_path, [range(1)] * 7)), coordinator()
-    source.supply(ExportSupplier(settings(location=location, files_per_partition=3), source))
+    source.supply(ExportSupplier(settings(location=location, files_per_partition=3), source.view))
     for others in (1, 2, 7):
-        assert source.supply(ExportSupplier(settings(location=location, files_per_partition=others), source)) == []
+        assert source.supply(ExportSupplier(settings(location=location, files_per_partition=others), source.view)) == []
     found = [source.view.get(f"{EXPORT_ID}/{number}") for number in range(3)]
     assert [len(each.progress["items"]) for each in found if each is not None] == [3, 3, 1]
 
@@ -123,13 +123,13 @@ def test_an_export_of_a_kind_that_is_not_read_is_refused(tmp_path: Path, name: s
 
 
 def test_an_export_that_goes_on_has_no_partitions_yet() -> None:
-    supplier = ExportSupplier(settings(export_arn=EXPORT_ARN), coordinator())
+    supplier = ExportSupplier(settings(export_arn=EXPORT_ARN), coordinator().view)
     AwsWire(supplier.calls.client).answer("DescribeExport", {"ExportDescription": {"ExportStatus": "IN_PROGRESS"}})
     assert list(supplier({})) == []
 
 
 def test_an_export_that_failed_says_why() -> None:
-    supplier = ExportSupplier(settings(export_arn=EXPORT_ARN), coordinator())
+    supplier = ExportSupplier(settings(export_arn=EXPORT_ARN), coordinator().view)
     failed = {"ExportStatus": "FAILED", "FailureCode": "S3NoSuchBucket", "FailureMessage": "no bucket"}
     AwsWire(supplier.calls.client).answer("DescribeExport", {"ExportDescription": failed})
     with pytest.raises(ExportFailedError, match="FAILED: S3NoSuchBucket no bucket; put that right"):
@@ -142,7 +142,7 @@ def test_an_export_is_started_once_however_often_the_supplier_runs() -> None:
     chosen = settings(table_arn=TABLE_ARN, bucket="exports", prefix="daily", export="2026-01-31")
     requests: list[tuple[str, dict[str, Any]]] = []
     for _ in range(3):
-        supplier = ExportSupplier(chosen, source)
+        supplier = ExportSupplier(chosen, source.view)
         wire = AwsWire(supplier.calls.client)
         wire.answer("ExportTableToPointInTime", started)
         wire.answer("DescribeExport", {"ExportDescription": {"ExportStatus": "IN_PROGRESS"}})
@@ -161,7 +161,7 @@ def test_an_export_is_started_once_however_often_the_supplier_runs() -> None:
 
 
 def test_a_table_that_does_not_exist_is_named() -> None:
-    supplier = ExportSupplier(settings(table_arn=TABLE_ARN, bucket="exports"), coordinator())
+    supplier = ExportSupplier(settings(table_arn=TABLE_ARN, bucket="exports"), coordinator().view)
     AwsWire(supplier.calls.client).refuse("ExportTableToPointInTime", "TableNotFoundException")
     with pytest.raises(ConfigurationError, match=r"table/orders.* does not exist"):
         list(supplier({}))

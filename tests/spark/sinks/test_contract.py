@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -55,16 +55,16 @@ def test_what_is_prepared_is_not_visible(place: Place, attempts: list[Attempt]) 
 
 
 def test_what_is_in_is_known_by_batch_id_to_every_job(place: Place, attempts: list[Attempt]) -> None:
-    sink = place.sink()
-    assert sink.taken(BATCHES) == set()
+    sink, asked = place.sink(), [an_attempt(batch_id, 2) for batch_id in BATCHES]
+    assert sink.taken(asked) == set()
     place.deliver(VALUES, attempts, sink)
-    assert sink.taken(BATCHES) == place.sink().taken(BATCHES) == {attempt.batch_id for attempt in attempts}
+    assert sink.taken(asked) == place.sink().taken(asked) == {attempt.batch_id for attempt in attempts}
 
 
 def test_what_is_prepared_is_not_in(place: Place, attempts: list[Attempt]) -> None:
     sink = place.sink()
     sink.prepare(attempts, BatchRows(VALUES))
-    assert sink.taken(BATCHES) == set()
+    assert sink.taken(attempts) == place.sink().taken(attempts) == set()
 
 
 def test_batches_of_several_deliveries_stay_beside_each_other(place: Place) -> None:
@@ -275,6 +275,28 @@ def test_what_is_discarded_cannot_be_committed(place: Place, attempts: list[Atte
     with pytest.raises(CoordinationError):
         sink.commit(attempts)
     assert place.visible == {} and place.leftovers == []
+
+
+class Interrupted(BatchRows):
+    """Rows that cannot all be written."""
+
+    def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
+        super().write(batch_ids, folder)
+        raise OSError("the disk is full")
+
+
+def test_what_an_interrupted_preparation_leaves_cannot_be_committed_nor_what_was_there_before(
+    place: Place, attempts: list[Attempt]
+) -> None:
+    sink = place.sink()
+    sink.prepare(attempts[:1], BatchRows(OTHERS))
+    with pytest.raises(OSError, match="the disk is full"):
+        sink.prepare(attempts, Interrupted(VALUES))
+    with pytest.raises(CoordinationError):
+        sink.commit(attempts)
+    assert place.visible == {}
+    place.deliver(VALUES, attempts, sink)
+    assert place.visible == of(attempts) and place.leftovers == []
 
 
 def test_what_was_never_prepared_cannot_be_committed(place: Place, attempts: list[Attempt]) -> None:

@@ -108,6 +108,17 @@ def test_what_is_discarded_leaves_nothing_but_the_sources_folder(sink: ParquetSi
     assert left == ["_staging", "_staging/clicks", "shard-1-abc.parquet"]
 
 
+def test_what_others_put_beside_the_staged_files_and_the_datasets_is_left_alone(sink: ParquetSink) -> None:
+    foreign = [Path(sink.path, name) for name in ("notes.txt", "_staging/notes.txt", f"_staging/{FIRST.folder}/old/x")]
+    for file in foreign:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("somebody's")
+    deliver(sink, FIRST, 1)
+    sink.discard([FIRST])
+    sink.sweep(FIRST.folder, 99)
+    assert published(sink) == [1] and all(file.exists() for file in foreign)
+
+
 @pytest.mark.parametrize(
     ("name", "field"),
     [("main", "field 'path' of ParquetDataset 'main'"), ("dead_letter", "BadRecordSettings: field 'dead_letter_path'")],

@@ -127,3 +127,19 @@ def test_a_sweep_leaves_what_later_leases_staged(out: Path, landed: Attempt) -> 
     sink.sweep(FOLDER, 3)
     sink.commit(MAIN, [later])
     assert published(out) == [1, 2]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_many_batches_are_published_at_once_and_what_is_in_is_passed_over(out: Path, keep: bool) -> None:
+    attempts = []
+    for number in range(3):
+        uri = str(out / "_landing" / FOLDER / file_name(str(number), 1))
+        size = write_table(as_landed(pa.table({"n": [number]}), f"batch-{number}"), uri)
+        attempts.append(an_attempt(f"batch-{number}", file=uri, file_bytes=size))
+    delivery = PublishLanded(str(out), keep=keep)
+    deliver(delivery, attempts[1])
+    prepared = delivery.prepare(attempts, [MAIN])
+    delivery.commit(MAIN, attempts)
+    delivery.discard(attempts)
+    assert list(prepared) == ["batch-0", "batch-1", "batch-2"]
+    assert sorted(published(out)) == [0, 1, 2]

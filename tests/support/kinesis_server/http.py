@@ -142,7 +142,7 @@ def http_client(endpoint_url: str, access_key_id: str, region: str = "us-east-1"
         "region_name": region,
         "aws_access_key_id": access_key_id,
         "aws_secret_access_key": "test",
-        "config": Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=10),
+        "config": Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=60),
     }
     return boto3.client("kinesis", **(defaults | options))
 

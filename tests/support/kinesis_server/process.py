@@ -53,6 +53,6 @@ class KinesisServerProcess:
         """Do what `control.py` describes, such as `tell("trim", stream="clicks")`."""
         content = json.dumps({"access_key_id": self.access_key_id, **arguments}).encode()
         request = urllib.request.Request(f"{self.endpoint_url}/test/{what}", data=content, method="POST")
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             answer: dict[str, Any] = json.load(response)
         return answer

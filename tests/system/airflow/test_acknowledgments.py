@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState, item_of
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PartitionStatus
@@ -21,7 +22,6 @@ from tests.support.standalone import Standalone
 CONFIRMED = "confirmed_ingestion"
 CHECKED = "acknowledged_delivery"
 DOORBELL = "doorbell"
-TIMEOUT_SECONDS = 45
 
 
 def is_deferred(airflow: Standalone, run_id: str) -> bool:
@@ -37,20 +37,27 @@ def run(airflow: Standalone, dag_id: str, conf: dict[str, Any]) -> tuple[str, st
     return run_id, airflow.state(dag_id, run_id)
 
 
+def let_expire(source: SourceCoordinator, sets: AcknowledgmentSets) -> None:
+    """Let the time of the only set that waits be up."""
+    [waiting] = sets.view.pending()
+    overdue = replace(waiting, expires_at=source.clock.now())
+    source.store.transact(update=[item_of(overdue, sets.view.source_identifier)])
+
+
 def test_a_set_that_expires_while_its_task_is_deferred_is_ended_although_the_triggerer_died(
     airflow: Standalone, pipeline: Pipeline, look: Callable[[str], SourceCoordinator]
 ) -> None:
     pipeline.send(20)
-    conf = {"stream": pipeline.stream, "output_path": str(pipeline.output), "timeout_seconds": TIMEOUT_SECONDS}
+    conf = {"stream": pipeline.stream, "output_path": str(pipeline.output), "timeout_seconds": 3600}
 
     unconfirmed = airflow.trigger(CONFIRMED, conf | {"confirm": False})
     airflow.until("the wait is deferred", lambda: is_deferred(airflow, unconfirmed))
-    airflow.kill_triggerer()
-    airflow.start_triggerer()
-    airflow.until("the wait ends", lambda: airflow.task_state(CONFIRMED, unconfirmed, "wait") == "failed")
-
     source = look(pipeline.stream)
     sets = AcknowledgmentSets(source, SourceBatches())
+    with airflow.without_triggerer():
+        let_expire(source, sets)
+    airflow.until("the wait ends", lambda: airflow.task_state(CONFIRMED, unconfirmed, "wait") == "failed")
+
     [expired] = sets.view.ended_since(source.clock.now() - timedelta(hours=1))
     assert expired.state is AcknowledgmentState.EXPIRED
     assert expired.ended_at is not None and expired.ended_at >= expired.expires_at
@@ -59,7 +66,7 @@ def test_a_set_that_expires_while_its_task_is_deferred_is_ended_although_the_tri
     [wait] = [t for t in airflow.task_instances(CONFIRMED, unconfirmed) if t["task_id"] == "wait"]
     assert "EXPIRED" in task_log(airflow.home, wait, 200)
 
-    confirmed, state = run(airflow, CONFIRMED, conf | {"confirm": True, "timeout_seconds": 600})
+    confirmed, state = run(airflow, CONFIRMED, conf | {"confirm": True})
     assert state == "success"
     assert airflow.xcom(CONFIRMED, confirmed, "ingest")["records_landed"] == 0, "it was landed before"
     assert not list(sets.view.pending())

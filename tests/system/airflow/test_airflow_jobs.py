@@ -16,7 +16,7 @@ from tests.support.standalone import Standalone
 from tests.system.airflow.dags.followed_ingestion import POOL
 
 FOLLOWED = "followed_ingestion"
-SECONDS = 20
+SECONDS = 45
 """Well within a lease of 60 seconds."""
 
 
@@ -26,7 +26,7 @@ class Followed:
     def __init__(self, airflow: Standalone, pipeline: Pipeline, source: SourceCoordinator) -> None:
         self.airflow = airflow
         self.source = source
-        self.jobs = Jobs(source)
+        self.jobs = Jobs(source.view)
         self.run_id = airflow.trigger(FOLLOWED, {"stream": pipeline.stream, "output_path": str(pipeline.output)})
 
     def state(self, task_id: str = "ingest") -> str | None:

@@ -109,7 +109,7 @@ def test_what_waits_for_a_word_tells_how_long_and_whose_and_takes_it(site: Site,
     rejected = site.scenery.found(name, "second")
     assert (rejected.progress["checkpoint"], rejected.attempts) == ("", 1)
     assert "half of it is missing" in str(rejected.last_error)
-    site.airflow.until("the history has it", lambda: last_word(site, name)[0].startswith("failed"), 30)
+    site.airflow.until("the history has it", lambda: last_word(site, name)[0].startswith("failed"))
 
 
 def test_the_page_of_acknowledgments_leads_to_the_partition(site: Site, see: See) -> None:

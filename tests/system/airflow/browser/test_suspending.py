@@ -11,12 +11,12 @@ from tests.system.airflow.browser.test_live import live_shards
 
 
 def test_a_source_that_is_suspended_comes_to_rest_and_its_task_ends_well(site: Site, see: See) -> None:
-    site.airflow.until("the job works", lambda: bool(live_shards(site)), 120)
+    site.airflow.until("the job works", lambda: bool(live_shards(site)))
     page = see(site.at("live"))
     page.get_by_role("button", name="Suspend…").click()
     confirm(page, "Suspend", "the warehouse is full")
 
-    site.airflow.until("nobody holds anything", lambda: not live_shards(site), 60)
+    site.airflow.until("nobody holds anything", lambda: not live_shards(site))
     expect(page.locator("[role=row][data-state=held]")).to_have_count(0)
     assert site.airflow.wait_for_run(DAG, site.live_run) == "success"
     page.get_by_role("button", name="Resume…").click()

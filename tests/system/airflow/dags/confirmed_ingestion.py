@@ -9,6 +9,7 @@ from airflow.sdk import DAG, Param, task
 from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, RoundSettings
 
@@ -27,7 +28,7 @@ with DAG(
     ingest = CoordinatedSparkSubmitOperator(
         task_id="ingest",
         stream_name="{{ params.stream }}",
-        output_path="{{ params.output_path }}",
+        writes=ParquetDataset("{{ params.output_path }}"),
         acknowledgments=AcknowledgmentSettings(by="downstream", timeout="{{ params.timeout_seconds }}"),
         rounds=RoundSettings(round_duration=2),
     )

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG, CronDataIntervalTimetable, CronPartitionTimetable, Param, task
 
 from airflow_provider_coordination.operators.reads.s3 import S3Objects
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
 FILES = S3Objects(paths="{{ params.folder }}", source="{{ params.source }}", max_objects=1)
@@ -47,7 +48,7 @@ with DAG(
         reads=FILES,
         interval="{{ params.interval }}",
         deduplicate_against="{{ params.deduplicate_against }}",
-        output_path="{{ params.output_path }}/" + DAY_OF_RUN,
+        writes=ParquetDataset("{{ params.output_path }}/" + DAY_OF_RUN),
         application=os.environ["CRASHING_APPLICATION"],
         env_vars={
             "CRASH_AT": "{{ 'delivered:2' if ti.try_number == 1 and data_interval_start is defined "
@@ -66,5 +67,5 @@ with DAG(
     coordinated_ingestion(
         reads=FILES,
         interval="{{ dag_run.partition_date.isoformat() }}/P1D",
-        output_path="{{ params.output_path }}/{{ dag_run.partition_date | ds }}",
+        writes=ParquetDataset("{{ params.output_path }}/{{ dag_run.partition_date | ds }}"),
     )

@@ -8,6 +8,7 @@ from airflow.sdk import DAG, Param
 
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 
 with DAG(
@@ -20,7 +21,7 @@ with DAG(
     ingest = CoordinatedSparkSubmitOperator(
         task_id="ingest",
         stream_name="{{ params.stream }}",
-        output_path="{{ params.output_path }}",
+        writes=ParquetDataset("{{ params.output_path }}"),
         rounds=RoundSettings(until_caught_up=False, max_duration=1200, round_duration=1, idle_duration=1),
     )
     sync >> ingest

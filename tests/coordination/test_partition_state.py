@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, Partition
-from airflow_provider_coordination.coordination.standing import standing_of
+from airflow_provider_coordination.coordination.partition_state import state_of
 from tests.support.partitions import NOW, a_partition
 
 LATER, EARLIER = NOW + timedelta(seconds=1), NOW - timedelta(seconds=1)
@@ -13,7 +13,7 @@ FRESH = a_partition("p")
 
 
 @pytest.mark.parametrize(
-    ("partition", "standing"),
+    ("partition", "state"),
     [
         (FRESH, "waiting"),
         (FRESH.given_up(LATER), "delayed"),
@@ -28,5 +28,5 @@ FRESH = a_partition("p")
         (FRESH.completed(EARLIER), "completed"),
     ],
 )
-def test_a_status_and_the_time_make_one_word(partition: Partition, standing: str) -> None:
-    assert standing_of(partition, NOW) == standing
+def test_a_status_and_the_time_make_one_word(partition: Partition, state: str) -> None:
+    assert state_of(partition, NOW) == state

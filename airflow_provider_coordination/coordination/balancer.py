@@ -33,7 +33,7 @@ PATIENCE_TIMEOUTS = 3
 """What was seen free for this many ownership timeouts is taken by whoever may hold more: the Kinesis Client Library's
 rule for very old leases, but a lease is as old as this worker has known it to be free."""
 MAX_WISHES = 25
-"""A worker asks for so many leases at once, at most: its item has to stay small."""
+"""For how many leases a worker asks at once, at most: its item has to stay small."""
 TRIES = 3
 
 
@@ -144,7 +144,7 @@ class Balancer:
             return {key: asked.taker for key, asked in self._leaving.items()}
 
     def hand_over(self, partition_key: str) -> bool:
-        """Hand a partition over to the worker that asks for it, if it still does; tell whether that was done.
+        """Hand a partition over to the worker that asks for it, if it still does; return whether that was done.
 
         The partition's work is finished, or is left to the next owner.
         """
@@ -152,7 +152,7 @@ class Balancer:
             return self._hand_over(partition_key)
 
     def was_handed_over(self, partition_key: str) -> bool:
-        """Tell, once, whether a partition that is held no more was handed over."""
+        """Return, once, whether a partition that is held no more was handed over."""
         with self._handing_over, self._lock:  # the renewal thread may be about to note it
             known = partition_key in self._handed_over
             self._handed_over.discard(partition_key)
@@ -209,7 +209,7 @@ class Balancer:
         self._coordinator.events.gauge(WORKERS, len(workers))
 
     def _list_if_due(self, *, anew: bool) -> bool:
-        """List the unfinished partitions if what is known of them is old, or has changed; tell whether it did.
+        """List the unfinished partitions if what is known of them is old, or has changed; return whether it did.
 
         :param anew: whether it is known to have changed.
         """
@@ -231,7 +231,7 @@ class Balancer:
 
     def _list(self, partitions: Iterable[Partition]) -> None:
         newest: dict[str, Partition] = {}
-        for partition in partitions:  # one that changes its status meanwhile may come twice
+        for partition in partitions:  # one that changes its status while they are listed may come twice
             known = newest.get(partition.partition_key)
             if known is None or known.version < partition.version:
                 newest[partition.partition_key] = partition

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_coordination.coordination.balancer import MAX_WISHES
 from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError, StoreUnavailableError
-from airflow_provider_coordination.coordination.handover import MAX_WISHES
 from airflow_provider_coordination.coordination.metrics import WORKERS, CoordinationMetric
 from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS
 from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, seconds
@@ -525,7 +525,7 @@ def test_however_workers_come_and_go_in_the_end_all_is_held_evenly_and_rests(
 @pytest.mark.integration
 @settings(max_examples=examples(200))
 @given(seed=seeds, partitions=counts, by=measures)
-def test_however_workers_come_and_go_in_200_runs_in_the_end_all_is_held_evenly_and_rests(
+def test_however_workers_come_and_go_in_hundreds_of_runs_in_the_end_all_is_held_evenly_and_rests(
     seed: int, partitions: int, by: str
 ) -> None:
     workers_come_and_go(seed, partitions, by)

@@ -1,4 +1,4 @@
-"""Where a partition stands at an instant, in one word for people: a status, and what the time makes of it."""
+"""The state of a partition at an instant, in one word for people: its status, and what the time makes of that."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from enum import StrEnum
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 
 
-class Standing(StrEnum):
-    """What is the matter with a partition now."""
+class PartitionState(StrEnum):
+    """What a partition is doing now."""
 
     WAITING = "waiting"
     """UNASSIGNED, and anybody may take it."""
@@ -31,22 +31,22 @@ class Standing(StrEnum):
     """COMPLETED."""
 
 
-def standing_of(partition: Partition, now: datetime) -> Standing:
-    """Return where a partition stands.
+def state_of(partition: Partition, now: datetime) -> PartitionState:
+    """Return the state of a partition.
 
     :param now: the present instant (aware), as if all clocks were one.
     """
     is_over = partition.priority <= now
     match partition.status:
         case PartitionStatus.UNASSIGNED:
-            return Standing.WAITING if is_over else Standing.DELAYED
+            return PartitionState.WAITING if is_over else PartitionState.DELAYED
         case PartitionStatus.ASSIGNED:
             if is_over:
-                return Standing.EXPIRED
-            return Standing.AWAITING if partition.is_awaiting else Standing.HELD
+                return PartitionState.EXPIRED
+            return PartitionState.AWAITING if partition.is_awaiting else PartitionState.HELD
         case PartitionStatus.CLOSED:
             if partition.is_parked:
-                return Standing.PARKED
-            return Standing.DUE if is_over else Standing.RESTING
+                return PartitionState.PARKED
+            return PartitionState.DUE if is_over else PartitionState.RESTING
         case PartitionStatus.COMPLETED:
-            return Standing.COMPLETED
+            return PartitionState.COMPLETED

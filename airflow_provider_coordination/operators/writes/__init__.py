@@ -1,0 +1,1 @@
+"""Where jobs deliver to: one class for each kind of sink."""

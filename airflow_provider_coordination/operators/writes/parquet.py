@@ -1,0 +1,47 @@
+"""Parquet datasets, as operators describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.operators.templated import text_value
+from airflow_provider_coordination.spark.settings import MAIN, PARQUET, SinkSettings
+
+
+@dataclass
+class ParquetDataset:
+    """A folder of Parquet files, one for each batch, for the `writes` of operators.
+
+    :param path: where it is: a path or URI that the driver and every executor reach, such as `/data/lake/clicks` or
+        `s3://lake/clicks`. (templated)
+    :param name: the sink's name, which tells it from others of the task: up to 64 letters, digits, `_` and `-`; `main`
+        by default. (templated)
+    :param where: which records go there: a SQL predicate over the columns that are written; all by default. (templated)
+    """
+
+    template_fields: ClassVar[Sequence[str]] = ("path", "name", "where")
+
+    path: str
+    name: str | None = field(default=None, kw_only=True)
+    where: str | None = field(default=None, kw_only=True)
+
+    @property
+    def landing_path(self) -> str | None:
+        """See `Writes.landing_path`."""
+        path = text_value(self.path)
+        return None if path is None else f"{path.rstrip('/')}/_landing"
+
+    def connect(self) -> SinkSettings:
+        """See `Writes.connect`."""
+        name, path, where = text_value(self.name) or MAIN, text_value(self.path), text_value(self.where)
+        if path is None or not path.strip():
+            raise ConfigurationError(
+                f"field 'path' of ParquetDataset {name!r} must not be empty: give the path or URI of a folder that "
+                "every worker reaches"
+            )
+        if where is not None and not where.strip():
+            raise ConfigurationError(f"field 'where' of ParquetDataset {name!r} must not be empty; leave it out")
+        return SinkSettings(name=name, kind=PARQUET, location=path, where=where)

@@ -1,0 +1,114 @@
+"""What a DAG says of sinks: one class a kind, one or several to a task, each error in the words of the DAG."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from typing import Any, ClassVar
+
+import pytest
+
+from airflow_provider_coordination.coordination import registry
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.operators.reads.reads import own_copy
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
+from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sinks import GROUP
+
+CLICKS = ParquetDataset("/data/lake/clicks")
+
+
+@dataclass
+class Queue:
+    """A sink of another distribution, which is no folder."""
+
+    template_fields: ClassVar[tuple[str, ...]] = ("topic",)
+
+    topic: str
+    landing_path: str | None = None
+
+    def connect(self) -> SinkSettings:
+        return SinkSettings(name="queue", kind="queue", location=f"queue://{self.topic}", settings={"token": "hush"})
+
+
+def test_a_dataset_is_a_sink_of_its_kind_at_its_path() -> None:
+    assert sinks_of(CLICKS) == (SinkSettings(name="main", kind="parquet", location="/data/lake/clicks"),)
+
+
+def test_several_datasets_keep_their_order_names_and_predicates() -> None:
+    large = ParquetDataset("/data/lake/large", name="large", where="amount > 100")
+    sinks = sinks_of([large, CLICKS])
+    assert [(sink.name, sink.where) for sink in sinks] == [
+        ("large", "amount > 100"),
+        ("main", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("writes", "landing_path"),
+    [
+        (CLICKS, "/data/lake/clicks/_landing"),
+        (ParquetDataset("s3://lake/clicks/"), "s3://lake/clicks/_landing"),
+        ([Queue("clicks"), CLICKS], "/data/lake/clicks/_landing"),
+    ],
+)
+def test_raw_batches_wait_beside_the_first_sink_that_is_a_folder(writes: Any, landing_path: str) -> None:
+    assert landing_path_of(writes) == landing_path
+
+
+def test_raw_batches_that_have_nowhere_to_wait_are_an_error_that_names_the_field() -> None:
+    with pytest.raises(ConfigurationError, match=r"^field 'landing_path' is missing, and no sink of field 'writes' is"):
+        landing_path_of(Queue("clicks"))
+
+
+@pytest.mark.parametrize(
+    ("writes", "message"),
+    [
+        (
+            ParquetDataset(""),
+            "^field 'path' of ParquetDataset 'main' must not be empty: give the path or URI",
+        ),
+        (ParquetDataset(" ", name="copy"), "^field 'path' of ParquetDataset 'copy' must not be empty"),
+        (ParquetDataset("/a", where=" "), "^field 'where' of ParquetDataset 'main' must not be empty; leave it out$"),
+        (
+            [],
+            r"^field 'writes' must not be empty: give at least one sink, such as ParquetDataset",
+        ),
+        ("/data/lake", r"^field 'writes' must be a sink of 'operators\.writes', such as .*; got '/data/lake'$"),
+        (None, r"^field 'writes' must be a sink .*; got None$"),
+        ([CLICKS, "/data"], r"^field 'writes', number 2, must be a sink of .*; got '/data'$"),
+        ([CLICKS, {"path": "/data"}], r"^field 'writes', number 2, must be a sink of .*; got \{'path': '/data'\}$"),
+    ],
+)
+def test_what_is_no_sink_is_refused_in_the_words_of_the_dag(writes: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        sinks_of(writes)
+
+
+def test_its_text_is_the_same_each_time_the_file_is_parsed() -> None:
+    assert repr(ParquetDataset("/a", name="b")) == repr(ParquetDataset("/a", name="b"))
+    assert "0x" not in repr(CLICKS)
+
+
+def test_each_try_has_copies_of_its_own_to_render() -> None:
+    given = [ParquetDataset("{{ ds }}"), ParquetDataset("/copy", name="copy")]
+    copies = own_copy(given)
+    copies[0].path = "/rendered"
+    assert given[0].path == "{{ ds }}" and copies == [ParquetDataset("/rendered"), given[1]]
+
+
+# Kinds of other distributions
+
+
+def test_a_kind_that_nobody_registered_is_refused_before_spark_starts() -> None:
+    with pytest.raises(ConfigurationError, match=r"^kind of sink 'queue' is not known; known are 'parquet'\. Install"):
+        sinks_of(Queue("clicks"))
+
+
+def test_a_kind_of_another_distribution_travels_with_its_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("queue", "their.sinks:QUEUE", GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda **wanted: [point] if wanted.get("group") == GROUP else [])
+    [sink] = sinks_of(Queue("clicks"))
+    assert (sink.kind, sink.implementation) == ("queue", "their.sinks:QUEUE")
+    assert "hush" not in repr(sink)

@@ -1,0 +1,82 @@
+"""Sinks are found by their kind: the package's own by their module, others where their settings say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sinks import SINKS, make_sinks
+from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
+from tests.support.sinks import SINKS as UNDER_TEST
+
+
+def settings(kind: str, implementation: str | None = None) -> SinkSettings:
+    return SinkSettings(name="main", kind=kind, location="/lake", implementation=implementation)
+
+
+def test_every_kind_of_the_package_is_held_to_the_contract() -> None:
+    assert SINKS.names() == sorted(UNDER_TEST)
+
+
+def test_sinks_are_made_of_their_settings_in_order() -> None:
+    assert make_sinks([settings("parquet")]) == [ParquetSink(name="main", path="/lake")]
+
+
+def test_a_kind_that_is_not_the_packages_own_is_made_by_its_implementation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "their_sinks.py").write_text(
+        "from airflow_provider_coordination.spark.sinks import SinkKind\n"
+        "QUEUE = SinkKind(make=lambda settings: ('queue', settings.location))\n"
+        "OTHER = 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert make_sinks([settings("queue", "their_sinks:QUEUE")]) == [("queue", "/lake")]
+    with pytest.raises(ConfigurationError, match="'their_sinks:OTHER' must be a SinkKind; got int"):
+        make_sinks([settings("queue", "their_sinks:OTHER")])
+
+
+@pytest.mark.parametrize(
+    ("kind", "implementation", "message"),
+    [
+        ("queue", None, "^kind of sink 'queue' is not known; known are 'parquet'"),
+        (
+            "queue",
+            "no_such:KIND",
+            "^kind of sink 'queue': implementation 'no_such:KIND' cannot be imported: Module",
+        ),
+    ],
+)
+def test_a_kind_that_cannot_be_found_is_named(kind: str, implementation: str | None, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make_sinks([settings(kind, implementation)])
+
+
+def test_a_kind_whose_library_is_not_installed_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "their_tables.py").write_text(
+        "from airflow_provider_coordination.spark.sinks import SinkKind\n"
+        "TABLE = SinkKind(make=None, modules=('json', 'no_such_tables'), requirement='their-package[tables]')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    message = r"^kind of sink 'table' needs the module 'no_such_tables', .*; install their-package\[tab"
+    with pytest.raises(ConfigurationError, match=message):
+        make_sinks([settings("table", "their_tables:TABLE")])
+
+
+def test_what_a_dag_says_of_sinks_needs_neither_spark_nor_pyarrow() -> None:
+    code = (
+        "import sys\n"
+        "from airflow_provider_coordination.operators.writes.parquet import ParquetDataset\n"
+        "from airflow_provider_coordination.operators.writes.writes import sinks_of\n"
+        "sinks_of(ParquetDataset('/lake'))\n"
+        "print([name for name in ('pyarrow', 'pyspark') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,101 @@
+"""Delivery of transformed batches into several sinks, many batches at once; by Arrow instead of Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.spark.delivery import Attempt
+from airflow_provider_coordination.spark.landed_identity import file_name
+from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
+from airflow_provider_coordination.spark.layout import SHARD_RECORDS
+from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
+from airflow_provider_coordination.spark.storage import write_table
+from airflow_provider_coordination.spark.transforming import DeliverTransformed
+from tests.support.dag_versions import TWO, ArrowTransformation
+from tests.support.sinks import an_attempt, under_next_lease
+
+
+@pytest.fixture
+def delivery(tmp_path: Path) -> DeliverTransformed:
+    sinks = [ParquetSink(name=name, path=str(tmp_path / name)) for name in TWO.all_sinks]
+    return DeliverTransformed(ArrowTransformation(TWO, SHARD_RECORDS), sinks, source="clicks")
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> list[Attempt]:
+    return [landed(tmp_path, batch_id, *events) for batch_id, events in EVENTS.items()]
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+EVENTS = {"a-1": ("a/1", "bad/2"), "b-1": ("b/3",), "c-1": ("c/4", "c/5")}
+
+
+def landed(folder: Path, batch_id: str, *events: str) -> Attempt:
+    rows = [
+        {
+            "stream": "clicks", "shard_id": "s", "sequence_number": event, "sub_sequence_number": 0,
+            "partition_key": "k", "approximate_arrival_timestamp": NOW, "data": event.encode(), "_batch_id": batch_id,
+        }
+        for event in events
+    ]  # fmt: skip
+    file = str(folder / "_landing" / batch_id / file_name("5", 1))
+    size = write_table(pa.Table.from_pylist(rows, RECORD_SCHEMA), file)
+    return an_attempt(batch_id, file=file, file_bytes=size, records=len(events))
+
+
+def rows(folder: Path) -> Counter[str]:
+    tables = [pq.read_table(file, columns=["data"]) for file in folder.glob("*.parquet")]
+    return Counter(data.decode() for table in tables for data in table["data"].to_pylist())
+
+
+def test_many_batches_are_prepared_and_committed_at_once(
+    delivery: DeliverTransformed, attempts: list[Attempt], tmp_path: Path
+) -> None:
+    prepared = delivery.prepare(attempts, delivery.sinks)
+    assert {batch_id: dict(made.records) for batch_id, made in prepared.items()} == {
+        "a-1": {"dead_letter": 1, "main": 1, "copy": 0},
+        "b-1": {"dead_letter": 0, "main": 1, "copy": 0},
+        "c-1": {"dead_letter": 0, "main": 2, "copy": 1},
+    }
+    assert not rows(tmp_path / "main")
+    for sink in delivery.sinks:
+        delivery.commit(sink, attempts)
+    delivery.discard(attempts)
+    assert rows(tmp_path / "main") == Counter(["a/1", "b/3", "c/4", "c/5"])
+    assert (rows(tmp_path / "copy"), rows(tmp_path / "dead_letter")) == (Counter(["c/4"]), Counter(["bad/2"]))
+    assert [path for path in tmp_path.rglob("_staging/**/*") if path.is_file()] == []
+
+
+def test_of_many_batches_only_those_are_made_that_a_sink_does_not_have(
+    delivery: DeliverTransformed, attempts: list[Attempt], tmp_path: Path
+) -> None:
+    first = attempts[1:2]
+    delivery.prepare(first, delivery.sinks)
+    delivery.commit("main", first)  # and dies
+    again = [under_next_lease(attempt) for attempt in attempts]
+    for attempt in again:
+        delivery.sweep(attempt.folder, attempt.fencing_token)
+    prepared = delivery.prepare(again, delivery.sinks)
+    assert sorted(prepared["b-1"].records) == ["copy", "dead_letter"]
+    for sink in delivery.sinks:
+        delivery.commit(sink, again)
+    assert rows(tmp_path / "main") == Counter(["a/1", "b/3", "c/4", "c/5"])
+
+
+def test_a_former_owner_of_one_partition_is_refused_for_that_one_alone(
+    delivery: DeliverTransformed, attempts: list[Attempt], tmp_path: Path
+) -> None:
+    delivery.prepare(attempts, delivery.sinks)
+    delivery.sweep(attempts[0].folder, 2)
+    with pytest.raises(CoordinationError, match=r"batch a-1: what was staged in .* is gone or not whole"):
+        delivery.commit("main", attempts)
+    for attempt in attempts[1:]:
+        delivery.commit("main", [attempt])
+    assert rows(tmp_path / "main") == Counter(["b/3", "c/4", "c/5"])
