@@ -23,12 +23,13 @@ servers: venv ## fetch the Kinesis and DynamoDB servers, and Java, MariaDB and C
 try-servers: venv
 	@tools/servers.sh tests || [ "$$CI" != true ]
 
-lint: venv ## ruff, mypy strict, the layer contracts, and whether every import is declared
+lint: venv ## ruff, mypy strict, the layer contracts, whether every import is declared; eslint and tsc for the pages
 	@$(WITH) ruff check .
 	@$(WITH) ruff format --check .
 	@$(WITH) mypy
 	@$(WITH) lint-imports --no-cache
 	@$(WITH) deptry --no-ansi .
+	@tools/lint_pages.sh
 
 format: venv ## let ruff format and mend what it can
 	@$(WITH) ruff format . && ruff check --fix .

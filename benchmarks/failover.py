@@ -120,20 +120,24 @@ def coordinator_of(url: str, owner: str, size: Size) -> Any:
 
 def work(url: str, folder: str, owner: str, size: Size) -> None:
     """Be a worker process, until killed."""
+    from airflow_provider_coordination.sources.kinds import ReadsSettings
     from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
+    from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
     from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
-    from airflow_provider_coordination.spark import ingestion, landing, shard_reading
+    from airflow_provider_coordination.spark import ingestion
     from airflow_provider_coordination.spark.job_settings import RoundSettings
+    from airflow_provider_coordination.spark.kinesis import landing
+    from airflow_provider_coordination.spark.kinesis import reading as shard_reading
+    from airflow_provider_coordination.spark.kinesis.streams import Streams
     from airflow_provider_coordination.spark.settings import MAIN, PARQUET, IngestSettings, SinkSettings
     from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
-    from airflow_provider_coordination.spark.streams import Streams
     from airflow_provider_coordination.stores import StoreSettings
 
     logging.disable(logging.CRITICAL)
     settings = IngestSettings(
         source=SOURCE,
         owner=owner,
-        streams=(STREAM,),
+        reads=ReadsSettings(kind="kinesis", settings={"streams": [STREAM]}),
         writes=(SinkSettings(name=MAIN, kind=PARQUET, location=f"{folder}/output"),),
         landing_path=f"{folder}/output/_landing",
         expires_at=datetime.now(UTC) + timedelta(hours=1),
@@ -170,7 +174,12 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
             settings,
             coordinator_of(url, owner, size),
             PublishLanded(settings.writes[0].location),
-            reading=partial(shard_reading.ShardReading, None, Streams([STREAM], lambda name: description)),
+            reading=partial(
+                shard_reading.ShardReading,
+                None,
+                KinesisSettings(streams=(STREAM,)),
+                Streams([STREAM], lambda name: description),
+            ),
             stop=threading.Event(),
             observer=note,
         )
@@ -183,7 +192,7 @@ def warm_up(folder: Path, size: Size) -> None:
     """Land a record nowhere in particular: the first one takes seconds, for what is imported then."""
     from airflow_provider_coordination.aws import AwsSettings
     from airflow_provider_coordination.sources.kinesis.keys import partition_key
-    from airflow_provider_coordination.spark import landing
+    from airflow_provider_coordination.spark.kinesis import landing
 
     plan = landing.ReadPlan(
         source_identifier="warm|PARTITION",

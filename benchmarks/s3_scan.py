@@ -37,7 +37,7 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
 from airflow_provider_coordination.sources.s3.places import s3_client
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
@@ -205,7 +205,7 @@ def deliver(spark: SparkSession, aws: AwsSettings, found: str, folder: str) -> N
         landing_path=f"{folder}/out/_landing",
         expires_at=datetime.now(UTC) + timedelta(days=1),
         store=store_in(folder),
-        reader=ReaderSettings(kind=KIND, settings=settings(aws).to_mapping()),
+        reads=ReadsSettings(kind=KIND, settings=settings(aws).to_mapping()),
     )
     reading = partial(ItemReading, spark, KIND, ObjectReader(settings(aws)))
     delivery = PublishLanded(of_job.writes[0].location)

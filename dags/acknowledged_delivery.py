@@ -19,6 +19,7 @@ from airflow.sdk import DAG, Param, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
@@ -29,6 +30,7 @@ WORKERS = 2
 
 # A source of its own, so that another DAG that ingests the same stream does not take shards away.
 SOURCE = "{{ params.source or params.stream ~ '-checked' }}"
+STREAMS = KinesisStreams("{{ params.stream }}", source=SOURCE)
 STAGING = "{{ params.output_path }}/staging"
 
 with DAG(
@@ -70,12 +72,11 @@ with DAG(
         ),
     },
 ) as dag:
-    sync = KinesisShardSyncOperator(task_id="sync_shards", stream_name="{{ params.stream }}", source=SOURCE)
+    sync = KinesisShardSyncOperator(task_id="sync_shards", reads=STREAMS)
 
     jobs = CoordinatedSparkSubmitOperator.partial(
         task_id="deliver_to_staging",
-        stream_name="{{ params.stream }}",
-        source=SOURCE,
+        reads=STREAMS,
         writes=ParquetDataset(STAGING),
         acknowledgments=AcknowledgmentSettings(by="downstream", timeout="{{ params.acknowledgment_timeout }}"),
         workers=WORKERS,

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 
@@ -35,14 +36,16 @@ with DAG(
         ),
     },
 ) as dag:
-    sync = KinesisShardSyncOperator(
-        task_id="sync_shards", stream_name="{{ params.stream }}", initial_position="LATEST", on_data_loss="reset"
-    )
-    ingest = CoordinatedSparkSubmitOperator(
-        task_id="ingest",
-        stream_name="{{ params.stream }}",
-        writes=ParquetDataset("{{ params.output_path }}"),
+    clicks = KinesisStreams(
+        "{{ params.stream }}",
+        initial_position="LATEST",
         stop_at="{{ data_interval_end.isoformat() }}",
         on_data_loss="reset",
+    )
+    sync = KinesisShardSyncOperator(task_id="sync_shards", reads=clicks)
+    ingest = CoordinatedSparkSubmitOperator(
+        task_id="ingest",
+        reads=clicks,
+        writes=ParquetDataset("{{ params.output_path }}"),
     )
     sync >> ingest

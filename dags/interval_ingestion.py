@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
@@ -43,8 +44,7 @@ with DAG(
     },
 ) as dag:
     coordinated_ingestion(
-        stream_name="{{ params.stream }}",
+        reads=KinesisStreams("{{ params.stream }}", on_data_loss="fail"),
         writes=ParquetDataset("{{ params.output_path }}"),
         interval="{{ params.interval }}",
-        on_data_loss="fail",
     )

@@ -16,6 +16,7 @@ from airflow.sdk import DAG, Param, task
 
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sensors.partitions import PartitionsCompletedSensor
@@ -25,6 +26,7 @@ WORKERS = 2
 """How many Spark jobs share the stream in one run."""
 
 SOURCE = "{{ params.source or params.stream }}"
+STREAMS = KinesisStreams("{{ params.stream }}", source=SOURCE)
 
 log = logging.getLogger(__name__)
 
@@ -84,12 +86,11 @@ with DAG(
         ),
     },
 ) as dag:
-    sync = KinesisShardSyncOperator(task_id="sync_shards", stream_name="{{ params.stream }}", source=SOURCE)
+    sync = KinesisShardSyncOperator(task_id="sync_shards", reads=STREAMS)
 
     jobs = CoordinatedSparkSubmitOperator.partial(
         task_id="ingest",
-        stream_name="{{ params.stream }}",
-        source=SOURCE,
+        reads=STREAMS,
         writes=ParquetDataset("{{ params.output_path }}"),
         transform="{{ params.transform or '' }}",
         workers=WORKERS,

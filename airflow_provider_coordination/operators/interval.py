@@ -51,9 +51,10 @@ class Interval:
         return Interval(self.start, min(instant, self.end)) if instant > self.start else None
 
 
-def bounded(reads: Reads, interval: Interval | None) -> Reads:
-    """Return what a task reads of a source, whose interval it is told or not.
+def bounded(reads: Reads, interval: Interval | None, *, is_empty: bool = False) -> Reads:
+    """Return what a task reads of a source, of an interval if it is given one.
 
+    :param is_empty: read nothing of the interval.
     :raises ConfigurationError: if the kind of source cannot be cut by time, or has bounds of its own.
     """
     if interval is None:
@@ -63,7 +64,7 @@ def bounded(reads: Reads, interval: Interval | None) -> Reads:
             f"field 'interval' is {str(interval)!r}, and a source of kind {reads.kind!r} has no time to cut it by: "
             "remove it, or give 'reads' a method 'within'"
         )
-    return reads.within(interval.start, interval.end)
+    return reads.within(interval.start, interval.start if is_empty else interval.end)
 
 
 def interval_value(value: Any, context: Mapping[str, Any]) -> Interval | None:

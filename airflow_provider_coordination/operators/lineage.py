@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_coordination.settings import write_settings
-from airflow_provider_coordination.sources.kinds import DatasetName, kind_named
+from airflow_provider_coordination.sources.kinds import DatasetName
 from airflow_provider_coordination.sources.naming import file_dataset
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
 
@@ -61,7 +60,7 @@ def lineage_of(settings: IngestSettings, result: Mapping[str, Any]) -> OperatorL
             "coordination": CoordinationRunFacet(
                 source=settings.source,
                 owner=str(result.get("owner") or settings.owner),
-                reads=settings.reader.kind if settings.reader else "kinesis",
+                reads=settings.reads.kind,
                 partitions=int(result.get("partitions_delivered", 0)),
                 records=int(result.get("records_delivered", 0)),
                 deadLetters=int(result.get("dead_letters", 0)),
@@ -78,9 +77,4 @@ def outputs_of(settings: IngestSettings) -> Iterator[tuple[str, DatasetName]]:
 
 def inputs_of(settings: IngestSettings) -> list[DatasetName]:
     """Return the datasets that a job reads, each once, in order; none where its kind of source does not name them."""
-    if settings.reader is None:
-        own = {"streams": settings.streams, "aws": write_settings(settings.kinesis)}
-        return list(kind_named("kinesis").datasets(own))
-    if settings.reader.reader is not None:
-        return []
-    return list(dict.fromkeys(kind_named(settings.reader.kind).datasets(settings.reader.settings)))
+    return list(dict.fromkeys(settings.reads.found().datasets(settings.reads.settings)))

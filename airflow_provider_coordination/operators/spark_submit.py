@@ -1,4 +1,4 @@
-"""A Spark job that ingests a Kinesis stream under leases, as a task."""
+"""A Spark job that ingests a source under leases, as a task."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ from airflow_provider_coordination.operators.deferring import (
 from airflow_provider_coordination.operators.ingest_settings import START_TIMEOUT, ingest_settings
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.lineage import lineage_of
-from airflow_provider_coordination.operators.outlets import tell_outlets
-from airflow_provider_coordination.operators.reads.reads import Reads, own_copy
+from airflow_provider_coordination.operators.moved_arguments import check_moved
+from airflow_provider_coordination.operators.outlets import no_stream, tell_outlets
+from airflow_provider_coordination.operators.reads.reads import Reads, check_given, own_copy
 from airflow_provider_coordination.operators.shipping import (
     end_processes,
     job_processes,
@@ -93,10 +94,8 @@ class _Job:
 class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     """Runs one Spark job that leases partitions of a source and lands them, as Parquet, in a dataset.
 
-    The source is Kinesis streams, by `stream_name`, or what `reads` describes; one of the two is given.
-
     Any number of these tasks may work on one source at once, in one run or in several: leases share the
-    shards out.
+    partitions out.
 
     The job is told everything in a file that only its owner can read and that is removed afterwards; no
     secret is on the command line, in the Spark configuration, in the environment set here or in the log. The
@@ -120,14 +119,10 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     Parameters of `SparkSubmitOperator` that are not named here work as they do there, except `durable`, which
     has no use: a new job beside a forgotten one is harmless under leases.
 
-    :param stream_name: the Kinesis stream, or a list of them. (templated)
-    :param reads: what else is read: one of the classes of `operators.reads`. (templated)
+    :param reads: what is read: one of the classes of `operators.reads`, such as `KinesisStreams`. (templated)
     :param writes: where to: one of the classes of `operators.writes`, or a list of them. (templated)
-    :param source: the source's name; by default the stream's, or what `reads` calls it; several streams need one.
-        (templated)
+    :param source: the source's name; by default what `reads` calls it. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
-    :param aws_conn_id: the AWS connection; None for the AWS SDK's default chain. (templated)
-    :param region_name: the AWS region; wins over the connections'. (templated)
     :param landing_path: where raw batches wait for delivery; `_landing` below the path of the first
         dataset by default. (templated)
     :param transform: `module:function`, from DataFrame to DataFrame; None publishes the raw records.
@@ -142,21 +137,10 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     :param rounds: how the job makes its rounds, and after which one it ends; by default once everything is delivered
         that was there at the start. (templated)
     :param workers: how many jobs are expected to share the source. (templated)
-    :param stop_at: deliver what arrived before this instant, exactly, and stop: an aware datetime, its ISO 8601 text,
-        or `"start"` for what is there when the task begins; None reads on. (templated)
     :param interval: deliver exactly what there is of an interval, under leases of its own: `"data_interval"` for that
         of the run, or its ends; see `interval_value`. None for no bounds. (templated)
     :param deduplicate_against: the source of live ingestion, by its name: what it delivers, of the interval, is left to
         it, so that no record is delivered twice. None asks for no such thing. (templated)
-    :param on_data_loss: what becomes of a shard whose data is gone before it was read: `"fail"` parks that shard,
-        `"reset"` reads on behind the gap and records it. (templated)
-    :param filter_by_hash_range: drop user records of an aggregate that belong to another shard. (templated)
-    :param consumer_name: read by enhanced fan-out, as the consumer of this name, which is registered if it is missing;
-        None polls. (templated)
-    :param shard_sync_interval: how often the job looks after the streams' shards itself; timedelta or seconds; 0 leaves
-        that to `KinesisShardSyncOperator`, None is the application's default. (templated)
-    :param repartition_transition_duration: how long after the end of a shard its children are first read; timedelta or
-        seconds; None for at once. (templated)
     :param deferrable: submit the job without waiting for it, and follow it in the triggerer; see
         `operators.deferring`.
     :param start_timeout: how long a job that is not waited for may take to begin, for example in a cluster's queue;
@@ -169,13 +153,10 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
 
     template_fields: Sequence[str] = (
         *SparkSubmitOperator.template_fields,
-        "stream_name",
         "reads",
         "writes",
         "source",
         "coordination_conn_id",
-        "aws_conn_id",
-        "region_name",
         "landing_path",
         "transform",
         "schema",
@@ -184,14 +165,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         "leases",
         "rounds",
         "workers",
-        "stop_at",
         "interval",
         "deduplicate_against",
-        "on_data_loss",
-        "filter_by_hash_range",
-        "consumer_name",
-        "shard_sync_interval",
-        "repartition_transition_duration",
         "start_timeout",
         "spark_ui_url",
         "job_log_url",
@@ -201,13 +176,10 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     def __init__(
         self,
         *,
-        stream_name: str | Sequence[str] | None = None,
-        reads: Reads | None = None,
+        reads: Reads,
         writes: Writes | Sequence[Writes],
         source: str | None = None,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
-        aws_conn_id: str | None = "aws_default",
-        region_name: str | None = None,
         landing_path: str | None = None,
         transform: str | None = None,
         schema: str | None = None,
@@ -216,14 +188,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         leases: LeaseSettings | None = None,
         rounds: RoundSettings | None = None,
         workers: int | str = 1,
-        stop_at: datetime | str | None = None,
         interval: str | Sequence[Any] | None = None,
         deduplicate_against: str | None = None,
-        on_data_loss: str = "fail",
-        filter_by_hash_range: bool | str = True,
-        consumer_name: str | None = None,
-        shard_sync_interval: timedelta | float | str | None = None,
-        repartition_transition_duration: timedelta | float | str | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         start_timeout: timedelta | float | str | None = None,
         spark_ui_url: str | None = None,
@@ -234,19 +200,16 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     ) -> None:
         if kwargs.get("durable") or kwargs.get("reconnect_on_retry"):
             raise ValueError("durable=True is not supported: each try is a new owner; leases make a new job harmless")
-        if (stream_name is None) == (reads is None):
-            raise ValueError("give either 'stream_name' or 'reads': a job reads one kind of source")
+        check_moved(type(self).__name__, kwargs)
+        check_given(type(self).__name__, reads)
         if deferrable:
             kwargs |= NOT_FOLLOWED
         super().__init__(application=application, name=name, **kwargs)
         self.durable = False
-        self.stream_name = stream_name
         self.reads = own_copy(reads)
         self.writes = own_copy(writes)
         self.source = source
         self.coordination_conn_id = coordination_conn_id
-        self.aws_conn_id = aws_conn_id
-        self.region_name = region_name
         self.landing_path = landing_path
         self.transform = transform
         self.schema = schema
@@ -255,14 +218,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.leases = own_copy(leases or LeaseSettings())
         self.rounds = own_copy(rounds or RoundSettings())
         self.workers = workers
-        self.stop_at = stop_at
         self.interval = interval
         self.deduplicate_against = deduplicate_against
-        self.on_data_loss = on_data_loss
-        self.filter_by_hash_range = filter_by_hash_range
-        self.consumer_name = consumer_name
-        self.shard_sync_interval = shard_sync_interval
-        self.repartition_transition_duration = repartition_transition_duration
         self.deferrable = deferrable
         self.start_timeout = start_timeout
         self.spark_ui_url = spark_ui_url
@@ -298,13 +255,12 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             self.log.info("no job is started, nothing is left to do: source=%s", settings.source)
             nothing = Summary(stopped_because=NOTHING_LEFT).to_mapping()
             return self._told(context, settings.source, {"owner": settings.owner, **nothing}, settings)
-        what = settings.reader.kind if settings.reader else f"streams {', '.join(settings.streams)}"
         if self.deferrable:
             result = self._follow(connection, settings, context, prospect.suspension)
             return self._told(context, settings.source, result, settings)
         if prospect.suspension is not None:
             raise _nothing_begins(settings.source, prospect.suspension)
-        self.log.info("job of source=%s reads=%s owner=%s", settings.source, what, settings.owner)
+        self.log.info("job of source=%s reads=%s owner=%s", settings.source, settings.reads.kind, settings.owner)
         with TemporaryDirectory(prefix="coordination-") as name:
             folder = Path(name)  # made for its owner alone
             self._hook = None
@@ -384,7 +340,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self, context: Context, source: str, result: dict[str, Any], settings: IngestSettings | None
     ) -> dict[str, Any]:
         """Return a result, once the outlets know of it; keep what OpenLineage will ask for."""
-        tell_outlets(context, self.outlets, source, result)
+        kind = None if settings is None else settings.reads.found()
+        tell_outlets(context, self.outlets, source, result, no_stream if kind is None else kind.stream_of)
         self._lineage = None if settings is None else (settings, result)
         return result
 

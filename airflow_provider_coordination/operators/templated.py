@@ -110,28 +110,6 @@ def names_value(field: str, value: Any, *, instead: str) -> tuple[str, ...]:
     raise ConfigurationError(f"field {field!r} must be {instead}, or a list of names; got {value!r}")
 
 
-def stream_names(value: Any) -> tuple[str, ...]:
-    """Return the names of one stream or several.
-
-    :raises ConfigurationError: if it is something else.
-    """
-    if text := text_value(value) if isinstance(value, str) else None:
-        return (text,)
-    return names_value("stream_name", value, instead="the name of a stream")
-
-
-def source_name(source: str | None, streams: Sequence[str]) -> str:
-    """Return the name of a source, which is that of its only stream by default.
-
-    :raises ConfigurationError: if several streams need a name.
-    """
-    if source is None and len(streams) > 1:
-        raise ConfigurationError(
-            f"field 'source' is missing: the streams {', '.join(map(repr, streams))} need a source's name in common"
-        )
-    return source or streams[0]
-
-
 def instant_value(field: str, value: Any, *, now: datetime) -> datetime | None:
     """Return the instant (aware, UTC), given as datetime, as its ISO 8601 text or as `"start"`; None if not given.
 

@@ -187,7 +187,7 @@ class Look:
 
     def __str__(self) -> str:
         if not any(self.counts.values()):
-            return "no partitions yet; waiting for a shard sync"
+            return "no partitions yet; waiting for the task that creates them"
         counts = ", ".join(f"{status} {count}" for status, count in self.counts.items())
         if not self.waiting_for:
             return f"{counts}; {'nothing to wait for' if self.is_met else 'changing, looking again'}"

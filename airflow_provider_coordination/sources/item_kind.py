@@ -9,10 +9,20 @@ from datetime import datetime
 from typing import Any
 
 from airflow_provider_coordination.coordination.batches import BatchLedger
-from airflow_provider_coordination.coordination.errors import ProgressError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.item_batches import ItemBatches
-from airflow_provider_coordination.sources.kinds import Access, DatasetName, Inspection, Settings, SourceKind
+from airflow_provider_coordination.sources.items import FrameReader, ItemReader
+from airflow_provider_coordination.sources.kinds import (
+    READER,
+    Access,
+    DatasetName,
+    Inspection,
+    ReadsSettings,
+    Settings,
+    SourceKind,
+    imported,
+)
 from airflow_provider_coordination.sources.landed import ProgressFormatError
 from airflow_provider_coordination.sources.progress import ItemPosition, PartitionProgress
 from airflow_provider_coordination.sources.stored import objects_in, text_of, whole_of
@@ -94,9 +104,50 @@ class ItemKind(SourceKind):
         steps += [ResetStep(action=ResetAction.REMOVE, partition=p) for p in partitions if p.partition_key in split]
         return replace(plan, steps=tuple(steps))
 
+    def check(self, settings: Settings) -> None:
+        """See `SourceKind.check`."""
+        _ = self.reader_named(settings)
+
+    def ends(self, settings: Settings) -> bool:
+        """See `SourceKind.ends`: whatever is cut into items does."""
+        return True
+
+    def reader_named(self, settings: Settings) -> tuple[str, Settings]:
+        """Return `module:class` of what reads its items, and the settings that it is made of.
+
+        :raises ConfigurationError: if nothing names it.
+        """
+        if self.reader is not None:
+            return self.reader, settings
+        named = settings.get(READER)
+        if not isinstance(named, str) or len([part for part in named.split(":") if part]) != 2:
+            raise ConfigurationError(
+                f"kind of source {self.name!r}: field 'reader' must be of the form 'module:class', for example "
+                f"'my_project.readers:Weather'; got {named!r}"
+            )
+        return named, settings.get("reader_settings", {})
+
     def datasets(self, settings: Settings) -> Iterable[DatasetName]:
         """See `SourceKind.datasets`."""
         return () if self._datasets is None else self._datasets(settings)
+
+
+def reader_of(reads: ReadsSettings) -> ItemReader | FrameReader:
+    """Make the reader of items.
+
+    :raises ConfigurationError: if it cannot be imported, or its settings are wrong.
+    """
+    kind = reads.found()
+    if not isinstance(kind, ItemKind):
+        raise ConfigurationError(f"kind of source {reads.kind!r} is not cut into items")
+    name, settings = kind.reader_named(reads.settings)
+    made = imported(name, "reader")
+    if hasattr(made, "from_mapping"):
+        return made.from_mapping(settings)  # type: ignore[no-any-return]
+    try:
+        return made(**settings)  # type: ignore[no-any-return]
+    except TypeError as error:
+        raise ConfigurationError(f"reader {name!r}: its settings do not fit: {error}") from None
 
 
 def _progress_of(partition: Partition) -> PartitionProgress:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -88,6 +88,8 @@ class SourceKind:
     """`module:attribute` of what reads it in a Spark job; see `spark/job_source.py`."""
     pages: str | None = None
     """`module:attribute` of what it adds to the pages: a `KindPages`; see `ui/kinds.py`."""
+    import_commands: str | None = None
+    """`module:attribute` of what adds its commands to the group `import`, a typer application."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -236,10 +238,63 @@ class SourceKind:
 
     # What a job reads
 
+    def check(self, settings: Settings) -> None:
+        """Check the settings of a job, wherever that is: nothing of the source or of Spark is asked.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+
+    def ends(self, settings: Settings) -> bool:
+        """Tell whether the partitions that a job with these settings reads come to an end some day."""
+        return False
+
+    def location(self, settings: Settings) -> dict[str, Any]:
+        """Return what decides which data a job with these settings reads: DAGs that differ in it cannot share a source.
+
+        No secret, and nothing that may differ between two runs of a DAG.
+        """
+        return {}
+
     def datasets(self, settings: Settings) -> Iterable[DatasetName]:
         """Return the datasets that a job with these settings reads, as OpenLineage names them."""
         return ()
 
+
+@dataclass(frozen=True, kw_only=True)
+class ReadsSettings:
+    """What a job reads.
+
+    :param kind: the kind of source.
+    :param settings: the kind's own settings, a JSON object; may hold secrets, and is never shown.
+    :param implementation: `module:attribute` of a kind that is not this package's, as a Spark cluster sees no entry
+        points; None for one of the package's own, and for one that brings only a reader of items.
+    """
+
+    kind: str
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    implementation: str | None = None
+
+    def found(self) -> SourceKind:
+        """Return the kind.
+
+        :raises ConfigurationError: if nobody registered it, or it cannot be imported.
+        """
+        if self.implementation is None and READER in self.settings:
+            return item_kind(self.kind)
+        return kind_named(self.kind, self.implementation)
+
+    def check(self) -> None:
+        """Check every value.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        if not self.kind:
+            raise ConfigurationError("field 'kind' of what is read must not be empty; name the kind of source")
+        self.found().check(self.settings)
+
+
+READER = "reader"
+"""The setting of a kind that brings only a reader of items: `module:class`; `reader_settings` are the reader's own."""
 
 Access = Callable[[SourceKind], Any]
 """Returns what asks a source of a kind, as `SourceKind.service` makes it."""

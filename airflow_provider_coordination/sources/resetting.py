@@ -105,6 +105,10 @@ class Resets:
             )
         return self._of_groups(own, target, access, repr(group))
 
+    def of_groups(self, groups: Sequence[str], target: Target, access: Access) -> ResetPlan:
+        """Plan to read several parts of the source anew; see `of_group`."""
+        return _merged(target, [self.of_group(group, target, access) for group in groups])
+
     def of_source(self, target: Target, access: Access) -> ResetPlan:
         """Plan to read everything anew: what belongs together as such, other partitions each by itself.
 

@@ -9,10 +9,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,30 +21,21 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.sources.items import Checking
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
-from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
-from airflow_provider_coordination.sources.kinesis.shards import StreamDescription, describe_stream
-from airflow_provider_coordination.sources.kinesis.sync import ShardSync
-from airflow_provider_coordination.sources.readers import reader_of
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery, load_transform
 from airflow_provider_coordination.spark.ingestion import Ingestion, Observer
-from airflow_provider_coordination.spark.item_reading import ItemReading
-from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECORDS
+from airflow_provider_coordination.spark.job_source import JobSource, job_source
+from airflow_provider_coordination.spark.layout import RecordLayout
 from airflow_provider_coordination.spark.metrics import JobMetrics
 from airflow_provider_coordination.spark.outcome import Followed, Outcome, coordinator_of, following
 from airflow_provider_coordination.spark.payload import JsonPayload
-from airflow_provider_coordination.spark.reading import MakeReading
 from airflow_provider_coordination.spark.redaction import LOG_FORMAT, Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.shard_reading import ShardReading
 from airflow_provider_coordination.spark.sinks import Sink, TakesLanded, make_sinks
 from airflow_provider_coordination.spark.slots import JOB_GROUP
 from airflow_provider_coordination.spark.spans import JobSpans
 from airflow_provider_coordination.spark.stopping import TOLD_TO_STOP, because_of
 from airflow_provider_coordination.spark.storage import check_writable, delete_file, join, read_text, write_text
-from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transforming import DeliverTransformed, routed
@@ -69,12 +59,10 @@ SUMMARY_MARK = "coordination-summary: "
 APPLICATION_MARK = "spark application: "
 """Stands before the Spark application's id and the address of its UI."""
 
-DESCRIBE_SECONDS = 60.0
-"""How often a job that leaves shard sync to others looks whether its streams are still there."""
 SPARK_CONF = {
     "spark.log.level": "WARN",  # from the start: Spark's own lines would bury the job's
     "spark.sql.session.timeZone": "UTC",
-    "spark.speculation": "false",  # a second copy of a slot would read the same shards twice and be thrown away
+    "spark.speculation": "false",  # a second copy of a slot would read the same twice and be thrown away
     "spark.python.unix.domain.socket.enabled": "true",  # saves about 40 ms a Python task
     # Spark 4.2.0 hangs for ever on a Python UDF over Parquet otherwise (SPARK-58241, fixed in 4.2.1).
     "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
@@ -159,23 +147,28 @@ def ingest(settings: IngestSettings, observer: Observer, followed: Followed | No
     :raises ConfigurationError: if a setting cannot work.
     :raises CoordinationError: if a service cannot be reached.
     """
-    what = settings.reader.kind if settings.reader else f"streams {', '.join(settings.streams)}"
-    log.info("job starts: source=%s reads=%s owner=%s", settings.source, what, settings.owner)
+    read = job_source(settings.reads)
+    log.info("job starts: source=%s reads=%s owner=%s", settings.source, read.name, settings.owner)
     spans = JobSpans(settings.owner, settings.source, settings.traceparent)
-    with closing(JobMetrics(settings.owner)) as metrics, closing(spans), spans.span("job", reads=what):
-        summary = _ingest(settings, observer, metrics, spans, followed or Followed())
+    with closing(JobMetrics(settings.owner)) as metrics, closing(spans), spans.span("job", reads=read.name):
+        summary = _ingest(settings, read, observer, metrics, spans, followed or Followed())
     return replace(summary, metrics=metrics.totals)
 
 
 def _ingest(
-    settings: IngestSettings, observer: Observer, metrics: JobMetrics, spans: JobSpans, followed: Followed
+    settings: IngestSettings,
+    read: JobSource,
+    observer: Observer,
+    metrics: JobMetrics,
+    spans: JobSpans,
+    followed: Followed,
 ) -> Summary:
     require_versions(find_installation(is_driver=True))
     sinks = make_sinks(settings.all_sinks)
     _check_places(settings, sinks)
     coordinator = coordinator_of(settings, settings.owner, metrics)
     with closing(coordinator.store):
-        return _run(settings, sinks, coordinator, observer, metrics, spans, followed)
+        return _run(settings, read, sinks, coordinator, observer, metrics, spans, followed)
 
 
 def _check_places(settings: IngestSettings, sinks: Sequence[Sink]) -> None:
@@ -198,6 +191,7 @@ def _taker_of_landed(settings: IngestSettings, sinks: Sequence[Sink]) -> TakesLa
 
 def _run(
     settings: IngestSettings,
+    read: JobSource,
     sinks: Sequence[Sink],
     coordinator: SourceCoordinator,
     observer: Observer,
@@ -208,8 +202,8 @@ def _run(
     if (suspension := coordinator.view.suspension()) is not None:  # before anything is asked, or costs anything
         return Summary(stopped_because=because_of(suspension))
     if not any(coordinator.view.count_by_status().values()):
-        log.warning("source %s has no partitions yet: run a shard sync first", settings.source)
-    make_reading = _reading_of(settings, coordinator)
+        log.warning("source %s has no partitions yet: run the task that creates them first", settings.source)
+    make_reading = read.opened(coordinator)
     if followed.is_stopped:  # before it cost anything
         return Summary(stopped_because=TOLD_TO_STOP)
     spark = _session(settings)
@@ -223,13 +217,15 @@ def _run(
         bad_records = BadRecords(
             settings.bad_records.max_parse_exceptions, settings.bad_records.max_saved_parse_exceptions
         )
-        delivery = _delivery(spark, settings, sinks, bad_records)
+        delivery = _delivery(spark, settings, read.layout, sinks, bad_records)
         check_reachable(spark, settings.landing_path)
         job = Ingestion(
             settings,
             coordinator,
             delivery,
             reading=make_reading(spark),
+            stop_at=read.stop_at,
+            default_leases=read.default_leases,
             stop=stop,
             bad_records=bad_records,
             observer=observer,
@@ -239,38 +235,6 @@ def _run(
         return job.run()
     finally:
         _stop_session(spark)
-
-
-def _reading_of(settings: IngestSettings, coordinator: SourceCoordinator) -> Callable[[SparkSession], MakeReading]:
-    """Check what is to be read, before Spark is started; return what makes the reading of it with Spark."""
-    if settings.reader is None:
-        streams = _streams(settings, kinesis_client(settings.kinesis), coordinator)
-        return lambda spark: partial(ShardReading, spark, streams)
-    kind, reader = settings.reader.kind, reader_of(settings.reader)
-
-    def make(spark: SparkSession) -> MakeReading:
-        if isinstance(reader, Checking):
-            reader.check(spark)
-        return partial(ItemReading, spark, kind, reader)
-
-    return make
-
-
-def _streams(settings: IngestSettings, client: KinesisClient, coordinator: SourceCoordinator) -> Streams:
-    interval = settings.shard_sync_interval_seconds
-    sync = ShardSync(client, coordinator, on_data_loss=settings.on_data_loss)
-    return Streams(
-        settings.streams,
-        partial(describe_stream, client),
-        sync=partial(sync.run, settings.streams, forced=False) if interval else None,
-        interval=timedelta(seconds=interval or DESCRIBE_SECONDS),
-        register=partial(_register, client, settings.consumer_name) if settings.consumer_name else None,
-    )
-
-
-def _register(client: KinesisClient, consumer_name: str, stream: StreamDescription) -> str:
-    """Register the consumer as which a stream is read by enhanced fan-out; return its ARN."""
-    return ensure_consumer(client, stream.name, stream.arn, consumer_name)
 
 
 def check_reachable(spark: SparkSession, root: str) -> None:
@@ -335,11 +299,14 @@ def _stop_session(spark: SparkSession) -> None:
 
 
 def _delivery(
-    spark: SparkSession, settings: IngestSettings, sinks: Sequence[Sink], bad_records: BadRecords
+    spark: SparkSession,
+    settings: IngestSettings,
+    layout: RecordLayout,
+    sinks: Sequence[Sink],
+    bad_records: BadRecords,
 ) -> Delivery:
     if (taker := _taker_of_landed(settings, sinks)) is not None:
         return taker.taking_landed(keep=bool(settings.acknowledgments.handles))
-    layout = SHARD_RECORDS if settings.reader is None else ITEM_RECORDS
     transformation = SparkTransformation(
         spark,
         routed(sinks),

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Any
 
 from airflow_provider_coordination.coordination.balancer import Balancer
@@ -34,7 +35,7 @@ from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.metrics import note_round
 from airflow_provider_coordination.spark.reading import MakeReading, Reading
 from airflow_provider_coordination.spark.redaction import Redaction
-from airflow_provider_coordination.spark.settings import DEAD_LETTER, ITEM_LEASES, IngestSettings
+from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
 from airflow_provider_coordination.spark.spans import NoSpans, Span, Spans
 from airflow_provider_coordination.spark.stopping import TOLD_TO_STOP, StopConditions, because_of
 from airflow_provider_coordination.spark.summary import Summary
@@ -61,6 +62,8 @@ class Ingestion:
     :param reading: makes what reads the kind of source that this is.
     :param bad_records: what the delivery finds wrong with records.
     :param stop: set from outside to end the job after the step in hand.
+    :param stop_at: the instant (aware) up to which the reading reads; None if it has no such bound.
+    :param default_leases: how many leases the job has at most, where `settings` give no number; None for no limit.
     :param observer: told of passed phases.
     :param metrics: where counts go.
     :param spans: makes the spans of rounds.
@@ -75,6 +78,8 @@ class Ingestion:
         *,
         reading: MakeReading,
         stop: threading.Event,
+        stop_at: datetime | None = None,
+        default_leases: int | None = None,
         bad_records: BadRecords | None = None,
         observer: Observer = lambda phase: None,
         metrics: Metrics | None = None,
@@ -90,17 +95,14 @@ class Ingestion:
         self._metrics = metrics or NoMetrics()
         self._tags = {"source": settings.source, "store": coordinator.store.kind}
         self._clock = clock or SystemClock()
-        self._conditions = StopConditions(
-            settings.rounds,
-            stop_at=settings.stop_at,
-        )
+        self._conditions = StopConditions(settings.rounds, stop_at=stop_at)
         self._spans = spans or NoSpans()
         self._files = LandedFiles(settings.landing_path, coordinator)
         self._deliveries = Deliveries(settings, coordinator, delivery, self._files, observer, self._spans)
         self._balancer = Balancer(
             coordinator,
             leases=settings.leases,
-            max_leases=ITEM_LEASES if settings.reader else None,
+            max_leases=default_leases,
             expected_workers=settings.workers,
         )
         self._summary = Summary()

@@ -1,6 +1,6 @@
 """What a landed file looks like to those who look into its records: what tells a record from the others of its batch.
 
-Records of Kinesis have columns that are always the same. Those of items have the columns of their source, which may
+Records of a stream have columns that are always the same. Those of items have the columns of their source, which may
 differ from file to file, and the provider's.
 """
 
@@ -12,8 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
-
 ORIGIN = "_origin"
 """The column that says what item a record came from."""
 ROW = "_row"
@@ -24,12 +22,14 @@ PAYLOAD = "data"
 RECORD = "record"
 """The column of the dead letters that holds the source's other columns, as JSON."""
 
-_WHAT = (pa.field("error", pa.string()), pa.field("source", pa.string()))
-_WHEN = (
+WHAT_FAILED = (pa.field("error", pa.string()), pa.field("source", pa.string()))
+"""The columns with which a dead letter begins."""
+WHEN_IT_FAILED = (
     pa.field("stage", pa.string()),
     pa.field(BATCH_ID, pa.string()),
     pa.field("failed_at", pa.timestamp("us", tz="UTC")),
 )
+"""The columns with which a dead letter ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,31 +60,18 @@ class RecordLayout:
         return self.place.format_map(letter)
 
 
-SHARD_RECORDS = RecordLayout(
-    position=("sequence_number", "sub_sequence_number"),
-    names=tuple(RECORD_SCHEMA.names),
-    ddl=(  # told, Spark need not look into each file first
-        "stream STRING, shard_id STRING, sequence_number STRING, sub_sequence_number BIGINT, partition_key STRING, "
-        "approximate_arrival_timestamp TIMESTAMP, data BINARY, _batch_id STRING"
-    ),
-    dead_letter=pa.schema([*_WHAT, *(RECORD_SCHEMA.field(n).with_nullable(True) for n in range(7)), *_WHEN]),
-    sampled={name: name for name in ("shard_id", "sequence_number", "sub_sequence_number")},
-    place="{shard_id}:{sequence_number}/{sub_sequence_number}",
-)
-"""Records of Kinesis: those of `RECORD_SCHEMA`."""
-
 ITEM_RECORDS = RecordLayout(
     position=(ORIGIN, ROW),
     names=(ORIGIN, ROW, BATCH_ID),
     ddl=None,
     dead_letter=pa.schema(
         [
-            *_WHAT,
+            *WHAT_FAILED,
             pa.field(ORIGIN, pa.string()),
             pa.field(ROW, pa.int64()),
             pa.field(PAYLOAD, pa.binary()),
             pa.field(RECORD, pa.string()),
-            *_WHEN,
+            *WHEN_IT_FAILED,
         ]
     ),
     sampled={"origin": ORIGIN, "row": ROW},

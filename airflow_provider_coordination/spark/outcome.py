@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +14,9 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.jobs import JobRecord
 from airflow_provider_coordination.coordination.metrics import Metrics
+from airflow_provider_coordination.coordination.packing import packed, unpacked
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
+from airflow_provider_coordination.coordination.storable import storable
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import open_store
 
@@ -46,9 +46,9 @@ class Outcome:
         """Return it as a JSON object of bounded size."""
         return {
             "exit_code": self.exit_code,
-            "error": None if self.error is None else _storable(self.error[:MAX_ERROR_CHARACTERS]),
-            "tail": _storable(self.tail[-MAX_ERROR_CHARACTERS:]),
-            "summary": _packed(self.summary),
+            "error": None if self.error is None else storable(self.error, MAX_ERROR_CHARACTERS),
+            "tail": storable(self.tail[-MAX_ERROR_CHARACTERS:], MAX_ERROR_CHARACTERS),
+            "summary": _bounded(self.summary),
         }
 
     @classmethod
@@ -59,7 +59,7 @@ class Outcome:
             exit_code=code if isinstance(code, int) else None,
             error=error if isinstance(error, str) else None,
             tail=tail if isinstance(tail, str) else "",
-            summary=_unpacked(said.get("summary")),
+            summary=_summary_of(said.get("summary")),
         )
 
 
@@ -143,16 +143,15 @@ def coordinator_of(settings: IngestSettings, owner: str, metrics: Metrics | None
     return coordinator
 
 
-def _packed(summary: Mapping[str, Any]) -> Any:
+def _bounded(summary: Mapping[str, Any]) -> Any:
     """Return a summary as JSON of bounded size: as it is, compressed, or with its longest lists cut short."""
     shortened = dict(summary)
     while True:
-        text = json.dumps(shortened)
-        if len(text) <= MAX_SUMMARY_CHARACTERS:
+        if len(json.dumps(shortened)) <= MAX_SUMMARY_CHARACTERS:
             return shortened
-        packed = base64.b64encode(zlib.compress(text.encode())).decode()
-        if len(packed) <= MAX_SUMMARY_CHARACTERS:
-            return packed
+        text = packed(shortened)
+        if len(text) <= MAX_SUMMARY_CHARACTERS:
+            return text
         name = max(shortened, key=lambda name: len(json.dumps(shortened[name])))
         value = shortened[name]
         if isinstance(value, list):
@@ -163,15 +162,10 @@ def _packed(summary: Mapping[str, Any]) -> Any:
             shortened[name] = str(value)[: MAX_ERROR_CHARACTERS // 2]
 
 
-def _unpacked(said: object) -> Mapping[str, Any]:
+def _summary_of(said: object) -> Mapping[str, Any]:
     if isinstance(said, str):
         try:
-            said = json.loads(zlib.decompress(base64.b64decode(said)))
-        except (ValueError, zlib.error):
+            said = unpacked(said)
+        except ValueError:
             said = None
     return said if isinstance(said, Mapping) else {}
-
-
-def _storable(text: str) -> str:
-    """Return a text as every store takes it: valid Unicode, without NUL."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

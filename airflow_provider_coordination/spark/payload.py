@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.layout import PAYLOAD, SHARD_RECORDS, RecordLayout
+from airflow_provider_coordination.spark.layout import PAYLOAD, RecordLayout
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -37,7 +37,7 @@ class JsonPayload:
     :raises ConfigurationError: if it is no schema, or names a column that records have already.
     """
 
-    def __init__(self, ddl: str, layout: RecordLayout = SHARD_RECORDS) -> None:
+    def __init__(self, ddl: str, layout: RecordLayout) -> None:
         self._schema = _parse(ddl, {ERROR, PAYLOAD, *layout.names})
         self._layout = layout
         self.names = self._schema.names

@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.acknowledgment import MAX_REFERENCES
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
@@ -25,8 +24,7 @@ from airflow_provider_coordination.coordination.lease_times import (
 )
 from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
 from airflow_provider_coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS
-from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings, RoundSettings
 from airflow_provider_coordination.stores import StoreSettings
 
@@ -36,10 +34,6 @@ MAIN = "main"
 """The name of a sink that was given none."""
 DEAD_LETTER = "dead_letter"
 """The sink of records that are bad."""
-ITEM_LEASES = 64
-"""How many partitions of items a job holds at a time, where it is not told otherwise: what one round reads."""
-
-POSITIVE = ("workers", "shard_sync_interval_seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,12 +87,10 @@ class IngestSettings:
 
     :param source: the source's name.
     :param owner: who the job is, as made by `new_owner`.
-    :param streams: the names of the Kinesis streams; none where `reader` says what is read.
     :param expires_at: a job started later than this refuses to run (UTC).
     :param store: where the partitions are.
-    :param reader: what reads another kind of source; None for Kinesis.
+    :param reads: what is read.
     :param prefix: what separates installations that share the store.
-    :param kinesis: how to reach Kinesis.
     :param writes: the sinks, in the order in which they are committed; at least one.
     :param landing_path: where raw batches wait for delivery: a path or URI that every worker reaches. It must be on the
         filesystem of a dataset that landed files become part of as they are.
@@ -114,16 +106,6 @@ class IngestSettings:
     :param traceparent: the span, in the form of W3C Trace Context, that the job's own spans belong to; None for none.
     :param workers: how many jobs are expected to share the source.
     :param run: the Airflow run, as `run_name` names it.
-    :param stop_at: deliver no record that arrived at this instant (aware) or later; stop when every shard is there.
-    :param finish_at_stop: complete each shard that is read up to `stop_at`, since nobody will ever read on: the leases
-        are of an interval.
-    :param on_data_loss: `"fail"` parks a shard whose data is gone before it was read, `"reset"` reads on behind the gap
-        and records it.
-    :param filter_by_hash_range: drop user records of an aggregate whose hash key is not of its shard: after a
-        resharding, producers may put them into both children.
-    :param consumer_name: read by enhanced fan-out, as this registered consumer; None polls.
-    :param shard_sync_interval_seconds: how often the job looks after the streams' shards; None leaves that to others.
-    :param repartition_transition_seconds: how long after the end of a shard its children are first read.
     :param is_followed: whether the job keeps a record of itself in the store, by which others follow and stop it; it
         deletes its settings file then, once it has read it.
     """
@@ -134,10 +116,8 @@ class IngestSettings:
     landing_path: str
     expires_at: datetime
     store: StoreSettings
-    streams: tuple[str, ...] = ()
-    reader: ReaderSettings | None = None
+    reads: ReadsSettings
     prefix: str | None = None
-    kinesis: AwsSettings = field(default_factory=AwsSettings)
     transform: str | None = None
     schema: str | None = None
     bad_records: BadRecordSettings = field(default_factory=BadRecordSettings)
@@ -150,13 +130,6 @@ class IngestSettings:
     traceparent: str | None = None
     workers: int = 1
     run: str = ""
-    stop_at: datetime | None = None
-    finish_at_stop: bool = False
-    on_data_loss: str = "fail"
-    filter_by_hash_range: bool = True
-    consumer_name: str | None = None
-    shard_sync_interval_seconds: float | None = 60.0
-    repartition_transition_seconds: float = 0.0
     is_followed: bool = False
 
     def check(self) -> None:
@@ -164,47 +137,12 @@ class IngestSettings:
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        for name in ("source", "owner", "writes", "landing_path", *(() if self.reader else ("streams",))):
+        for name in ("source", "owner", "writes", "landing_path"):
             if not getattr(self, name):
                 raise ConfigurationError(f"ingest settings: field {name!r} must not be empty")
-        if self.reader is not None:
-            self.reader.check()
-            if self.streams:
-                raise ConfigurationError(
-                    f"ingest settings: fields 'streams' and 'reader' are both given; got {list(self.streams)!r} and "
-                    f"{self.reader.kind!r}: a job reads one kind of source"
-                )
-        if not all(self.streams) or len(set(self.streams)) < len(self.streams):
-            raise ConfigurationError(
-                f"ingest settings: field 'streams' must name each stream once; got {list(self.streams)!r}"
-            )
-        for name in POSITIVE:
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ConfigurationError(f"ingest settings: field {name!r} must be positive; got {value!r}")
-        if self.repartition_transition_seconds < 0:
-            raise ConfigurationError(
-                "ingest settings: field 'repartition_transition_seconds' must not be negative; got "
-                f"{self.repartition_transition_seconds!r}"
-            )
-        if self.on_data_loss not in ON_DATA_LOSS:
-            raise ConfigurationError(
-                f"ingest settings: field 'on_data_loss' must be {' or '.join(map(repr, ON_DATA_LOSS))}; got "
-                f"{self.on_data_loss!r}"
-            )
-        if self.stop_at is not None and self.stop_at.tzinfo is None:
-            raise ConfigurationError(
-                f"ingest settings: field 'stop_at' must have a time zone; got {self.stop_at.isoformat()!r}"
-            )
-        if self.finish_at_stop and self.stop_at is None:
-            raise ConfigurationError(
-                "ingest settings: field 'stop_at' is missing, and 'finish_at_stop' needs it: give it"
-            )
-        if self.consumer_name is not None and not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", self.consumer_name):
-            raise ConfigurationError(
-                f"ingest settings: consumer_name {self.consumer_name!r} is not usable; give 1 to 128 letters, digits, "
-                "'_', '.' and '-'"
-            )
+        if self.workers <= 0:
+            raise ConfigurationError(f"ingest settings: field 'workers' must be positive; got {self.workers!r}")
+        self.reads.check()
         if self.transform is not None and len([part for part in self.transform.split(":") if part]) != 2:
             raise ConfigurationError(
                 f"ingest settings: transform {self.transform!r} is not of the form 'module:function', "

@@ -15,7 +15,7 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.bad_records import POSITION, error_text, is_of_a_record
 from airflow_provider_coordination.spark.delivery import DeliveryError, Transform
-from airflow_provider_coordination.spark.layout import SHARD_RECORDS, RecordLayout
+from airflow_provider_coordination.spark.layout import RecordLayout
 from airflow_provider_coordination.spark.payload import ERROR, JsonPayload
 from airflow_provider_coordination.spark.sinks import Sink
 from airflow_provider_coordination.spark.storage import files_below
@@ -117,7 +117,7 @@ class SparkTransformation:
         spark: SparkSession,
         routed: Sequence[Sink],
         *,
-        layout: RecordLayout = SHARD_RECORDS,
+        layout: RecordLayout,
         transform: Transform | None = None,
         payload: JsonPayload | None = None,
     ) -> None:

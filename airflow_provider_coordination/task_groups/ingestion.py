@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import BaseOperator, TaskGroup, XComArg, task
@@ -13,26 +12,21 @@ from airflow.sdk import BaseOperator, TaskGroup, XComArg, task
 from airflow_provider_coordination.decorators.acknowledges import acknowledges_task
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
-from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
-from airflow_provider_coordination.operators.reads.reads import Reads
+from airflow_provider_coordination.operators.moved_arguments import check_moved
+from airflow_provider_coordination.operators.reads.reads import Created, Reads, check_given
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.writes import Writes
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.spark.job_settings import BY_JOB, DOWNSTREAM, AcknowledgmentSettings
 from airflow_provider_coordination.task_groups.planning import plan_jobs, summarize
 
-OF_SHARD_SYNC = ("aws_conn_id", "region_name", "on_data_loss")
-"""What a job is told that shard sync is told too."""
-
 
 def coordinated_ingestion(
     *,
+    reads: Reads,
     writes: Writes | Sequence[Writes],
-    stream_name: str | Sequence[str] | None = None,
-    reads: Reads | None = None,
     source: str | None = None,
     partitions: Any = None,
-    initial_position: str | datetime | None = None,
     interval: str | Sequence[Any] | None = None,
     deduplicate_against: str | None = None,
     workers: int | str = 1,
@@ -53,20 +47,18 @@ def coordinated_ingestion(
     and `wait_for_acknowledgments`, then `summarize` and `done`. Where there is nothing to work on, no job is started:
     `ingest` is skipped, and the summary says so. A job that fails fails the group, once the summary is written.
 
+    :param reads: what is read: one of the classes of `operators.reads`. It says which operator creates its partitions.
     :param writes: where to: one of the classes of `operators.writes`, or a list of them.
-    :param stream_name: the Kinesis stream, or a list of them.
-    :param reads: what else is read: one of the classes of `operators.reads`.
-    :param source: the source's name; by default the stream's, or what `reads` calls it.
+    :param source: the source's name; by default what `reads` calls it.
     :param partitions: what creates the partitions instead of the supplier of `reads`: a task of yours, such as a call
         of a function decorated with `@task.partitions`, which then comes before the group's; or the partitions
         themselves, as for `CreatePartitionsOperator`.
-    :param initial_position: where a stream that is new to the source begins; see `KinesisShardSyncOperator`.
     :param interval: ingest exactly what there is of an interval, under leases of its own: `"data_interval"` for that of
         the run, or its ends; see `interval_value`. May be a template.
     :param deduplicate_against: the source of live ingestion, by its name: what it delivers, of the interval, is left to
         it, so that no record is delivered twice. May be a template.
     :param workers: how many jobs there are, fewer where there are fewer partitions; `"auto"` for as many as the
-        available partitions ask for: for streams the open shards, whoever holds them. May be a template.
+        available partitions ask for: of a stream all that are open, whoever holds them. May be a template.
     :param max_workers: how many jobs there are at most with `"auto"`. May be a template.
     :param partitions_per_worker: for how many partitions there is a job with `"auto"`. May be a template.
     :param pool: the Airflow pool of the jobs: its slots bound how many run at once, over all runs and DAGs.
@@ -82,7 +74,9 @@ def coordinated_ingestion(
     :raises ValueError: if arguments contradict each other.
     """
     acknowledgments = acknowledgments or AcknowledgmentSettings()
-    _check(stream_name, reads, partitions, initial_position, check, acknowledgments)
+    check_moved("coordinated_ingestion", job_arguments)
+    check_given("coordinated_ingestion", reads)
+    _check(reads, partitions, check, acknowledgments)
     if check is not None:
         acknowledgments = replace(acknowledgments, by=DOWNSTREAM)
     if interval is not None and _is_task(partitions):
@@ -94,19 +88,14 @@ def coordinated_ingestion(
     of_all: Any = dict(default_args or {})
     with TaskGroup(group_id, default_args=of_all) as group:
         supplied: Any
-        if reads is None:
-            of_sync = {name: job_arguments[name] for name in OF_SHARD_SYNC if name in job_arguments}
-            if initial_position is not None:
-                of_sync["initial_position"] = initial_position
-            supplied = KinesisShardSyncOperator(
-                task_id="sync_shards",
-                stream_name=stream_name or "",
-                source=source,
-                interval=interval,
-                deduplicate_against=deduplicate_against,
-                coordination_conn_id=coordination_conn_id,
-                **of_sync,
-            ).output
+        of_source: dict[str, Any] = {
+            "source": source,
+            "interval": interval,
+            "deduplicate_against": deduplicate_against,
+            "coordination_conn_id": coordination_conn_id,
+        }
+        if isinstance(reads, Created):
+            supplied = cast(Any, reads.creating(**of_source)).output
         elif _is_task(partitions):
             supplied = partitions.output if isinstance(partitions, BaseOperator) else partitions
         else:
@@ -114,10 +103,7 @@ def coordinated_ingestion(
                 task_id="create_partitions",
                 reads=reads,
                 partitions=partitions,
-                source=source,
-                interval=interval,
-                deduplicate_against=deduplicate_against,
-                coordination_conn_id=coordination_conn_id,
+                **of_source,
             ).output
         of_run = f"(ti.xcom_pull(task_ids='{supplied.operator.task_id}') or {{}})"
         source_of_run = f"{{{{ {of_run}.get('source', '') }}}}"
@@ -128,12 +114,11 @@ def coordinated_ingestion(
             workers=workers,
             max_workers=max_workers,
             partitions_per_worker=partitions_per_worker,
-            shared=reads is None,
+            shared=reads.is_endless,
             coordination_conn_id=coordination_conn_id,
         )
         jobs = CoordinatedSparkSubmitOperator.partial(
             task_id="ingest",
-            stream_name=stream_name,
             reads=reads,
             source=source_of_run,
             interval=interval,
@@ -186,20 +171,12 @@ def coordinated_ingestion(
     return group
 
 
-def _check(
-    stream_name: Any,
-    reads: Reads | None,
-    partitions: Any,
-    initial_position: Any,
-    check: Any,
-    acknowledgments: AcknowledgmentSettings,
-) -> None:
-    if (stream_name is None) == (reads is None):
-        raise ValueError("give either 'stream_name' or 'reads': a group reads one kind of source")
-    if stream_name is not None and partitions is not None:
-        raise ValueError("'partitions' goes with 'reads'; the partitions of a stream are its shards")
-    if reads is not None and initial_position is not None:
-        raise ValueError("'initial_position' is of streams; remove it, or give 'stream_name' instead of 'reads'")
+def _check(reads: Reads, partitions: Any, check: Any, acknowledgments: AcknowledgmentSettings) -> None:
+    if isinstance(reads, Created) and partitions is not None:
+        raise ValueError(
+            f"'partitions' is given, and a source of kind {reads.kind!r} has an operator of its own that creates them: "
+            "leave it out"
+        )
     if check is not None and acknowledgments.by != BY_JOB:
         raise ValueError(
             "'check' and 'by' of AcknowledgmentSettings are both given: the check acknowledges; remove one of them"

@@ -16,6 +16,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
@@ -29,9 +30,9 @@ from tests.airflow.test_provider_info import classes
 GIVEN: dict[type[Any], Mapping[str, Any]] = {
     AcknowledgeOperator: {},
     AcknowledgmentSensor: {},
-    CoordinatedSparkSubmitOperator: {"stream_name": "clicks", "writes": ParquetDataset("/lake")},
+    CoordinatedSparkSubmitOperator: {"reads": KinesisStreams("clicks"), "writes": ParquetDataset("/lake")},
     CreatePartitionsOperator: {"partitions": ["p"]},
-    KinesisShardSyncOperator: {"stream_name": "clicks"},
+    KinesisShardSyncOperator: {"reads": KinesisStreams("clicks")},
     PartitionsAvailableSensor: {},
     PartitionsCompletedSensor: {},
     ReleasePartitionsOperator: {"expired": True},

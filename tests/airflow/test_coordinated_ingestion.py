@@ -11,6 +11,7 @@ from airflow.sdk import DAG, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.spark.application import SUMMARY_MARK
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings
@@ -72,11 +73,11 @@ def test_where_others_acknowledge_the_group_waits_for_them() -> None:
     assert "ingestion.check" not in dag.task_ids
 
 
-def test_streams_are_synced_with_what_the_jobs_are_told_too() -> None:
-    dag = a_dag(stream_name="clicks", initial_position="LATEST", on_data_loss="reset", region_name="eu-west-1")
+def test_a_stream_is_synced_by_what_its_jobs_read() -> None:
+    dag = a_dag(reads=KinesisStreams("clicks", initial_position="LATEST", on_data_loss="reset"))
     sync = dag.get_task("ingestion.sync_shards")
-    assert (sync.initial_position, sync.on_data_loss, sync.region_name) == ("LATEST", "reset", "eu-west-1")
-    assert dag.get_task("ingestion.ingest").partial_kwargs["on_data_loss"] == "reset"
+    assert (sync.reads.initial_position, sync.reads.on_data_loss) == ("LATEST", "reset")
+    assert dag.get_task("ingestion.ingest").partial_kwargs["reads"].on_data_loss == "reset"
 
 
 def test_a_task_of_ones_own_may_create_the_partitions() -> None:
@@ -107,10 +108,7 @@ def test_the_group_ends_as_its_tasks_do() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "give either 'stream_name' or 'reads'"),
-        ({"reads": weather(), "stream_name": "clicks"}, "give either 'stream_name' or 'reads'"),
-        ({"stream_name": "clicks", "partitions": ["a"]}, "'partitions' goes with 'reads'"),
-        ({"reads": weather(), "initial_position": "LATEST"}, "'initial_position' is of streams"),
+        ({"reads": KinesisStreams("clicks"), "partitions": ["a"]}, "of kind 'kinesis' has an operator of its own that"),
         (
             {"reads": weather(), "check": len, "acknowledgments": AcknowledgmentSettings(by=("load",))},
             "'check' and 'by' of AcknowledgmentSettings are both given",
@@ -205,9 +203,7 @@ def test_there_are_as_many_jobs_as_the_work_asks_for(run: Run, spark: StubSpark)
     assert done.state == "success"
     assert results["plan_jobs"] == ["towns-0", "towns-1"]
     told = [call["settings"] for call in spark.calls]
-    assert [(t["source"], t["workers"], t["reader"]["kind"], t["streams"]) for t in told] == [
-        ("weather", 2, "weather", [])
-    ] * 2
+    assert [(t["source"], t["workers"], t["reads"]["kind"]) for t in told] == [("weather", 2, "weather", [])] * 2
     summary = results["summarize"]
     assert (summary["source"], summary["jobs"]) == ("weather", {"planned": 2, "success": 2})
     assert (summary["records_delivered"], summary["completed"]) == (14, 6)
@@ -242,7 +238,7 @@ def test_a_check_sees_what_was_delivered_of_a_stream_and_its_verdict_is_waited_f
     connect("aws_default", "aws", login="AKIA", password=SECRET, extra=aws)
     spark.will(deliver=["{}"])
     done, results = run(
-        stream_name="clicks", writes=ParquetDataset(str(spark.folder / "out")), workers="auto", check=check
+        reads=KinesisStreams("clicks"), writes=ParquetDataset(str(spark.folder / "out")), workers="auto", check=check
     )
     assert done.state == "success"
     assert results["check"] == 2

@@ -17,6 +17,7 @@ from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
@@ -49,12 +50,12 @@ def source_of(coordination: SourceCoordinator, name: str) -> SourceCoordinator:
 
 
 def sync(**arguments: Any) -> KinesisShardSyncOperator:
-    return KinesisShardSyncOperator(**{"task_id": "sync", "stream_name": "clicks"} | arguments)
+    return KinesisShardSyncOperator(**{"task_id": "sync", "reads": KinesisStreams("clicks")} | arguments)
 
 
 def ingest(spark: StubSpark, folder: Any, **arguments: Any) -> CoordinatedSparkSubmitOperator:
     given = {"task_id": "ingest", "writes": ParquetDataset(str(folder)), "env_vars": {"PATH": spark.path}}
-    return CoordinatedSparkSubmitOperator(**given | {"stream_name": "clicks"} | SHARED | arguments)
+    return CoordinatedSparkSubmitOperator(**given | {"reads": KinesisStreams("clicks")} | SHARED | arguments)
 
 
 @pytest.mark.parametrize(
@@ -65,11 +66,11 @@ def ingest(spark: StubSpark, folder: Any, **arguments: Any) -> CoordinatedSparkS
 def test_an_interval_of_a_stream_stops_where_live_ingestion_begins(
     spark: StubSpark, context: Any, tmp_path: Any, live_begins: datetime, stops: datetime
 ) -> None:
-    sync(initial_position=live_begins).execute(context)
+    sync(reads=KinesisStreams("clicks", initial_position=live_begins)).execute(context)
     sync(**SHARED).execute(context)
     ingest(spark, tmp_path).execute(context)
     [call] = spark.calls
-    assert datetime.fromisoformat(call["settings"]["stop_at"]) == stops
+    assert datetime.fromisoformat(call["settings"]["reads"]["settings"]["stop_at"]) == stops
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_an_interval_of_a_stream_stops_where_live_ingestion_begins(
 def test_no_job_is_started_for_an_interval_that_live_ingestion_delivers(
     spark: StubSpark, context: Any, tmp_path: Any, coordination: SourceCoordinator, live_begins: Any
 ) -> None:
-    sync(initial_position=live_begins).execute(context)
+    sync(reads=KinesisStreams("clicks", initial_position=live_begins)).execute(context)
     summary = sync(**SHARED).execute(context)
     assert summary["skipped"] == "source 'clicks' delivers all of the interval"
     assert list(source_of(coordination, summary["source"]).view.partitions()) == []
@@ -88,16 +89,16 @@ def test_no_job_is_started_for_an_interval_that_live_ingestion_delivers(
 
 def test_a_stream_that_live_ingestion_has_not_begun_is_refused(context: Any) -> None:
     sync().execute(context)
-    both = {"stream_name": ["clicks", "views"], "source": "both"}
+    both = {"reads": KinesisStreams(["clicks", "views"]), "source": "both"}
     with pytest.raises(AirflowFailException, match="source 'clicks' has not begun stream 'views'"):
         sync(**both, **SHARED).execute(context)
 
 
 def test_streams_that_live_ingestion_began_at_different_instants_are_refused(context: Any) -> None:
     """One end for both would leave out records of the one, or repeat records of the other."""
-    both = {"stream_name": ["clicks", "views"], "source": "both"}
-    sync(source="both", initial_position=HALF_PAST).execute(context)
-    sync(**both, initial_position=HALF_PAST + HOUR).execute(context)
+    both = {"reads": KinesisStreams(["clicks", "views"]), "source": "both"}
+    sync(source="both", reads=KinesisStreams("clicks", initial_position=HALF_PAST)).execute(context)
+    sync(source="both", reads=KinesisStreams(["clicks", "views"], initial_position=HALF_PAST + HOUR)).execute(context)
     with pytest.raises(
         AirflowFailException, match=r"did not begin the streams at one instant, but 'clicks' at .*'views'"
     ):

@@ -33,6 +33,7 @@ from airflow_provider_coordination.hooks.task_try import owner_of_try
 from airflow_provider_coordination.operators import deferring
 from airflow_provider_coordination.operators.deferring import JobFollower, digest_of, job_folder
 from airflow_provider_coordination.operators.ingest_settings import ingest_settings
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.shipping import job_processes
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
@@ -43,6 +44,7 @@ from airflow_provider_coordination.spark.submission import LOG_NAME
 from airflow_provider_coordination.triggers.jobs import JobTrigger
 from airflow_provider_coordination.triggers.watching import Watchers
 from tests.airflow.conftest import SECRET, StubSpark
+from tests.support.job_settings import changed, streams_of
 from tests.support.watched import first_payload, in_loop
 
 TASK = "dag/run/task/3"
@@ -74,11 +76,9 @@ def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSpark
     def make(**arguments: Any) -> CoordinatedSparkSubmitOperator:
         defaults = {
             "task_id": "ingest",
-            "stream_name": "clicks",
+            "reads": KinesisStreams("clicks", aws_conn_id=None, region_name="eu-west-1"),
             "writes": ParquetDataset(str(tmp_path / "out")),
             "env_vars": {"PATH": spark.path},
-            "aws_conn_id": None,
-            "region_name": "eu-west-1",
             "deferrable": True,
         }
         return CoordinatedSparkSubmitOperator(**defaults | arguments)
@@ -222,7 +222,7 @@ def test_the_output_of_a_job_that_did_not_begin_is_kept_without_the_secrets_of_i
     operator: Any, context: Any, jobs: Jobs, follower: JobFollower
 ) -> None:
     told = replace(
-        ingest_settings(operator(aws_conn_id="aws_default"), CoordinationHook().settings, context),
+        ingest_settings(operator(reads=KinesisStreams("clicks")), CoordinationHook().settings, context),
         expires_at=datetime.now(UTC),
     )
     folder = job_folder()
@@ -371,7 +371,8 @@ def test_jobs_of_other_tasks_are_left_alone(
 
 def test_tries_are_told_the_same_whatever_their_owner_time_and_credentials(told: IngestSettings) -> None:
     later = replace(told, owner="b", expires_at=told.expires_at + timedelta(hours=1))
-    rotated = replace(later, kinesis=replace(told.kinesis, access_key_id="AKIAOTHER", secret_access_key="other"))
+    other = replace(streams_of(told).aws, access_key_id="AKIAOTHER", secret_access_key="other")
+    rotated = changed(later, aws=other)
     assert digest_of(told, "salt") == digest_of(rotated, "salt")
     assert digest_of(told, "salt") != digest_of(replace(told, leases=LeaseSettings(max_leases=3)), "salt")
     assert digest_of(told, "salt") != digest_of(told, "pepper")
@@ -484,7 +485,7 @@ def job_on_this_machine(
 
     def submit(arguments: dict[str, Any] | None = None, /, **plan: Any) -> TaskDeferred:
         spark.will(**plan)
-        waiting = deferred(operator(aws_conn_id="aws_default", **arguments or {}), context)
+        waiting = deferred(operator(reads=KinesisStreams("clicks"), **arguments or {}), context)
         spark.wait_for_a_call()
         return waiting
 
@@ -553,7 +554,7 @@ def test_secrets_in_the_output_of_a_job_reach_neither_the_store_nor_the_task_nor
     waiting = job_on_this_machine({"conf": CONF}, exit=1, lines=SPILT)
     payload = first_payload(waiting.trigger)
     with pytest.raises(AirflowException, match=r"cannot sign with \*\*\*") as error:
-        operator(aws_conn_id="aws_default", conf=CONF).execute_complete(context, payload)
+        operator(reads=KinesisStreams("clicks"), conf=CONF).execute_complete(context, payload)
     outcome = known(jobs, spark.calls[0]["settings"]["owner"]).outcome or {}
     assert "cannot sign with ***" in outcome["tail"] and "another account: ***" in outcome["tail"]
     assert "cannot sign with ***" in caplog.text
@@ -624,7 +625,7 @@ def test_a_job_that_the_cluster_refuses_fails_the_task_and_is_not_waited_for_by_
     monkeypatch.setenv("PATH", spark.path)
     spark.will(exit=1, lines=["queue is full", *SPILT])
     with pytest.raises(AirflowException, match="queue is full") as error:
-        operator(env_vars=None, aws_conn_id="aws_default", conf=CONF).execute(context)
+        operator(env_vars=None, reads=KinesisStreams("clicks"), conf=CONF).execute(context)
     assert jobs.unfinished() == []
     [job] = jobs.of_task(TASK)
     assert "queue is full" in str(job.outcome)

@@ -15,8 +15,8 @@ from airflow_provider_coordination.operators.reads.opensearch import OpenSearchI
 from airflow_provider_coordination.operators.reads.reads import Located
 from airflow_provider_coordination.sources.dynamodb.reader import SegmentReader
 from airflow_provider_coordination.sources.dynamodb_export.reader import ExportReader
+from airflow_provider_coordination.sources.item_kind import reader_of
 from airflow_provider_coordination.sources.opensearch.reader import SliceReader
-from airflow_provider_coordination.sources.readers import reader_of
 from tests.airflow.conftest import REPOSITORY
 
 SECRET = "never-to-be-seen-4711"
@@ -30,7 +30,7 @@ def aws(connect: Any) -> None:
 
 def settings_of(reads: Any) -> Any:
     """Return the settings of the reader, as they travel."""
-    return json.loads(json.dumps(reads.connect().reader.settings))
+    return json.loads(json.dumps(reads.connect().reads.settings))
 
 
 def test_a_table_becomes_settings_that_its_reader_takes(aws: None) -> None:
@@ -45,7 +45,7 @@ def test_a_table_becomes_settings_that_its_reader_takes(aws: None) -> None:
         expression_attribute_values={":min": {"N": "1"}},
     )
     settings = settings_of(reads)
-    assert isinstance(reader_of(reads.connect().reader), SegmentReader)
+    assert isinstance(reader_of(reads.connect().reads), SegmentReader)
     assert settings["aws"]["access_key_id"] == "AKIA" and settings["aws"]["region"] == "eu-west-1"
     given = ("segments", "scan", "consistent_read", "read_units_per_second", "interval_seconds", "count")
     assert [settings[name] for name in given] == [4, "2026-01-31", True, 50.0, 3600.0, 3]
@@ -63,7 +63,7 @@ def test_an_export_asks_dynamodb_and_s3_each_at_its_own_place(connect: Any) -> N
     connect("aws_default", "aws", extra={"region_name": "eu-west-1", "service_config": services})
     reads = DynamoDBExport(table_arn=TABLE_ARN, bucket="exports")
     settings = settings_of(reads)
-    assert isinstance(reader_of(reads.connect().reader), ExportReader)
+    assert isinstance(reader_of(reads.connect().reads), ExportReader)
     assert (settings["aws"]["endpoint_url"], settings["s3"]["endpoint_url"]) == ("http://dynamodb", "http://s3")
 
 
@@ -90,7 +90,7 @@ def test_indices_become_settings_that_their_reader_takes(connect: Any) -> None:
     connect("opensearch_default", "opensearch", host="a", login="me", password=SECRET, extra=extra)
     reads = OpenSearchIndices(indices=["a-*", "b"], exclude="a-old", slices="4", query={"match_all": {}}, interval=60)
     settings = settings_of(reads)
-    assert isinstance(reader_of(reads.connect().reader), SliceReader)
+    assert isinstance(reader_of(reads.connect().reads), SliceReader)
     assert (settings["user"], settings["password"], settings["aws"]) == ("me", SECRET, None)
     assert (settings["verify_certificates"], settings["ca_certificates"]) == (False, "/etc/ca.pem")
     assert (settings["indices"], settings["exclude"], settings["slices"]) == (["a-*", "b"], ["a-old"], 4)

@@ -47,7 +47,7 @@ def test_a_run_stops_at_the_end_of_its_interval_and_the_source_begins_when_it_is
 
     assert done.state == "success"
     [told] = [call["settings"] for call in spark.calls]
-    assert told["stop_at"] == done.data_interval_end.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    assert told["on_data_loss"] == "reset"
+    assert told["reads"]["settings"]["stop_at"] == done.data_interval_end.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    assert told["reads"]["settings"]["on_data_loss"] == "reset"
     began = {partition.progress["checkpoint"] for partition in coordination.view.partitions()}
     assert all(str(position).startswith(AT_TIMESTAMP) for position in began)

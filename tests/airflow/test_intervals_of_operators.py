@@ -15,6 +15,7 @@ from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
@@ -41,7 +42,9 @@ def source_of(coordination: SourceCoordinator, name: str = NAME) -> SourceCoordi
 
 
 def sync(**arguments: Any) -> KinesisShardSyncOperator:
-    return KinesisShardSyncOperator(**{"task_id": "sync", "stream_name": "clicks", "interval": INTERVAL} | arguments)
+    return KinesisShardSyncOperator(
+        **{"task_id": "sync", "reads": KinesisStreams("clicks"), "interval": INTERVAL} | arguments
+    )
 
 
 def ingest(spark: StubSpark, folder: Any, **arguments: Any) -> CoordinatedSparkSubmitOperator:
@@ -80,26 +83,26 @@ def test_what_is_left_of_such_an_interval_is_read_on_request(
     coordination: SourceCoordinator, context: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = f"{(START - 48 * HOUR).isoformat()}/{START.isoformat()}"
-    summary = sync(interval=old, on_data_loss="reset").execute(context)
+    summary = sync(interval=old, reads=KinesisStreams("clicks", on_data_loss="reset")).execute(context)
     assert "data loss: stream 'clicks' keeps 24 hours" in caplog.text
     assert len(list(source_of(coordination, summary["source"]).view.partitions())) == 2
 
 
 def test_a_beginning_of_its_own_is_refused(context: Any) -> None:
-    with pytest.raises(AirflowFailException, match="fields 'initial_position' and 'interval' are both given"):
-        sync(initial_position="LATEST").execute(context)
+    with pytest.raises(AirflowFailException, match="field 'initial_position' is 'LATEST', and field 'interval' bounds"):
+        sync(reads=KinesisStreams("clicks", initial_position="LATEST")).execute(context)
 
 
 def test_the_job_stops_at_the_end_of_the_interval_and_finishes_its_shards(
     coordination: SourceCoordinator, spark: StubSpark, context: Any, tmp_path: Any
 ) -> None:
     sync().execute(context)
-    ingest(spark, tmp_path, stream_name="clicks").execute(context)
+    ingest(spark, tmp_path, reads=KinesisStreams("clicks")).execute(context)
     [call] = spark.calls
-    settings = call["settings"]
-    assert (settings["source"], settings["finish_at_stop"]) == (NAME, True)
-    assert datetime.fromisoformat(settings["stop_at"]) == START + HOUR
-    assert settings["shard_sync_interval_seconds"] is None
+    settings, streams = call["settings"], call["settings"]["reads"]["settings"]
+    assert (settings["source"], streams["finish_at_stop"]) == (NAME, True)
+    assert datetime.fromisoformat(streams["stop_at"]) == START + HOUR
+    assert streams["shard_sync_interval"] is None
 
 
 def test_no_job_is_started_for_an_interval_that_is_delivered(
@@ -109,14 +112,14 @@ def test_no_job_is_started_for_an_interval_that_is_delivered(
     source = source_of(coordination)
     for partition in source.leases.acquire(2):
         source.leases.complete(partition.partition_key)
-    result = ingest(spark, tmp_path, stream_name="clicks").execute(context)
+    result = ingest(spark, tmp_path, reads=KinesisStreams("clicks")).execute(context)
     assert (spark.calls, result["stopped_because"]) == ([], "nothing is left to do")
     assert source.view.count_by_status()[PartitionStatus.COMPLETED] == 2
 
 
 def test_a_stop_of_its_own_is_refused(spark: StubSpark, context: Any, tmp_path: Any) -> None:
-    with pytest.raises(AirflowFailException, match="fields 'stop_at' and 'interval' are both given"):
-        ingest(spark, tmp_path, stream_name="clicks", stop_at="start").execute(context)
+    with pytest.raises(AirflowFailException, match="field 'stop_at' is 'start', and field 'interval' bounds"):
+        ingest(spark, tmp_path, reads=KinesisStreams("clicks", stop_at="start")).execute(context)
 
 
 def test_objects_are_taken_by_the_instant_at_which_they_were_modified(tmp_path: Any) -> None:

@@ -15,8 +15,11 @@ from tests.airflow.weather import towns, weather
 
 
 def test_it_says_what_reads_it() -> None:
-    reader = weather(reader_settings={"unit": "C"}).connect().reader
-    assert (reader.kind, reader.reader, reader.settings) == ("weather", "weather:Weather", {"unit": "C"})
+    reads = weather(reader_settings={"unit": "C"}).connect().reads
+    assert (reads.kind, reads.settings) == (
+        "weather",
+        {"reader": "weather:Weather", "reader_settings": {"unit": "C"}},
+    )
 
 
 def test_its_supplier_finds_its_partitions(coordination: SourceCoordinator) -> None:
@@ -31,7 +34,7 @@ def test_without_a_supplier_the_way_out_is_told(coordination: SourceCoordinator)
 
 def test_the_reader_is_given_a_connection(connect: Any) -> None:
     connect("met", "http", host="met.example", port=443, login="me", password=SECRET, extra={"api": "v2"})
-    given = weather(conn_id="met").connect().reader.settings["connection"]
+    given = weather(conn_id="met").connect().reads.settings["reader_settings"]["connection"]
     assert given == {
         "conn_type": "http", "host": "met.example", "port": 443, "schema": None, "login": "me", "password": SECRET,
         "extra": {"api": "v2"},
@@ -61,7 +64,7 @@ def test_the_source_is_named_as_the_kind_unless_it_says_otherwise() -> None:
 def test_what_a_template_makes_of_nothing_is_not_given() -> None:
     reads = weather(source="None", conn_id="None")
     assert (reads.default_source, reads.reads_from["conn_id"]) == ("weather", None)
-    assert "connection" not in reads.connect().reader.settings
+    assert "connection" not in reads.connect().reads.settings["reader_settings"]
 
 
 def test_only_the_settings_that_say_where_it_reads_from_locate_it() -> None:

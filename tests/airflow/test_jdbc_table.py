@@ -21,8 +21,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
 from airflow_provider_coordination.operators.reads.reads import Located
 from airflow_provider_coordination.settings import read_settings
+from airflow_provider_coordination.sources.item_kind import reader_of
 from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings
-from airflow_provider_coordination.sources.readers import reader_of
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.airflow.conftest import REPOSITORY
 
@@ -42,7 +42,7 @@ def table(**changes: Any) -> JdbcTable:
 
 
 def settings_of(reads: JdbcTable) -> JdbcSettings:
-    return read_settings(JdbcSettings, "settings", json.loads(json.dumps(reads.connect().reader.settings)))
+    return read_settings(JdbcSettings, "settings", json.loads(json.dumps(reads.connect().reads.settings)))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_its_text_is_the_same_each_time_and_holds_no_properties() -> None:
 
 def test_the_reader_is_made_in_a_driver_of_what_travels(connect: Any) -> None:
     connect("postgres", host="db", schema="shop", login="me", password=SECRET)
-    reader = reader_of(pickle.loads(pickle.dumps(table().connect().reader)))
+    reader = reader_of(pickle.loads(pickle.dumps(table().connect().reads)))
     assert reader.origin({"column": "id", "is_null": True}) == "orders: id is null"
 
 

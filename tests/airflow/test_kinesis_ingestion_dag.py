@@ -77,9 +77,9 @@ def test_a_run_goes_from_sync_to_summary(
 
     assert done.state == "success"
     told = [call["settings"] for call in spark.calls]
-    assert {(tuple(t["streams"]), t["source"], t["writes"][0]["location"], t["workers"]) for t in told} == {
-        (("clicks",), "clicks", "out", 2)
-    }
+    assert {
+        (tuple(t["reads"]["settings"]["streams"]), t["source"], t["writes"][0]["location"], t["workers"]) for t in told
+    } == {(("clicks",), "clicks", "out", 2)}
     rounds = [read_settings(RoundSettings, "rounds", t["rounds"]) for t in told]
     expected = RoundSettings(max_idle_rounds=3, max_duration=timedelta(minutes=1), idle_duration=timedelta(0))
     assert rounds == [expected, expected]

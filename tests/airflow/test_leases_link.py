@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_coordination.links.leases import LeasesLink
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
@@ -21,7 +22,9 @@ def test_the_link_leads_to_the_pages_of_the_source() -> None:
 
 
 def test_a_task_that_works_its_source_out_is_linked_once_it_has() -> None:
-    operator = CoordinatedSparkSubmitOperator(task_id="t", stream_name="clicks", writes=ParquetDataset("/out"))
+    operator = CoordinatedSparkSubmitOperator(
+        task_id="t", reads=KinesisStreams("clicks"), writes=ParquetDataset("/out")
+    )
     assert LINK.get_link(operator, ti_key=None) == ""
 
     operator.source_worked_on = "clicks|2026-01-01"

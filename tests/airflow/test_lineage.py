@@ -12,24 +12,28 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.operators.lineage import inputs_of, lineage_of, outputs_of
-from airflow_provider_coordination.sources.kinds import DatasetName
+from airflow_provider_coordination.sources.kinds import DatasetName, ReadsSettings
+from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
 from airflow_provider_coordination.sources.naming import file_dataset
-from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.spark.job_settings import BadRecordSettings
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
-from tests.support.job_settings import parquet
+from tests.support.job_settings import parquet, reads_of
+
+
+def clicks(**aws: Any) -> ReadsSettings:
+    return reads_of(KinesisSettings(streams=("clicks", "taps"), aws=AwsSettings(**aws)))
+
 
 SETTINGS = IngestSettings(
     source="clicks",
     owner="owner",
-    streams=("clicks", "taps"),
     writes=(parquet("s3://lake/raw/clicks/"), parquet("/lake/large", "large", "amount > 100")),
     landing_path="/lake/_landing",
     bad_records=BadRecordSettings(dead_letter_path="/lake/dead"),
     expires_at=datetime(2026, 1, 1, tzinfo=UTC),
     store=StoreSettings.from_url("sqlite:////x.db"),
-    kinesis=AwsSettings(region="eu-west-1"),
+    reads=clicks(region="eu-west-1"),
 )
 RESULT: dict[str, Any] = {
     "owner": "host:dag:run:task",
@@ -63,7 +67,7 @@ def test_streams_are_named_by_their_host_and_name() -> None:
         DatasetName("kinesis://kinesis.eu-west-1.amazonaws.com", "clicks"),
         DatasetName("kinesis://kinesis.eu-west-1.amazonaws.com", "taps"),
     ]
-    local = replace(SETTINGS, kinesis=AwsSettings(region="r", endpoint_url="http://user:secret@here:4567"))
+    local = replace(SETTINGS, reads=clicks(region="r", endpoint_url="http://user:secret@here:4567"))
     assert inputs_of(local)[0] == DatasetName("kinesis://here:4567", "clicks")
 
 
@@ -119,12 +123,12 @@ def test_streams_are_named_by_their_host_and_name() -> None:
 def test_every_kind_of_source_is_named_in_its_own_way(
     kind: str, settings: dict[str, Any], named: list[DatasetName]
 ) -> None:
-    reader = ReaderSettings(kind=kind, settings=settings)
-    assert inputs_of(replace(SETTINGS, streams=(), reader=reader)) == named
+    reads = ReadsSettings(kind=kind, settings=settings)
+    assert inputs_of(replace(SETTINGS, reads=reads)) == named
 
 
 def test_a_source_of_ones_own_has_no_inputs() -> None:
-    own = replace(SETTINGS, streams=(), reader=ReaderSettings(kind="weather", reader="my.module:Weather"))
+    own = replace(SETTINGS, reads=ReadsSettings(kind="weather", settings={"reader": "my.module:Weather"}))
     assert inputs_of(own) == []
 
 

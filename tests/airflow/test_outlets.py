@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset, AssetAlias
 
-from airflow_provider_coordination.operators.outlets import RANGES_TOLD, delivered_range, tell_outlets
+from airflow_provider_coordination.operators.outlets import RANGES_TOLD, delivered_range, no_stream, tell_outlets
+from airflow_provider_coordination.sources.kinesis.kind import KIND
 
+STREAM_OF = KIND.stream_of
 CLICKS = Asset("s3://lake/clicks")
 SHARD = "clicks:1767268800:shardId-000000000000"
 
@@ -55,7 +57,7 @@ def result(partitions: int = 1, **changes: Any) -> dict[str, Any]:
 
 def test_an_event_tells_what_was_delivered_beside_what_is_there_already() -> None:
     context: Any = {"outlet_events": Events(), "asset_state_store": States()}
-    tell_outlets(context, [CLICKS, AssetAlias("alias")], "clicks", result(2))
+    tell_outlets(context, [CLICKS, AssetAlias("alias")], "clicks", result(2), STREAM_OF)
     assert list(context["outlet_events"]) == [CLICKS]
     extra = context["outlet_events"][CLICKS].extra
     assert extra.pop("ranges")[SHARD] == {
@@ -75,26 +77,26 @@ def test_an_event_tells_what_was_delivered_beside_what_is_there_already() -> Non
 
 
 def test_an_event_is_small_however_much_was_delivered() -> None:
-    told = delivered_range("clicks", result(50))
+    told = delivered_range("clicks", result(50), STREAM_OF)
     assert (told["partitions"], told["records"], len(told["ranges"])) == (50, 500, RANGES_TOLD)
     assert len(json.dumps(told)) < 8_000
 
 
 def test_a_source_that_is_no_stream_tells_positions_alone() -> None:
     ranges = {"part-1": {"from": "", "to": "3", "records": 7, "last_arrival": None}}
-    told = delivered_range("files", result(ranges=ranges))
+    told = delivered_range("files", result(ranges=ranges), no_stream)
     assert (told["streams"], told["last_arrival"], told["ranges"]) == ({}, None, ranges)
 
 
 def test_a_job_that_said_nothing_delivered_nothing() -> None:
-    told = delivered_range("clicks", {"owner": "me"})
+    told = delivered_range("clicks", {"owner": "me"}, STREAM_OF)
     assert (told["partitions"], told["records"], told["ranges"], told["last_arrival"]) == (0, 0, {}, None)
 
 
 def test_the_checkpoints_of_shards_are_mirrored_to_the_state_of_the_assets() -> None:
     context: Any = {"outlet_events": Events(), "asset_state_store": States()}
     ranges = {**result()["ranges"], "part-1": {"from": "", "to": "3", "records": 7, "last_arrival": None}}
-    tell_outlets(context, [CLICKS], "clicks", result(ranges=ranges))
+    tell_outlets(context, [CLICKS], "clicks", result(ranges=ranges), STREAM_OF)
     assert context["asset_state_store"][CLICKS].values == {
         SHARD: {
             "source": "clicks",
@@ -107,10 +109,10 @@ def test_the_checkpoints_of_shards_are_mirrored_to_the_state_of_the_assets() -> 
 
 def test_a_state_store_that_fails_is_told_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     context: Any = {"outlet_events": Events(), "asset_state_store": {}}
-    tell_outlets(context, [CLICKS], "clicks", result())
+    tell_outlets(context, [CLICKS], "clicks", result(), STREAM_OF)
     assert "checkpoints are not mirrored to Airflow: KeyError" in caplog.text
 
 
 def test_a_task_without_outlets_asks_airflow_nothing() -> None:
     context: Any = {}
-    tell_outlets(context, [], "clicks", result())
+    tell_outlets(context, [], "clicks", result(), STREAM_OF)

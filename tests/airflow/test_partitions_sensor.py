@@ -31,7 +31,7 @@ def test_a_source_without_partitions_is_waited_for(
 ) -> None:
     assert not poke(context).is_done
     assert not poke(context, delivered_until=NOON).is_done
-    assert "source clicks: no partitions yet; waiting for a shard sync" in capsys.readouterr().out
+    assert "source clicks: no partitions yet; waiting for the task that creates them" in capsys.readouterr().out
 
 
 def test_it_is_met_when_every_partition_is_completed(coordination: SourceCoordinator, context: Any) -> None:

@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
@@ -69,7 +70,7 @@ def test_a_stream_is_read_anew_and_the_summary_says_who_held_what(stream: Stream
     stream.coordination.leases.acquire(1)
     parent, held, waiting = stream.keys
 
-    summary = reset(stream_name="s", to="earliest").execute(context)
+    summary = reset(reads=KinesisStreams("s"), to="earliest").execute(context)
 
     assert json.loads(json.dumps(summary)) == summary
     starts = [shard.starting_sequence_number for shard in stream.shards]
@@ -97,7 +98,7 @@ def test_one_shard_is_read_on_after_a_sequence_number(stream: Stream, context: A
     shard = stream.shards[1]
     number = str(int(shard.starting_sequence_number) + 5)
 
-    summary = reset(stream_name="s", shard_id=shard.shard_id, to=number).execute(context)
+    summary = reset(reads=KinesisStreams("s"), partition_keys=shard.shard_id, to=number).execute(context)
 
     assert (summary["reset"], summary["position"]) == (1, number)
     assert stream.progress(stream.keys[1]).checkpoint == number
@@ -106,7 +107,7 @@ def test_one_shard_is_read_on_after_a_sequence_number(stream: Stream, context: A
 @pytest.mark.integration
 def test_a_sequence_number_of_another_shard_fails_without_a_retry(stream: Stream, context: Any) -> None:
     with pytest.raises(AirflowFailException, match=f"is none of shard '{stream.shards[0].shard_id}'"):
-        reset(stream_name="s", shard_id=stream.shards[0].shard_id, to="5").execute(context)
+        reset(reads=KinesisStreams("s"), partition_keys=stream.shards[0].shard_id, to="5").execute(context)
 
 
 def leased(coordination: SourceCoordinator, *shard_ids: str, creation_epoch: int = 7) -> list[str]:
@@ -130,7 +131,7 @@ def test_several_shards_are_read_from_an_instant_on_that_a_template_gave(
     [earlier] = leased(coordination, names[1], creation_epoch=5)
     instant = datetime.now(UTC) - timedelta(hours=1)
 
-    summary = reset(stream_name="s", shard_id=names[1:], to=instant.isoformat()).execute(context)
+    summary = reset(reads=KinesisStreams("s"), partition_keys=names[1:], to=instant.isoformat()).execute(context)
 
     found = {key: p for key in (*keys, earlier) if (p := coordination.view.get(key)) is not None}
     position = f"AT_TIMESTAMP:{instant:%Y-%m-%dT%H:%M:%S.%fZ}"
@@ -149,10 +150,10 @@ def test_partitions_of_any_kind_are_reset_by_their_keys(coordination: SourceCoor
 
 
 @pytest.mark.integration
-def test_without_a_stream_or_keys_it_is_the_whole_source(stream: Stream, context: Any) -> None:
+def test_a_whole_source_is_read_anew_where_its_streams_are_given(stream: Stream, context: Any) -> None:
     stream.coordination.create_partitions({"a": {"rows": 1}})
 
-    summary = reset(to="earliest", stream_name="None", partition_keys="").execute(context)
+    summary = reset(to="earliest", reads=KinesisStreams("s"), partition_keys="").execute(context)
 
     assert (summary["reset"], summary["removed"]) == (2, 2)
 
@@ -189,16 +190,15 @@ def test_partitions_of_items_are_read_from_their_beginning_and_what_was_split_of
     [
         ({"to": "2999-01-01T00:00:00Z"}, "lies in the future"),
         ({"to": "soon"}, "is neither 'earliest', 'latest'"),
-        ({"to": "5", "stream_name": "s"}, "position '5' belongs to one partition, not to 's'"),
+        ({"to": "5", "reads": KinesisStreams("s")}, "position '5' belongs to one partition, not to 's'"),
         (
-            {"to": "latest", "stream_name": "s", "shard_id": "x"},
+            {"to": "latest", "reads": KinesisStreams("s"), "partition_keys": "x"},
             "no partition 'x' of 's'; check the name; known are: shardId-0",
         ),
-        ({"to": "latest", "stream_name": "other"}, "nothing that is called 'other'"),
-        ({"to": "latest", "shard_id": "x"}, "'stream_name' must be given with 'shard_id'"),
+        ({"to": "latest", "reads": KinesisStreams("other")}, "nothing that is called 'other'"),
+        ({"to": "earliest"}, "field 'reads' is missing: a source of kind 'kinesis' is asked what it holds"),
         ({"to": "latest", "partition_keys": "x"}, "source 'clicks' has no partition 'x'"),
         ({"to": "latest", "partition_keys": "a"}, "'a' is read as a whole and has no position 'latest'"),
-        ({"to": "latest", "partition_keys": "a", "stream_name": "s"}, "give it or 'stream_name' and 'shard_id'"),
     ],
 )
 def test_what_only_a_person_can_put_right_fails_without_a_retry_and_changes_nothing(
@@ -224,5 +224,5 @@ def test_what_could_not_be_reset_fails_the_task(stream: Stream, kinesis_account:
     with pytest.raises(
         PartitionUpdateError, match=r"3 of 3 partitions could not be reset: partition .* does not exist"
     ):
-        reset(stream_name="s", to="earliest").execute(context)
+        reset(reads=KinesisStreams("s"), to="earliest").execute(context)
     assert all(stream.coordination.view.get(key) is not None for key in stream.keys[1:])

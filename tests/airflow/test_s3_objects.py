@@ -15,7 +15,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.reads.s3 import S3Objects
-from airflow_provider_coordination.sources.readers import reader_of
+from airflow_provider_coordination.sources.item_kind import reader_of
 from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.settings import ProcessingCondition, S3Settings
@@ -111,11 +111,11 @@ def test_the_aws_connection_is_resolved_in_the_task(connect: Any) -> None:
     connect("minio", "aws", login="AKIA", password=SECRET, extra={"endpoint_url": "http://minio:9000"})
     reads = S3Objects(paths="s3://bucket/in", aws_conn_id="minio", region_name="eu-west-1")
     connected = reads.connect()
-    assert connected.reader.kind == reads.kind == "s3"
-    assert S3Settings.from_mapping(json.loads(json.dumps(connected.reader.settings))).aws == AwsSettings(
+    assert connected.reads.kind == reads.kind == "s3"
+    assert S3Settings.from_mapping(json.loads(json.dumps(connected.reads.settings))).aws == AwsSettings(
         region="eu-west-1", endpoint_url="http://minio:9000", access_key_id="AKIA", secret_access_key=SECRET
     )
-    assert isinstance(reader_of(connected.reader), ObjectReader)
+    assert isinstance(reader_of(connected.reads), ObjectReader)
     assert SECRET not in repr(reads)
 
 

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.supplying import TaskKilledError
 from tests.airflow.conftest import CREATION_EPOCH, SECRET, FakeKinesis
 
@@ -27,7 +28,7 @@ def test_a_new_streams_shards_become_partitions(
     coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any
 ) -> None:
     kinesis.streams["clicks"] = ["s0", "s1"]
-    summary = KinesisShardSyncOperator(task_id="sync", stream_name="clicks").execute(context)
+    summary = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks")).execute(context)
     keys = [f"clicks:{CREATION_EPOCH}:s0", f"clicks:{CREATION_EPOCH}:s1"]
     [stream] = summary.pop("streams")
     assert summary == {"source": "clicks", "put_aside": [], "skipped": None}
@@ -46,15 +47,15 @@ def test_a_new_streams_shards_become_partitions(
 
 def test_a_second_sync_creates_nothing(coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any) -> None:
     kinesis.streams["clicks"] = ["s0"]
-    KinesisShardSyncOperator(task_id="sync", stream_name="clicks").execute(context)
-    [stream] = KinesisShardSyncOperator(task_id="sync", stream_name="clicks").execute(context)["streams"]
+    KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks")).execute(context)
+    [stream] = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks")).execute(context)["streams"]
     assert (stream["created"], stream["existing"]) == ([], 1)
 
 
 def test_a_task_that_is_killed_gives_the_lease_back_and_ends(
     coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    operator = KinesisShardSyncOperator(task_id="sync", stream_name="clicks")
+    operator = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks"))
     kinesis.streams["clicks"] = ["s0"]
     answer = kinesis.answer
 
@@ -78,7 +79,9 @@ def test_several_streams_are_synced_into_one_source(
     coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any
 ) -> None:
     kinesis.streams |= {"a": ["s0"], "b": ["s0", "s1"]}
-    summary = KinesisShardSyncOperator(task_id="sync", stream_name=["a", "b"], source="clicks").execute(context)
+    summary = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams(["a", "b"]), source="clicks").execute(
+        context
+    )
     assert [len(stream["created"]) for stream in summary["streams"]] == [1, 2]
     assert len(list(coordination.view.partitions())) == 3
 
@@ -87,7 +90,7 @@ def test_several_streams_need_the_name_of_a_source(
     coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any
 ) -> None:
     with pytest.raises(AirflowFailException, match="field 'source' is missing: the streams 'a', 'b' need"):
-        KinesisShardSyncOperator(task_id="sync", stream_name=["a", "b"]).execute(context)
+        KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams(["a", "b"])).execute(context)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +110,7 @@ def test_a_new_source_begins_where_it_is_told_to(
     coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any, position: Any, checkpoint: str, listed: str
 ) -> None:
     kinesis.streams["clicks"] = ["s0"]
-    KinesisShardSyncOperator(task_id="sync", stream_name="clicks", initial_position=position).execute(context)
+    KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks", initial_position=position)).execute(context)
     [partition] = coordination.view.partitions()
     assert partition.progress["checkpoint"].startswith(checkpoint)
     assert kinesis.requests[-1][1]["ShardFilter"]["Type"] == listed
@@ -117,7 +120,7 @@ def test_a_new_source_begins_where_it_is_told_to(
 def test_a_position_that_is_none_fails_without_a_retry(
     coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any, position: Any
 ) -> None:
-    operator = KinesisShardSyncOperator(task_id="sync", stream_name="clicks", initial_position=position)
+    operator = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks", initial_position=position))
     with pytest.raises(AirflowFailException, match="field 'initial_position' must be 'TRIM_HORIZON', 'LATEST' or an"):
         operator.execute(context)
 
@@ -125,7 +128,7 @@ def test_a_position_that_is_none_fails_without_a_retry(
 def test_a_policy_for_lost_data_that_is_none_fails_without_a_retry(
     coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any
 ) -> None:
-    operator = KinesisShardSyncOperator(task_id="sync", stream_name="clicks", on_data_loss="ignore")
+    operator = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks", on_data_loss="ignore"))
     with pytest.raises(AirflowFailException, match="field 'on_data_loss' must be 'fail' or 'reset'; got 'ignore'"):
         operator.execute(context)
 
@@ -134,7 +137,7 @@ def test_the_source_may_have_a_name_of_its_own(
     coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any
 ) -> None:
     kinesis.streams["clicks-v2"] = ["s0"]
-    KinesisShardSyncOperator(task_id="sync", stream_name="clicks-v2", source="clicks").execute(context)
+    KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks-v2"), source="clicks").execute(context)
     assert [p.partition_key for p in coordination.view.partitions()] == [f"clicks-v2:{CREATION_EPOCH}:s0"]
 
 
@@ -142,7 +145,7 @@ def test_a_stream_that_does_not_exist_fails_without_a_retry(
     coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any
 ) -> None:
     with pytest.raises(AirflowFailException, match="stream 'klicks' does not exist in region eu-west-1"):
-        KinesisShardSyncOperator(task_id="sync", stream_name="klicks").execute(context)
+        KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("klicks")).execute(context)
 
 
 def test_missing_credentials_fail_without_a_retry(
@@ -160,13 +163,13 @@ def test_missing_credentials_fail_without_a_retry(
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     connect("aws_default", "aws", extra={"region_name": "eu-west-1", "endpoint_url": kinesis.url})
     with pytest.raises(AirflowFailException, match="Unable to locate credentials; give access_key_id"):
-        KinesisShardSyncOperator(task_id="sync", stream_name="clicks").execute(context)
+        KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks")).execute(context)
 
 
 def test_a_bad_connection_fails_without_a_retry(connect: Any, context: Any) -> None:
     connect("coordination_default", "coordination", extra={})
     with pytest.raises(AirflowFailException, match=r"connection 'coordination_default': .* 'url' is missing"):
-        KinesisShardSyncOperator(task_id="sync", stream_name="clicks").execute(context)
+        KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks")).execute(context)
 
 
 def test_the_coordination_connections_region_is_the_last_resort(
@@ -175,4 +178,4 @@ def test_the_coordination_connections_region_is_the_last_resort(
     connect("aws_default", "aws", login="AKIA", password=SECRET, extra={"endpoint_url": kinesis.url})
     connect("coordination_default", "coordination", extra={"url": store_url, "region": "ap-south-1"})
     with pytest.raises(AirflowFailException, match="in region ap-south-1"):
-        KinesisShardSyncOperator(task_id="sync", stream_name="absent").execute(context)
+        KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("absent")).execute(context)

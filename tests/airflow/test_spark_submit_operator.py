@@ -22,6 +22,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.operators.job_output import JobOutput
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.shipping import (
     job_processes,
     local_environment,
@@ -53,7 +54,7 @@ def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSpark
     def make(**arguments: Any) -> CoordinatedSparkSubmitOperator:
         defaults = {
             "task_id": "ingest",
-            "stream_name": "clicks",
+            "reads": KinesisStreams("clicks"),
             "writes": ParquetDataset(str(tmp_path / "out")),
             "env_vars": {"PATH": spark.path},
         }
@@ -94,7 +95,6 @@ def test_the_job_is_told_everything_in_a_private_file_that_is_gone_afterwards(
     assert rest == ["dag", "run", "task", "3", "2"]
     expected = {
         "source": "clicks",
-        "streams": ["clicks"],
         "landing_path": str(tmp_path / "out" / "_landing"),
         "store": write_settings(StoreSettings.of("sql", SqlSettings(url=store_url))),
         "workers": 2,
@@ -111,8 +111,13 @@ def test_the_job_is_told_everything_in_a_private_file_that_is_gone_afterwards(
         "ownership_timeout": "PT60.000000S",
     }
     assert {name: settings[name] for name in expected} == expected
-    assert settings["kinesis"]["secret_access_key"] == SECRET
-    assert settings["kinesis"]["region"] == "eu-west-1"
+    streams = settings["reads"]["settings"]
+    assert (settings["reads"]["kind"], streams["streams"], streams["aws"]["region"]) == (
+        "kinesis",
+        ["clicks"],
+        "eu-west-1",
+    )
+    assert streams["aws"]["secret_access_key"] == SECRET
 
 
 def test_a_spark_that_is_not_supported_fails_the_task_before_anything_is_submitted(

@@ -20,6 +20,7 @@ from airflow_provider_coordination.operators.claiming import claim_reads
 from airflow_provider_coordination.operators.ingest_settings import ingest_settings
 from airflow_provider_coordination.operators.reads.dynamodb import DynamoDBTable
 from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
 from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
@@ -64,10 +65,10 @@ def test_what_reads_the_source_travels_in_the_private_file_alone(
     operator(reads=weather(conn_id="met", reader_settings={"unit": "C"})).execute(context)
     [call] = spark.calls
     settings = call["settings"]
-    assert (settings["source"], settings["streams"], settings["kinesis"]["region"]) == ("weather", [], None)
-    assert settings["reader"]["reader"] == "weather:Weather"
-    assert settings["reader"]["settings"]["unit"] == "C"
-    assert settings["reader"]["settings"]["connection"]["password"] == SECRET
+    assert (settings["source"], settings["reads"]["kind"]) == ("weather", "weather")
+    given = settings["reads"]["settings"]
+    assert (given["reader"], given["reader_settings"]["unit"]) == ("weather:Weather", "C")
+    assert given["reader_settings"]["connection"]["password"] == SECRET
     added = {name: value for name, value in call["environment"].items() if os.environ.get(name) != value}
     for place in (call["arguments"], added, capsys.readouterr().out):
         assert SECRET not in str(place)
@@ -110,40 +111,25 @@ def test_the_source_may_have_another_name(operator: Any, context: Any) -> None:
     assert told(operator(source="met"), context).source == "met"
 
 
-@pytest.mark.parametrize("arguments", [{"stream_name": "clicks"}, {"reads": None}])
-def test_a_job_reads_one_kind_of_source(operator: Any, arguments: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="give either 'stream_name' or 'reads'"):
-        operator(**arguments)
+def test_what_is_read_has_to_be_said(operator: Any) -> None:
+    with pytest.raises(ValueError, match="CoordinatedSparkSubmitOperator: field 'reads' is missing; give one of"):
+        operator(reads=None)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("aws_conn_id", "mine"),
-        ("region_name", "eu-west-1"),
-        ("stop_at", "start"),
-        ("on_data_loss", "reset"),
-        ("filter_by_hash_range", False),
-        ("consumer_name", "me"),
-        ("shard_sync_interval", 0),
-        ("repartition_transition_duration", 5),
-    ],
-)
-def test_what_only_a_stream_has_is_refused(
-    operator: Any, spark: StubSpark, context: Any, name: str, value: object
-) -> None:
-    with pytest.raises(
-        AirflowFailException, match=f"field '{name}' is of Kinesis streams, and this task reads 'weather'"
-    ):
-        operator(**{name: value}).execute(context)
-    assert spark.calls == []
+def test_arguments_of_before_are_answered_by_one_error_that_names_where_each_is_said_now(operator: Any) -> None:
+    with pytest.raises(TypeError) as error:
+        operator(stream_name="clicks", on_data_loss="reset", aws_conn_id="mine")
+    assert str(error.value) == (
+        "CoordinatedSparkSubmitOperator: 'stream_name' is now reads=KinesisStreams(...), from operators.reads.kinesis; "
+        "'on_data_loss' is now an argument of KinesisStreams, which is given as 'reads'; "
+        "'aws_conn_id' is now an argument of KinesisStreams, which is given as 'reads'"
+    )
 
 
 def test_what_the_whole_dag_is_given_is_not_said_of_this_task(operator: Any, context: Any) -> None:
     with DAG("dag", schedule=None, default_args={"aws_conn_id": "mine"}):
         task = operator()
-    assert task.aws_conn_id == "mine"
-    assert told(task, context).reader is not None
+    assert told(task, context).reads.kind == "weather"
 
 
 @pytest.fixture
@@ -170,7 +156,7 @@ def test_a_source_that_another_dag_reads_as_something_else_is_refused_before_spa
 def test_a_stream_by_the_name_of_another_source_is_refused(operator: Any, context: Any, connect: Any) -> None:
     connect("aws_default", "aws", extra={"region_name": "eu-west-1"})
     with pytest.raises(AirflowFailException, match="kind 'kinesis' here and 'weather' there"):
-        operator(reads=None, stream_name="clicks", source="weather").execute(context)
+        operator(reads=KinesisStreams("clicks"), source="weather").execute(context)
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds

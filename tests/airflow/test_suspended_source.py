@@ -21,6 +21,7 @@ from airflow_provider_coordination.operators.create_partitions import CreatePart
 from airflow_provider_coordination.operators.deferring import JobFollower
 from airflow_provider_coordination.operators.ingest_settings import ingest_settings
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
@@ -75,7 +76,7 @@ def ingest(connect: Any, spark: StubSpark, tmp_path: Path) -> Callable[..., Coor
 
     def make(**arguments: Any) -> CoordinatedSparkSubmitOperator:
         defaults = {
-            "stream_name": "clicks",
+            "reads": KinesisStreams("clicks"),
             "writes": ParquetDataset(str(tmp_path / "out")),
             "env_vars": {"PATH": spark.path},
         }
@@ -115,7 +116,7 @@ def test_where_nothing_is_left_to_do_the_task_succeeds_all_the_same(
     source.leases.acquire(1)
     source.leases.complete("oslo")
     suspend(source)
-    assert ingest(stream_name=None, reads=weather()).execute(context)["stopped_because"] == "nothing is left to do"
+    assert ingest(reads=weather()).execute(context)["stopped_because"] == "nothing is left to do"
 
 
 def test_once_it_is_resumed_jobs_are_submitted(
@@ -170,7 +171,7 @@ def test_a_shard_sync_does_nothing_at_once_and_says_why(
     connect("aws_default", "aws", login="AKIAEXAMPLE", password=SECRET, extra=extra)
     kinesis.streams["clicks"] = ["shardId-000000000000"]
     suspend(coordination)
-    summary = KinesisShardSyncOperator(task_id="sync", stream_name="clicks").execute(context)
+    summary = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks")).execute(context)
     assert summary["skipped"].startswith("the source is suspended by ann since ")
     assert list(coordination.view.partitions()) == [] and kinesis.requests == []
 

@@ -25,7 +25,7 @@ from airflow_provider_coordination.operators.spark_submit import CoordinatedSpar
 with DAG(dag_id="ingestion", schedule=None):
     CoordinatedSparkSubmitOperator(
         task_id="ingest",
-        stream_name="clicks",
+        reads=KinesisStreams("clicks"),
         writes=ParquetDataset("/tmp/lake/clicks"),
         outlets=[Asset("s3://lake/clicks")],
         env_vars={"PATH": "%s"},
@@ -87,7 +87,7 @@ def test_airflow_is_told_what_was_done_and_no_secret(spark: StubSpark, tmp_path:
     told, lineage = requests.read_text(), events.read_text()
     policy = spark.calls[0]["settings"]["max_attempts"], spark.calls[0]["settings"]["max_closed_count"]
     assert policy == (7, 1), "the connection's retry policy is the job's"
-    assert spark.calls[0]["settings"]["kinesis"]["secret_access_key"] == KEY
+    assert spark.calls[0]["settings"]["reads"]["settings"]["aws"]["secret_access_key"] == KEY
     assert STORE in spark.calls[0]["settings"]["store"]["url"], "the job was told, and nobody else"
     for place, text in {"log": done.stdout, "API": told, "lineage": lineage}.items():
         for secret in (STORE, KEY, TOKEN):

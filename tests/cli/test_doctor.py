@@ -291,7 +291,7 @@ def test_a_permission_to_read_a_stream_that_is_denied_is_named(
 
 @pytest.mark.parametrize(
     ("reads", "text"),
-    [("clicks", "names no kind; write it as kinesis:clicks"), ("kafka:clicks", "'kafka'")],
+    [("clicks", "names no kind; write it as KIND:NAME"), ("kafka:clicks", "'kafka'")],
     ids=["no kind", "unknown kind"],
 )
 def test_what_is_read_has_to_be_of_a_known_kind(doctor: Doctor, good: list[str], reads: str, text: str) -> None:

@@ -391,6 +391,16 @@ def test_an_owner_that_lost_its_lease_unawares_has_no_verdict_to_give(
     assert office.a.leases.held == {}
 
 
+def test_an_owner_that_loses_its_lease_in_this_moment_has_no_verdict_even_if_nobody_waits(office: Office) -> None:
+    made = office.begin("main")
+    office.a.leases.save_progress("x", {})
+    taking = office.fleet.owner("b").handover
+    office.fleet.store.fault = Fault(after=lambda: taking.take_over("x", "a"))  # once the renewal is written
+    with pytest.raises(PartitionNotOwnedError):
+        office.mine.release(made.set_id, "main", positive=True, owned=True)
+    assert office.mine.view.get(made.set_id) == made and office.fleet.stored().owner == "b"
+
+
 def test_an_owner_of_a_partition_that_was_deleted_has_no_verdict_to_give(office: Office) -> None:
     made = office.begin("main")
     office.fleet.store.store.delete(office.fleet.stored())

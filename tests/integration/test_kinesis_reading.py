@@ -42,7 +42,7 @@ from airflow_provider_coordination.sources.kinesis.reader import (
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.sources.kinesis.sync import sync_shards
 from airflow_provider_coordination.sources.landed import LandedBatch
-from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land_shard
+from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land_shard
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.batches import begin_delivery
 from tests.support.kinesis_server.clock import RealClock

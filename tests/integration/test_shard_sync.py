@@ -15,6 +15,7 @@ import pytest
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PartitionStatus, parse_instant
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
 from airflow_provider_coordination.stores import StoreSettings, open_store
@@ -60,7 +61,9 @@ def sync(coordination: SourceCoordinator) -> Sync:
     ti = SimpleNamespace(dag_id="dag", run_id="run", task_id="task", map_index=-1, try_number=1)
 
     def run(*streams: str, **options: Any) -> Mapping[str, Any]:
-        operator = KinesisShardSyncOperator(task_id="sync", stream_name=list(streams), source="source", **options)
+        operator = KinesisShardSyncOperator(
+            task_id="sync", reads=KinesisStreams(list(streams), **options), source="source"
+        )
         summary = operator.execute({"ti": ti, "task_state_store": None})  # type: ignore[arg-type,typeddict-item]
         found: Mapping[str, Any] = summary["streams"][0]
         return found

@@ -23,8 +23,8 @@ from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, Transform
-from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
-from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECORDS, RecordLayout
+from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
+from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.storage import files_below, write_table

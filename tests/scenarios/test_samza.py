@@ -12,16 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.errors import ConfigurationError, PartitionNotOwnedError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
 from airflow_provider_coordination.spark.job_settings import RoundSettings
-from airflow_provider_coordination.spark.landing import ReadPlan, deal
+from airflow_provider_coordination.spark.kinesis.landing import ReadPlan, deal
 from airflow_provider_coordination.spark.settings import IngestSettings
 from tests.support.history import STREAM, History
+from tests.support.job_settings import reads_of, streams_of
 
 PARENT = "shardId-000000000000"
 
@@ -109,7 +110,7 @@ def settings(**changes: object) -> IngestSettings:
     told = {
         "source": "s",
         "owner": "o",
-        "streams": ["s"],
+        "reads": {"kind": "kinesis", "settings": {"streams": ["s"]}},
         "writes": [{"name": "main", "kind": "parquet", "location": "/data"}],
         "landing_path": "/data/_landing",
         "expires_at": "2026-01-01T00:00:00.000000Z",
@@ -122,11 +123,14 @@ def settings(**changes: object) -> IngestSettings:
 def test_61_each_source_has_settings_of_its_own() -> None:
     """Samza layers settings of a system and of its streams; here a job has one set of them."""
     one, other = (
-        settings(kinesis=write_settings(AwsSettings(region="eu-west-1")), rounds={"round_duration": "PT5S"}),
+        settings(
+            reads=write_settings(reads_of(KinesisSettings(streams=("s",), on_data_loss="reset"))),
+            rounds={"round_duration": "PT5S"},
+        ),
         settings(source="t"),
     )
-    assert (one.kinesis.region, one.rounds.round_duration) == ("eu-west-1", timedelta(seconds=5))
-    assert (other.kinesis.region, other.rounds) == (None, RoundSettings())
+    assert (streams_of(one).on_data_loss, one.rounds.round_duration) == ("reset", timedelta(seconds=5))
+    assert (streams_of(other).on_data_loss, other.rounds) == ("fail", RoundSettings())
 
 
 def test_62_an_unknown_setting_is_refused_by_name() -> None:

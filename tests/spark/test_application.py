@@ -146,7 +146,7 @@ def test_what_only_spark_can_check_is_a_configuration_error_before_anything_is_r
     settings = AwsSettings(
         region="us-east-1", endpoint_url=kinesis.endpoint_url, access_key_id="test", secret_access_key="test"
     )
-    path = settings_file(tmp_path, streams=[kinesis_stream(1)], kinesis=settings, **changes)
+    path = settings_file(tmp_path, streams=(kinesis_stream(1),), aws=settings, **changes)
     assert main([path]) == EXIT_CONFIGURATION
     assert f"configuration error: {message}" in capsys.readouterr().out
 
@@ -160,7 +160,7 @@ def test_a_store_that_does_not_work_is_a_failure(tmp_path: Path, capsys: pytest.
 
 def test_missing_credentials_are_a_configuration_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kinesis = AwsSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:9")
-    assert main([settings_file(tmp_path, kinesis=kinesis)]) == EXIT_CONFIGURATION
+    assert main([settings_file(tmp_path, aws=kinesis)]) == EXIT_CONFIGURATION
     assert "Unable to locate credentials" in capsys.readouterr().out
 
 
@@ -171,7 +171,7 @@ def test_a_stream_that_does_not_exist_is_a_configuration_error(
     settings = AwsSettings(
         region="us-east-1", endpoint_url=kinesis.endpoint_url, access_key_id="test", secret_access_key="test"
     )
-    assert main([settings_file(tmp_path, streams=["no-such-stream"], kinesis=settings)]) == EXIT_CONFIGURATION
+    assert main([settings_file(tmp_path, streams=("no-such-stream",), aws=settings)]) == EXIT_CONFIGURATION
     assert "stream 'no-such-stream' does not exist in region us-east-1" in capsys.readouterr().out
 
 
@@ -185,7 +185,7 @@ def test_a_job_of_a_suspended_source_ends_well_before_anything_is_asked_or_start
     coordinator.view.suspensions.suspend("ann", "the table is migrated")
 
     nowhere = AwsSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:9")  # and nobody's credentials
-    assert main([settings_file(tmp_path, kinesis=nowhere)]) == EXIT_SUCCESS
+    assert main([settings_file(tmp_path, aws=nowhere)]) == EXIT_SUCCESS
 
     out = capsys.readouterr().out
     [summary] = [line for line in out.splitlines() if line.startswith(SUMMARY_MARK)]

@@ -21,8 +21,8 @@ from airflow_provider_coordination.spark.bad_records import (
     samples,
 )
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
-from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECORDS, RecordLayout
+from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
+from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -13,8 +13,8 @@ import pytest
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BYTES, PartitionStatus
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, SourceUnavailableError
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.spark import item_landing
 from airflow_provider_coordination.spark.reading import UNREADABLE_ROUNDS, RoundRead
 from airflow_provider_coordination.spark.summary import Summary
@@ -119,7 +119,7 @@ def test_a_source_that_answers_in_between_is_asked_as_often_again(history: ItemH
 
 def test_no_secret_that_a_reader_tells_in_an_error_is_kept(tmp_path: Path) -> None:
     secret = "a-very-secret-word"
-    history = ItemHistory(tmp_path, reader=ReaderSettings(kind=KIND, settings={"password": secret}))
+    history = ItemHistory(tmp_path, reads=ReadsSettings(kind=KIND, settings={"password": secret}))
     told = ItemUnreadableError(f"the login with {secret} failed")
     history.create({"a": FakeItem([["1"]]), "b": FakeItem([["2"]], error=told)})
     history.create({"c": FakeItem([["3"]], error=told)})

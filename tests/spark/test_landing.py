@@ -23,9 +23,9 @@ from airflow_provider_coordination.sources.kinesis.errors import (
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, ShardPage
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, batch_id
-from airflow_provider_coordination.spark import landing
+from airflow_provider_coordination.spark.kinesis import landing
+from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, deal, land_shard
 from airflow_provider_coordination.spark.landed_identity import token_of
-from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, deal, land_shard
 from tests.support.clock import ManualClock
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.jobs import Jobs, JobState
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark import submission
 from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, main
 from airflow_provider_coordination.spark.outcome import Outcome, coordinator_of, following
@@ -25,7 +26,7 @@ def settings(tmp_path: Path) -> IngestSettings:
     return ingest(
         source="clicks",
         owner="a job",
-        streams=("clicks",),
+        reads=ReadsSettings(kind="kinesis", settings={"streams": ["clicks"]}),
         output=tmp_path / "out",
         expires_at=datetime.now(UTC) + timedelta(hours=1),
         store=StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db"),

@@ -13,7 +13,8 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
@@ -33,13 +34,13 @@ def settings() -> IngestSettings:
         output="/lake",
         expires_at=datetime(2026, 1, 1, tzinfo=UTC),
         store=StoreSettings.from_url(f"postgresql://u:{quote(STORE, safe='')}@h/d"),
-        kinesis=AwsSettings(access_key_id="AKIA", secret_access_key=KEY, session_token=TOKEN),
-        reader=ReaderSettings(
+        reads=ReadsSettings(
             kind="jdbc",
             settings={
                 "password": READER,
                 "table": "not-a-secret",
-                "aws": {"secret_access_key": NESTED},
+                "aws": write_settings(AwsSettings(access_key_id="A", secret_access_key=KEY, session_token=TOKEN)),
+                "more": {"secret_access_key": NESTED},
                 "hosts": [f"https://u:{OF_URL}@h:9200"],
             },
         ),
@@ -103,8 +104,8 @@ def test_what_is_no_secret_stays(settings: IngestSettings, said: str) -> None:
 
 def test_a_secret_that_is_too_short_to_be_told_from_words_is_left_alone(settings: IngestSettings) -> None:
     short = ingest(
-        source="s", owner="o", output="/l", expires_at=settings.expires_at, streams=("s",),
-        store=StoreSettings(), kinesis=AwsSettings(access_key_id="k", secret_access_key="test"),
+        source="s", owner="o", output="/l", expires_at=settings.expires_at, store=StoreSettings(),
+        reads=ReadsSettings(kind="s3", settings={"secret_access_key": "test"}),
     )  # fmt: skip
     assert Redaction(short).text("a test") == "a test"
 

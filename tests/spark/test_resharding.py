@@ -14,7 +14,7 @@ PARENT, CHILD = "shardId-000000000000", "shardId-000000000001"
 
 
 def test_the_children_of_a_shard_are_read_only_after_the_resharding_has_settled(tmp_path: Path) -> None:
-    history = History(tmp_path, 1, repartition_transition_seconds=100.0)
+    history = History(tmp_path, 1, repartition_transition_duration=100.0)
     history.sync()
     worker = history.start()
     history.send(4)
@@ -32,7 +32,7 @@ def test_the_children_of_a_shard_are_read_only_after_the_resharding_has_settled(
 
 
 def test_a_job_that_is_to_catch_up_waits_for_a_resharding_to_settle(tmp_path: Path) -> None:
-    history = History(tmp_path, 1, repartition_transition_seconds=0.5)
+    history = History(tmp_path, 1, repartition_transition_duration=0.5)
     history.sync()
     history.send(4)
     history.split(0)

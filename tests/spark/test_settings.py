@@ -12,21 +12,25 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.lease_times import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
-from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
 from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 from airflow_provider_coordination.stores import StoreSettings
-from tests.support.job_settings import TOPICS, changed, parquet
+from tests.support.job_settings import TOPICS, changed, parquet, reads_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SETTINGS = IngestSettings(
     source="clicks",
     owner="owner",
-    streams=("clicks",),
     writes=(parquet("/data/clicks"),),
     landing_path="/data/clicks/_landing",
     expires_at=NOW + timedelta(hours=1),
     store=StoreSettings.from_url("postgresql://u:hush@host/db"),
-    kinesis=AwsSettings(region="eu-west-1", access_key_id="AKIA", secret_access_key="hush"),
+    reads=reads_of(
+        KinesisSettings(
+            streams=("clicks",), aws=AwsSettings(region="eu-west-1", access_key_id="AKIA", secret_access_key="hush")
+        )
+    ),
 )
 
 
@@ -54,7 +58,7 @@ def test_secrets_stay_out_of_logs() -> None:
 def test_a_secret_of_the_wrong_kind_is_not_told(tmp_path: Path) -> None:
     SETTINGS.write(tmp_path / "s.json")
     values = json.loads((tmp_path / "s.json").read_text())
-    values["kinesis"]["secret_access_key"] = ["hush"]
+    values["reads"]["settings"]["aws"]["secret_access_key"] = ["hush"]
     (tmp_path / "s.json").write_text(json.dumps(values))
     with pytest.raises(ConfigurationError, match="'secret_access_key' must be text or null; got list, which") as error:
         IngestSettings.read(tmp_path / "s.json", NOW)
@@ -116,12 +120,14 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"streams": []}, "'streams' must not be empty"),
-        ({"streams": ["a", "a"]}, "'streams' must name each stream once"),
+        ({"streams": ()}, r"KinesisStreams: field 'streams' must name at least one stream, and each once; got \[\]"),
+        ({"streams": ("a", "a")}, r"KinesisStreams: field 'streams' must name at least .*; got \['a', 'a'\]"),
+        ({"streams": ("",)}, r"KinesisStreams: field 'streams' must name at least .*; got \[''\]"),
         ({"workers": 0}, "'workers' must be positive; got 0"),
         ({"partitions_per_slot": 0}, "RoundSettings: field 'partitions_per_slot' must be positive; got 0"),
-        ({"reader": ReaderSettings(kind="s3")}, "'streams' and 'reader' are both given; .* a job reads one kind of"),
-        ({"reader": ReaderSettings(kind="ftp"), "streams": ()}, "kind of source 'ftp' is not known; known are .*'s3'"),
+        ({"reads": ReadsSettings(kind="")}, "field 'kind' of what is read must not be empty"),
+        ({"reads": ReadsSettings(kind="k", settings={"reader": "m"})}, "'reader' must be of the form 'module:class'"),
+        ({"reads": ReadsSettings(kind="ftp")}, "kind of source 'ftp' is not known; known are .*'s3'"),
         ({"max_duration": -1.0}, "RoundSettings: field 'max_duration' must be positive; got -1 seconds"),
         ({"idle_duration": -1.0}, "RoundSettings: field 'idle_duration' must not be negative; got -1 seconds"),
         ({"timeout": 0}, "AcknowledgmentSettings: field 'timeout' must be positive; got 0 seconds"),

@@ -13,7 +13,7 @@ from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedErr
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
-from airflow_provider_coordination.spark.streams import Streams
+from airflow_provider_coordination.spark.kinesis.streams import Streams
 from tests.support.kinesis_server.clock import VirtualClock
 
 CLICKS = StreamDescription(name="clicks", creation_epoch=7, open_shards=1, retention_hours=24)

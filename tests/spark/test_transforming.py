@@ -12,9 +12,8 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.spark.delivery import Attempt
+from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.landed_identity import file_name
-from airflow_provider_coordination.spark.landing import RECORD_SCHEMA
-from airflow_provider_coordination.spark.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.storage import write_table
 from airflow_provider_coordination.spark.transforming import DeliverTransformed

@@ -25,19 +25,20 @@ from airflow_provider_coordination.sources.kinesis.positions import parse_positi
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress
 from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
-from airflow_provider_coordination.spark import landing, shard_reading
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land_shard
-from airflow_provider_coordination.spark.shard_reading import ShardReading
+from airflow_provider_coordination.spark.kinesis import landing
+from airflow_provider_coordination.spark.kinesis import reading as shard_reading
+from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land_shard
+from airflow_provider_coordination.spark.kinesis.reading import ShardReading
+from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.spark.spans import Spans
-from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
-from tests.support.job_settings import ingest
+from tests.support.job_settings import ingest, streams_of
 
 EPOCH = 7
 STREAM = StreamDescription(name="s", creation_epoch=EPOCH, open_shards=0, retention_hours=24)
@@ -219,7 +220,7 @@ class Fleet:
             **{
                 "source": "clicks",
                 "owner": f"job-{self.jobs}",
-                "streams": ["s"],
+                "streams": ("s",),
                 "output": str(self.folder),
                 "expires_at": datetime.now(UTC) + timedelta(hours=1),
                 "store": StoreSettings(kind="in_memory"),
@@ -240,7 +241,8 @@ class Fleet:
             job_settings,
             self.coordinator(job_settings.owner, store, job_settings.retry_policy),
             delivery or PublishLanded(job_settings.writes[0].location, keep=bool(job_settings.acknowledgments.handles)),
-            reading=partial(ShardReading, None, Streams([STREAM.name], lambda name: STREAM)),
+            reading=partial(ShardReading, None, streams_of(job_settings), Streams([STREAM.name], lambda name: STREAM)),
+            stop_at=streams_of(job_settings).stop_at,
             stop=stop or threading.Event(),
             bad_records=bad_records,
             observer=dying,

@@ -27,18 +27,18 @@ from airflow_provider_coordination.sources.kinesis.keys import parse_partition_k
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
-from airflow_provider_coordination.spark import shard_reading
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land_shard
-from airflow_provider_coordination.spark.shard_reading import ShardReading
+from airflow_provider_coordination.spark.kinesis import reading as shard_reading
+from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land_shard
+from airflow_provider_coordination.spark.kinesis.reading import ShardReading
+from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
-from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.fleet import Crash, MortalStore, MortalWorker
-from tests.support.job_settings import ingest
+from tests.support.job_settings import ingest, streams_of
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
@@ -216,9 +216,9 @@ class History:
         )
         sync = self.sync_of(coordinator)
         streams = Streams(
-            settings.streams,
+            streams_of(settings).streams,
             lambda stream: describe_stream(self.client, stream, clock=self.clock, sleep=self.clock.sleep),
-            sync=lambda: sync.run(settings.streams, forced=False),
+            sync=lambda: sync.run(streams_of(settings).streams, forced=False),
             clock=self.clock,
         )
         worker: MortalWorker
@@ -226,7 +226,8 @@ class History:
             settings,
             coordinator,
             PublishInOrder(str(self.folder), self.sink),
-            reading=partial(ShardReading, None, streams),
+            reading=partial(ShardReading, None, streams_of(settings), streams),
+            stop_at=streams_of(settings).stop_at,
             stop=Waiting(self.clock),
             observer=lambda phase: worker.passes(phase),
             clock=self.clock,

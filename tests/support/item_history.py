@@ -29,9 +29,9 @@ from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.items import Item, ReadPage, Wait
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.sources.progress import PartitionProgress, item_batch_id
-from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.sources.resetting import Resets
 from airflow_provider_coordination.sources.targets import target_of
 from airflow_provider_coordination.spark import ingestion, item_reading
@@ -173,7 +173,7 @@ class ItemHistory:
             **{
                 "source": SOURCE,
                 "owner": name,
-                "reader": ReaderSettings(kind=KIND),
+                "reads": ReadsSettings(kind=KIND),
                 "output": str(self.folder),
                 "expires_at": self.clock.now() + timedelta(days=365),
                 "store": StoreSettings(kind="in_memory"),

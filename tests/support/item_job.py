@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.supplier import Supplier
-from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.support.job_settings import changed, ingest
 from tests.support.spark_job import APPLICATION, CRASHING, Job, submit
@@ -24,12 +24,12 @@ from tests.support.spark_job import APPLICATION, CRASHING, Job, submit
 class ItemPipeline:
     """A source that is ingested into one dataset.
 
-    :param reader: reads it.
+    :param reads: what is read.
     :param supplier: finds its partitions.
     """
 
     folder: Path
-    reader: ReaderSettings
+    reads: ReadsSettings
     supplier: Callable[[SourceCoordinator], Supplier]
     jobs: list[Job] = field(default_factory=list)
 
@@ -56,7 +56,7 @@ class ItemPipeline:
             output=str(self.output),
             expires_at=datetime.now(UTC) + timedelta(hours=1),
             store=self.store,
-            reader=self.reader,
+            reads=self.reads,
             idle_duration=0.2,
         )
         self.jobs.append(submit(changed(settings, **changes), self.folder, application, env=env))

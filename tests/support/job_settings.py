@@ -11,6 +11,9 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
+from airflow_provider_coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings, RoundSettings
 from airflow_provider_coordination.spark.settings import MAIN, PARQUET, IngestSettings, SinkSettings
 
@@ -29,18 +32,32 @@ def parquet(path: object, name: str = MAIN, where: str | None = None) -> SinkSet
 
 def ingest(**said: Any) -> IngestSettings:
     """Return the settings of a job."""
-    rest, of_topics = _sorted(said)
+    rest, of_topics, of_streams = _sorted(said)
+    if of_streams:
+        rest["reads"] = reads_of(KinesisSettings(**of_streams))
     return IngestSettings(**rest, **{name: TOPICS[name](**values) for name, values in of_topics.items()})
 
 
 def changed(settings: IngestSettings, **said: Any) -> IngestSettings:
     """Return settings with some of them replaced."""
-    rest, of_topics = _sorted(said)
+    rest, of_topics, of_streams = _sorted(said)
+    if of_streams:
+        rest["reads"] = reads_of(replace(streams_of(settings), **of_streams))
     topics = {name: replace(getattr(settings, name), **values) for name, values in of_topics.items()}
     return replace(settings, **rest, **topics)
 
 
-def _sorted(said: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def reads_of(streams: KinesisSettings) -> ReadsSettings:
+    """Return streams as what a job reads."""
+    return ReadsSettings(kind="kinesis", settings=write_settings(streams))
+
+
+def streams_of(settings: IngestSettings) -> KinesisSettings:
+    """Return the streams that a job reads."""
+    return read_settings(KinesisSettings, "settings", settings.reads.settings)
+
+
+def _sorted(said: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, Any]]:
     rest, of_topics = dict(said), {}
     if (output := rest.pop("output", None)) is not None:
         rest.setdefault("landing_path", f"{str(output).rstrip('/')}/_landing")
@@ -49,7 +66,8 @@ def _sorted(said: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str
         values = {field.name: _value(field.type, rest.pop(field.name)) for field in fields(cls) if field.name in rest}
         if values:
             of_topics[topic] = values
-    return rest, of_topics
+    of_streams = {f.name: _value(f.type, rest.pop(f.name)) for f in fields(KinesisSettings) if f.name in rest}
+    return rest, of_topics, of_streams
 
 
 def _value(type_of: Any, value: Any) -> Any:

@@ -35,8 +35,8 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.items import Item, ReadPage
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.sources.readers import ReaderSettings
 from airflow_provider_coordination.spark import ingestion, item_reading
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, LandedItems, land_partition
@@ -194,7 +194,7 @@ def work(harm: Harm, owner: str) -> None:
     settings = ingest(
         source=SOURCE,
         owner=owner,
-        reader=ReaderSettings(kind=KIND),
+        reads=ReadsSettings(kind=KIND),
         output=f"{harm.folder}/dataset",
         expires_at=datetime.now(UTC) + timedelta(days=1),
         store=StoreSettings.from_url(harm.url, "partitions"),

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.s3.scan import S3Scan
 from airflow_provider_coordination.sources.s3.settings import KIND, S3Settings
 from tests.support.item_job import ItemPipeline
@@ -26,7 +26,7 @@ class ObjectPipeline(ItemPipeline):
     def __init__(self, server: S3Server, bucket: str, folder: Path, **given: Any) -> None:
         self.client, self.bucket = server.client(), bucket
         source = S3Settings(paths=(f"s3://{bucket}/",), aws=server.settings, **given)
-        super().__init__(folder, ReaderSettings(kind=KIND, settings=source.to_mapping()), partial(S3Scan, source))
+        super().__init__(folder, ReadsSettings(kind=KIND, settings=source.to_mapping()), partial(S3Scan, source))
 
     def put(self, key: str, ids: Iterable[int]) -> None:
         """Put an object of JSON lines, compressed if its name says so."""

@@ -28,7 +28,7 @@ from airflow_provider_coordination.sources.kinesis.progress import ChildShard, G
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.stores import StoreSettings
+from airflow_provider_coordination.stores.kind import DEFAULT_TABLE
 from airflow_provider_coordination.stores.recording import RecordingStore
 from airflow_provider_coordination.stores.sql import SqlStore
 from tests.support.clock import ManualClock
@@ -243,7 +243,7 @@ class Scenery:
             self.change(ODD_SOURCE, key, lambda p: p.failed(f"cannot read {p.partition_key}").resting(PARKED_UNTIL))
 
     def _open(self, clock: Clock | None = None) -> RecordingStore:
-        return RecordingStore(SqlStore(self.url, table=StoreSettings.table), KEPT, clock=clock)
+        return RecordingStore(SqlStore(self.url, table=DEFAULT_TABLE), KEPT, clock=clock)
 
 
 def owner(number: int) -> str:

@@ -193,7 +193,7 @@ class Pipeline:
             output=str(self.output),
             expires_at=datetime.now(UTC) + timedelta(hours=1),
             store=StoreSettings.from_url(self.url),
-            kinesis=self.kinesis_settings,
+            aws=self.kinesis_settings,
             round_duration=5,
             idle_duration=0.2,
         )

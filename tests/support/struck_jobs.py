@@ -28,23 +28,26 @@ from airflow_provider_coordination.coordination.errors import AcknowledgmentErro
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.batches import SourceBatches, landed_progress
 from airflow_provider_coordination.sources.items import Item, ReadPage, SourceUnavailableError
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.errors import KinesisUnavailableError
+from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.sources.readers import ReaderSettings
-from airflow_provider_coordination.spark import ingestion, item_reading, shard_reading
+from airflow_provider_coordination.spark import ingestion, item_reading
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.item_landing import land_partition
 from airflow_provider_coordination.spark.item_reading import ItemReading
-from airflow_provider_coordination.spark.landing import land_shard
-from airflow_provider_coordination.spark.layout import ITEM_RECORDS, SHARD_RECORDS, RecordLayout
+from airflow_provider_coordination.spark.kinesis import reading as shard_reading
+from airflow_provider_coordination.spark.kinesis.landing import land_shard
+from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
+from airflow_provider_coordination.spark.kinesis.reading import ShardReading
+from airflow_provider_coordination.spark.kinesis.streams import Streams
+from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
-from airflow_provider_coordination.spark.shard_reading import ShardReading
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink, PublishLanded
-from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.transforming import DeliverTransformed
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -434,7 +437,7 @@ class ShardLife(Life):
             sync=lambda: sync.run((STREAM,), forced=False),
             clock=self.clock,
         )
-        return {"reading": partial(ShardReading, None, streams)}
+        return {"reading": partial(ShardReading, None, KinesisSettings(streams=(STREAM,)), streams)}
 
     def _client(self, *, counts: bool) -> Any:
         if not counts:
@@ -475,7 +478,7 @@ class ItemLife(Life):
 
     def settings(self) -> dict[str, Any]:
         # A batch for each item: several are landed one after the other, and a partition lives for some rounds.
-        return {"reader": ReaderSettings(kind=KIND), "max_batch_bytes": 60}
+        return {"reads": ReadsSettings(kind=KIND), "max_batch_bytes": 60}
 
     @property
     def layout(self) -> RecordLayout:

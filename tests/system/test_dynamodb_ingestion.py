@@ -16,7 +16,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBSettings
 from airflow_provider_coordination.sources.dynamodb.supplier import SegmentSupplier
-from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from tests.airflow.conftest import REPOSITORY, run_dag
 from tests.support.dynamodb_local import REGION, DynamoDbLocal
 from tests.support.item_job import ItemPipeline
@@ -43,7 +43,7 @@ def orders(dynamodb: DynamoDbLocal, dynamodb_table: str) -> str:
 @pytest.fixture
 def pipeline(dynamodb: DynamoDbLocal, orders: str, java: str, tmp_path: Path) -> Iterator[ItemPipeline]:
     settings = DynamoDBSettings(table=orders, segments=3, aws=dynamodb.settings)
-    reader = ReaderSettings(kind="dynamodb", settings=write_settings(settings))
+    reader = ReadsSettings(kind="dynamodb", settings=write_settings(settings))
     made = ItemPipeline(tmp_path, reader, partial(SegmentSupplier, settings))
     yield made
     for job in made.jobs:

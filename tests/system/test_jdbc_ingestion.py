@@ -21,7 +21,7 @@ from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.jdbc.query import DbApiQuery
 from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings, RangeSettings
 from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
-from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.support.job_settings import ingest
@@ -72,7 +72,7 @@ class Table(Pipeline):
             output=str(self.output),
             expires_at=datetime.now(UTC) + timedelta(hours=1),
             store=StoreSettings.from_url(self.url),
-            reader=ReaderSettings(kind="jdbc", settings=write_settings(self.jdbc)),
+            reads=ReadsSettings(kind="jdbc", settings=write_settings(self.jdbc)),
             idle_duration=0.2,
             **changes,
         )

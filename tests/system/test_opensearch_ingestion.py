@@ -14,9 +14,9 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
 from airflow_provider_coordination.sources.opensearch.supplier import SliceSupplier
-from airflow_provider_coordination.sources.readers import ReaderSettings
 from tests.airflow.conftest import REPOSITORY, run_dag
 from tests.support.item_job import ItemPipeline
 from tests.support.opensearch_server import OpenSearchServer
@@ -41,7 +41,7 @@ def all_of(*names: str) -> Counter[str]:
 @pytest.fixture
 def pipeline(opensearch: OpenSearchServer, logs: str, java: str, tmp_path: Path) -> Iterator[ItemPipeline]:
     settings = OpenSearchSettings(hosts=(opensearch.url,), indices=(f"{logs}-*",), page_documents=50)
-    reader = ReaderSettings(kind="opensearch", settings=write_settings(settings))
+    reader = ReadsSettings(kind="opensearch", settings=write_settings(settings))
     made = ItemPipeline(tmp_path, reader, partial(SliceSupplier, settings))
     yield made
     for job in made.jobs:

@@ -14,8 +14,9 @@ import sqlalchemy as sa
 
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.retries import RetryPolicy
+from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.sources.readers import ReaderSettings
 from demo.local_kinesis import LocalKinesis
 from tests.support.metric_receivers import otlp_receiver
 from tests.support.spark_job import Job, Pipeline
@@ -38,11 +39,16 @@ def test_nothing_that_can_be_seen_of_a_job_holds_a_secret(
     )
     with otlp_receiver() as collector:
         job = pipeline.start(
-            streams=(),
-            reader=ReaderSettings(
-                kind="own", reader="tests.support.leaky_reader:LeakyReader", settings={"password": READER}
+            reads=ReadsSettings(
+                kind="own",
+                settings={
+                    "reader": "tests.support.leaky_reader:LeakyReader",
+                    "reader_settings": {"password": READER},
+                    "aws": write_settings(
+                        replace(pipeline.kinesis_settings, secret_access_key=KEY, session_token=TOKEN)
+                    ),
+                },
             ),
-            kinesis=replace(pipeline.kinesis_settings, secret_access_key=KEY, session_token=TOKEN),
             transform="tests.support.transforms:leaky",
             until_caught_up=False,
             idle_duration=1,

@@ -22,7 +22,7 @@ from airflow_provider_coordination.operators.templated import (
 )
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings, DynamoDBSettings
-from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 
 
 @dataclass(kw_only=True)
@@ -64,6 +64,7 @@ class DynamoDBTable:
         "region_name",
         "source",
     )
+    is_endless: ClassVar[bool] = False
     kind: ClassVar[str] = "dynamodb"
 
     table: str
@@ -91,7 +92,7 @@ class DynamoDBTable:
         """See `Located.reads_from`."""
         return {"table": self.table, "region_name": text_value(self.region_name)}
 
-    def connect(self) -> Connected:
+    def connect(self, default_region: str | None = None) -> Connected:
         """See `Reads.connect`."""
         settings = DynamoDBSettings(
             table=text_value(self.table) or "",
@@ -107,8 +108,8 @@ class DynamoDBTable:
             count=whole_value("count", self.count),
             aws=aws_settings(self.aws_conn_id, text_value(self.region_name), service="dynamodb"),
         )
-        reader = ReaderSettings(kind=self.kind, settings=write_settings(settings))
-        return Connected(reader=reader, supplier=partial(_segments, settings))
+        reads = ReadsSettings(kind=self.kind, settings=write_settings(settings))
+        return Connected(reads=reads, supplier=partial(_segments, settings))
 
 
 @dataclass(kw_only=True)
@@ -149,6 +150,7 @@ class DynamoDBExport:
         "region_name",
         "source",
     )
+    is_endless: ClassVar[bool] = False
     kind: ClassVar[str] = "dynamodb_export"
 
     export_arn: str | None = None
@@ -177,7 +179,7 @@ class DynamoDBExport:
         """See `Located.reads_from`: the table; another export of it is the same data, later."""
         return {"table_arn": table} if (table := text_value(self.table_arn)) else {}
 
-    def connect(self) -> Connected:
+    def connect(self, default_region: str | None = None) -> Connected:
         """See `Reads.connect`."""
         region = text_value(self.region_name)
         settings = DynamoDBExportSettings(
@@ -193,8 +195,8 @@ class DynamoDBExport:
             aws=aws_settings(self.aws_conn_id, region, service="dynamodb"),
             s3=aws_settings(self.aws_conn_id, region, service="s3"),
         )
-        reader = ReaderSettings(kind=self.kind, settings=write_settings(settings))
-        return Connected(reader=reader, supplier=partial(_files, settings))
+        reads = ReadsSettings(kind=self.kind, settings=write_settings(settings))
+        return Connected(reads=reads, supplier=partial(_files, settings))
 
 
 def _segments(settings: DynamoDBSettings, coordinator: SourceCoordinator) -> Supplier:

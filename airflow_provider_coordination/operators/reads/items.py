@@ -12,7 +12,8 @@ from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.hooks.connections import airflow_connection
 from airflow_provider_coordination.operators.reads.reads import Connected
 from airflow_provider_coordination.operators.templated import text_value
-from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.sources.item_kind import ItemKind
+from airflow_provider_coordination.sources.kinds import KINDS, READER, ReadsSettings, kind_named
 from airflow_provider_coordination.sources.supplying import PartitionSupplier, pages_of
 
 CONNECTION = "connection"
@@ -39,6 +40,7 @@ class Items:
     """
 
     template_fields: ClassVar[Sequence[str]] = ("reader_settings", "conn_id", "source")
+    is_endless: ClassVar[bool] = False
 
     kind: str
     reader: str
@@ -59,10 +61,14 @@ class Items:
         chosen = {name: self.reader_settings[name] for name in self.located_by if name in self.reader_settings}
         return {"reader": self.reader, "conn_id": text_value(self.conn_id), **chosen}
 
-    def connect(self) -> Connected:
+    def connect(self, default_region: str | None = None) -> Connected:
         """See `Reads.connect`."""
         if not self.kind:
             raise ConfigurationError("Items: field 'kind' must not be empty; name the kind of source")
+        if self.kind in KINDS.names() and not isinstance(kind_named(self.kind), ItemKind):
+            raise ConfigurationError(
+                f"Items: field 'kind' is {self.kind!r}, a kind of source with a progress of its own; give another name"
+            )
         if len([part for part in self.reader.split(":") if part]) != 2:
             raise ConfigurationError(
                 f"Items: field 'reader' must be of the form 'module:class', for example 'my_project.readers:Weather'; "
@@ -71,9 +77,8 @@ class Items:
         settings = dict(self.reader_settings)
         if conn_id := text_value(self.conn_id):
             settings[CONNECTION] = _connection(conn_id)
-        return Connected(
-            reader=ReaderSettings(kind=self.kind, settings=settings, reader=self.reader), supplier=self._supplier
-        )
+        given = {READER: self.reader, "reader_settings": settings}
+        return Connected(reads=ReadsSettings(kind=self.kind, settings=given), supplier=self._supplier)
 
     def _supplier(self, coordinator: SourceCoordinator) -> Supplier:
         found, kind = self.supplier, self.kind

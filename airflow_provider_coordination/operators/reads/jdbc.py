@@ -17,7 +17,7 @@ from airflow_provider_coordination.operators.reads.reads import Connected
 from airflow_provider_coordination.operators.templated import text_value, whole_value, yes_or_no_value
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.jdbc.settings import DEFAULT_FETCH_SIZE, JdbcSettings, RangeSettings
-from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 
 Bound = str | int | float | Decimal | date | datetime
 
@@ -72,6 +72,7 @@ class JdbcTable:
         "session",
         "source",
     )
+    is_endless: ClassVar[bool] = False
     kind: ClassVar[str] = "jdbc"
 
     table: str | None = None
@@ -134,7 +135,7 @@ class JdbcTable:
             return None
         return self.within(start, min(end, began))
 
-    def connect(self) -> Connected:
+    def connect(self, default_region: str | None = None) -> Connected:
         """See `Reads.connect`."""
         ranges = self._ranges()
         ranges.check()
@@ -150,7 +151,7 @@ class JdbcTable:
             query = DbApiQuery(connection.connect, settings.session_statement)
             return RangeSupplier(query, settings, ranges, coordinator.clock.now)
 
-        return Connected(reader=ReaderSettings(kind=self.kind, settings=write_settings(settings)), supplier=supplier)
+        return Connected(reads=ReadsSettings(kind=self.kind, settings=write_settings(settings)), supplier=supplier)
 
     def _settings(self, connection: JdbcConnection) -> JdbcSettings:
         fetch_size = whole_value("fetch_size", self.fetch_size)

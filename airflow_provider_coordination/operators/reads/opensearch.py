@@ -15,8 +15,8 @@ from airflow_provider_coordination.hooks.opensearch import opensearch_cluster
 from airflow_provider_coordination.operators.reads.reads import Connected
 from airflow_provider_coordination.operators.templated import names_value, seconds_value, text_value, whole_value
 from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
-from airflow_provider_coordination.sources.readers import ReaderSettings
 
 
 @dataclass(kw_only=True)
@@ -49,6 +49,7 @@ class OpenSearchIndices:
         "opensearch_conn_id",
         "source",
     )
+    is_endless: ClassVar[bool] = False
     kind: ClassVar[str] = "opensearch"
 
     indices: str | Sequence[str]
@@ -72,7 +73,7 @@ class OpenSearchIndices:
         """See `Located.reads_from`."""
         return {"opensearch_conn_id": self.opensearch_conn_id, "indices": sorted(_names("indices", self.indices))}
 
-    def connect(self) -> Connected:
+    def connect(self, default_region: str | None = None) -> Connected:
         """See `Reads.connect`."""
         if self.query is not None and not isinstance(self.query, Mapping):
             raise ConfigurationError(f"field 'query' must be a mapping, in OpenSearch's query DSL; got {self.query!r}")
@@ -87,8 +88,8 @@ class OpenSearchIndices:
             interval_seconds=seconds_value("interval", self.interval),
             count=whole_value("count", self.count),
         )
-        reader = ReaderSettings(kind=self.kind, settings=write_settings(settings))
-        return Connected(reader=reader, supplier=partial(_slices, settings))
+        reads = ReadsSettings(kind=self.kind, settings=write_settings(settings))
+        return Connected(reads=reads, supplier=partial(_slices, settings))
 
 
 def _slices(settings: OpenSearchSettings, coordinator: SourceCoordinator) -> Supplier:

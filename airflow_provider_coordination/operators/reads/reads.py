@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.operators.templated import text_value
-from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
 
 R = TypeVar("R")
 
@@ -21,22 +24,33 @@ R = TypeVar("R")
 class Connected:
     """A source, its Airflow connections resolved.
 
-    :param reader: what reads it in a Spark job.
+    :param reads: what a Spark job is given of it.
     :param supplier: makes what finds its partitions, for a coordinator of the source.
     """
 
-    reader: ReaderSettings
+    reads: ReadsSettings
     supplier: Callable[[SourceCoordinator], Supplier]
 
 
 class Reads(Protocol):
     """A source as a DAG describes it.
 
-    Airflow renders the attributes that `template_fields` names, in place: it must not be frozen. Its text, by `repr`,
+    Airflow renders its templates in place: it must not be frozen. Its text, by `repr`,
     is in the serialized DAG and in the rendered templates: it has to be the same each time the file is parsed.
     """
 
-    template_fields: Sequence[str]
+    @property
+    def template_fields(self) -> Sequence[str]:
+        """The attributes that Airflow renders."""
+        ...
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether its partitions have no end: jobs share those that others hold, and a job itself bounds an interval.
+
+        Partitions that come to an end are cut to an interval when they are created.
+        """
+        ...
 
     @property
     def kind(self) -> str:
@@ -48,9 +62,10 @@ class Reads(Protocol):
         """The source's name where the DAG gives none, once templates are rendered."""
         ...
 
-    def connect(self) -> Connected:
+    def connect(self, default_region: str | None = None) -> Connected:
         """Resolve the connections, in a task.
 
+        :param default_region: the AWS region where nothing else names one.
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
         ...
@@ -58,13 +73,38 @@ class Reads(Protocol):
 
 @runtime_checkable
 class Located(Protocol):
-    """A source that says where it reads from: DAGs that say otherwise cannot share it; see `SourceClaim`."""
+    """A source that says where it reads from: DAGs that say otherwise cannot share it; see `SourceClaim`.
+
+    Of others their kind says so, by their settings; see `SourceKind.location`.
+    """
 
     @property
     def reads_from(self) -> Mapping[str, Any]:
         """What decides which data is meant, such as a table's name, once templates are rendered; JSON, no secret.
 
         No bounds, such as those of an interval: they differ between runs of one DAG.
+        """
+        ...
+
+
+@runtime_checkable
+class Parted(Protocol):
+    """A source of parts that can be reset each as a whole, such as streams."""
+
+    @property
+    def parts(self) -> Sequence[str]:
+        """What they are called, once templates are rendered."""
+        ...
+
+
+@runtime_checkable
+class Created(Protocol):
+    """A source whose partitions an operator of its own creates, instead of `CreatePartitionsOperator`."""
+
+    def creating(self, **arguments: Any) -> BaseOperator:
+        """Return that operator, for `coordinated_ingestion`.
+
+        :param arguments: `source`, `interval`, `deduplicate_against` and `coordination_conn_id`.
         """
         ...
 
@@ -109,6 +149,18 @@ def source_of(source: str | None, reads: Reads | None) -> str:
     if name is None:
         raise ConfigurationError("field 'source' is missing; name the source")
     return name
+
+
+def check_given(of: str, reads: object) -> None:
+    """Check that a task is given what it reads.
+
+    :param of: what the argument is of.
+    :raises ValueError: if it is not.
+    """
+    if reads is None:
+        raise ValueError(
+            f"{of}: field 'reads' is missing; give one of the classes of airflow_provider_coordination.operators.reads"
+        )
 
 
 def own_copy(given: R) -> R:

@@ -19,7 +19,7 @@ from airflow_provider_coordination.operators.templated import (
     yes_or_no_value,
 )
 from airflow_provider_coordination.settings import read_settings
-from airflow_provider_coordination.sources.readers import ReaderSettings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
 from airflow_provider_coordination.sources.s3.places import is_s3
 from airflow_provider_coordination.sources.s3.settings import KIND, ProcessingCondition, S3Settings
@@ -91,6 +91,7 @@ class S3Objects:
         "aws_conn_id",
         "region_name",
     )
+    is_endless: ClassVar[bool] = False
 
     paths: str | Sequence[str]
     source: str | None = None
@@ -187,7 +188,7 @@ class S3Objects:
         settings.check()
         return settings
 
-    def connect(self) -> Connected:
+    def connect(self, default_region: str | None = None) -> Connected:
         """See `Reads.connect`."""
         settings = replace(self.settings(), aws=self._aws())
 
@@ -196,7 +197,7 @@ class S3Objects:
 
             return S3Scan(settings, coordinator)
 
-        return Connected(reader=ReaderSettings(kind=KIND, settings=settings.to_mapping()), supplier=supplier)
+        return Connected(reads=ReadsSettings(kind=KIND, settings=settings.to_mapping()), supplier=supplier)
 
     def _aws(self) -> AwsSettings:
         if not any(map(is_s3, _names("paths", self.paths))):

@@ -20,6 +20,7 @@ from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_p
 from airflow_provider_coordination.sources.kinesis.positions import parse_position
 from airflow_provider_coordination.sources.kinesis.progress import KIND as NAME
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
+from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
 from airflow_provider_coordination.sources.landed import ProgressFormatError
 from airflow_provider_coordination.sources.stored import instant_of, number_of, objects_in, text_of
 
@@ -35,6 +36,7 @@ class KinesisKind(SourceKind):
     has_positions = True
     reading = "airflow_provider_coordination.spark.kinesis.source:KinesisSource"
     pages = "airflow_provider_coordination.ui.kinesis:PAGES"
+    import_commands = "airflow_provider_coordination.cli.kinesis:register"
 
     @property
     def batches(self) -> BatchLedger:
@@ -117,6 +119,20 @@ class KinesisKind(SourceKind):
         if group is None:
             return super().plan_group(group, partitions, target, access)
         return plan_stream(group, partitions, target, access(self))
+
+    def check(self, settings: Settings) -> None:
+        """See `SourceKind.check`."""
+        read_settings(KinesisSettings, "settings of KinesisStreams", settings).check()
+
+    def ends(self, settings: Settings) -> bool:
+        """See `SourceKind.ends`: those of an interval do."""
+        return settings.get("finish_at_stop") is True
+
+    def location(self, settings: Settings) -> dict[str, Any]:
+        """See `SourceKind.location`: the streams, and where they are."""
+        aws = settings.get("aws", {})
+        where = {name: aws[name] for name in ("region", "endpoint_url") if aws.get(name) is not None}
+        return {"streams": sorted(settings["streams"]), **where}
 
     def permissions(
         self, what: str, access: Callable[[str], AwsSettings]

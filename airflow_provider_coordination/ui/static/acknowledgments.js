@@ -17,7 +17,11 @@ import { duration, secondsUntil } from "./time.js";
 
 const LIMIT = 500;
 
-/** Return the handles that still owe something: the job's own last, since nobody else can speak for them. */
+/**
+ * Return the handles that still owe something: the job's own last, since nobody else can speak for them.
+ *
+ * @param {AcknowledgmentSet} set
+ */
 function owing(set) {
   const sinks = new Set(set.sinks);
   return Object.entries(set.references)
@@ -26,6 +30,7 @@ function owing(set) {
     .sort((a, b) => Number(a.isSink) - Number(b.isSink));
 }
 
+/** @param {{set: AcknowledgmentSet}} props */
 function Left({ set }) {
   const now = useNow();
   const left = secondsUntil(set.expires_at, now);
@@ -58,6 +63,7 @@ function Left({ set }) {
   );
 }
 
+/** @param {{set: AcknowledgmentSet}} props */
 function Missing({ set }) {
   const owed = owing(set);
   return h(
@@ -77,21 +83,25 @@ function Missing({ set }) {
   );
 }
 
-const VERDICTS = {
-  true: {
-    verb: "Acknowledge",
-    palette: "green",
-    text: "Says that the batch arrived. When nothing more is missing, the checkpoint moves over it.",
-    risk: "Acknowledging what is not there loses it.",
-  },
-  false: {
-    verb: "Reject",
-    palette: "red",
-    text: "Says that the batch did not arrive. It is delivered again, and the failure is counted.",
-    risk: "After several failures in a row its partition is put aside.",
-  },
+const GOOD = {
+  verb: "Acknowledge",
+  palette: "green",
+  text: "Says that the batch arrived. When nothing more is missing, the checkpoint moves over it.",
+  risk: "Acknowledging what is not there loses it.",
+};
+const BAD = {
+  verb: "Reject",
+  palette: "red",
+  text: "Says that the batch did not arrive. It is delivered again, and the failure is counted.",
+  risk: "After several failures in a row its partition is put aside.",
 };
 
+/** @param {boolean} positive */
+function verdictOf(positive) {
+  return positive ? GOOD : BAD;
+}
+
+/** @type {Record<string, string>} */
 const EFFECTS = {
   late: "too late: the set had ended",
   duplicate: "given before: nothing changed",
@@ -100,16 +110,20 @@ const EFFECTS = {
 /**
  * The dialog of a word.
  *
- * @param {{place: Object, set: Object, now: Object|null, positive: boolean, onClose: Function, refresh: Function}} props
+ * @param {{
+ *   place: Place, set: AcknowledgmentSet, now: AcknowledgmentSet|null, positive: boolean, onClose: () => void,
+ *   refresh: () => void,
+ * }} props
  *     `set` as it was when the dialog opened, `now` as it is; null where it has ended
  */
 function Verdict({ place, set, now, positive, onClose, refresh }) {
-  const { verb, palette, text, risk } = VERDICTS[positive];
+  const { verb, palette, text, risk } = verdictOf(positive);
   const owed = owing(set);
   const [handle, setHandle] = useState(owed[0]?.handle ?? "");
-  const [problem, setProblem] = useState(null);
+  const [problem, setProblem] = useState(/** @type {ProblemLike|null} */ (null));
   const [isBusy, setBusy] = useState(false);
   const tell = useTell();
+  /** @param {string} reason */
   const confirm = async (reason) => {
     setBusy(true);
     setProblem(null);
@@ -124,7 +138,7 @@ function Verdict({ place, set, now, positive, onClose, refresh }) {
       refresh();
       onClose();
     } catch (error) {
-      setProblem(error);
+      setProblem(/** @type {ProblemLike} */ (error));
     } finally {
       setBusy(false);
     }
@@ -164,10 +178,14 @@ function Verdict({ place, set, now, positive, onClose, refresh }) {
   );
 }
 
-/** The page. */
+/**
+ * The page.
+ *
+ * @param {{place: Place, connection: Api.ConnectionRow|null, search: string}} props
+ */
 export function AcknowledgmentsPage({ place, connection, search }) {
   const live = useLive(sourceApi(place.connection, place.source, `acknowledgments?limit=${LIMIT}`));
-  const [verdict, setVerdict] = useState(null);
+  const [verdict, setVerdict] = useState(/** @type {{set: AcknowledgmentSet, positive: boolean}|null} */ (null));
   const may = connection?.may_change ?? false;
   return h(
     C.Box,
@@ -250,13 +268,13 @@ export function AcknowledgmentsPage({ place, connection, search }) {
                               key: String(positive),
                               size: "xs",
                               variant: "outline",
-                              colorPalette: VERDICTS[positive].palette,
+                              colorPalette: verdictOf(positive).palette,
                               disabled: !may || owing(set).length === 0,
-                              title: may ? VERDICTS[positive].text : lookOnly(place.connection),
-                              "data-action": VERDICTS[positive].verb.toLowerCase(),
+                              title: may ? verdictOf(positive).text : lookOnly(place.connection),
+                              "data-action": verdictOf(positive).verb.toLowerCase(),
                               onClick: () => setVerdict({ set, positive }),
                             },
-                            `${VERDICTS[positive].verb}…`,
+                            `${verdictOf(positive).verb}…`,
                           ),
                         ),
                       ),
@@ -268,7 +286,7 @@ export function AcknowledgmentsPage({ place, connection, search }) {
     verdict !== null &&
       h(Verdict, {
         ...verdict,
-        now: live.answer?.find((each) => each.set_id === verdict.set.set_id) ?? null,
+        now: live.answer?.find((/** @type {AcknowledgmentSet} */ each) => each.set_id === verdict.set.set_id) ?? null,
         place,
         refresh: live.refresh,
         onClose: () => setVerdict(null),

@@ -57,7 +57,9 @@ const TARGETS = [
 /**
  * Where a reset begins.
  *
- * @param {{target: {name: string, text: string}, hasPositions: boolean, isOne: boolean, onChange: Function}} props some
+ * @param {{
+ *   target: ResetTarget, hasPositions: boolean, isOne: boolean, onChange: (target: ResetTarget) => void,
+ * }} props some
  *     kinds of sources have positions, and a number belongs to one partition
  */
 function Target({ target, hasPositions, isOne, onChange }) {
@@ -102,7 +104,7 @@ function Target({ target, hasPositions, isOne, onChange }) {
 /**
  * The dialog of an action on partitions.
  *
- * @param {{place: Object, action: string, rows: Object[], onClose: (done: boolean) => void}} props rows as they are shown
+ * @param {{place: Place, action: Action, rows: Row[], onClose: (done: boolean) => void}} props rows as they are shown
  *     now; while the dialog is open they may be refreshed. It is for those for which the action made sense when it opened
  */
 export function ActionDialog({ place, action, rows, onClose }) {
@@ -111,14 +113,15 @@ export function ActionDialog({ place, action, rows, onClose }) {
   // What it is for is settled when it opens: what changes then is told as such, and does not slip out of the order.
   const [seen, setSeen] = useState(() => rows.filter((row) => actionsFor(row).includes(action)));
   const [leftOut, setLeftOut] = useState(rows.length - seen.length);
-  const became = useRef([]);
-  const [problem, setProblem] = useState(null);
+  const became = useRef(/** @type {Api.ActionResult[]} */ ([]));
+  const [problem, setProblem] = useState(/** @type {ProblemLike|null} */ (null));
   const [isBusy, setBusy] = useState(false);
-  const [results, setResults] = useState(null);
+  const [results, setResults] = useState(/** @type {Api.ActionResult[]|null} */ (null));
   const [target, setTarget] = useState({ name: "earliest", text: "" });
   const latest = new Map(rows.map((row) => [row.partition_key, row]));
   const shown = seen.map((row) => laterOf(row, latest.get(row.partition_key)));
 
+  /** @param {string} reason */
   const confirm = async (reason) => {
     setBusy(true);
     setProblem(null);
@@ -140,15 +143,15 @@ export function ActionDialog({ place, action, rows, onClose }) {
       // What was done is done: another try is for the rest.
       const told = new Set(became.current.map((result) => result.key));
       setSeen(seen.filter((row) => !told.has(row.partition_key)));
-      setProblem(error);
+      setProblem(/** @type {ProblemLike} */ (error));
     } finally {
       setBusy(false);
     }
   };
   const again = () => {
-    const stale = results
-      .filter((result) => result.outcome === "stale" && result.partition !== null)
-      .map((result) => result.partition);
+    const stale = (results ?? []).flatMap((result) =>
+      result.outcome === "stale" && result.partition !== null ? [result.partition] : [],
+    );
     became.current = [];
     setSeen(stale);
     setLeftOut(0);
@@ -187,6 +190,7 @@ export function ActionDialog({ place, action, rows, onClose }) {
   );
 }
 
+/** @param {{rows: Row[], leftOut: number}} props */
 function Listed({ rows, leftOut }) {
   return h(
     C.Stack,
@@ -221,18 +225,20 @@ function Listed({ rows, leftOut }) {
   );
 }
 
+/** @type {Record<string, [string, string]>} */
 const OUTCOMES = {
   stale: ["Has changed since you looked: nothing was done", "orange"],
   refused: ["Refused", "red"],
   missing: ["Is not there any more", "gray"],
 };
 
+/** @param {{results: Api.ActionResult[], done: string, again: () => void}} props */
 function Results({ results, done, again }) {
   const good = results.filter((result) => result.outcome === "done").length;
   const rest = results.filter((result) => result.outcome !== "done");
   const stale = rest.filter((result) => result.outcome === "stale" && result.partition !== null);
   // What had the focus is gone: whoever hears the page goes on here.
-  const top = useRef(null);
+  const top = useRef(/** @type {HTMLElement|null} */ (null));
   useEffect(() => top.current?.focus(), []);
   return h(
     C.Stack,
@@ -280,16 +286,22 @@ function Results({ results, done, again }) {
   );
 }
 
-/** The buttons for what may be done to these partitions; those who may only look are told so. */
+/**
+ * The buttons for what may be done to these partitions; those who may only look are told so.
+ *
+ * @param {{
+ *   rows: Row[], connection: Api.ConnectionRow|null, place: Place, onPick: (action: Action) => void, size?: string,
+ * }} props
+ */
 export function ActionButtons({ rows, connection, place, onPick, size = "xs" }) {
   const may = connection?.may_change ?? false;
   const possible = new Set(rows.flatMap((row) => actionsFor(row)));
   return h(
     Fragment,
     null,
-    ...Object.entries(ACTIONS)
-      .filter(([name]) => possible.has(name))
-      .map(([name, action]) =>
+    .../** @type {Action[]} */ (Object.keys(ACTIONS))
+      .filter((name) => possible.has(name))
+      .map((name) =>
         h(
           C.Button,
           {
@@ -297,11 +309,11 @@ export function ActionButtons({ rows, connection, place, onPick, size = "xs" }) 
             size,
             variant: "outline",
             disabled: !may,
-            title: may ? action.text : lookOnly(place.connection),
+            title: may ? ACTIONS[name].text : lookOnly(place.connection),
             "data-action": name,
             onClick: () => onPick(name),
           },
-          `${action.verb}…`,
+          `${ACTIONS[name].verb}…`,
         ),
       ),
     connection !== null &&
@@ -310,12 +322,16 @@ export function ActionButtons({ rows, connection, place, onPick, size = "xs" }) 
   );
 }
 
-/** Suspends or resumes a source. */
+/**
+ * Suspends or resumes a source.
+ *
+ * @param {{place: Place, card: Api.SourceCard, connection: Api.ConnectionRow|null, refresh: () => void}} props
+ */
 export function SuspendButton({ place, card, connection, refresh }) {
   // What the dialog is about is settled when it opens, whatever somebody else does meanwhile: `{suspended}`.
-  const [asked, setAsked] = useState(null);
+  const [asked, setAsked] = useState(/** @type {{suspended: Api.SuspensionFacts|null}|null} */ (null));
   const [isBusy, setBusy] = useState(false);
-  const [problem, setProblem] = useState(null);
+  const [problem, setProblem] = useState(/** @type {ProblemLike|null} */ (null));
   const tell = useTell();
   const may = connection?.may_change ?? false;
   const verb = verbOf(card.suspended);
@@ -323,7 +339,9 @@ export function SuspendButton({ place, card, connection, refresh }) {
     setAsked(null);
     setProblem(null);
   };
+  /** @param {string} reason */
   const confirm = async (reason) => {
+    if (asked === null) return;
     const { suspended } = asked;
     setBusy(true);
     setProblem(null);
@@ -334,7 +352,7 @@ export function SuspendButton({ place, card, connection, refresh }) {
       tell(suspended === null ? `${place.source} is suspended.` : `${place.source} goes on.`);
       close();
     } catch (error) {
-      setProblem(error);
+      setProblem(/** @type {ProblemLike} */ (error));
     } finally {
       setBusy(false);
       refresh();
@@ -374,6 +392,7 @@ export function SuspendButton({ place, card, connection, refresh }) {
   );
 }
 
+/** @param {Api.SuspensionFacts|null} suspended */
 function verbOf(suspended) {
   return suspended === null ? "Suspend" : "Resume";
 }

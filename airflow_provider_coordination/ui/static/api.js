@@ -17,6 +17,11 @@ export const clock = new ServerClock();
  * `away` (the store does not answer), `offline` (the API server does not), or `broken` (the server failed).
  */
 export class Problem extends Error {
+  /**
+   * @param {string} kind
+   * @param {string} detail
+   * @param {number|null} [status]
+   */
   constructor(kind, detail, status = null) {
     super(detail);
     this.kind = kind;
@@ -24,16 +29,26 @@ export class Problem extends Error {
   }
 }
 
+/** @type {Record<number, string>} */
 const KINDS = { 401: "session", 403: "forbidden", 404: "missing", 409: "stale", 503: "away" };
 
-/** Return what kind of problem an answer of the server is. */
+/**
+ * Return what kind of problem an answer of the server is.
+ *
+ * @param {number} status
+ * @param {string} detail
+ */
 function kindOf(status, detail) {
   if (status === 403 && /JWT token/i.test(detail)) return "session"; // Airflow's word for one that has run out
   if (KINDS[status] !== undefined) return KINDS[status];
   return status >= 400 && status < 500 ? "refused" : "broken";
 }
 
-/** Return the address of something below Airflow's own, wherever it is deployed. */
+/**
+ * Return the address of something below Airflow's own, wherever it is deployed.
+ *
+ * @param {string} path
+ */
 export function addressOf(path) {
   return new URL(path, document.baseURI).href;
 }
@@ -47,8 +62,8 @@ export function logIn() {
  * Ask the API.
  *
  * @param {string} path below `/coordination/`
- * @param {{body?: Object, signal?: AbortSignal}} options a body makes it a POST
- * @returns {Promise<Object>} the answer
+ * @param {{body?: Object, signal?: AbortSignal}} [options] a body makes it a POST
+ * @returns {Promise<any>} the answer
  * @throws {Problem} where there is none; the signal's own error where it was called off
  */
 export async function ask(path, { body, signal } = {}) {
@@ -70,7 +85,8 @@ export async function ask(path, { body, signal } = {}) {
   } catch (error) {
     signal?.throwIfAborted();
     if (error instanceof Problem) throw error;
-    if (error.name === "AbortError") throw new Problem("offline", `no answer within ${patience} s`);
+    if (error instanceof Error && error.name === "AbortError")
+      throw new Problem("offline", `no answer within ${patience} s`);
     throw new Problem("offline", "the API server cannot be reached");
   } finally {
     clearTimeout(timer);
@@ -78,6 +94,7 @@ export async function ask(path, { body, signal } = {}) {
   }
 }
 
+/** @param {Response} answer */
 async function read(answer) {
   const text = await answer.text();
   let content;

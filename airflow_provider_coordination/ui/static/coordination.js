@@ -51,6 +51,7 @@ import "./typing.js";
 import "./windowing.js";
 
 /** What draws each page of `PAGES`. */
+/** @type {Record<string, (props: any) => Content>} */
 const DRAWN = {
   partitions: PartitionsPage,
   shards: ShardsPage,
@@ -59,7 +60,11 @@ const DRAWN = {
   workers: WorkersPage,
 };
 
-/** A page of a source, with the drawer of a partition above it where the address names one. */
+/**
+ * A page of a source, with the drawer of a partition above it where the address names one.
+ *
+ * @param {{place: Place}} props
+ */
 function Source({ place }) {
   const { search } = useLocation();
   const navigate = useNavigate();
@@ -68,6 +73,7 @@ function Source({ place }) {
   const connection = useConnection(place.connection);
   // Opening a partition is a step that one goes back from; typing a filter is none.
   const change = useCallback(
+    /** @type {Change} */
     (changes, { keep = false } = {}) =>
       navigate({ search: withParameters(globalThis.location.search, changes) }, { replace: !keep }),
     [navigate],
@@ -95,12 +101,11 @@ function Source({ place }) {
 }
 
 /** Keeps a failure of ours from taking Airflow's page with it. */
-class Guard extends Component {
-  constructor(props) {
-    super(props);
-    this.state = { error: null };
-  }
+class Guard extends /** @type {typeof Component<{children?: Content}>} */ (Component) {
+  /** @type {{error: unknown}} */
+  state = { error: null };
 
+  /** @param {unknown} error */
   static getDerivedStateFromError(error) {
     return { error };
   }
@@ -111,7 +116,7 @@ class Guard extends Component {
       Nothing,
       {
         title: "This page failed",
-        text: String(this.state.error?.message ?? this.state.error),
+        text: String(this.state.error instanceof Error ? this.state.error.message : this.state.error),
         icon: "alert",
         role: "alert",
         kind: "failed",
@@ -121,7 +126,11 @@ class Guard extends Component {
   }
 }
 
-/** What Airflow draws: a page in its navigation, or a tab of a run or of a task instance. */
+/**
+ * What Airflow draws: a page in its navigation, or a tab of a run or of a task instance.
+ *
+ * @param {any} props
+ */
 function Coordination(props) {
   const { pathname } = useLocation();
   const isTab = Boolean(props.dagId && props.runId);
@@ -136,7 +145,7 @@ function Coordination(props) {
         ? h(TaskTab, props)
         : place.source === null
           ? h(Overview)
-          : h(Source, { key: `${place.connection} ${place.source}`, place }),
+          : h(Source, { key: `${place.connection} ${place.source}`, place: /** @type {Place} */ (place) }),
     ),
   );
 }

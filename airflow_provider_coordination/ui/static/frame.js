@@ -21,10 +21,14 @@ const FOCUS = {
   },
 };
 
-/** What everything of ours lies in: it scrolls by itself, and tells what was done. */
+/**
+ * What everything of ours lies in: it scrolls by itself, and tells what was done.
+ *
+ * @param {{children?: Content} & Styles} props
+ */
 export function Whole({ children, ...rest }) {
-  const [told, setTold] = useState(null);
-  const tell = useCallback((text) => setTold({ text }), []);
+  const [told, setTold] = useState(/** @type {{text: string}|null} */ (null));
+  const tell = useCallback((/** @type {string} */ text) => setTold({ text }), []);
   useEffect(() => {
     if (told === null) return undefined;
     const timer = setTimeout(() => setTold(null), 8000);
@@ -94,7 +98,11 @@ export function Whole({ children, ...rest }) {
   );
 }
 
-/** How fresh a page is, and what stops and resumes its refreshing. */
+/**
+ * How fresh a page is, and what stops and resumes its refreshing.
+ *
+ * @param {{live: Live<any>}} props
+ */
 export function Freshness({ live }) {
   const [isPaused, toggle] = usePause();
   useNow(); // it counts down
@@ -134,7 +142,11 @@ export function Freshness({ live }) {
   );
 }
 
-/** The path from the overview to a source. */
+/**
+ * The path from the overview to a source.
+ *
+ * @param {{connection: string, source: string}} props
+ */
 function Path({ connection, source }) {
   return h(
     C.Box,
@@ -156,9 +168,13 @@ function Path({ connection, source }) {
   );
 }
 
-/** The tabs of a source, as links: each page has its address. */
+/**
+ * The tabs of a source, as links: each page has its address.
+ *
+ * @param {{connection: string, source: string, page: string, card: Api.SourceCard|null}} props
+ */
 function Tabs({ connection, source, page, card }) {
-  const selected = useRef(null);
+  const selected = useRef(/** @type {HTMLElement|null} */ (null));
   useEffect(() => {
     // With the next frame: everything has to be laid out for it.
     const frame = requestAnimationFrame(() =>
@@ -166,6 +182,7 @@ function Tabs({ connection, source, page, card }) {
     );
     return () => cancelAnimationFrame(frame);
   }, []);
+  /** @type {Record<string, number|undefined>} */
   const counted = { acknowledgments: card?.pending_sets, workers: card?.workers };
   return h(
     C.Box,
@@ -210,7 +227,7 @@ function Tabs({ connection, source, page, card }) {
               Fragment,
               null,
               each.title,
-              counted[each.name] > 0 &&
+              (counted[each.name] ?? 0) > 0 &&
                 h(
                   C.Badge,
                   { size: "xs", variant: "subtle", colorPalette: "gray", fontVariantNumeric: "tabular-nums" },
@@ -224,23 +241,36 @@ function Tabs({ connection, source, page, card }) {
   );
 }
 
-/** Tell whether a source has a page that only some kinds of sources have; of one that is not known yet, it may. */
+/**
+ * Tell whether a source has a page that only some kinds of sources have; of one that is not known yet, it may.
+ *
+ * @param {Api.SourceCard|null} card
+ * @param {string} name
+ */
 function hasPage(card, name) {
   return card === null || card === undefined || card.kind === null || card.pages.includes(name);
 }
 
-/** Whoever is paged wants to know this first. */
+/**
+ * Whoever is paged wants to know this first.
+ *
+ * @param {{card: Api.SourceCard}} props
+ */
 function Alarms({ card }) {
   if (card.alarms.length === 0 && card.suspended === null) return null;
   return h(
     C.Stack,
     { gap: 1, mb: 3 },
-    card.suspended !== null && h(Suspended, { card }),
+    card.suspended !== null && h(Suspended, { suspended: card.suspended }),
     ...card.alarms.map((alarm, index) => h(AlarmLine, { key: index, alarm })),
   );
 }
 
-/** An alarm as a line: its level is told by a word as well as by a colour. */
+/**
+ * An alarm as a line: its level is told by a word as well as by a colour.
+ *
+ * @param {{alarm: Api.Alarm} & Styles} props
+ */
 export function AlarmLine({ alarm, ...rest }) {
   const isError = alarm.level === "error";
   return h(
@@ -264,8 +294,9 @@ export function AlarmLine({ alarm, ...rest }) {
   );
 }
 
-function Suspended({ card }) {
-  const { since, by, reason } = card.suspended;
+/** @param {{suspended: Api.SuspensionFacts}} props */
+function Suspended({ suspended }) {
+  const { since, by, reason } = suspended;
   return h(
     C.Flex,
     {
@@ -293,7 +324,11 @@ function Suspended({ card }) {
   );
 }
 
-/** A source's status bar: how many partitions are in which state. */
+/**
+ * A source's status bar: how many partitions are in which state.
+ *
+ * @param {{card: Api.SourceCard, height?: string}} props
+ */
 export function StatusBar({ card, height = "10px" }) {
   const segments = segmentsOf(card);
   const text =
@@ -327,6 +362,7 @@ export function StatusBar({ card, height = "10px" }) {
 /** Name the browser's tab after what is shown, and leave it as it was. @param {string|null} name of a source */
 export function useTitle(name) {
   useEffect(() => {
+    /** @type {string|null} */
     let former = null;
     // Airflow's own pages take their names back a moment after they have left.
     const timer = setTimeout(() => {
@@ -343,10 +379,13 @@ export function useTitle(name) {
 /**
  * The frame around a page of a source.
  *
- * @param {{place: Object, card: Object|null, live: Object, connection: Object|null, children: any}} props
+ * @param {{
+ *   place: Place, card: Api.SourceCard|null, live: Refreshed<Api.SourceCard>, connection: Api.ConnectionRow|null,
+ *   children?: Content,
+ * }} props
  */
 export function Frame({ place, card, live, connection, children }) {
-  const title = useRef(null);
+  const title = useRef(/** @type {HTMLElement|null} */ (null));
   useTitle(place.source);
   useEffect(() => {
     // Airflow makes the page anew when its path changes; whoever came here by keyboard goes on from its title.

@@ -2,6 +2,7 @@
 
 import { C, h } from "./host.js";
 
+/** @type {Record<string, string>} */
 const PATHS = {
   alert: "M12 8v5M12 16.5v.5M10.3 3.9 2.4 18a2 2 0 0 0 1.7 3h15.8a2 2 0 0 0 1.7-3L13.7 3.9a2 2 0 0 0-3.4 0Z",
   check: "M4 12.5 9.5 18 20 6.5",
@@ -18,7 +19,11 @@ const PATHS = {
   tree: "M5 3v18M5 8h8a3 3 0 0 1 3 3v0M5 16h14M16 11h3",
 };
 
-/** An icon; it says nothing to a screen reader, so a label stands beside it. */
+/**
+ * An icon; it says nothing to a screen reader, so a label stands beside it.
+ *
+ * @param {{name: string, size?: number} & Styles} props
+ */
 export function Icon({ name, size = 4, ...rest }) {
   return h(
     C.Icon,

@@ -12,48 +12,54 @@ import { Loop } from "./looping.js";
 import { EVERY_SECONDS } from "./refreshing.js";
 
 const REMEMBERED = 30;
+/** @type {Map<string, any>} */
 const answers = new Map();
 
+/**
+ * @param {string} path
+ * @param {any} answer
+ */
 function remember(path, answer) {
   answers.delete(path);
   answers.set(path, answer);
-  if (answers.size > REMEMBERED) answers.delete(answers.keys().next().value);
+  if (answers.size > REMEMBERED) answers.delete(answers.keys().next().value ?? "");
 }
 
 /** Whether a person has paused all refreshing. */
 const pause = {
   isPaused: false,
+  /** @type {Set<() => void>} */
   listeners: new Set(),
   toggle() {
     pause.isPaused = !pause.isPaused;
     pause.listeners.forEach((listener) => listener());
   },
+  /** @param {() => void} listener */
   subscribe(listener) {
     pause.listeners.add(listener);
     return () => pause.listeners.delete(listener);
   },
 };
 
-/** Return whether refreshing is paused, and what turns that over. */
+/**
+ * Return whether refreshing is paused, and what turns that over.
+ *
+ * @returns {[boolean, () => void]}
+ */
 export function usePause() {
   return [useSyncExternalStore(pause.subscribe, () => pause.isPaused), pause.toggle];
 }
 
 /**
- * @typedef {{answer: Object|null, problem: Object|null, nextAt: number|null}} Live
- * What is known; `answer` stays while a later question failed. `nextAt` is by the browser's clock.
- */
-
-/**
  * Do something again and again while the page can be seen: the loop behind every page.
  *
  * @param {(signal: AbortSignal) => Promise<void>} look what is done; throws a `Problem`
- * @param {{every?: number, isOn?: boolean}} options
- * @returns {Live & {refresh: () => void}} without an answer of its own
+ * @param {{every?: number, isOn?: boolean}} [options]
+ * @returns {Refreshed<any>} without an answer of its own
  */
 export function useLoop(look, { every = EVERY_SECONDS, isOn = true } = {}) {
   const [, redraw] = useReducer((count) => count + 1, 0);
-  const current = useRef(null);
+  const current = useRef(/** @type {Loop|null} */ (null));
   useEffect(() => {
     if (!isOn) return undefined;
     const loop = new Loop(look, {
@@ -84,11 +90,12 @@ export function useLoop(look, { every = EVERY_SECONDS, isOn = true } = {}) {
  * Return the answer to a question, kept fresh.
  *
  * @param {string|null} path below `/coordination/`; null for no question
- * @param {{every?: number}} options
- * @returns {Live & {refresh: () => void}}
+ * @param {{every?: number}} [options]
+ * @returns {Refreshed<any>}
  */
 export function useLive(path, { every } = {}) {
   const look = useCallback(
+    /** @param {AbortSignal} signal */
     async (signal) => {
       if (path !== null) remember(path, await ask(path, { signal }));
     },

@@ -10,13 +10,16 @@ import { secondsToNext } from "./refreshing.js";
  * null while it is under way, or none comes.
  */
 export class Loop {
+  /** @type {Problem|null} */
   problem = null;
+  /** @type {number|null} */
   nextAt = null;
   #controller = new AbortController();
   #failures = 0;
   #isAsking = false;
   #isWantedAgain = false;
-  #timer = null;
+  /** @type {ReturnType<typeof setTimeout>|undefined} */
+  #timer = undefined;
 
   /**
    * @param {(signal: AbortSignal) => Promise<void>} look what is done; throws a `Problem`
@@ -79,6 +82,7 @@ export class Loop {
     this.#controller.abort();
   }
 
+  /** @param {AbortSignal} signal */
   async #problemOf(signal) {
     try {
       await this.look(signal);
@@ -86,7 +90,7 @@ export class Loop {
     } catch (error) {
       if (error instanceof Problem) return error;
       if (!signal.aborted) console.error(error);
-      return new Problem("broken", String(error?.message ?? error));
+      return new Problem("broken", String(error instanceof Error ? error.message : error));
     }
   }
 

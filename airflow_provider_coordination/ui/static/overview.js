@@ -28,11 +28,15 @@ const BAR = 7;
 const GAP = 2;
 const TALL = 26;
 
-/** How many partitions were completed in each five minutes of the last hour. */
+/**
+ * How many partitions were completed in each five minutes of the last hour.
+ *
+ * @param {{completed: (number|null)[]}} props
+ */
 function Trend({ completed }) {
   if (completed.every((count) => !count)) return null;
   const most = Math.max(1, ...completed.map((count) => count ?? 0));
-  const sum = completed.reduce((total, count) => total + (count ?? 0), 0);
+  const sum = completed.reduce((/** @type {number} */ total, count) => total + (count ?? 0), 0);
   const text = `${plural(sum, "partition")} completed in the last hour`;
   return h(
     C.Flex,
@@ -63,6 +67,7 @@ function Trend({ completed }) {
   );
 }
 
+/** @param {{card: Api.SourceCard}} props */
 function Legend({ card }) {
   const segments = segmentsOf(card);
   return h(
@@ -81,6 +86,7 @@ function Legend({ card }) {
   );
 }
 
+/** @param {{instant: string|null}} props */
 function ExpiresIn({ instant }) {
   const now = useNow();
   const left = secondsUntil(instant, now);
@@ -88,7 +94,7 @@ function ExpiresIn({ instant }) {
 }
 
 /** A source at a glance; the whole card is its link. */
-const Card = memo(function Card({ card }) {
+const Card = memo(function Card(/** @type {{card: Api.SourceCard}} */ { card }) {
   const level = worstLevel(card);
   const accent =
     level === "error"
@@ -197,6 +203,12 @@ const Card = memo(function Card({ card }) {
   );
 });
 
+/**
+ * @param {{
+ *   connection: Api.ConnectionRow, search: string, isAlone: boolean,
+ *   onLive: (connection: string, live: Live<Api.SourceCards>|null) => void,
+ * }} props
+ */
 function Connection({ connection, search, isAlone, onLive }) {
   const live = useLive(
     connection.problem === null ? `connections/${encodeURIComponent(connection.connection_id)}/sources` : null,
@@ -235,7 +247,7 @@ function Connection({ connection, search, isAlone, onLive }) {
           connection: id,
           rows: 3,
           children: ({ sources }) => {
-            const found = sources.filter((card) => card.source.toLowerCase().includes(search.toLowerCase()));
+            const found = sources.filter((/** @type {Api.SourceCard} */ card) => card.source.toLowerCase().includes(search.toLowerCase()));
             if (sources.length === 0) {
               return h(Nothing, {
                 title: "No sources yet",
@@ -264,10 +276,13 @@ export function Overview() {
   const live = useLive("connections", { every: 30 });
   const [shown, onLive] = useWorst();
   useTitle(null);
+  /** @param {Record<string, Parameter>} changes */
   const change = (changes) =>
     navigate({ search: withParameters(globalThis.location.search, changes) }, { replace: true });
   const [text, setText] = useTyped(parameters.get("q") ?? "", (typed) => change({ q: typed }));
-  const connections = (live.answer?.connections ?? []).filter((each) => only === null || each.connection_id === only);
+  const connections = (live.answer?.connections ?? []).filter(
+    (/** @type {Api.ConnectionRow} */ each) => only === null || each.connection_id === only,
+  );
   return h(
     Fragment,
     null,
@@ -315,7 +330,7 @@ export function Overview() {
             icon: "plug",
             kind: "none",
           })
-        : connections.map((connection) =>
+        : connections.map((/** @type {Api.ConnectionRow} */ connection) =>
             h(Connection, {
               key: connection.connection_id,
               connection,
@@ -327,11 +342,15 @@ export function Overview() {
   );
 }
 
-/** Keep what the connections' answers are like; return the worst of them, and what tells of one: null, it is gone. */
+/**
+ * Keep what the connections' answers are like; return the worst of them, and what tells of one: null, it is gone.
+ *
+ * @returns {[Live<Api.SourceCards>|null, (connection: string, live: Live<Api.SourceCards>|null) => void]}
+ */
 function useWorst() {
-  const [known, setKnown] = useState(new Map());
+  const [known, setKnown] = useState(/** @type {Map<string, Live<Api.SourceCards>>} */ (new Map()));
   const tell = useCallback(
-    (id, live) =>
+    (/** @type {string} */ id, /** @type {Live<Api.SourceCards>|null} */ live) =>
       setKnown((before) => {
         const after = new Map(before);
         if (live === null) after.delete(id);

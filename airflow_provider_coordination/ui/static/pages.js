@@ -5,29 +5,39 @@
  * pointer has left. Values here are never changed; each function returns a new list.
  */
 
-/**
- * @typedef {{after: string|null, next: string|null, rows: Object[], heldBack: number}} ListPage
- * `after` is where it begins, `next` where the following one does; null if there is none.
- */
-
 /** Return a list of which nothing is loaded yet. @returns {ListPage[]} */
 export function noPages() {
   return [];
 }
 
-/** Return all rows of a list, in order. */
+/**
+ * Return all rows of a list, in order.
+ *
+ * @param {ListPage[]} pages
+ */
 export function rowsOf(pages) {
   return pages.flatMap((page) => page.rows);
 }
 
-/** Return whether there is more to load, and from where: undefined where there is not. */
+/**
+ * Return whether there is more to load, and from where: undefined where there is not.
+ *
+ * @param {ListPage[]} pages
+ */
 export function placeOfMore(pages) {
   if (pages.length === 0) return null;
   return pages[pages.length - 1].next ?? undefined;
 }
 
-/** Return the numbers of the pages that hold the rows from `first` to before `end`. */
+/**
+ * Return the numbers of the pages that hold the rows from `first` to before `end`.
+ *
+ * @param {ListPage[]} pages
+ * @param {number} first
+ * @param {number} end
+ */
 export function pagesInSight(pages, first, end) {
+  /** @type {number[]} */
   const found = [];
   let start = 0;
   pages.forEach((page, index) => {
@@ -38,7 +48,11 @@ export function pagesInSight(pages, first, end) {
   return found.length === 0 && pages.length > 0 ? [pages.length - 1] : found;
 }
 
-/** Return how many changes a list holds back. */
+/**
+ * Return how many changes a list holds back.
+ *
+ * @param {ListPage[]} pages
+ */
 export function heldBack(pages) {
   return pages.reduce((sum, page) => sum + page.heldBack, 0);
 }
@@ -48,7 +62,7 @@ export function heldBack(pages) {
  *
  * @param {ListPage[]} pages
  * @param {number} index which page; that after the last one is added
- * @param {{partitions: Object[], next: string|null}} answer
+ * @param {{partitions: Row[], next: string|null}} answer
  * @param {{after: string|null, still: boolean}} options where it began, and whether no row may move
  */
 export function withPage(pages, index, answer, { after, still }) {
@@ -71,6 +85,11 @@ export function withPage(pages, index, answer, { after, still }) {
   return changed;
 }
 
+/**
+ * @param {ListPage[]} pages
+ * @param {number} index
+ * @param {Row[]} fresh
+ */
 function heldStill(pages, index, fresh) {
   const found = new Map(fresh.map((row) => [row.partition_key, row]));
   const shown = new Set(rowsOf(pages).map((row) => row.partition_key));
@@ -88,7 +107,12 @@ function heldStill(pages, index, fresh) {
   });
 }
 
-/** Return the row as it was, where nothing about it changed, so that it need not be drawn again. */
+/**
+ * Return the row as it was, where nothing about it changed, so that it need not be drawn again.
+ *
+ * @param {Row|undefined} known
+ * @param {Row} row
+ */
 function sameOrNew(known, row) {
   return known !== undefined && JSON.stringify(known) === JSON.stringify(row) ? known : row;
 }

@@ -12,7 +12,11 @@ import { SET_STATES, stateOf, STATES } from "./states.js";
 import { countText, ownerLabel, plural } from "./texts.js";
 import { lagText } from "./time.js";
 
-/** A text that somebody may want to copy. */
+/**
+ * A text that somebody may want to copy.
+ *
+ * @param {{text: string, label: string, mono?: boolean}} props
+ */
 function Copied({ text, label, mono = true }) {
   if (text === null || text === undefined || text === "") return "–";
   return h(
@@ -33,6 +37,7 @@ function Copied({ text, label, mono = true }) {
   );
 }
 
+/** @param {{text: string, label: string, maxH?: string}} props */
 function Block({ text, label, maxH = "320px" }) {
   return h(
     C.Box,
@@ -63,7 +68,11 @@ function Block({ text, label, maxH = "320px" }) {
   );
 }
 
-/** Where its owner works: the task try, its log, and the owner's whole name. */
+/**
+ * Where its owner works: the task try, its log, and the owner's whole name.
+ *
+ * @param {{owner: Api.Owner}} props
+ */
 function OwnerFacts({ owner }) {
   const path = taskPath(owner);
   return h(
@@ -92,6 +101,7 @@ function OwnerFacts({ owner }) {
   );
 }
 
+/** @param {{batches: Api.LandedBatchFacts[]}} props */
 function Landed({ batches }) {
   return h(
     Part,
@@ -139,6 +149,7 @@ function Landed({ batches }) {
   );
 }
 
+/** @param {{sets: AcknowledgmentSet[], place: Place}} props */
 function Sets({ sets, place }) {
   return h(
     Part,
@@ -175,7 +186,11 @@ function Sets({ sets, place }) {
   );
 }
 
-/** What became of it, the latest first. */
+/**
+ * What became of it, the latest first.
+ *
+ * @param {{transitions: Api.TransitionFacts[], isKept: boolean}} props
+ */
 function History({ transitions, isKept }) {
   if (transitions.length === 0) {
     return h(
@@ -193,7 +208,13 @@ function History({ transitions, isKept }) {
       const palette = paletteOf(each);
       return h(
         C.Grid,
-        { as: "li", key: `${each.at} ${index}`, "data-palette": palette, templateColumns: "16px minmax(0, 1fr)", columnGap: 2 },
+        {
+          as: "li",
+          key: `${each.at} ${index}`,
+          "data-palette": palette,
+          templateColumns: "16px minmax(0, 1fr)",
+          columnGap: 2,
+        },
         h(
           C.Flex,
           { direction: "column", align: "center", "aria-hidden": true },
@@ -228,17 +249,25 @@ function History({ transitions, isKept }) {
   );
 }
 
+/** @type {Record<string, string>} */
 const PALETTES_OF_KINDS = { failed: "red", "taken over": "orange" };
+/** @type {Record<string, string>} */
 const PALETTES_OF_STATUSES = { ASSIGNED: "cyan", COMPLETED: "green", CLOSED: "yellow" };
 
+/** @param {{kind: string, status: string|null}} props */
 function paletteOf({ kind, status }) {
-  return PALETTES_OF_KINDS[kind] ?? PALETTES_OF_STATUSES[status] ?? "gray";
+  return PALETTES_OF_KINDS[kind] ?? PALETTES_OF_STATUSES[status ?? ""] ?? "gray";
 }
 
-/** Its place in the stream's family, with the way to its relatives. */
+/**
+ * Its place in the stream's family, with the way to its relatives.
+ *
+ * @param {{row: Api.PartitionDetail, search: string}} props
+ */
 function Shard({ row, search }) {
   const { shard } = row.details;
   const prefix = row.partition_key.endsWith(shard.shard_id) ? row.partition_key.slice(0, -shard.shard_id.length) : null;
+  /** @param {string[]} ids */
   const relatives = (ids) =>
     ids.length === 0
       ? "none"
@@ -272,8 +301,13 @@ function Shard({ row, search }) {
   );
 }
 
+/**
+ * @param {{
+ *   row: Api.PartitionDetail, place: Place, connection: Api.ConnectionRow|null, search: string, refresh: () => void,
+ * }} props
+ */
 function Details({ row, place, connection, search, refresh }) {
-  const [action, setAction] = useState(null);
+  const [action, setAction] = useState(/** @type {Action|null} */ (null));
   return h(
     C.Stack,
     { gap: 6 },
@@ -314,7 +348,7 @@ function Details({ row, place, connection, search, refresh }) {
             h(Instant, { instant: row.since }),
           ],
           ["Lag", lagText(row.lag)],
-          ["Position", h(Copied, { text: row.position, label: "Copy the position" })],
+          ["Position", h(Copied, { text: row.position ?? "", label: "Copy the position" })],
           row.items !== null && ["Items", `${countText(row.items_done ?? 0)} of ${countText(row.items)}`],
           ["Closed to be read again", plural(row.closed_count, "time")],
           [
@@ -330,7 +364,8 @@ function Details({ row, place, connection, search, refresh }) {
       }),
     ),
     row.landed.length > 0 && h(Landed, { batches: row.landed }),
-    row.acknowledgment_sets.length > 0 && h(Sets, { sets: row.acknowledgment_sets, place }),
+    row.acknowledgment_sets.length > 0 &&
+      h(Sets, { sets: /** @type {AcknowledgmentSet[]} */ (row.acknowledgment_sets), place }),
     row.gaps.length > 0 &&
       h(
         Part,
@@ -381,13 +416,15 @@ function Details({ row, place, connection, search, refresh }) {
 /**
  * The drawer.
  *
- * @param {{place: Object, connection: Object|null, partitionKey: string, search: string, onClose: () => void}} props
+ * @param {{
+ *   place: Place, connection: Api.ConnectionRow|null, partitionKey: string, search: string, onClose: () => void,
+ * }} props
  *     `connection` is the place's as `/connections` tells it
  */
 export function PartitionDrawer({ place, connection, partitionKey, search, onClose }) {
   const asked = new URLSearchParams({ key: partitionKey });
   const live = useLive(sourceApi(place.connection, place.source, `partition?${asked}`));
-  const close = useRef(null);
+  const close = useRef(/** @type {HTMLElement|null} */ (null));
   const first = useRef(partitionKey);
   useEffect(() => {
     // A link to a relative was followed, and is gone.

@@ -7,7 +7,11 @@ import { countText, plural } from "./texts.js";
 import { useNow } from "./ticking.js";
 import { duration, secondsHeld, secondsUntil } from "./time.js";
 
-/** What the time says about a partition: how long its lease runs, or how long it waits. */
+/**
+ * What the time says about a partition: how long its lease runs, or how long it waits.
+ *
+ * @param {{row: Row}} props
+ */
 export function Time({ row }) {
   const now = useNow();
   const [sign, text, palette] = timeOf(row, now);
@@ -18,6 +22,10 @@ export function Time({ row }) {
   );
 }
 
+/**
+ * @param {Row} row
+ * @param {number} now
+ */
 function timeOf(row, now) {
   const since = -secondsUntil(row.since, now);
   switch (row.state) {
@@ -44,13 +52,21 @@ function timeOf(row, now) {
   }
 }
 
-/** For how long its owner has held it, or did until its lease ran out. */
+/**
+ * For how long its owner has held it, or did until its lease ran out.
+ *
+ * @param {{row: Row}} props
+ */
 export function HeldFor({ row }) {
   const seconds = secondsHeld(row, useNow());
   return seconds === null ? h(C.Text, { as: "span", color: "fg.muted" }, "–") : duration(seconds, { short: true });
 }
 
-/** How far a partition is: items that are done, or batches that wait for their delivery. */
+/**
+ * How far a partition is: items that are done, or batches that wait for their delivery.
+ *
+ * @param {{row: Row}} props
+ */
 export function Progress({ row }) {
   if (!row.is_readable) return h(C.Text, { as: "span", color: "red.fg" }, "unreadable");
   const landed = row.landed_batches > 0 ? `${plural(row.landed_batches, "batch", "batches")} to deliver` : null;
@@ -76,8 +92,14 @@ export function Progress({ row }) {
   );
 }
 
+/**
+ * @param {{
+ *   label: string, isOn: boolean, isSome?: boolean,
+ *   onChange: (event: ReactChangeEvent) => void,
+ * }} props
+ */
 export function Check({ label, isOn, isSome = false, onChange }) {
-  const box = useRef(null);
+  const box = useRef(/** @type {HTMLInputElement|null} */ (null));
   useEffect(() => {
     if (box.current !== null) box.current.indeterminate = isSome;
   });
@@ -91,7 +113,11 @@ export function Check({ label, isOn, isSome = false, onChange }) {
   });
 }
 
-/** A partition's name, which opens it. */
+/**
+ * A partition's name, which opens it.
+ *
+ * @param {{row: Row, onOpen: (key: string) => void}} props
+ */
 export function Name({ row, onOpen }) {
   return h(
     C.Box,
@@ -125,6 +151,7 @@ export function Name({ row, onOpen }) {
   );
 }
 
+/** @param {{title: string, isOn: boolean, isDescending: boolean, hint?: string, onClick: () => void}} props */
 export function SortButton({ title, isOn, isDescending, hint, onClick }) {
   return h(
     C.chakra.button,

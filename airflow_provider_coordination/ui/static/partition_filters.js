@@ -44,24 +44,33 @@ export function questionOf(parameters) {
   const statuses = parameters.getAll("status").filter((status) => STATUSES.some(([name]) => name === status));
   statuses.forEach((status) => asked.append("status", status));
   for (const [flag] of FLAGS) if (parameters.get(flag) === "true") asked.set(flag, "true");
-  for (const [name] of TEXTS) if (parameters.get(name)) asked.set(name, parameters.get(name));
+  for (const [name] of TEXTS) if (parameters.get(name)) asked.set(name, parameters.get(name) ?? "");
   asked.set("order", parameters.get("order") === "priority" ? "priority" : "key");
   if (parameters.get("descending") === "true") asked.set("descending", "true");
   return asked.toString();
 }
 
-/** The filters: what is pressed is in the address. */
+/**
+ * The filters: what is pressed is in the address.
+ *
+ * @param {{card: Api.SourceCard|null, parameters: URLSearchParams, change: Change}} props
+ */
 export function Filters({ card, parameters, change }) {
   const active = TEXTS.find(([name]) => parameters.get(name))?.[0];
   const [field, setField] = useState(active ?? "search");
   const [text, setText] = useTyped(parameters.get(field) ?? "", (typed) => change({ [field]: typed }));
-  const input = useRef(null);
+  const input = useRef(/** @type {HTMLInputElement|null} */ (null));
+  /**
+   * @param {ReactMouseEvent} event
+   * @param {string[]} names
+   */
   const clear = (event, names) => {
     change(Object.fromEntries(names.map((name) => [name, null])));
     // What was pressed goes away, and the focus with it; a pointer has none to lose.
     if (event.detail === 0) input.current?.focus();
   };
   const statuses = parameters.getAll("status");
+  /** @type {Record<string, number|undefined>} */
   const counts = {
     ...(card?.counts ?? {}),
     parked: card?.parked,
@@ -69,6 +78,7 @@ export function Filters({ card, parameters, change }) {
     expired: card?.expired_leases,
   };
   const others = TEXTS.filter(([name]) => name !== field && parameters.get(name));
+  /** @param {string} status */
   const toggleStatus = (status) => {
     const next = statuses.includes(status) ? statuses.filter((each) => each !== status) : [...statuses, status];
     change({ status: next });
@@ -151,7 +161,7 @@ export function Filters({ card, parameters, change }) {
             onClick: (event) => clear(event, [name]),
           },
           h(C.VisuallyHidden, null, "Stop filtering: "),
-          `${label}: ${parameters.get(name).slice(0, 30)}`,
+          `${label}: ${parameters.get(name)?.slice(0, 30)}`,
           h(Icon, { name: "close", size: 3 }),
         ),
       ),
@@ -170,6 +180,11 @@ export function Filters({ card, parameters, change }) {
   );
 }
 
+/**
+ * @param {{
+ *   name: string, label: string, count?: number, isOn: boolean, palette?: string, onClick: () => void,
+ * }} props
+ */
 function Toggle({ name, label, count, isOn, palette = "brand", onClick }) {
   const isQuiet = !count && !isOn;
   return h(

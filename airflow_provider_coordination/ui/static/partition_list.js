@@ -12,6 +12,7 @@ const PAGE = 500;
 const NEAR = 80;
 const REMEMBERED = 8;
 /** Lists as they were last seen: Airflow makes the page anew when one comes back to it. */
+/** @type {Map<string, ListPage[]>} */
 const lists = new Map();
 
 /**
@@ -19,10 +20,13 @@ const lists = new Map();
  *
  * Until the first page of another question is there, the rows are those of the one before: a table that went away would
  * take the focus of whoever sorts or filters with it.
+ *
+ * @param {Place} place
+ * @param {string} question
  */
 export function usePartitions(place, question) {
   const name = sourceApi(place.connection, place.source, `partitions?${question}`);
-  const list = useRef({ name: null, pages: noPages(), former: noPages(), sight: { first: 0, end: 0 }, still: false });
+  const list = useRef({ name: "", pages: noPages(), former: noPages(), sight: { first: 0, end: 0 }, still: false });
   if (list.current.name !== name) {
     const { pages, former, still } = list.current;
     list.current = {
@@ -35,11 +39,16 @@ export function usePartitions(place, question) {
   }
   const [, redraw] = useState(0);
   const look = useCallback(
+    /** @param {AbortSignal} signal */
     async (signal) => {
       const mine = list.current;
+      /**
+       * @param {number} index
+       * @param {string|null} after
+       */
       const load = async (index, after) => {
         const asked = new URLSearchParams(question);
-        asked.set("limit", index === 0 ? FIRST_PAGE : PAGE);
+        asked.set("limit", String(index === 0 ? FIRST_PAGE : PAGE));
         if (after !== null) asked.set("after", after);
         const answer = await ask(sourceApi(place.connection, place.source, `partitions?${asked}`), { signal });
         if (list.current !== mine) return;
@@ -47,7 +56,7 @@ export function usePartitions(place, question) {
         mine.pages = withPage(mine.pages, index, answer, { after, still: mine.still });
         lists.delete(name);
         lists.set(name, mine.pages);
-        if (lists.size > REMEMBERED) lists.delete(lists.keys().next().value);
+        if (lists.size > REMEMBERED) lists.delete(lists.keys().next().value ?? "");
         redraw((count) => count + 1);
       };
       const seen = mine.pages.length === 0 ? [0] : pagesInSight(mine.pages, mine.sight.first, mine.sight.end);
@@ -64,7 +73,7 @@ export function usePartitions(place, question) {
   );
   const loop = useLoop(look);
   const onSight = useCallback(
-    (first, end) => {
+    (/** @type {number} */ first, /** @type {number} */ end) => {
       const mine = list.current;
       mine.sight = { first, end };
       const count = rowsOf(mine.pages).length;
@@ -73,7 +82,7 @@ export function usePartitions(place, question) {
     [loop.refresh],
   );
   const onStill = useCallback(
-    (still) => {
+    (/** @type {boolean} */ still) => {
       const mine = list.current;
       const wasStill = mine.still;
       mine.still = still;

@@ -18,22 +18,25 @@ const NARROW_BELOW = 760;
 /**
  * The page.
  *
- * @param {{place: Object, card: Object|null, connection: Object|null, parameters: URLSearchParams, change: Function}} props
+ * @param {{
+ *   place: Place, card: Api.SourceCard|null, connection: Api.ConnectionRow|null, parameters: URLSearchParams,
+ *   change: Change,
+ * }} props
  */
 export function PartitionsPage({ place, card, connection, parameters, change }) {
   const question = questionOf(parameters);
   const list = usePartitions(place, question);
-  const [selected, setSelected] = useState(() => new Map());
-  const [action, setAction] = useState(null);
-  const last = useRef(null);
+  const [selected, setSelected] = useState(() => /** @type {Map<string, Row>} */ (new Map()));
+  const [action, setAction] = useState(/** @type {Action|null} */ (null));
+  const last = useRef(/** @type {string|null} */ (null));
   const { rows } = list;
   const rowsRef = useRef(rows);
   rowsRef.current = rows;
   const known = useMemo(() => new Map(rows.map((row) => [row.partition_key, row])), [rows]);
   // What is selected stays so while one scrolls and filters, as it was last seen.
   const chosen = [...selected].map(([key, row]) => known.get(key) ?? row);
-  const onOpen = useCallback((key) => change({ partition: key }, { keep: true }), [change]);
-  const select = useCallback((row, isOn, isRange) => {
+  const onOpen = useCallback((/** @type {string} */ key) => change({ partition: key }, { keep: true }), [change]);
+  const select = useCallback((/** @type {Row} */ row, /** @type {boolean} */ isOn, /** @type {boolean} */ isRange) => {
     const all = rowsRef.current;
     const [from, to] = [last.current, row.partition_key]
       .map((key) => all.findIndex((each) => each.partition_key === key))
@@ -50,8 +53,13 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
   const isDescending = parameters.get("descending") === "true";
   const allOn = rows.length > 0 && rows.every((row) => selected.has(row.partition_key));
 
+  /** @param {string} by */
   const sort = (by) =>
     change(by === order ? { descending: !isDescending } : { order: by === "key" ? null : by, descending: null });
+  /**
+   * @param {string} by
+   * @returns {"ascending"|"descending"|"none"}
+   */
   const direction = (by) => (by === order ? (isDescending ? "descending" : "ascending") : "none");
   const heads = {
     select: {
@@ -79,7 +87,7 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
   };
   // Rows are drawn again only where something about them changed, so what draws them stays the same.
   const columns = useMemo(
-    () => [
+    /** @returns {RowsColumn[]} */ () => [
       {
         name: "select",
         track: "20px",
@@ -87,7 +95,7 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
           h(Check, {
             label: `Select ${row.partition_key}`,
             isOn: isSelected,
-            onChange: (event) => select(row, !isSelected, event.nativeEvent.shiftKey),
+            onChange: (event) => select(row, !isSelected, /** @type {MouseEvent} */ (event.nativeEvent).shiftKey),
           }),
       },
       { name: "state", track: "112px", title: "State", cell: (row) => h(Chip, { state: row.state }) },
@@ -107,7 +115,7 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
   );
 
   const narrowRow = useCallback(
-    (row, isSelected) =>
+    (/** @type {Row} */ row, /** @type {boolean} */ isSelected) =>
       h(
         C.Flex,
         { gap: 2.5, minW: 0, align: "flex-start", py: 1.5 },
@@ -117,7 +125,7 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
           h(Check, {
             label: `Select ${row.partition_key}`,
             isOn: isSelected,
-            onChange: (event) => select(row, !isSelected, event.nativeEvent.shiftKey),
+            onChange: (event) => select(row, !isSelected, /** @type {MouseEvent} */ (event.nativeEvent).shiftKey),
           }),
         ),
         h(
@@ -149,6 +157,7 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
 
   const total = card === null ? -1 : Object.values(card.counts).reduce((sum, count) => sum + count, 0);
   const isFiltered = isFiltering(parameters);
+  /** @param {boolean} wasDone */
   const closeAction = (wasDone) => {
     setAction(null);
     if (wasDone) {
@@ -240,7 +249,7 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
                           variant: "ghost",
                           onClick: (event) => {
                             setSelected(new Map());
-                            if (event.detail === 0) document.querySelector("[data-rows]")?.focus();
+                            if (event.detail === 0) /** @type {HTMLElement|null} */ (document.querySelector("[data-rows]"))?.focus();
                           },
                         },
                         "Clear selection",
@@ -269,7 +278,12 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
   );
 }
 
+/**
+ * @param {number} loaded
+ * @param {boolean} hasMore
+ * @param {number|null} total
+ */
 function countOf(loaded, hasMore, total) {
-  if (total >= loaded) return plural(total, "partition");
+  if (total !== null && total >= loaded) return plural(total, "partition");
   return hasMore ? `${countText(loaded)} and more, loaded as you scroll` : plural(loaded, "partition");
 }

@@ -3,7 +3,11 @@
 import { C, h } from "./host.js";
 import { Dot } from "./pieces.js";
 
-/** Chooses one of a few; what is chosen is in the address. */
+/**
+ * Chooses one of a few; what is chosen is in the address.
+ *
+ * @param {{label: string, value: string, options: [string, string][], onChange: (value: string) => void}} props
+ */
 export function Choice({ label, value, options, onChange }) {
   return h(
     C.ButtonGroup,
@@ -25,7 +29,11 @@ export function Choice({ label, value, options, onChange }) {
   );
 }
 
-/** Whether one looks at the picture, or at the same as a list. */
+/**
+ * Whether one looks at the picture, or at the same as a list.
+ *
+ * @param {{value: string, onChange: (value: string|null) => void}} props
+ */
 export function AsChoice({ value, onChange }) {
   return h(Choice, {
     label: "Show as",
@@ -38,7 +46,11 @@ export function AsChoice({ value, onChange }) {
   });
 }
 
-/** What a picture's colours and signs mean. */
+/**
+ * What a picture's colours and signs mean.
+ *
+ * @param {{entries: LegendEntry[]}} props
+ */
 export function Legend({ entries }) {
   return h(
     C.Flex,
@@ -56,7 +68,7 @@ export function Legend({ entries }) {
       h(
         C.Flex,
         { as: "li", key: label, align: "center", gap: 1.5 },
-        sign ?? h(Dot, { palette }),
+        sign ?? h(Dot, { palette: palette ?? "gray" }),
         count !== undefined && h(C.Span, { color: "fg", fontVariantNumeric: "tabular-nums" }, count),
         label,
       ),
@@ -64,7 +76,11 @@ export function Legend({ entries }) {
   );
 }
 
-/** What is pointed at, or has the focus: always in the same place, so that nothing moves or is covered. */
+/**
+ * What is pointed at, or has the focus: always in the same place, so that nothing moves or is covered.
+ *
+ * @param {{children?: Content, hint: string}} props
+ */
 export function Pointed({ children, hint }) {
   return h(
     C.Box,
@@ -85,7 +101,13 @@ export function Pointed({ children, hint }) {
   );
 }
 
-/** Return as much of a text as fits into a width; "" where it is too little to be of use. */
+/**
+ * Return as much of a text as fits into a width; "" where it is too little to be of use.
+ *
+ * @param {string} text
+ * @param {number} width
+ * @param {number} [perCharacter]
+ */
 export function fitting(text, width, perCharacter = 6.6) {
   const room = Math.floor(width / perCharacter);
   if (room < 3) return "";

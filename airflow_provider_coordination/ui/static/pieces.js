@@ -13,7 +13,11 @@ const DOT = { display: "inline-block", borderRadius: "50%", flexShrink: 0 };
 const HEAD = { overflow: "hidden", textOverflow: "ellipsis", whiteSpace: "pre", minWidth: 0 };
 const TAIL = { flexShrink: 0, whiteSpace: "pre" };
 
-/** A state's name on its colour. */
+/**
+ * A state's name on its colour.
+ *
+ * @param {{state: string, states?: Record<string, State>} & Styles} props
+ */
 export function Chip({ state, states = STATES, ...rest }) {
   const { label, palette, meaning } = stateOf(state, states);
   return h(
@@ -24,13 +28,21 @@ export function Chip({ state, states = STATES, ...rest }) {
   );
 }
 
-/** A spot of colour. */
+/**
+ * A spot of colour.
+ *
+ * @param {{palette: string, size?: string}} props
+ */
 export function Dot({ palette, size = "8px" }) {
   const style = { ...DOT, width: size, height: size, background: fillOf(palette) };
   return h("span", { style });
 }
 
-/** Text that gives up its middle where there is no room; copied, it is whole. */
+/**
+ * Text that gives up its middle where there is no room; copied, it is whole.
+ *
+ * @param {{text: string, tail?: number} & Styles} props
+ */
 export function Shortened({ text, tail = 14, ...rest }) {
   const cut = endOf(text, tail);
   return h(
@@ -41,12 +53,20 @@ export function Shortened({ text, tail = 14, ...rest }) {
   );
 }
 
-/** A link to a page of Airflow or of ours. */
+/**
+ * A link to a page of Airflow or of ours.
+ *
+ * @param {{to: To, children?: Content} & Styles} props
+ */
 export function To({ to, children, ...rest }) {
   return h(C.Link, { asChild: true, color: "blue.fg", ...rest }, h(RouterLink, { to }, children));
 }
 
-/** Whoever holds a lease: a link to the task try and its log, where it is one. */
+/**
+ * Whoever holds a lease: a link to the task try and its log, where it is one.
+ *
+ * @param {{owner: Api.Owner|null, withHost?: boolean} & Styles} props
+ */
 export function Owner({ owner, withHost = false, ...rest }) {
   if (!owner) return h(C.Text, { as: "span", color: "fg.muted", ...rest }, "–");
   const path = taskPath(owner);
@@ -69,7 +89,11 @@ export function Owner({ owner, withHost = false, ...rest }) {
   );
 }
 
-/** How long ago an instant was, or in how long it comes; it ticks. */
+/**
+ * How long ago an instant was, or in how long it comes; it ticks.
+ *
+ * @param {{instant: string|null} & Styles} props
+ */
 export function Ago({ instant, ...rest }) {
   const now = useNow();
   const zone = useZone();
@@ -87,7 +111,11 @@ export function Ago({ instant, ...rest }) {
   );
 }
 
-/** An instant in the chosen zone, and how long ago that was. */
+/**
+ * An instant in the chosen zone, and how long ago that was.
+ *
+ * @param {{instant: string|null, withAge?: boolean} & Styles} props
+ */
 export function Instant({ instant, withAge = true, ...rest }) {
   const now = useNow();
   const zone = useZone();
@@ -100,9 +128,13 @@ export function Instant({ instant, withAge = true, ...rest }) {
   );
 }
 
-/** A button that copies a text. */
+/**
+ * A button that copies a text.
+ *
+ * @param {{text: string, label: string} & Styles} props
+ */
 export function Copy({ text, label, ...rest }) {
-  const [copied, setCopied] = useState(null);
+  const [copied, setCopied] = useState(/** @type {string|null} */ (null));
   useEffect(() => {
     if (copied === null) return undefined;
     const timer = setTimeout(() => setCopied(null), 2000);
@@ -130,6 +162,7 @@ export function Copy({ text, label, ...rest }) {
   );
 }
 
+/** @param {string} text */
 async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -146,12 +179,16 @@ async function copy(text) {
     area.select();
     const worked = document.execCommand("copy");
     area.remove();
-    focused?.focus();
+    /** @type {HTMLElement|null} */ (focused)?.focus();
     return worked;
   }
 }
 
-/** A figure with its name. */
+/**
+ * A figure with its name.
+ *
+ * @param {{name: string, children?: Content, note?: Content} & Styles} props
+ */
 export function Figure({ name, children, note, ...rest }) {
   return h(
     C.Box,
@@ -166,7 +203,11 @@ export function Figure({ name, children, note, ...rest }) {
   );
 }
 
-/** A heading of a part of a page. */
+/**
+ * A heading of a part of a page.
+ *
+ * @param {{title: string, aside?: Content, children?: Content} & Styles} props
+ */
 export function Part({ title, aside, children, ...rest }) {
   return h(
     C.Box,
@@ -181,7 +222,11 @@ export function Part({ title, aside, children, ...rest }) {
   );
 }
 
-/** A list of names and values, in two columns where there is room. */
+/**
+ * A list of names and values, in two columns where there is room.
+ *
+ * @param {{facts: (false|null|""|[string, Content])[]}} props
+ */
 export function Facts({ facts }) {
   return h(
     C.Grid,
@@ -194,7 +239,7 @@ export function Facts({ facts }) {
       m: 0,
     },
     ...facts
-      .filter(Boolean)
+      .filter((fact) => fact !== null && fact !== false && fact !== "")
       .flatMap(([name, value]) => [
         h(C.Text, { as: "dt", key: `${name}?`, color: "fg.muted" }, name),
         h(C.Box, { as: "dd", key: name, minW: 0, m: 0, mb: { base: 2, sm: 0 }, overflowWrap: "anywhere" }, value),

@@ -18,7 +18,11 @@ export const PAGES = [
 
 const NAMES = new Set(PAGES.map((page) => page.name));
 
-/** Return what a segment of a path says; as it is where it is no encoded text. */
+/**
+ * Return what a segment of a path says; as it is where it is no encoded text.
+ *
+ * @param {string} segment
+ */
 function decoded(segment) {
   try {
     return decodeURIComponent(segment);
@@ -44,11 +48,15 @@ export function readPlace(pathname) {
     return { connection: connection === undefined ? null : decoded(connection), source: null, page: null };
   }
   const last = names[names.length - 1];
-  const page = names.length > 1 && NAMES.has(last) ? names.pop() : "partitions";
+  const page = names.length > 1 && NAMES.has(last) ? String(names.pop()) : "partitions";
   return { connection: decoded(connection), source: names.map(decoded).join("/"), page };
 }
 
-/** Return the path of a page of a source, or of the overview. */
+/**
+ * Return the path of a page of a source, or of the overview.
+ *
+ * @param {{connection?: string|null, source?: string|null, page?: string|null}} [props]
+ */
 export function pathOf({ connection, source, page } = {}) {
   if (!connection || !source) return ROUTE;
   return `${ROUTE}/${encodeURIComponent(connection)}/${encodeURIComponent(source)}/${page ?? "partitions"}`;
@@ -58,7 +66,7 @@ export function pathOf({ connection, source, page } = {}) {
  * Return the part of an address after the path, with some parameters changed.
  *
  * @param {string} search as it is, with or without `?`
- * @param {Object<string, string|string[]|boolean|null|undefined>} changes null, false and "" take a parameter away
+ * @param {Record<string, Parameter>} changes null, false and "" take a parameter away
  */
 export function withParameters(search, changes) {
   const parameters = new URLSearchParams(search);
@@ -75,16 +83,24 @@ export function withParameters(search, changes) {
 /**
  * Return the path of Airflow's page of the task try that an owner stands for, which shows its log; null where the owner
  * is of another form.
+ *
+ * @param {Api.Owner|null} owner
  */
 export function taskPath(owner) {
   if (!owner?.dag_id || !owner.run_id || !owner.task_id) return null;
   const [dag, run, task] = [owner.dag_id, owner.run_id, owner.task_id].map(encodeURIComponent);
-  const mapped = owner.map_index >= 0 ? `/mapped/${owner.map_index}` : "";
+  const mapped = (owner.map_index ?? -1) >= 0 ? `/mapped/${owner.map_index}` : "";
   const tried = owner.try_number ? `?try_number=${owner.try_number}` : "";
   return `/dags/${dag}/runs/${run}/tasks/${task}${mapped}${tried}`;
 }
 
-/** Return the path of the API for something of a source. */
+/**
+ * Return the path of the API for something of a source.
+ *
+ * @param {string} connection
+ * @param {string} source
+ * @param {string} rest
+ */
 export function sourceApi(connection, source, rest) {
   return `connections/${encodeURIComponent(connection)}/sources/${encodeURIComponent(source)}/${rest}`;
 }
@@ -92,7 +108,9 @@ export function sourceApi(connection, source, rest) {
 /**
  * Return the path of the API for what a run, a task instance of it, or one of a mapped task's, holds and held.
  *
- * @param {{dagId: string, runId: string, taskId?: string, mapIndex?: string}} route what Airflow's address names: no index
+ * @param {{
+ *   dagId: string, runId: string, taskId?: string, mapIndex?: string,
+ * }} route what Airflow's address names: no index
  *     on a task that is not mapped
  */
 export function runApi({ dagId, runId, taskId, mapIndex }) {
@@ -102,7 +120,11 @@ export function runApi({ dagId, runId, taskId, mapIndex }) {
   return `runs?${asked}`;
 }
 
-/** Return where one logs in again and then comes back to this page. */
+/**
+ * Return where one logs in again and then comes back to this page.
+ *
+ * @param {{pathname: string, search: string, hash: string}} location
+ */
 export function loginPath(location) {
   const next = `${location.pathname}${location.search}${location.hash}`;
   return `api/v2/auth/login?${new URLSearchParams({ next })}`;

@@ -7,7 +7,12 @@ import { capitalized } from "./texts.js";
 import { useNow } from "./ticking.js";
 import { duration } from "./time.js";
 
-/** Return what to say about a problem: a title, what it means, and whether it is tried again by itself. */
+/**
+ * Return what to say about a problem: a title, what it means, and whether it is tried again by itself.
+ *
+ * @param {ProblemLike} problem
+ * @param {string|undefined} connection
+ */
 function wordsOf(problem, connection) {
   const named = connection ? `the connection “${connection}”` : "this connection";
   switch (problem.kind) {
@@ -47,18 +52,24 @@ function wordsOf(problem, connection) {
   }
 }
 
+/** @param {string} text */
 function sentence(text) {
   const whole = capitalized(text);
   return /[.!?]$/.test(whole) ? whole : `${whole}.`;
 }
 
+/** @param {{nextAt: number|null}} props */
 function Again({ nextAt }) {
   useNow(); // it counts down
   const left = nextAt === null ? 0 : (nextAt - Date.now()) / 1000;
   return left > 0.5 ? `Trying again in ${duration(Math.ceil(left))}.` : "Trying now.";
 }
 
-/** A page, or a part of one, that is not there because of a problem. */
+/**
+ * A page, or a part of one, that is not there because of a problem.
+ *
+ * @param {{problem: ProblemLike, connection?: string, nextAt?: number|null, refresh?: (() => void)}} props
+ */
 export function Failed({ problem, connection, nextAt = null, refresh }) {
   const words = wordsOf(problem, connection);
   return h(
@@ -71,7 +82,11 @@ export function Failed({ problem, connection, nextAt = null, refresh }) {
   );
 }
 
-/** One of several parts of a page that is not there because of a problem: as large as that deserves. */
+/**
+ * One of several parts of a page that is not there because of a problem: as large as that deserves.
+ *
+ * @param {{title: string, text?: Content, icon: string, kind: string, children?: Content}} props
+ */
 export function FailedPart({ title, text, icon, kind, children }) {
   return h(
     C.Flex,
@@ -100,7 +115,11 @@ export function FailedPart({ title, text, icon, kind, children }) {
   );
 }
 
-/** A line above what was known before a problem came. */
+/**
+ * A line above what was known before a problem came.
+ *
+ * @param {{problem: ProblemLike, connection?: string, nextAt?: number|null, refresh?: (() => void)}} props
+ */
 export function Stale({ problem, connection, nextAt = null, refresh }) {
   const words = wordsOf(problem, connection);
   return h(
@@ -126,7 +145,11 @@ export function Stale({ problem, connection, nextAt = null, refresh }) {
   );
 }
 
-/** Nothing to show, and why. */
+/**
+ * Nothing to show, and why.
+ *
+ * @param {{title: string, text?: Content, icon?: string, kind?: string, role?: string, children?: Content}} props
+ */
 export function Nothing({ title, text, icon = "search", kind, role, children }) {
   return h(
     C.EmptyState.Root,
@@ -142,7 +165,11 @@ export function Nothing({ title, text, icon = "search", kind, role, children }) 
   );
 }
 
-/** What stands in for something that loads. */
+/**
+ * What stands in for something that loads.
+ *
+ * @param {{what: string, rows?: number, height?: number}} props
+ */
 export function Loading({ what, rows = 6, height = 9 }) {
   return h(
     C.Stack,
@@ -157,7 +184,10 @@ export function Loading({ what, rows = 6, height = 9 }) {
 /**
  * Show what a live answer holds, or what stands in for it.
  *
- * @param {{live: Object, what: string, connection?: string, isPart?: boolean, children: (answer: Object) => any}} props
+ * @param {{
+ *   live: Refreshed<any>, what: string, connection?: string, rows?: number, isPart?: boolean,
+ *   children: (answer: any) => Content,
+ * }} props
  *     `isPart` where the page shows more than this
  */
 export function Shown({ live, what, connection, rows, isPart = false, children }) {

@@ -5,7 +5,15 @@ import { C, h, useRef, useState } from "./host.js";
 
 const MAX_REASON = 500;
 
-/** A dialog that does something once it has a reason. */
+/**
+ * A dialog that does something once it has a reason.
+ *
+ * @param {{
+ *   title: string, text?: Content, risk?: Content, verb: string, palette?: string, needsReason?: boolean,
+ *   onClose: () => void, onConfirm: (reason: string) => unknown, children?: Content, problem: ProblemLike|null,
+ *   isDone?: boolean, doneContent?: Content, isBusy: boolean,
+ * }} props
+ */
 export function ReasonDialog({
   title,
   text,
@@ -23,9 +31,10 @@ export function ReasonDialog({
 }) {
   const [reason, setReason] = useState("");
   const [isTouched, setTouched] = useState(false);
-  const first = useRef(null);
+  const first = useRef(/** @type {HTMLTextAreaElement|null} */ (null));
   const [opener] = useState(() => document.activeElement);
   const isMissing = needsReason && reason.trim() === "";
+  /** @param {ReactFormEvent} event */
   const submit = (event) => {
     event.preventDefault();
     setTouched(true);
@@ -120,9 +129,13 @@ export function ReasonDialog({
   );
 }
 
-/** Return where the focus goes from a dialog: to what opened it, or, if that is gone, to what lies around it. */
+/**
+ * Return where the focus goes from a dialog: to what opened it, or, if that is gone, to what lies around it.
+ *
+ * @param {Element|null} opener
+ */
 function placeAfter(opener) {
-  if (opener?.isConnected && opener !== document.body && !opener.disabled) return opener;
+  if (opener?.isConnected && opener !== document.body && !(/** @type {HTMLButtonElement} */ (opener).disabled)) return opener;
   for (const place of ["[data-drawer] [data-close]", "[data-coordination] [data-rows]", "[data-coordination] h1"]) {
     const found = document.querySelector(place);
     if (found !== null) return found;
@@ -130,7 +143,11 @@ function placeAfter(opener) {
   return null;
 }
 
-/** Why an order did not reach the store. */
+/**
+ * Why an order did not reach the store.
+ *
+ * @param {{problem: ProblemLike}} props
+ */
 function ActionProblem({ problem }) {
   const text = {
     session: "Your session has ended. Nothing was changed.",

@@ -6,10 +6,11 @@ const LONGEST_SECONDS = 30;
 /**
  * Return in how many seconds to ask again; null for never.
  *
- * @param {string|null} problem the kind of the problem that the last answer was; null for none
- * @param {number} failures how often in a row it was one
- * @param {number} chance from 0 to 1; sets many tabs apart
- * @param {number} every how often while all is well, in seconds
+ * @param {{
+ *   problem: string|null, failures: number, chance: number, every?: number,
+ * }} last `problem` is the kind of the problem
+ *     that the last answer was, or null, and `failures` how often in a row it was one; `chance`, from 0 to 1, sets many tabs
+ *     apart; `every` is how often while all is well, in seconds
  */
 export function secondsToNext({ problem, failures, chance, every = EVERY_SECONDS }) {
   if (problem === "session") return null;

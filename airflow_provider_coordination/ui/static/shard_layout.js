@@ -11,7 +11,11 @@ const TALLEST = 60000;
 /** How much of the last generation is left free where nobody reads, for the hole to be seen. */
 const EDGE = 0.5;
 
-/** Return where a hash key lies in the hash-key space, from 0 to 1; exact as far as a number can be. */
+/**
+ * Return where a hash key lies in the hash-key space, from 0 to 1; exact as far as a number can be.
+ *
+ * @param {string|bigint} hashKey
+ */
 export function fractionOf(hashKey) {
   try {
     return Number((BigInt(hashKey) * STEPS) / SPACE) / Number(STEPS);
@@ -20,8 +24,14 @@ export function fractionOf(hashKey) {
   }
 }
 
-/** Return where a hash-key range begins and ends, from 0 to 1; its last key belongs to it. Null where it is not known. */
+/**
+ * Return where a hash-key range begins and ends, from 0 to 1; its last key belongs to it. Null where it is not known.
+ *
+ * @param {{starting_hash_key: string|null, ending_hash_key: string|null}} props
+ * @returns {Reach|null}
+ */
 function rangeOf({ starting_hash_key: first, ending_hash_key: last }) {
+  if (first === null || last === null) return null;
   try {
     return { top: fractionOf(BigInt(first)), bottom: fractionOf(BigInt(last) + 1n) };
   } catch {
@@ -32,22 +42,27 @@ function rangeOf({ starting_hash_key: first, ending_hash_key: last }) {
 /**
  * Return the range of each shard. Of one that has no lease the store does not know it: it gets its place beside its
  * relatives, an equal share of what they have.
+ *
+ * @param {Api.ShardNode[]} shards
+ * @param {Map<string, Set<string>>} children
  */
 function rangesOf(shards, children) {
+  /** @type {Map<string, Reach>} */
   const ranges = new Map();
+  /** @type {Map<string, {id: string, relatives: string[]}[]>} */
   const unknown = new Map();
   for (const shard of shards) {
     const range = rangeOf(shard);
     if (range !== null) ranges.set(shard.shard_id, range);
   }
   for (const shard of shards.filter((each) => !ranges.has(each.shard_id))) {
-    const heirs = [...children.get(shard.shard_id)].filter((id) => ranges.has(id));
+    const heirs = [...(children.get(shard.shard_id) ?? [])].filter((id) => ranges.has(id));
     const relatives = heirs.length > 0 ? heirs : shard.parents.filter((id) => ranges.has(id));
     const name = relatives.toSorted().join(" ");
     unknown.set(name, [...(unknown.get(name) ?? []), { id: shard.shard_id, relatives }]);
   }
   for (const sharing of unknown.values()) {
-    const of = sharing[0].relatives.map((id) => ranges.get(id));
+    const of = sharing[0].relatives.flatMap((id) => ranges.get(id) ?? []);
     const top = Math.min(1, ...of.map((range) => range.top));
     const bottom = of.length === 0 ? 1 : Math.max(...of.map((range) => range.bottom));
     const from = of.length === 0 ? 0 : top;
@@ -57,16 +72,27 @@ function rangesOf(shards, children) {
   return ranges;
 }
 
-/** Return the generation of each shard: one after the latest of its parents that are known. */
+/**
+ * Return the generation of each shard: one after the latest of its parents that are known.
+ *
+ * @param {Api.ShardNode[]} shards
+ */
 function generationsOf(shards) {
+  /** @type {Map<string, number>} */
   const generations = new Map();
   const known = new Map(shards.map((shard) => [shard.shard_id, shard]));
+  /** @type {Set<string>} */
   const visiting = new Set();
+  /**
+   * @param {string} id
+   * @returns {number}
+   */
   const find = (id) => {
-    if (generations.has(id)) return generations.get(id);
+    const earlier = generations.get(id);
+    if (earlier !== undefined) return earlier;
     if (visiting.has(id)) return 0; // no tree at all; still drawn
     visiting.add(id);
-    const parents = known.get(id).parents.filter((parent) => known.has(parent));
+    const parents = (known.get(id)?.parents ?? []).filter((parent) => known.has(parent));
     const found = parents.length === 0 ? 0 : 1 + Math.max(...parents.map(find));
     visiting.delete(id);
     generations.set(id, found);
@@ -79,32 +105,37 @@ function generationsOf(shards) {
 /**
  * Return where everything of a stream lies: generations as columns, hash keys as fractions.
  *
- * @param {{shards: Object[], holes: Object[]}} stream as the API tells it
- * @returns {{generations: number, boxes: Object[], holes: Object[], splits: number, merges: number}} boxes from top to
+ * @param {Api.StreamTree} stream as the API tells it
+ * @returns {Layout} boxes from top to
  *     bottom and from left to right
  */
 export function layOut(stream) {
   const generation = generationsOf(stream.shards);
   const generations = 1 + Math.max(-1, ...generation.values());
+  /** @type {Map<string, Set<string>>} */
   const children = new Map(stream.shards.map((shard) => [shard.shard_id, new Set()]));
   for (const shard of stream.shards) {
     shard.parents.forEach((parent) => children.get(parent)?.add(shard.shard_id));
-    shard.children.forEach((child) => generation.has(child) && children.get(shard.shard_id).add(child));
+    shard.children.forEach((child) => generation.has(child) && children.get(shard.shard_id)?.add(child));
   }
   const ranges = rangesOf(stream.shards, children);
   const boxes = stream.shards.map((shard) => {
-    const from = generation.get(shard.shard_id);
-    const next = [...children.get(shard.shard_id)].map((child) => generation.get(child)).filter((each) => each > from);
+    const from = generation.get(shard.shard_id) ?? 0;
+    const next = [...(children.get(shard.shard_id) ?? [])]
+      .flatMap((child) => generation.get(child) ?? [])
+      .filter((each) => each > from);
     const open = next.length === 0 && !shard.is_ended;
     // The right edge is who reads now. A shard without a lease is known, and read by nobody.
     const edge = shard.state === "unleased" ? generations - EDGE : generations;
     const to = next.length > 0 ? Math.min(...next) : open ? edge : from + 1;
-    const range = ranges.get(shard.shard_id);
+    const range = ranges.get(shard.shard_id) ?? { top: 0, bottom: 1 };
     return { shard, from, to, open, ...range, share: range.bottom - range.top };
   });
   const holes = stream.holes
-    .map((hole) => ({ hole, ...rangeOf(hole) }))
-    .filter((hole) => hole.top !== undefined)
+    .flatMap((hole) => {
+      const range = rangeOf(hole);
+      return range === null ? [] : [{ hole, ...range }];
+    })
     .map((hole) => ({
       ...hole,
       share: hole.bottom - hole.top,
@@ -120,7 +151,12 @@ export function layOut(stream) {
   };
 }
 
-/** Return whether a shard that nobody reads reaches into the part of the picture where a hole is. */
+/**
+ * Return whether a shard that nobody reads reaches into the part of the picture where a hole is.
+ *
+ * @param {Reach} hole
+ * @param {Box[]} boxes
+ */
 function isCovered(hole, boxes) {
   return boxes.some(
     (box) => box.open && box.shard.state === "unleased" && box.top < hole.bottom && box.bottom > hole.top,
@@ -130,7 +166,7 @@ function isCovered(hole, boxes) {
 /**
  * Return how tall the picture has to be, in pixels, so that nearly all shards have room for a line of text.
  *
- * @param boxes as `layOut` returns them
+ * @param {Box[]} boxes as `layOut` returns them
  * @param {number} inSight how much of it can be seen at once; it is never less tall
  */
 export function readableHeight(boxes, inSight) {
@@ -141,7 +177,11 @@ export function readableHeight(boxes, inSight) {
   return Math.round(Math.min(TALLEST, Math.max(inSight, READABLE / small)));
 }
 
-/** Return whether to scale a person would see little: where the smallest shards are far smaller than the others. */
+/**
+ * Return whether to scale a person would see little: where the smallest shards are far smaller than the others.
+ *
+ * @param {Box[]} boxes
+ */
 export function isUneven(boxes) {
   const sizes = boxes.map((box) => box.bottom - box.top).filter((size) => size > 0);
   sizes.sort((a, b) => a - b);
@@ -152,9 +192,9 @@ export function isUneven(boxes) {
  * Return a layout in which the small are larger and the large smaller than to scale, so that all can be read: each range
  * between two boundaries gets at least a line of text, and not much more than a few. Their order stays as it is.
  *
- * @param layout as `layOut` returns it
+ * @param {Layout} layout as `layOut` returns it
  * @param {number} inSight how much can be seen at once, in pixels
- * @returns the layout, with its `height` in pixels
+ * @returns {Layout} the layout, with its `height` in pixels
  */
 export function compact(layout, inSight) {
   const all = [...layout.boxes, ...layout.holes];
@@ -165,7 +205,14 @@ export function compact(layout, inSight) {
     height += Math.min(4 * READABLE, Math.max(READABLE, (cuts[at] - cuts[at - 1]) * inSight));
     places.set(cuts[at], height);
   }
-  const placed = (each) => ({ ...each, top: places.get(each.top) / height, bottom: places.get(each.bottom) / height });
+  /**
+   * @template {Reach} Placed
+   * @param {Placed} each
+   * @returns {Placed}
+   */
+  const placed = (each) => ({ ...each, top: shareOf(each.top), bottom: shareOf(each.bottom) });
+  /** @param {number} cut */
+  const shareOf = (cut) => (places.get(cut) ?? 0) / height;
   return {
     ...layout,
     boxes: layout.boxes.map(placed),
@@ -174,7 +221,13 @@ export function compact(layout, inSight) {
   };
 }
 
-/** Return the boxes of which something lies between two heights, in fractions. */
+/**
+ * Return the boxes of which something lies between two heights, in fractions.
+ *
+ * @param {Box[]} boxes
+ * @param {number} top
+ * @param {number} bottom
+ */
 export function boxesBetween(boxes, top, bottom) {
   return boxes.filter((box) => box.bottom >= top && box.top <= bottom);
 }
@@ -182,11 +235,15 @@ export function boxesBetween(boxes, top, bottom) {
 /**
  * Return where the arrow keys lead from a box: left to a parent, right to a child, up and down in its generation.
  *
- * @returns the other box; the same where there is none
+ * @param {Box[]} boxes
+ * @param {Box} box
+ * @param {string} key
+ * @returns {Box} the other box; the same where there is none
  */
 export function neighbour(boxes, box, key) {
   if (key === "Home") return boxes[0];
   if (key === "End") return boxes[boxes.length - 1];
+  /** @param {string[]} ids */
   const byId = (ids) => boxes.find((each) => ids.includes(each.shard.shard_id));
   if (key === "ArrowLeft") return byId(box.shard.parents) ?? box;
   if (key === "ArrowRight") {

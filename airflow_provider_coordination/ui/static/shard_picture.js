@@ -21,13 +21,21 @@ const AROUND = 300;
 /** As a style: Airflow's own styles say more than an attribute. */
 const TEXT = { fontSize: "11px", pointerEvents: "none" };
 
-/** Return a share of the hash keys as a person reads it. */
+/**
+ * Return a share of the hash keys as a person reads it.
+ *
+ * @param {number} share
+ */
 export function shareText(share) {
   const percent = share * 100;
   return `${percent >= 10 ? Math.round(percent) : percent.toPrecision(2)} %`;
 }
 
-/** Return everything about a shard in a sentence, for those who hear it. */
+/**
+ * Return everything about a shard in a sentence, for those who hear it.
+ *
+ * @param {Box} box
+ */
 function spoken(box) {
   const { shard } = box;
   const parts = [`Shard ${shardLabel(shard.shard_id)}`, stateOf(shard.state).label];
@@ -41,7 +49,14 @@ function spoken(box) {
   return parts.join(", ");
 }
 
-const Shape = memo(function Shape({
+/**
+ * @typedef {{
+ *   box: Box, x: number, y: number, width: number, height: number, textX: number, textY: number, isActive: boolean,
+ *   isFaint: boolean, isFound: boolean, onPoint: (box: Box, isFocus?: boolean) => void, onOpen: (box: Box) => void,
+ * }} DrawnShape
+ */
+
+const Shape = memo(function Shape(/** @type {DrawnShape} */ {
   box,
   x,
   y,
@@ -102,8 +117,15 @@ const Shape = memo(function Shape({
   return h(Fragment, null, shape, text);
 });
 
-/** The whole stream as a strip: where in it one looks. */
+/**
+ * The whole stream as a strip: where in it one looks.
+ *
+ * @param {{
+ *   boxes: Box[], holes: PlacedHole[], height: number, from: number, to: number, onGo: (at: number) => void,
+ * }} props
+ */
 function Strip({ boxes, holes, height, from, to, onGo }) {
+  /** @param {ReactPointerEvent} event */
   const go = (event) => {
     const area = event.currentTarget.getBoundingClientRect();
     onGo((event.clientY - area.top) / area.height);
@@ -158,15 +180,17 @@ function Strip({ boxes, holes, height, from, to, onGo }) {
 }
 
 /**
- * @param {{layout: Object, isCompact: boolean, zoom: number|"fit", find: string, onOpen: Function, label: string}} props
+ * @param {{
+ *   layout: Layout, isCompact: boolean, zoom: number|"fit", find: string, onOpen: (box: Box) => void, label: string,
+ * }} props
  *     `isCompact` where small shards are drawn larger than to scale
  */
 export function Picture({ layout, isCompact, zoom, find, onOpen, label }) {
   const [size, measure] = useSize();
-  const scroller = useRef(null);
+  const scroller = useRef(/** @type {HTMLElement|null} */ (null));
   const [{ top, left }, setPlace] = useState({ top: 0, left: 0 });
-  const [pointed, setPointed] = useState(null);
-  const [activeId, setActiveId] = useState(null);
+  const [pointed, setPointed] = useState(/** @type {string|null} */ (null));
+  const [activeId, setActiveId] = useState(/** @type {string|null} */ (null));
   const inSight = Math.max(120, size.height - HEAD);
   const shownLayout = useMemo(() => (isCompact ? compact(layout, inSight) : layout), [layout, isCompact, inSight]);
   const { boxes, holes, generations } = shownLayout;
@@ -175,7 +199,7 @@ export function Picture({ layout, isCompact, zoom, find, onOpen, label }) {
   const isTall = height > inSight * 1.05;
   const column = Math.max(size.width < 560 ? NARROW_COLUMN : WIDE_COLUMN, (size.width - 2) / Math.max(1, generations));
   const width = generations * column;
-  const attach = useCallback((element) => {
+  const attach = useCallback((/** @type {HTMLElement|null} */ element) => {
     scroller.current = element;
     measure(element);
   }, []);
@@ -195,7 +219,7 @@ export function Picture({ layout, isCompact, zoom, find, onOpen, label }) {
   const isMeasured = size.width > 0;
   const isAtNow = useRef(true);
   useLayoutEffect(() => {
-    if (isMeasured && isAtNow.current) scroller.current.scrollLeft = width;
+    if (isMeasured && isAtNow.current && scroller.current !== null) scroller.current.scrollLeft = width;
   }, [isMeasured, width]);
 
   const wanted = find.trim().toLowerCase();
@@ -203,6 +227,7 @@ export function Picture({ layout, isCompact, zoom, find, onOpen, label }) {
     () => (wanted === "" ? null : new Set(boxes.filter((box) => matches(box, wanted)))),
     [boxes, wanted],
   );
+  /** @param {Box} box */
   const show = (box) => {
     const element = scroller.current;
     if (element === null) return;
@@ -219,10 +244,11 @@ export function Picture({ layout, isCompact, zoom, find, onOpen, label }) {
   const active = boxes.find((box) => box.shard.shard_id === activeId) ?? boxes[0];
   const drawn = new Set(boxesBetween(boxes, (top - AROUND) / height, (top + inSight + AROUND) / height));
   if (active) drawn.add(active);
-  const onPoint = useCallback((box, isFocus) => {
+  const onPoint = useCallback((/** @type {Box} */ box, /** @type {boolean|undefined} */ isFocus) => {
     setPointed(box.shard.shard_id);
     if (isFocus) setActiveId(box.shard.shard_id);
   }, []);
+  /** @param {ReactKeyEvent} event */
   const onKeyDown = (event) => {
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
@@ -236,9 +262,9 @@ export function Picture({ layout, isCompact, zoom, find, onOpen, label }) {
     show(next);
     requestAnimationFrame(() =>
       requestAnimationFrame(() =>
-        scroller.current
-          ?.querySelector(`[data-shard="${CSS.escape(next.shard.shard_id)}"]`)
-          ?.focus({ preventScroll: true }),
+        /** @type {HTMLElement|null|undefined} */ (
+          scroller.current?.querySelector(`[data-shard="${CSS.escape(next.shard.shard_id)}"]`)
+        )?.focus({ preventScroll: true }),
       ),
     );
   };
@@ -268,7 +294,9 @@ export function Picture({ layout, isCompact, zoom, find, onOpen, label }) {
             height: inSight,
             from: top / height,
             to: (top + inSight) / height,
-            onGo: (at) => (scroller.current.scrollTop = at * height - inSight / 2),
+            onGo: (at) => {
+              if (scroller.current !== null) scroller.current.scrollTop = at * height - inSight / 2;
+            },
           }),
         ),
       h(
@@ -407,6 +435,10 @@ export function Picture({ layout, isCompact, zoom, find, onOpen, label }) {
   );
 }
 
+/**
+ * @param {Box} box
+ * @param {string} wanted
+ */
 export function matches(box, wanted) {
   const { shard } = box;
   return (
@@ -416,6 +448,7 @@ export function matches(box, wanted) {
   );
 }
 
+/** @param {{box: Box}} props */
 function About({ box }) {
   const { shard } = box;
   return h(

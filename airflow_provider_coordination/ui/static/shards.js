@@ -18,7 +18,8 @@ import { plural, shardLabel } from "./texts.js";
 import { lagText } from "./time.js";
 import { useTyped } from "./typing.js";
 
-function AsList({ layout, place, search }) {
+/** @param {{layout: Layout, search: string}} props */
+function AsList({ layout, search }) {
   return h(
     C.Box,
     { overflow: "auto", flex: 1, minH: 0 },
@@ -55,7 +56,11 @@ function AsList({ layout, place, search }) {
   );
 }
 
-/** The page. */
+/**
+ * The page.
+ *
+ * @param {{place: Place, parameters: URLSearchParams, change: Change, search: string}} props
+ */
 export function ShardsPage({ place, parameters, change, search }) {
   const live = useLive(sourceApi(place.connection, place.source, "shards"));
   return h(Shown, {
@@ -73,14 +78,21 @@ export function ShardsPage({ place, parameters, change, search }) {
           kind: "empty",
         });
       }
+      /** @param {Api.StreamTree} stream */
       const name = (stream) => `${stream.stream}:${stream.epoch}`;
-      const stream = streams.find((each) => name(each) === parameters.get("stream")) ?? streams[streams.length - 1];
-      return h(Stream, { key: name(stream), stream, streams, complete, name, place, parameters, change, search });
+      const stream = streams.find((/** @type {Api.StreamTree} */ each) => name(each) === parameters.get("stream")) ?? streams[streams.length - 1];
+      return h(Stream, { key: name(stream), stream, streams, complete, name, parameters, change, search });
     },
   });
 }
 
-function Stream({ stream, streams, complete, name, place, parameters, change, search }) {
+/**
+ * @param {{
+ *   stream: Api.StreamTree, streams: Api.StreamTree[], complete: boolean, name: (stream: Api.StreamTree) => string,
+ *   parameters: URLSearchParams, change: Change, search: string,
+ * }} props
+ */
+function Stream({ stream, streams, complete, name, parameters, change, search }) {
   const layout = useMemo(() => layOut(stream), [stream]);
   const [find, setFind] = useTyped(parameters.get("search") ?? "", (typed) => change({ search: typed }));
   const asked = Number(parameters.get("zoom") ?? 1);
@@ -93,11 +105,13 @@ function Stream({ stream, streams, complete, name, place, parameters, change, se
   const isList = parameters.get("as") === "list";
   const scale = parameters.get("scale") ?? (isUneven(layout.boxes) ? "compact" : "keys");
   const onOpen = useCallback(
-    (box) => box.shard.partition_key && change({ partition: box.shard.partition_key }, { keep: true }),
+    (/** @type {Box} */ box) => box.shard.partition_key && change({ partition: box.shard.partition_key }, { keep: true }),
     [change],
   );
+  /** @type {Map<string, number>} */
   const counts = new Map();
   layout.boxes.forEach(({ shard }) => counts.set(shard.state, (counts.get(shard.state) ?? 0) + 1));
+  /** @param {number} factor */
   const zoomBy = (factor) => change({ zoom: String((zoom === "fit" ? 1 : zoom) * factor) });
   const summary = `${plural(stream.shards.length, "shard")}, ${plural(layout.generations, "generation")}, ${plural(layout.splits, "split")}, ${plural(layout.merges, "merge")}`;
   return h(
@@ -203,7 +217,6 @@ function Stream({ stream, streams, complete, name, place, parameters, change, se
             find.trim() === ""
               ? layout
               : { ...layout, boxes: layout.boxes.filter((box) => matches(box, find.trim().toLowerCase())) },
-          place,
           search,
         })
       : h(

@@ -8,7 +8,7 @@ import { useLayoutEffect, useState } from "./host.js";
  * @returns {[{width: number, height: number}, (element: Element|null) => void]} the size, and a `ref`
  */
 export function useSize() {
-  const [element, setElement] = useState(null);
+  const [element, setElement] = useState(/** @type {Element|null} */ (null));
   const [size, setSize] = useState({ width: 0, height: 0 });
   useLayoutEffect(() => {
     if (element === null) return undefined;

@@ -6,11 +6,9 @@ import { useSize } from "./sizing.js";
 const SHOWN = 100;
 
 /**
- * @typedef {{name: string, title: string, align?: string, width?: string, cell: (row: Object) => any}} Column
- */
-
-/**
- * @param {{label: string, columns: Column[], rows: Object[], keyOf: (row: Object) => string, narrowBelow?: number}} props
+ * @param {{
+ *   label: string, columns: Column<any>[], rows: any[], keyOf: (row: any) => string, narrowBelow?: number,
+ * }} props
  *     the first column is what a row is about
  */
 export function SmallTable({ label, columns, rows, keyOf, narrowBelow = 720 }) {
@@ -35,6 +33,7 @@ export function SmallTable({ label, columns, rows, keyOf, narrowBelow = 720 }) {
   );
 }
 
+/** @param {{label: string, columns: Column<any>[], rows: any[], keyOf: (row: any) => string}} props */
 function Wide({ label, columns, rows, keyOf }) {
   return h(
     C.Box,
@@ -101,6 +100,7 @@ function Wide({ label, columns, rows, keyOf }) {
   );
 }
 
+/** @param {{label: string, columns: Column<any>[], rows: any[], keyOf: (row: any) => string}} props */
 function Cards({ label, columns, rows, keyOf }) {
   const [first, ...others] = columns;
   return h(

@@ -4,9 +4,7 @@
  * A colour is a palette of Airflow's theme, never the only thing that tells a state: its name stands beside it.
  */
 
-/** @typedef {{label: string, palette: string, meaning: string}} State */
-
-/** @type {Object<string, State>} the states of a partition, in the order in which they are listed */
+/** @type {Record<string, State>} the states of a partition, in the order in which they are listed */
 export const STATES = {
   parked: {
     label: "Parked",
@@ -36,7 +34,7 @@ export const STATES = {
   unleased: { label: "No lease", palette: "gray", meaning: "Known from its relatives alone; it has no lease." },
 };
 
-/** @type {Object<string, State>} */
+/** @type {Record<string, State>} */
 export const SET_STATES = {
   PENDING: { label: "Pending", palette: "purple", meaning: "Somebody still owes a word for this batch." },
   ACKNOWLEDGED: { label: "Acknowledged", palette: "green", meaning: "All said yes." },
@@ -45,14 +43,14 @@ export const SET_STATES = {
   CANCELLED: { label: "Cancelled", palette: "gray", meaning: "A person took it back. It is delivered again." },
 };
 
-/** @type {Object<string, State>} */
+/** @type {Record<string, State>} */
 export const JOB_STATES = {
   SUBMITTED: { label: "Submitted", palette: "stone", meaning: "It was handed to a cluster, and has not begun." },
   RUNNING: { label: "Running", palette: "cyan", meaning: "It has begun." },
   ENDED: { label: "Ended", palette: "gray", meaning: "It has told how it ended." },
 };
 
-/** @type {Object<string, State>} how a holding ended */
+/** @type {Record<string, State>} how a holding ended */
 export const ENDS = {
   held: { label: "still held", palette: "cyan", meaning: "The lease is held now." },
   released: { label: "given back", palette: "gray", meaning: "The worker gave it back." },
@@ -69,19 +67,33 @@ export const ENDS = {
   unknown: { label: "end unknown", palette: "gray", meaning: "The history does not tell how it ended." },
 };
 
-/** Return a state by its name; one that this page does not know is shown by that name. */
+/**
+ * Return a state by its name; one that this page does not know is shown by that name.
+ *
+ * @param {string} name
+ * @param {Record<string, State>} [states]
+ */
 export function stateOf(name, states = STATES) {
   return Object.hasOwn(states, name) ? states[name] : { label: String(name), palette: "gray", meaning: "" };
 }
 
-/** Return the colour for a shape of this palette: it stands out from a light and from a dark ground. */
+/**
+ * Return the colour for a shape of this palette: it stands out from a light and from a dark ground.
+ *
+ * @param {string} palette
+ */
 export function fillOf(palette) {
   return palette === "gray" || palette === "slate" || palette === "stone"
     ? `var(--chakra-colors-${palette}-500)`
     : `var(--chakra-colors-${palette}-solid)`;
 }
 
-/** Return the colours for an area of this palette with text on it; a quiet one does not ask for a look. */
+/**
+ * Return the colours for an area of this palette with text on it; a quiet one does not ask for a look.
+ *
+ * @param {string} palette
+ * @param {boolean} [isQuiet]
+ */
 export function areaOf(palette, isQuiet = false) {
   return {
     fill: `var(--chakra-colors-${palette}-${isQuiet ? "subtle" : "muted"})`,
@@ -93,11 +105,12 @@ export function areaOf(palette, isQuiet = false) {
 /**
  * Return what a source's status bar is made of.
  *
- * @param card a SourceCard of the API
+ * @param {Api.SourceCard} card
  * @returns {{state: string, label: string, palette: string, count: number}[]} those that are not 0
  */
 export function segmentsOf(card) {
   const counts = card.counts;
+  /** @type {[string, number][]} */
   const parts = [
     ["parked", card.parked],
     ["expired", card.expired_leases],
@@ -113,13 +126,22 @@ export function segmentsOf(card) {
 
 const LEVELS = ["error", "warning"];
 
-/** Return the worst level among a source's alarms: "error", "warning", or null. */
+/**
+ * Return the worst level among a source's alarms: "error", "warning", or null.
+ *
+ * @param {Api.SourceCard} card
+ */
 export function worstLevel(card) {
   return LEVELS.find((level) => card.alarms.some((alarm) => alarm.level === level)) ?? null;
 }
 
-/** Return cards in the order in which somebody who is paged wants them: alarms first, then the longest lag. */
+/**
+ * Return cards in the order in which somebody who is paged wants them: alarms first, then the longest lag.
+ *
+ * @param {Api.SourceCard[]} cards
+ */
 export function byUrgency(cards) {
+  /** @param {Api.SourceCard} card */
   const rank = (card) => {
     const level = worstLevel(card);
     return level === null ? LEVELS.length : LEVELS.indexOf(level);
@@ -133,8 +155,13 @@ export function byUrgency(cards) {
   );
 }
 
-/** Return which actions make sense for a partition in this state. */
+/**
+ * Return which actions make sense for a partition in this state.
+ *
+ * @param {Row} row
+ */
 export function actionsFor(row) {
+  /** @type {Action[]} */
   const actions = [];
   if (row.status === "ASSIGNED") actions.push("release");
   if (row.status === "CLOSED" || (row.status === "UNASSIGNED" && (row.attempts > 0 || row.state === "delayed"))) {

@@ -42,20 +42,15 @@ const ROWS = {
 };
 
 /**
- * @typedef {{name: string, title?: string, track: string, align?: string, cell: (row: Object, isSelected: boolean) => any}} Column
- * `track` is its width as a grid's column; `align` is "end" for numbers. Columns stay the same from one drawing to the
- * next; what changes above them is given as `heads`, by name: `{title, sort}`.
- */
-
-/**
  * @param {{
- *   name: string, label: string, columns: Column[], heads: Object, rows: Object[], total: number, rowHeight: number, selectedKeys: Set<string>,
- *   narrowBelow: number, narrowHeight: number, narrowRow: (row: Object) => any,
+ *   name: string, label: string, columns: RowsColumn[],
+ *   heads: Record<string, {title: Content, sort?: "ascending"|"descending"|"none"}>, rows: Row[], total: number, rowHeight: number, selectedKeys: {has: (key: string) => boolean},
+ *   narrowBelow: number, narrowHeight: number, narrowRow: (row: Row, isSelected: boolean) => Content, openKey: string|null,
  *   onSight: (first: number, end: number) => void, onStill: (still: boolean) => void, onOpen: (key: string) => void,
- *   isBusy: boolean, end: any,
+ *   isBusy: boolean, end: Content,
  * }} props `name` tells one list from another, which is shown from its beginning, and `isBusy` that what is shown is still
  *     the one before. `total` is -1 where it is not known; columns with a head can be seen where there is little room as
- *     well. `onSight` is told which rows are in sight, `onStill` whether no row may
+ *     well. What changes above columns is in `heads`, by their names. `onSight` is told which rows are in sight, `onStill` whether no row may
  *     move because somebody points at one
  */
 export function RowsTable({
@@ -78,13 +73,13 @@ export function RowsTable({
   end,
 }) {
   const [size, measure] = useSize();
-  const scroller = useRef(null);
+  const scroller = useRef(/** @type {HTMLElement|null} */ (null));
   const [top, setTop] = useState(0);
-  const [focused, setFocused] = useState(null);
+  const [focused, setFocused] = useState(/** @type {string|null} */ (null));
   const isNarrow = size.width > 0 && size.width < narrowBelow;
   const rowHeight = isNarrow ? narrowHeight : wideHeight;
   const keys = useMemo(() => rows.map((row) => row.partition_key), [rows]);
-  const attach = useCallback((element) => {
+  const attach = useCallback((/** @type {HTMLElement|null} */ element) => {
     scroller.current = element;
     measure(element);
   }, []);
@@ -105,7 +100,7 @@ export function RowsTable({
   useLayoutEffect(() => {
     if (shown.current === name) return;
     shown.current = name;
-    scroller.current.scrollTop = 0;
+    if (scroller.current !== null) scroller.current.scrollTop = 0;
     setTop(0);
   }, [name]);
 
@@ -114,11 +109,13 @@ export function RowsTable({
   useEffect(() => onSight(sight.first, sight.end), [sight.first, sight.end, rows.length, onSight]);
   useEffect(() => () => onStill(false), [onStill]);
 
+  /** @type {number[]} */
   const drawn = [];
   for (let at = sight.first; at < sight.end; at += 1) drawn.push(at);
   const focusedAt = focused === null ? -1 : keys.indexOf(focused);
   if (focusedAt >= 0 && (focusedAt < sight.first || focusedAt >= sight.end)) drawn.push(focusedAt);
 
+  /** @param {number} at */
   const goTo = (at) => {
     const element = scroller.current;
     const to = Math.min(rows.length - 1, Math.max(0, at));
@@ -129,29 +126,35 @@ export function RowsTable({
     // The row is drawn when its number is known.
     requestAnimationFrame(() =>
       requestAnimationFrame(() =>
-        element.querySelector(`[data-at="${to}"] [data-opens]`)?.focus({ preventScroll: true }),
+        /** @type {HTMLElement|null} */ (element.querySelector(`[data-at="${to}"] [data-opens]`))?.focus({
+          preventScroll: true,
+        }),
       ),
     );
   };
+  /** @param {ReactKeyEvent} event */
   const onKeyDown = (event) => {
     if (event.target.closest("input:not([type=checkbox]), select, textarea") !== null) return;
     // Who comes into the table goes on from the first row that can be seen.
     const seen = Math.ceil(top / rowHeight);
     const [at, down] = focusedAt < 0 ? [seen, seen] : [focusedAt, focusedAt + 1];
     const page = Math.max(1, Math.floor(height / rowHeight) - 1);
-    const step = {
+    /** @type {Record<string, number>} */
+    const steps = {
       ArrowDown: down,
       ArrowUp: at - 1,
       PageDown: at + page,
       PageUp: at - page,
       Home: 0,
       End: rows.length - 1,
-    }[event.key];
+    };
+    const step = steps[event.key];
     if (step === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     goTo(step);
   };
   const still = useRef({ pointer: false, keyboard: false });
+  /** @param {{pointer?: boolean, keyboard?: boolean}} what */
   const change = (what) => {
     Object.assign(still.current, what);
     onStill(still.current.pointer || still.current.keyboard);
@@ -256,7 +259,7 @@ export function RowsTable({
           style: { height: rows.length * rowHeight },
         },
         ...drawn.map((at) =>
-          h(Row, {
+          h(DrawnRow, {
             key: keys[at],
             at,
             row: rows[at],
@@ -275,7 +278,15 @@ export function RowsTable({
   );
 }
 
-const Row = memo(function Row({ at, row, columns, template, height, narrowRow, isSelected, isOpen, onOpen }) {
+/**
+ * @typedef {{
+ *   at: number, row: Row, columns: RowsColumn[], template: string, height: number, isSelected: boolean, isOpen: boolean,
+ *   narrowRow: ((row: Row, isSelected: boolean) => Content)|null, onOpen: (key: string) => void,
+ * }} DrawnRow
+ */
+
+const DrawnRow = memo(function DrawnRow(/** @type {DrawnRow} */ { at, row, columns, template, height, narrowRow, isSelected, isOpen, onOpen }) {
+  /** @param {ReactMouseEvent} event */
   const open = (event) => {
     // A click on the row opens it; one that selects text, or is meant for something in it, does not.
     if (event.target.closest("a, button, label, input") !== null || String(document.getSelection()) !== "") return;

@@ -32,7 +32,7 @@ export function TaskTab(props) {
       what: "partitions",
       rows: 4,
       children: ({ partitions: rows, complete, unreachable }) => {
-        const held = rows.filter((row) => row.is_held_now).length;
+        const held = rows.filter((/** @type {Api.RunPartition} */ row) => row.is_held_now).length;
         return h(
           Fragment,
           { key: "partitions" },

@@ -2,7 +2,7 @@
 
 import { createContext, useContext } from "./host.js";
 
-export const Telling = createContext(() => {});
+export const Telling = createContext((/** @type {string} */ _text) => {});
 
 /** Return what tells a person something. @returns {(text: string) => void} */
 export function useTell() {

@@ -5,27 +5,49 @@ const rough = new Intl.NumberFormat("en", { notation: "compact", maximumFraction
 const graphemes = new Intl.Segmenter(undefined, { granularity: "grapheme" });
 const PLAIN = /^[\x20-\x7e]*$/;
 
-/** Return a number with its thousands set apart: `10,000`. */
+/**
+ * Return a number with its thousands set apart: `10,000`.
+ *
+ * @param {number} number
+ */
 export function countText(number) {
   return number === null || number === undefined ? "–" : counts.format(number);
 }
 
-/** Return a large number roughly, `1.2M`; a small one as it is. */
+/**
+ * Return a large number roughly, `1.2M`; a small one as it is.
+ *
+ * @param {number} number
+ */
 export function roughText(number) {
   return number >= 100000 ? rough.format(number) : countText(number);
 }
 
-/** Return a text with its first letter a capital one: how a line begins. */
+/**
+ * Return a text with its first letter a capital one: how a line begins.
+ *
+ * @param {string} text
+ */
 export function capitalized(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** Return `1 partition`, `2 partitions`. */
+/**
+ * Return `1 partition`, `2 partitions`.
+ *
+ * @param {number} number
+ * @param {string} noun
+ * @param {string} [nouns]
+ */
 export function plural(number, noun, nouns = `${noun}s`) {
   return `${countText(number)} ${number === 1 ? noun : nouns}`;
 }
 
-/** Return a rate as `1.5 MiB/s`. */
+/**
+ * Return a rate as `1.5 MiB/s`.
+ *
+ * @param {number|null} bytesPerSecond
+ */
 export function rateText(bytesPerSecond) {
   if (bytesPerSecond === null || bytesPerSecond === undefined) return "–";
   let value = bytesPerSecond;
@@ -52,16 +74,24 @@ export function endOf(name, tail) {
   return characters.length <= tail + 4 ? name.length : characters[characters.length - tail].index;
 }
 
-/** Return a shard's name without what all have in common: `shardId-000000000012` is `12`. */
+/**
+ * Return a shard's name without what all have in common: `shardId-000000000012` is `12`.
+ *
+ * @param {string} shardId
+ */
 export function shardLabel(shardId) {
   const match = /^shardId-0*(\d+)$/.exec(shardId);
   return match === null ? shardId : match[1];
 }
 
-/** Return an owner in few words: the task and its try, or the name where it is of another form. */
+/**
+ * Return an owner in few words: the task and its try, or the name where it is of another form.
+ *
+ * @param {Api.Owner|null} owner
+ */
 export function ownerLabel(owner) {
   if (!owner) return "";
   if (!owner.task_id) return owner.name;
-  const mapped = owner.map_index >= 0 ? `[${owner.map_index}]` : "";
+  const mapped = (owner.map_index ?? -1) >= 0 ? `[${owner.map_index}]` : "";
   return `${owner.task_id}${mapped} · try ${owner.try_number}`;
 }

@@ -4,9 +4,12 @@ import { clock } from "./api.js";
 import { useSyncExternalStore } from "./host.js";
 import { chosenZone } from "./time.js";
 
+/** @type {Set<() => void>} */
 const listeners = new Set();
-let timer = null;
+/** @type {ReturnType<typeof setInterval>|undefined} */
+let timer;
 
+/** @param {() => void} listener */
 function subscribe(listener) {
   listeners.add(listener);
   timer ??= setInterval(() => listeners.forEach((each) => each()), 1000);
@@ -14,7 +17,7 @@ function subscribe(listener) {
     listeners.delete(listener);
     if (listeners.size === 0) {
       clearInterval(timer);
-      timer = null;
+      timer = undefined;
     }
   };
 }
@@ -24,6 +27,7 @@ export function useNow() {
   return useSyncExternalStore(subscribe, () => Math.floor(clock.now() / 1000) * 1000);
 }
 
+/** @param {() => void} listener */
 function subscribeZone(listener) {
   // "local-storage" is what Airflow's UI tells itself; browsers tell "storage" to other tabs alone.
   globalThis.addEventListener("storage", listener);

@@ -5,17 +5,24 @@
  */
 
 const KEY = "timezone";
+/** @type {Map<string, Intl.DateTimeFormat>} */
 const formats = new Map();
+/** @type {Map<string, string>} */
 const zones = new Map();
 
-/** Return the zone that was chosen in Airflow's UI, which keeps it as JSON; the browser's where none was. */
+/**
+ * Return the zone that was chosen in Airflow's UI, which keeps it as JSON; the browser's where none was.
+ *
+ * @param {Storage} storage
+ */
 export function chosenZone(storage) {
   const chosen = storage?.getItem(KEY) ?? "null";
   // Every instant on a page asks for it each second.
   if (!zones.has(chosen)) zones.set(chosen, zoneOf(chosen));
-  return zones.get(chosen);
+  return zones.get(chosen) ?? "UTC";
 }
 
+/** @param {string} chosen */
 function zoneOf(chosen) {
   try {
     const zone = JSON.parse(chosen);
@@ -26,6 +33,10 @@ function zoneOf(chosen) {
   }
 }
 
+/**
+ * @param {number} milliseconds
+ * @param {string} zone
+ */
 function partsOf(milliseconds, zone) {
   if (!formats.has(zone)) {
     formats.set(
@@ -42,12 +53,16 @@ function partsOf(milliseconds, zone) {
       }),
     );
   }
-  const parts = {};
-  for (const { type, value } of formats.get(zone).formatToParts(milliseconds)) parts[type] = value;
-  return parts;
+  const parts = /** @type {Intl.DateTimeFormat} */ (formats.get(zone)).formatToParts(milliseconds);
+  return Object.fromEntries(parts.map(({ type, value }) => [type, value]));
 }
 
-/** Return an instant as Airflow writes it: `2026-01-31 14:05:09`. */
+/**
+ * Return an instant as Airflow writes it: `2026-01-31 14:05:09`.
+ *
+ * @param {string} instant
+ * @param {string} zone
+ */
 export function formatInstant(instant, zone) {
   const milliseconds = Date.parse(instant);
   if (Number.isNaN(milliseconds)) return "";
@@ -55,13 +70,19 @@ export function formatInstant(instant, zone) {
   return `${p.year}-${p.month}-${p.day} ${p.hour}:${p.minute}:${p.second}`;
 }
 
-/** Return how far a zone is ahead of UTC at an instant, in milliseconds. */
+/**
+ * Return how far a zone is ahead of UTC at an instant, in milliseconds.
+ *
+ * @param {number} milliseconds
+ * @param {string} zone
+ */
 export function zoneOffset(milliseconds, zone) {
   const p = partsOf(milliseconds, zone);
-  const there = Date.UTC(p.year, p.month - 1, p.day, p.hour, p.minute, p.second);
+  const there = Date.UTC(+p.year, +p.month - 1, +p.day, +p.hour, +p.minute, +p.second);
   return there - Math.floor(milliseconds / 1000) * 1000;
 }
 
+/** @type {[string, number][]} */
 const UNITS = [
   ["d", 86400],
   ["h", 3600],
@@ -73,6 +94,7 @@ const UNITS = [
  * Return a duration by its two largest units: `3 h 5 min`, `42 s`; one unit where `short`.
  *
  * @param {number} seconds
+ * @param {{short?: boolean}} [options]
  */
 export function duration(seconds, { short = false } = {}) {
   let left = Math.round(Math.abs(seconds));
@@ -87,7 +109,12 @@ export function duration(seconds, { short = false } = {}) {
   return found.join(" ") || "0 s";
 }
 
-/** Return how long ago, or in how long, an instant is: `5 min ago`, `in 40 s`, `now`. */
+/**
+ * Return how long ago, or in how long, an instant is: `5 min ago`, `in 40 s`, `now`.
+ *
+ * @param {string} instant
+ * @param {number} now
+ */
 export function relative(instant, now) {
   const seconds = (Date.parse(instant) - now) / 1000;
   if (Number.isNaN(seconds)) return "";
@@ -96,28 +123,44 @@ export function relative(instant, now) {
   return seconds > 0 ? `in ${text}` : `${text} ago`;
 }
 
-/** Return the seconds from now until an instant; negative where it has passed. */
+/**
+ * Return the seconds from now until an instant; negative where it has passed.
+ *
+ * @param {string|null} instant
+ * @param {number} now
+ */
 export function secondsUntil(instant, now) {
-  return (Date.parse(instant) - now) / 1000;
+  return (Date.parse(instant ?? "") - now) / 1000;
 }
 
 /**
  * Return for how many seconds its owner has held a partition, or did until its lease ran out; null where nobody holds it,
  * or its lease does not say since when.
+ *
+ * @param {Api.PartitionRow} row
+ * @param {number} now
  */
 export function secondsHeld(row, now) {
   if (row.held_since === null) return null;
-  const until = row.state === "expired" ? Date.parse(row.leased_until) : now;
+  const until = row.state === "expired" ? Date.parse(row.leased_until ?? "") : now;
   return Math.max(0, (until - Date.parse(row.held_since)) / 1000);
 }
 
-/** Return how long the longest lease is held; where another may be held for longer, that it is at least that. */
+/**
+ * Return how long the longest lease is held; where another may be held for longer, that it is at least that.
+ *
+ * @param {Api.OldestLease|null} lease
+ */
 export function longestLeaseText(lease) {
   if (lease === null || lease.held_for === null) return "–";
   return `${lease.is_longest ? "" : "at least "}${duration(lease.held_for, { short: true })}`;
 }
 
-/** Return how far behind something is; what is less than a second is no lag that a person could act on. */
+/**
+ * Return how far behind something is; what is less than a second is no lag that a person could act on.
+ *
+ * @param {number|null} seconds
+ */
 export function lagText(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   return seconds < 1 ? "0 s" : duration(seconds, { short: seconds >= 36000 });
@@ -129,6 +172,7 @@ export function lagText(seconds) {
  * An answer is a moment old when it arrives, so a small difference is no reason to let all ages jump.
  */
 export class ServerClock {
+  /** @type {number|null} */
   #offset = null;
 
   /** @param {() => number} local tells the browser's time in milliseconds */
@@ -136,6 +180,7 @@ export class ServerClock {
     this.local = local;
   }
 
+  /** @param {string} asOf */
   heard(asOf) {
     const offset = Date.parse(asOf) - this.local();
     if (Number.isNaN(offset)) return;

@@ -22,31 +22,40 @@ const REMEMBERED = 6;
 /** What is over changes little: a worker may tell a moment later what it did. */
 const PAST_EVERY_SECONDS = 30;
 /** Windows as they were last seen: Airflow makes the page anew when one comes back to it. */
+/** @type {Map<string, Api.Timeline>} */
 const seen = new Map();
 
-/** Keep a window fresh: one that ends now moves on with the time. */
+/**
+ * Keep a window fresh: one that ends now moves on with the time.
+ *
+ * @param {Place} place
+ * @param {URLSearchParams} parameters
+ * @param {boolean} isLive
+ */
 function useWindow(place, parameters, isLive) {
   const [name, until, text] = ["window", "until", "search"].map((each) => parameters.get(each) ?? "");
   const key = JSON.stringify([place.connection, place.source, name, until, text]);
   const look = useCallback(
+    /** @param {AbortSignal} signal */
     async (signal) => {
       const window = windowOf(new URLSearchParams({ window: name, until }), clock.now());
       const asked = new URLSearchParams({
         since: new Date(window.since).toISOString(),
         until: new Date(window.until).toISOString(),
-        limit: LIMIT,
+        limit: String(LIMIT),
       });
       if (text !== "") asked.set("search", text);
       const answer = await ask(sourceApi(place.connection, place.source, `timeline?${asked}`), { signal });
       seen.delete(key);
       seen.set(key, answer);
-      if (seen.size > REMEMBERED) seen.delete(seen.keys().next().value);
+      if (seen.size > REMEMBERED) seen.delete(seen.keys().next().value ?? "");
     },
     [key],
   );
   return { ...useLoop(look, isLive ? {} : { every: PAST_EVERY_SECONDS }), answer: seen.get(key) ?? null };
 }
 
+/** @param {{answer: Api.Timeline, search: string}} props */
 function AsList({ answer, search }) {
   const rows = answer.partitions
     .flatMap((line) =>
@@ -105,7 +114,11 @@ function AsList({ answer, search }) {
   );
 }
 
-/** The page. */
+/**
+ * The page.
+ *
+ * @param {{place: Place, parameters: URLSearchParams, change: Change, search: string}} props
+ */
 export function TimelinePage({ place, parameters, change, search }) {
   const zone = useZone();
   const window = windowOf(parameters, clock.now());
@@ -113,7 +126,8 @@ export function TimelinePage({ place, parameters, change, search }) {
   const isList = parameters.get("as") === "list";
   const given = parameters.get("search") ?? "";
   const [text, setText] = useTyped(given, (typed) => change({ search: typed }));
-  const onOpen = useCallback((key) => change({ partition: key }, { keep: true }), [change]);
+  const onOpen = useCallback((/** @type {string} */ key) => change({ partition: key }, { keep: true }), [change]);
+  /** @param {number} share */
   const move = (share) => {
     const until = window.until + share * WINDOWS[window.name] * 1000;
     change({ until: until >= clock.now() ? null : new Date(until).toISOString() });
@@ -136,7 +150,7 @@ export function TimelinePage({ place, parameters, change, search }) {
       h(Choice, {
         label: "How long",
         value: window.name,
-        options: Object.keys(WINDOWS).map((name) => [name, name]),
+        options: Object.keys(WINDOWS).map((name) => /** @type {[string, string]} */ ([name, name])),
         onChange: (name) => change({ window: name === "1h" ? null : name }),
       }),
       h(

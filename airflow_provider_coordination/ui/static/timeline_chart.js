@@ -17,13 +17,25 @@ const BAR = 18;
 /** As a style: Airflow's own styles say more than an attribute. */
 const TEXT = { fontSize: "11px", pointerEvents: "none" };
 
+/**
+ * @param {string} partitionKey
+ * @param {{holding: Api.HoldingFacts}} props
+ * @param {string} zone
+ */
 function spoken(partitionKey, { holding }, zone) {
   const began = holding.began_at === null ? "an unknown time" : formatInstant(holding.began_at, zone);
   const ended = holding.ended_at === null ? "now" : formatInstant(holding.ended_at, zone);
   return `${partitionKey}, held by ${ownerLabel(holding.owner) || "nobody known"} from ${began} to ${ended}, ${stateOf(holding.end, ENDS).label}`;
 }
 
-const Bar = memo(function Bar({ partitionKey, bar, y, isActive, zone, name, onPoint, onOpen }) {
+/**
+ * @typedef {{
+ *   partitionKey: string, bar: Bar, y: number, isActive: boolean, zone: string, name: string,
+ *   onPoint: (name: string, isFocus?: boolean) => void, onOpen: (key: string) => void,
+ * }} DrawnBar
+ */
+
+const BarShape = memo(function BarShape(/** @type {DrawnBar} */ { partitionKey, bar, y, isActive, zone, name, onPoint, onOpen }) {
   const { holding, x, width } = bar;
   const colours = areaOf(ownerPalette(holding.owner?.name ?? ""));
   const end = stateOf(holding.end, ENDS);
@@ -74,7 +86,15 @@ const Bar = memo(function Bar({ partitionKey, bar, y, isActive, zone, name, onPo
   );
 });
 
-const Lane = memo(function Lane({
+/**
+ * @typedef {{
+ *   line: Api.PartitionLine, at: number, laneHeight: number, chart: number, labelWidth: number,
+ *   ticks: {at: number, x: number, text: string}[], window: {since: number, until: number, now: number}, isNarrow: boolean,
+ *   active: number, zone: string, onPoint: (name: string, isFocus?: boolean) => void, onOpen: (key: string) => void,
+ * }} DrawnLane
+ */
+
+const Lane = memo(function Lane(/** @type {DrawnLane} */ {
   line,
   at,
   laneHeight,
@@ -154,7 +174,7 @@ const Lane = memo(function Lane({
       ),
       ...bars.map((bar, index) => {
         const name = `${at} ${index}`;
-        return h(Bar, {
+        return h(BarShape, {
           key: name,
           name,
           partitionKey: line.partition_key,
@@ -170,15 +190,19 @@ const Lane = memo(function Lane({
   );
 });
 
-/** @param {{answer: Object, onOpen: (key: string) => void}} props the API's answer to the question for a timeline */
+/**
+ * @param {{
+ *   answer: Api.Timeline, onOpen: (key: string) => void,
+ * }} props the API's answer to the question for a timeline
+ */
 export function Chart({ answer, onOpen }) {
   const zone = useZone();
   const [size, measure] = useSize();
-  const scroller = useRef(null);
+  const scroller = useRef(/** @type {HTMLElement|null} */ (null));
   const [top, setTop] = useState(0);
-  const [pointed, setPointed] = useState(null);
+  const [pointed, setPointed] = useState(/** @type {string|null} */ (null));
   const [active, setActive] = useState("0 0");
-  const attach = useCallback((element) => {
+  const attach = useCallback((/** @type {HTMLElement|null} */ element) => {
     scroller.current = element;
     measure(element);
   }, []);
@@ -197,18 +221,20 @@ export function Chart({ answer, onOpen }) {
   );
   const lines = answer.partitions;
   const sight = visibleRows({ top, height: size.height - HEAD, rowHeight: laneHeight, count: lines.length });
-  const onPoint = useCallback((name, isFocus) => {
+  const onPoint = useCallback((/** @type {string} */ name, /** @type {boolean|undefined} */ isFocus) => {
     setPointed(name);
     if (isFocus) setActive(name);
   }, []);
+  /** @param {number} at */
   const barsAt = (at) => barsOf(lines[at].holdings, { ...span, width: chart });
   const [activeLane, activeBar] = active.split(" ").map(Number);
   const isThere = activeLane < lines.length && activeBar < barsAt(activeLane).length;
   const [lane, place] = isThere ? [activeLane, activeBar] : firstBar(lines, barsAt);
 
+  /** @param {ReactKeyEvent} event */
   const onKeyDown = (event) => {
     if (!event.target.matches("[data-bar]")) return;
-    const [lane, index] = event.target.getAttribute("data-bar").split(" ").map(Number);
+    const [lane, index] = String(event.target.getAttribute("data-bar")).split(" ").map(Number);
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
       onOpen(lines[lane].partition_key);
@@ -218,6 +244,7 @@ export function Chart({ answer, onOpen }) {
     if (next === null) return;
     event.preventDefault();
     const element = scroller.current;
+    if (element === null) return;
     const wanted = topToShow({
       index: next[0],
       top: element.scrollTop,
@@ -228,11 +255,14 @@ export function Chart({ answer, onOpen }) {
     setActive(next.join(" "));
     requestAnimationFrame(() =>
       requestAnimationFrame(() =>
-        element.querySelector(`[data-bar="${next.join(" ")}"]`)?.focus({ preventScroll: true }),
+        /** @type {HTMLElement|null} */ (element.querySelector(`[data-bar="${next.join(" ")}"]`))?.focus({
+          preventScroll: true,
+        }),
       ),
     );
   };
   const shown = pointed === null ? null : pointedBar(pointed, lines, barsAt);
+  /** @type {number[]} */
   const drawn = [];
   for (let at = sight.first; at < sight.end; at += 1) drawn.push(at);
   if (lane >= 0 && (lane < sight.first || lane >= sight.end)) drawn.push(lane);
@@ -334,16 +364,32 @@ export function Chart({ answer, onOpen }) {
   );
 }
 
+/**
+ * @param {Api.PartitionLine[]} lines
+ * @param {(at: number) => Bar[]} barsAt
+ */
 function firstBar(lines, barsAt) {
   return [lines.findIndex((_, index) => barsAt(index).length > 0), 0];
 }
 
+/**
+ * @param {string} name
+ * @param {Api.PartitionLine[]} lines
+ * @param {(at: number) => Bar[]} barsAt
+ */
 function pointedBar(name, lines, barsAt) {
   const [at, index] = name.split(" ").map(Number);
   const bar = at < lines.length ? barsAt(at)[index] : undefined;
   return bar === undefined ? null : { line: lines[at], bar };
 }
 
+/**
+ * @param {string} key
+ * @param {number} lane
+ * @param {number} index
+ * @param {number} count
+ * @param {(at: number) => Bar[]} barsAt
+ */
 function nextBar(key, lane, index, count, barsAt) {
   const bars = barsAt(lane);
   if (key === "ArrowRight") return index + 1 < bars.length ? [lane, index + 1] : [lane, index];
@@ -364,7 +410,11 @@ function nextBar(key, lane, index, count, barsAt) {
   return [lane, index];
 }
 
-/** How long somebody held it, and how that began and ended. */
+/**
+ * How long somebody held it, and how that began and ended.
+ *
+ * @param {{line: Api.PartitionLine, bar: Bar}} props
+ */
 function About({ line, bar }) {
   const now = useNow();
   const { holding } = bar;

@@ -27,7 +27,7 @@ const STEPS = [
 const THINNEST = 3;
 
 /** The lengths of the window that can be chosen, as the address names them, in seconds. */
-export const WINDOWS = { "15m": 900, "1h": 3600, "6h": 21600, "1d": 86400, "7d": 604800 };
+export const WINDOWS = /** @type {Record<string, number>} */ ({ "15m": 900, "1h": 3600, "6h": 21600, "1d": 86400, "7d": 604800 });
 export const OWNER_PALETTES = [
   "blue",
   "teal",
@@ -55,20 +55,32 @@ export function windowOf(parameters, now) {
   return { name, since: end - WINDOWS[name] * SECOND, until: end, isLive: Number.isNaN(until) || until >= now };
 }
 
-/** Return what makes a position, in pixels, of an instant. */
+/**
+ * Return what makes a position, in pixels, of an instant.
+ *
+ * @param {number} since
+ * @param {number} until
+ * @param {number} width
+ */
 function scaleOf(since, until, width) {
-  return (instant) => ((instant - since) / (until - since)) * width;
+  return (/** @type {number} */ instant) => ((instant - since) / (until - since)) * width;
 }
 
 /**
  * Return the ticks of the axis, at whole times of the zone.
  *
+ * @param {number} since
+ * @param {number} until
+ * @param {number} width
+ * @param {string} zone
+ * @param {number} [apart]
  * @returns {{at: number, x: number, text: string}[]}
  */
 export function ticksOf(since, until, width, zone, apart = 90) {
   const least = ((until - since) / Math.max(width, 1)) * apart;
   const step = STEPS.find((each) => each >= least) ?? STEPS[STEPS.length - 1];
   const scale = scaleOf(since, until, width);
+  /** @type {{at: number, x: number, text: string}[]} */
   const ticks = [];
   let before = null;
   for (let at = nextWhole(since, step, zone); at <= until; at = nextWhole(at + 1, step, zone)) {
@@ -81,27 +93,37 @@ export function ticksOf(since, until, width, zone, apart = 90) {
   return ticks;
 }
 
+/**
+ * @param {number} at
+ * @param {number} step
+ * @param {string} zone
+ */
 function nextWhole(at, step, zone) {
   const offset = zoneOffset(at, zone);
   return Math.ceil((at + offset) / step) * step - offset;
 }
 
-/** Return the palette of an owner: the same whenever and wherever it is drawn. */
+/**
+ * Return the palette of an owner: the same whenever and wherever it is drawn.
+ *
+ * @param {string} name
+ */
 export function ownerPalette(name) {
   let hash = 2166136261;
-  for (const character of name) hash = Math.imul(hash ^ character.codePointAt(0), 16777619) >>> 0;
+  for (const character of name) hash = Math.imul(hash ^ (character.codePointAt(0) ?? 0), 16777619) >>> 0;
   return OWNER_PALETTES[hash % OWNER_PALETTES.length];
 }
 
 /**
  * Return the bars of a partition that lie in the window.
  *
- * @param holdings as the API tells them
+ * @param {Api.HoldingFacts[]} holdings as the API tells them
  * @param {{since: number, until: number, now: number, width: number}} window
- * @returns {{holding: Object, x: number, width: number, startsBefore: boolean, endsAfter: boolean}[]} by their begin
+ * @returns {Bar[]} by their begin
  */
 export function barsOf(holdings, { since, until, now, width }) {
   const scale = scaleOf(since, until, width);
+  /** @type {Bar[]} */
   const bars = [];
   for (const holding of holdings) {
     const began = holding.began_at === null ? -Infinity : Date.parse(holding.began_at);
@@ -115,7 +137,11 @@ export function barsOf(holdings, { since, until, now, width }) {
   return bars.sort((a, b) => a.x - b.x);
 }
 
-/** Return whether the end of a holding is one that somebody has to see. */
+/**
+ * Return whether the end of a holding is one that somebody has to see.
+ *
+ * @param {string} end
+ */
 export function isTrouble(end) {
   return end === "failed" || end === "expired" || end === "taken over" || end === "parked";
 }

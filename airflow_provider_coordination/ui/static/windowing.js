@@ -7,6 +7,7 @@
 /**
  * Return the rows that have to be drawn: those in sight, and some around them.
  *
+ * @param {{top: number, height: number, rowHeight: number, count: number, around?: number}} props
  * @returns {{first: number, end: number}} from the first one to before the end
  */
 export function visibleRows({ top, height, rowHeight, count, around = 6 }) {
@@ -18,8 +19,10 @@ export function visibleRows({ top, height, rowHeight, count, around = 6 }) {
 /**
  * Return where to scroll so that the row on top stays where it is, when rows before it came or went.
  *
- * @param {string[]} before the keys of the rows as they were
- * @param {string[]} after the keys of the rows as they are
+ * @param {{
+ *   top: number, rowHeight: number, before: string[], after: string[],
+ * }} props the keys of the rows as they were, and as
+ *     they are
  */
 export function anchoredTop({ top, rowHeight, before, after }) {
   const index = Math.floor(top / rowHeight);
@@ -33,7 +36,11 @@ export function anchoredTop({ top, rowHeight, before, after }) {
   return top;
 }
 
-/** Return where to scroll so that a row is in sight; null where it is. */
+/**
+ * Return where to scroll so that a row is in sight; null where it is.
+ *
+ * @param {{index: number, top: number, height: number, rowHeight: number}} props
+ */
 export function topToShow({ index, top, height, rowHeight }) {
   if (index * rowHeight < top) return index * rowHeight;
   if ((index + 1) * rowHeight > top + height) return (index + 1) * rowHeight - height;

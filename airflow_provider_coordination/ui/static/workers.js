@@ -13,6 +13,7 @@ import { countText, plural } from "./texts.js";
 import { useNow } from "./ticking.js";
 import { duration, secondsUntil } from "./time.js";
 
+/** @param {{worker: Api.WorkerRow}} props */
 function Alive({ worker }) {
   const now = useNow();
   const left = worker.registered_until === null ? null : secondsUntil(worker.registered_until, now);
@@ -41,6 +42,7 @@ function Alive({ worker }) {
   );
 }
 
+/** @param {{job: Api.JobFacts|null}} props */
 function Job({ job }) {
   if (job === null) return h(C.Text, { as: "span", color: "fg.muted" }, "–");
   return h(
@@ -76,13 +78,21 @@ function Job({ job }) {
   );
 }
 
-/** How many leases a worker has, and of how many where it may have no more. */
+/**
+ * How many leases a worker has, and of how many where it may have no more.
+ *
+ * @param {{leases: number, max_leases: number|null}} props
+ */
 function leasesOf({ leases, max_leases: most }) {
   return most === null ? countText(leases) : `${countText(leases)} of ${countText(most)}`;
 }
 
-/** The page. */
-export function WorkersPage({ place, search }) {
+/**
+ * The page.
+ *
+ * @param {{place: Place}} props
+ */
+export function WorkersPage({ place }) {
   const live = useLive(sourceApi(place.connection, place.source, "workers"));
   return h(
     C.Box,
@@ -106,8 +116,8 @@ export function WorkersPage({ place, search }) {
               h(
                 C.Text,
                 { fontSize: "sm", color: "fg.muted", mb: 2 },
-                `${plural(workers.filter((each) => each.is_live).length, "worker")} live, ${plural(
-                  workers.reduce((sum, each) => sum + each.leases, 0),
+                `${plural(workers.filter((/** @type {Api.WorkerRow} */ each) => each.is_live).length, "worker")} live, ${plural(
+                  workers.reduce((/** @type {number} */ sum, /** @type {Api.WorkerRow} */ each) => sum + each.leases, 0),
                   "lease",
                 )}.`,
                 !complete && " There are more leases than were counted.",

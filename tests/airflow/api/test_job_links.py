@@ -12,6 +12,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
 from airflow_provider_coordination.links.jobs import JobLogLink, JobPlaces, SparkUiLink, place_of, running_job_ui
 from airflow_provider_coordination.operators.job_output import JobOutput
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.spark.application import APPLICATION_MARK
@@ -37,7 +38,9 @@ def op(as_role: Any) -> TestClient:
 
 
 def test_the_links_are_what_the_operator_knows() -> None:
-    operator = CoordinatedSparkSubmitOperator(task_id="t", stream_name="clicks", writes=ParquetDataset("/out"))
+    operator = CoordinatedSparkSubmitOperator(
+        task_id="t", reads=KinesisStreams("clicks"), writes=ParquetDataset("/out")
+    )
     links = [SparkUiLink(), JobLogLink()]
     assert {type(link) for link in links} <= {type(link) for link in operator.operator_extra_links}
     assert [link.get_link(operator, ti_key=None) for link in links] == ["", ""]

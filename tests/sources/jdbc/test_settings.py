@@ -10,10 +10,11 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.sources.item_kind import reader_of
 from airflow_provider_coordination.sources.items import Checking, FrameReader, ItemUnreadableError
 from airflow_provider_coordination.sources.jdbc.reader import RangeReader
 from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings, RangeSettings
-from airflow_provider_coordination.sources.readers import ReaderSettings, reader_of
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 
 SETTINGS = JdbcSettings(
     url="jdbc:postgresql://db:5432/shop",
@@ -122,7 +123,7 @@ def test_sessions_of_mysql_have_one_time_zone_whoever_opens_them() -> None:
 
 def test_the_reader_is_made_of_settings_that_travelled_as_json() -> None:
     mapping = json.loads(json.dumps(write_settings(SETTINGS)))
-    reader = reader_of(ReaderSettings(kind="jdbc", settings=mapping))
+    reader = reader_of(ReadsSettings(kind="jdbc", settings=mapping))
     assert isinstance(reader, FrameReader) and isinstance(reader, Checking)
     assert reader.origin({"column": "id", "kind": "integer", "lower": "5", "upper": "9"}) == "orders: id [5, 9)"
 

@@ -13,6 +13,7 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.item_kind import reader_of
 from airflow_provider_coordination.sources.items import (
     Conditional,
     Finishing,
@@ -21,7 +22,7 @@ from airflow_provider_coordination.sources.items import (
     ItemUnreadableError,
     ReadsAhead,
 )
-from airflow_provider_coordination.sources.readers import ReaderSettings, reader_of
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.s3.listing import listing_of
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.settings import KIND, S3Settings
@@ -83,7 +84,7 @@ def test_the_reader_of_its_kind_travels_also_after_it_was_used(tmp_path: Path) -
     (tmp_path / "a.csv").write_text("id\n1\n")
     [item] = items(tmp_path)
     settings = S3Settings(paths=(str(tmp_path),)).to_mapping()
-    made = reader_of(ReaderSettings(kind=KIND, settings={**settings, "format": {"name": "csv"}}))
+    made = reader_of(ReadsSettings(kind=KIND, settings={**settings, "format": {"name": "csv"}}))
     assert isinstance(made, ObjectReader)
     assert isinstance(made, ReadsAhead) and isinstance(made, Conditional) and isinstance(made, Finishing)
     assert read(made, item) == read(pickle.loads(pickle.dumps(made)), item) == [{"id": "1"}]

@@ -8,6 +8,7 @@ from airflow.sdk import DAG, Param, task
 
 from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
@@ -24,10 +25,10 @@ with DAG(
         "confirm": Param(type="boolean"),
     },
 ) as dag:
-    sync = KinesisShardSyncOperator(task_id="sync", stream_name="{{ params.stream }}")
+    sync = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("{{ params.stream }}"))
     ingest = CoordinatedSparkSubmitOperator(
         task_id="ingest",
-        stream_name="{{ params.stream }}",
+        reads=KinesisStreams("{{ params.stream }}"),
         writes=ParquetDataset("{{ params.output_path }}"),
         acknowledgments=AcknowledgmentSettings(by="downstream", timeout="{{ params.timeout_seconds }}"),
         rounds=RoundSettings(round_duration=2),

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from airflow.sdk import DAG, Param, task
 
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.spark.job_settings import RoundSettings
@@ -19,10 +20,10 @@ with DAG(
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     params={"stream": Param(type="string"), "output_path": Param(type="string")},
 ) as dag:
-    sync = KinesisShardSyncOperator(task_id="sync", stream_name="{{ params.stream }}")
+    sync = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("{{ params.stream }}"))
     ingest = CoordinatedSparkSubmitOperator(
         task_id="ingest",
-        stream_name="{{ params.stream }}",
+        reads=KinesisStreams("{{ params.stream }}"),
         writes=ParquetDataset("{{ params.output_path }}"),
         rounds=RoundSettings(until_caught_up=False, max_duration=600, round_duration=1, idle_duration=0.5),
         deferrable=True,

@@ -18,11 +18,12 @@ from airflow_provider_coordination.sources.kinesis.errors import StreamGoneError
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key, sibling_key
 from airflow_provider_coordination.sources.kinesis.positions import is_sequence_number
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
+from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
 from airflow_provider_coordination.sources.landed import LandedBatch
-from airflow_provider_coordination.spark.landing import Landed, LandingOptions, ReadPlan, land
+from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land
+from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.reading import UNREADABLE_ROUNDS, PartitionsToRead, RoundRead
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.streams import Streams
 from airflow_provider_coordination.spark.summary import Summary
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class ShardReading:
     """How a job reads shards; a `Reading`.
 
     :param spark: the session.
+    :param kinesis: what is read, and how.
     :param streams: the streams that it reads; the shards of others are left alone.
     :param settings: the job's.
     :param coordinator: of the source, for the job's owner.
@@ -50,6 +52,7 @@ class ShardReading:
     def __init__(
         self,
         spark: SparkSession,
+        kinesis: KinesisSettings,
         streams: Streams,
         settings: IngestSettings,
         coordinator: SourceCoordinator,
@@ -62,19 +65,19 @@ class ShardReading:
         self._partitions = partitions
         self._summary = summary
         self._clock = coordinator.clock
-        self._on_data_loss = settings.on_data_loss
-        self._finish_at_stop = settings.finish_at_stop
+        self._on_data_loss = kinesis.on_data_loss
+        self._finish_at_stop = kinesis.finish_at_stop
         self._landing = LandingOptions(
-            kinesis=settings.kinesis,
+            kinesis=kinesis.aws,
             root=settings.landing_path,
             seconds=settings.rounds.round_duration.total_seconds(),
             max_bytes=settings.rounds.max_batch_bytes,
             shards_per_slot=settings.rounds.partitions_per_slot,
-            filter_by_hash_range=settings.filter_by_hash_range,
-            on_data_loss=settings.on_data_loss,
-            stop_at=settings.stop_at,
+            filter_by_hash_range=kinesis.filter_by_hash_range,
+            on_data_loss=kinesis.on_data_loss,
+            stop_at=kinesis.stop_at,
         )
-        self._settling_time = timedelta(seconds=settings.repartition_transition_seconds)
+        self._settling_time = kinesis.repartition_transition_duration
         self._at_stop: set[str] = set()
         self._unreadable: dict[str, int] = {}
         self._measured_at: dict[str, float] = {}  # when the throughput of each was last measured

@@ -37,6 +37,7 @@ from airflow_provider_coordination.sources.kinesis.pages import ShardPage
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap, batch_id
 from airflow_provider_coordination.sources.kinesis.reader import read_shard, reading_client
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA, user_records
+from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, partition_folder
 from airflow_provider_coordination.spark.slots import land_in_slots
 from airflow_provider_coordination.spark.storage import join, write_table
@@ -45,20 +46,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
-
-RECORD_SCHEMA = pa.schema(
-    [
-        pa.field("stream", pa.string(), nullable=False),
-        pa.field("shard_id", pa.string(), nullable=False),
-        pa.field("sequence_number", pa.string(), nullable=False),
-        pa.field("sub_sequence_number", pa.int64(), nullable=False),
-        pa.field("partition_key", pa.string(), nullable=False),
-        pa.field("approximate_arrival_timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("data", pa.binary(), nullable=False),
-        pa.field("_batch_id", pa.string(), nullable=False),
-    ]
-)
-"""The columns of a landed file; `docs/columns.md` describes them."""
 
 HIGHEST_HASH_KEY = str(2**128 - 1)
 

@@ -1,0 +1,208 @@
+"""Streams of Kinesis, as operators are given them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.operators.reads.reads import Connected
+from airflow_provider_coordination.operators.templated import (
+    NOTHING,
+    instant_value,
+    names_value,
+    seconds_value,
+    text_value,
+    yes_or_no_value,
+)
+from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp
+from airflow_provider_coordination.sources.kinesis.progress import KIND
+from airflow_provider_coordination.sources.kinesis.settings import DEFAULT_SYNC_INTERVAL, KinesisSettings
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+
+    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+    from airflow_provider_coordination.coordination.supplier import Supplier
+
+
+@dataclass
+class KinesisStreams:
+    """Streams of Kinesis, for the `reads` of operators. Partitions are shards; `KinesisShardSyncOperator` creates them.
+
+    :param streams: the stream's name, or a list of them: partitions of a stream that is no longer named are put aside,
+        until it is named again. (templated)
+    :param source: the source's name where an operator is given none; the stream's by default, which needs a name if
+        there are several. (templated)
+    :param initial_position: where a stream that is new to the source begins: `"TRIM_HORIZON"`, `"LATEST"`, or an
+        instant, as an aware datetime or its ISO 8601 text. (templated)
+    :param stop_at: deliver what arrived before this instant, exactly, and stop: an aware datetime, its ISO 8601 text,
+        or `"start"` for what is there when the task begins; None reads on. (templated)
+    :param on_data_loss: what becomes of a shard, or stream, that is gone before it was read: `"fail"` parks its
+        partition, `"reset"` records the gap and goes on with what follows. (templated)
+    :param filter_by_hash_range: drop user records of an aggregate that belong to another shard. (templated)
+    :param consumer_name: read by enhanced fan-out, as the consumer of this name, which is registered if it is missing;
+        None polls. (templated)
+    :param shard_sync_interval: how often a job looks after the streams' shards itself; timedelta or seconds; 0 leaves
+        that to `KinesisShardSyncOperator`. (templated)
+    :param repartition_transition_duration: how long after the end of a shard its children are first read; timedelta or
+        seconds. (templated)
+    :param aws_conn_id: the AWS connection; None for the AWS SDK's default chain. (templated)
+    :param region_name: the AWS region; wins over the connections'. (templated)
+    """
+
+    template_fields: ClassVar[Sequence[str]] = (
+        "streams",
+        "source",
+        "initial_position",
+        "stop_at",
+        "on_data_loss",
+        "filter_by_hash_range",
+        "consumer_name",
+        "shard_sync_interval",
+        "repartition_transition_duration",
+        "aws_conn_id",
+        "region_name",
+    )
+    is_endless: ClassVar[bool] = True
+
+    streams: str | Sequence[str]
+    _: KW_ONLY
+    source: str | None = None
+    initial_position: str | datetime = TRIM_HORIZON
+    stop_at: datetime | str | None = None
+    on_data_loss: str = "fail"
+    filter_by_hash_range: bool | str = True
+    consumer_name: str | None = None
+    shard_sync_interval: timedelta | float | str = DEFAULT_SYNC_INTERVAL
+    repartition_transition_duration: timedelta | float | str = timedelta(0)
+    aws_conn_id: str | None = "aws_default"
+    region_name: str | None = None
+    _begin_at: datetime | None = field(default=None, repr=False)  # of an interval; `within` sets it
+
+    @property
+    def kind(self) -> str:
+        """See `Reads.kind`."""
+        return KIND
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """See `Parted.parts`: the streams."""
+        if text := text_value(self.streams) if isinstance(self.streams, str) else None:
+            return (text,)
+        return names_value("streams", self.streams, instead="the name of a stream")
+
+    @property
+    def default_source(self) -> str:
+        """See `Reads.default_source`."""
+        if name := text_value(self.source):
+            return name
+        if len(self.parts) > 1:
+            raise ConfigurationError(
+                f"KinesisStreams: field 'source' is missing: the streams {', '.join(map(repr, self.parts))} need a "
+                "source's name in common"
+            )
+        return self.parts[0]
+
+    @property
+    def position(self) -> str:
+        """Where a stream begins that is new to the source, as shard sync takes it.
+
+        :raises ConfigurationError: if it is neither `TRIM_HORIZON`, `LATEST` nor an instant with a time zone.
+        """
+        if self._begin_at is not None:
+            return at_timestamp(self._begin_at)
+        text = text_value(self.initial_position)
+        if text is None or text.upper() == TRIM_HORIZON:
+            return TRIM_HORIZON
+        if text.upper() == LATEST:
+            return LATEST
+        try:
+            named = self.initial_position
+            instant = None if text == "start" else instant_value("initial_position", named, now=datetime.now(UTC))
+        except ConfigurationError:
+            instant = None
+        if instant is None:
+            raise ConfigurationError(
+                f"KinesisStreams: field 'initial_position' must be {TRIM_HORIZON!r}, {LATEST!r} or an instant with a "
+                f"time zone, such as '2026-01-01T00:00:00Z'; got {text!r}"
+            )
+        return at_timestamp(instant)
+
+    def within(self, start: datetime, end: datetime) -> KinesisStreams:
+        """See `Bounded.within`."""
+        for name, nothing in (("stop_at", NOTHING), ("initial_position", (*NOTHING, TRIM_HORIZON))):
+            if (given := getattr(self, name)) not in nothing:
+                raise ConfigurationError(
+                    f"KinesisStreams: field {name!r} is {str(given)!r}, and field 'interval' bounds what is read: "
+                    "remove one of the two"
+                )
+        return replace(self, _begin_at=start, stop_at=end)
+
+    def beside(
+        self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
+    ) -> KinesisStreams | None:
+        """See `Deduplicated.beside`: what arrived since the other source began is left to it."""
+        from airflow_provider_coordination.sources.kinesis.sync import began_at
+
+        began = began_at(other, self.parts)
+        return None if began <= start else self.within(start, min(began, end))
+
+    def settings(self, default_region: str | None = None) -> KinesisSettings:
+        """Return the settings, checked, the AWS connection resolved.
+
+        :param default_region: where neither the AWS connection nor this names one.
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        from airflow_provider_coordination.hooks.aws import aws_settings
+
+        interval = seconds_value("shard_sync_interval", self.shard_sync_interval)
+        transition = seconds_value("repartition_transition_duration", self.repartition_transition_duration)
+        is_bounded = self._begin_at is not None
+        settings = KinesisSettings(
+            streams=self.parts,
+            stop_at=instant_value("stop_at", self.stop_at, now=datetime.now(UTC)),
+            finish_at_stop=is_bounded,
+            on_data_loss=text_value(self.on_data_loss) or "fail",
+            filter_by_hash_range=yes_or_no_value("filter_by_hash_range", self.filter_by_hash_range),
+            consumer_name=text_value(self.consumer_name),
+            shard_sync_interval=_sync_interval(interval, is_bounded=is_bounded),
+            repartition_transition_duration=timedelta(seconds=transition or 0.0),
+        )
+        settings.check()
+        aws = aws_settings(
+            text_value(self.aws_conn_id),
+            text_value(self.region_name),
+            service=KIND,
+            default_region=default_region,
+        )
+        return replace(settings, aws=aws)
+
+    def connect(self, default_region: str | None = None) -> Connected:
+        """See `Reads.connect`."""
+        settings = self.settings(default_region)
+
+        def supplier(coordinator: SourceCoordinator) -> Supplier:
+            raise ConfigurationError(
+                f"KinesisStreams: KinesisShardSyncOperator creates the partitions of source {coordinator.source!r}: "
+                "use it instead of CreatePartitionsOperator"
+            )
+
+        return Connected(reads=ReadsSettings(kind=KIND, settings=write_settings(settings)), supplier=supplier)
+
+    def creating(self, **arguments: Any) -> BaseOperator:
+        """See `Created.creating`: shard sync."""
+        from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+
+        return KinesisShardSyncOperator(task_id="sync_shards", reads=self, **arguments)
+
+
+def _sync_interval(seconds: float | None, *, is_bounded: bool) -> timedelta | None:
+    """Return how often a job syncs shards; of an interval they are known once it begins."""
+    if is_bounded or seconds == 0:
+        return None
+    return DEFAULT_SYNC_INTERVAL if seconds is None else timedelta(seconds=seconds)

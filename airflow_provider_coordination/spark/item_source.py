@@ -1,0 +1,52 @@
+"""A source that is cut into items, as what a job reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.sources.item_kind import reader_of
+from airflow_provider_coordination.sources.items import Checking
+from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.spark.item_reading import ItemReading
+from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
+from airflow_provider_coordination.spark.reading import MakeReading
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_LEASES = 64
+"""How many partitions of items a job holds at a time, where it is given no number: what one round reads."""
+
+
+class ItemSource:
+    """The items that a job reads; a `JobSource`."""
+
+    default_leases = DEFAULT_LEASES
+    stop_at = None
+
+    def __init__(self, reads: ReadsSettings) -> None:
+        self._reads = reads
+
+    @property
+    def name(self) -> str:
+        """See `JobSource.name`."""
+        return self._reads.kind
+
+    @property
+    def layout(self) -> RecordLayout:
+        """See `JobSource.layout`."""
+        return ITEM_RECORDS
+
+    def opened(self, coordinator: SourceCoordinator) -> Callable[[SparkSession], MakeReading]:
+        """See `JobSource.opened`: the reader is made."""
+        kind, reader = self._reads.kind, reader_of(self._reads)
+
+        def make(spark: SparkSession) -> MakeReading:
+            if isinstance(reader, Checking):
+                reader.check(spark)
+            return partial(ItemReading, spark, kind, reader)
+
+        return make

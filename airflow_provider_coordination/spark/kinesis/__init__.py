@@ -1,0 +1,1 @@
+"""What a Spark job needs of Kinesis: reading shards, and landing them."""

@@ -1,0 +1,73 @@
+"""Streams of Kinesis as what a job reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.settings import read_settings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
+from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
+from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
+from airflow_provider_coordination.sources.kinesis.shards import StreamDescription, describe_stream
+from airflow_provider_coordination.sources.kinesis.sync import ShardSync
+from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
+from airflow_provider_coordination.spark.kinesis.reading import ShardReading
+from airflow_provider_coordination.spark.kinesis.streams import Streams
+from airflow_provider_coordination.spark.layout import RecordLayout
+from airflow_provider_coordination.spark.reading import MakeReading
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DESCRIBE_INTERVAL = timedelta(minutes=1)
+"""How often a job that leaves shard sync to others looks whether its streams are still there."""
+
+
+class KinesisSource:
+    """The streams that a job reads; a `JobSource`."""
+
+    default_leases = None
+
+    def __init__(self, reads: ReadsSettings) -> None:
+        self._settings = read_settings(KinesisSettings, "settings of KinesisStreams", reads.settings)
+
+    @property
+    def name(self) -> str:
+        """See `JobSource.name`."""
+        return f"streams {', '.join(self._settings.streams)}"
+
+    @property
+    def layout(self) -> RecordLayout:
+        """See `JobSource.layout`."""
+        return SHARD_RECORDS
+
+    @property
+    def stop_at(self) -> datetime | None:
+        """See `JobSource.stop_at`."""
+        return self._settings.stop_at
+
+    def opened(self, coordinator: SourceCoordinator) -> Callable[[SparkSession], MakeReading]:
+        """See `JobSource.opened`: the streams are described."""
+        streams = self._streams(kinesis_client(self._settings.aws), coordinator)
+        return lambda spark: partial(ShardReading, spark, self._settings, streams)
+
+    def _streams(self, client: KinesisClient, coordinator: SourceCoordinator) -> Streams:
+        settings = self._settings
+        sync = ShardSync(client, coordinator, on_data_loss=settings.on_data_loss)
+        return Streams(
+            settings.streams,
+            partial(describe_stream, client),
+            sync=partial(sync.run, settings.streams, forced=False) if settings.shard_sync_interval else None,
+            interval=settings.shard_sync_interval or DESCRIBE_INTERVAL,
+            register=partial(_register, client, settings.consumer_name) if settings.consumer_name else None,
+        )
+
+
+def _register(client: KinesisClient, consumer_name: str, stream: StreamDescription) -> str:
+    """Register the consumer as which a stream is read by enhanced fan-out; return its ARN."""
+    return ensure_consumer(client, stream.name, stream.arn, consumer_name)

@@ -1,0 +1,60 @@
+"""The types of the HTTP API that the pages' JavaScript is checked by, and the linter that is fetched for it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PAGES = REPOSITORY / "airflow_provider_coordination" / "ui" / "static"
+
+
+@pytest.fixture(scope="module")
+def declarations(tmp_path_factory: pytest.TempPathFactory) -> str:
+    written = tmp_path_factory.mktemp("types") / "api.d.ts"
+    subprocess.run([sys.executable, "tools/page_types.py", written], cwd=REPOSITORY, check=True)
+    return written.read_text()
+
+
+def test_a_model_of_the_api_is_an_interface(declarations: str) -> None:
+    found = re.search(r"interface TransitionFacts \{(.*?)\}", declarations, re.DOTALL)
+    assert found is not None
+    fields = [line.strip() for line in found[1].strip().splitlines()]
+    assert "kind: ChangeKind;" in fields
+    assert "owner: Owner | null;" in fields
+    assert "former_status: string;" in fields
+    assert '"failed"' in re.search(r"type ChangeKind = (.*);", declarations)[1]  # type: ignore[index]
+    assert "alarms: (Alarm)[];" in declarations
+    assert "counts: Record<string, number>;" in declarations
+
+
+def test_every_type_of_the_api_that_a_page_names_is_there(declarations: str) -> None:
+    named = {name for page in PAGES.glob("*.js") for name in re.findall(r"Api\.(\w+)", page.read_text())}
+    assert "PartitionDetail" in named
+    assert [name for name in sorted(named) if f"interface {name} " not in declarations] == []
+
+
+@pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 1)])
+def test_without_npm_the_pages_are_not_checked_and_ci_fails(ci: str, code: int, tmp_path: Path) -> None:
+    shutil.copytree(REPOSITORY / "tools", tmp_path / "tools")
+    tools = tmp_path / ".venv" / "bin"
+    tools.mkdir(parents=True)
+    for name in ("npm", "node"):
+        (tools / name).write_text("#!/bin/sh\nexit 1\n")
+        (tools / name).chmod(0o755)
+    ended = subprocess.run(
+        [tmp_path / "tools" / "lint_pages.sh"],
+        env={**os.environ, "CI": ci},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == code
+    assert "pages: npm could not fetch eslint@" in ended.stderr
+    assert "the pages' JavaScript is not checked" in ended.stderr

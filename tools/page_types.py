@@ -1,0 +1,59 @@
+"""Write the types of the HTTP API's answers for the TypeScript compiler, from the models that the API answers with."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from airflow_provider_coordination import ui
+
+WORDS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
+
+
+def declarations() -> str:
+    """Return an interface for each model, within the namespace `Api`."""
+    _, schema = models_json_schema([(model, "serialization") for model in _models()])
+    lines = ["// Made by tools/page_types.py.", "declare namespace Api {"]
+    for name, definition in schema["$defs"].items():
+        if "enum" in definition:
+            lines.append(f"  type {name} = {_type(definition)};")
+            continue
+        lines.append(f"  interface {name} {{")
+        lines += [f"    {field}: {_type(of)};" for field, of in definition.get("properties", {}).items()]
+        lines.append("  }")
+    return "\n".join([*lines, "}", ""])
+
+
+def _models() -> Iterator[type[BaseModel]]:
+    for found in pkgutil.walk_packages(ui.__path__, f"{ui.__name__}."):
+        module = importlib.import_module(found.name)
+        for _, each in inspect.getmembers(module, inspect.isclass):
+            if issubclass(each, BaseModel) and each.__module__ == module.__name__:
+                yield each
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "anyOf" in schema:
+        return " | ".join(map(_type, schema["anyOf"]))
+    if "enum" in schema or "const" in schema:
+        return " | ".join(f'"{value}"' for value in schema.get("enum", [schema.get("const")]))
+    if schema.get("type") == "array":
+        return f"({_type(schema['items'])})[]"
+    if schema.get("type") == "object":
+        values = schema.get("additionalProperties", True)
+        return f"Record<string, {_type(values) if isinstance(values, dict) else 'any'}>"
+    return WORDS.get(schema.get("type", ""), "any")
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(declarations())
