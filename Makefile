@@ -1,7 +1,7 @@
 # Needs make, a POSIX shell and Python 3.11+; everything else is fetched into .venv and .tools. `make help` lists the targets.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help venv servers try-servers lint format docs checks test test-unit test-integration test-system test-deep durations screenshots demo pins clean
+.PHONY: help venv servers try-servers lint format docs checks test test-unit test-integration test-system test-deep test-lowest durations screenshots demo pins clean
 
 # Every command runs with the pinned tools and the same surroundings.
 WITH := . tools/environment.sh &&
@@ -54,6 +54,11 @@ test-deep: try-servers ## the searches that take long by nature, about three hou
 
 durations: try-servers ## record how long each file takes, which decides what `make test` begins first
 	@$(WITH) $(BY_FILE) --record-durations -m "integration or system"
+
+test-lowest: venv ## the unit tests of what runs in Airflow, with the lowest versions that pyproject.toml allows
+	@tools/lowest.sh
+	@$(WITH) PATH="$$PWD/.tools/lowest/bin:$$PATH" python -m pytest -n 3 --dist worksteal --ignore-glob '*/test_ui_fuzzing.py' \
+	    -m "not integration and not system and not deep" tests/airflow tests/cli tests/test_versions.py
 
 # What needs no server, while the servers are fetched, which is mostly waiting.
 checks: lint docs

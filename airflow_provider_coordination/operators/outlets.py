@@ -12,8 +12,6 @@ from typing import Any
 
 from airflow.sdk import Asset, Context
 
-from airflow_provider_coordination.hooks.version_compat import HAS_ASSET_STATE_STORE
-
 log = logging.getLogger(__name__)
 
 RANGES_TOLD = 20
@@ -48,8 +46,7 @@ def tell_outlets(
     told = delivered_range(source, result, stream_of)
     for asset in assets:
         context["outlet_events"][asset].extra.update(told)
-    if HAS_ASSET_STATE_STORE:
-        _mirror(context, assets, source, result, stream_of)
+    _mirror(context, assets, source, result, stream_of)
 
 
 def delivered_range(source: str, result: Mapping[str, Any], stream_of: StreamOf) -> dict[str, Any]:

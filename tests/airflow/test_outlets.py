@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset, AssetAlias
 
-from airflow_provider_coordination.operators import outlets
 from airflow_provider_coordination.operators.outlets import RANGES_TOLD, delivered_range, no_stream, tell_outlets
 from airflow_provider_coordination.sources.kinesis.kind import KIND
 
@@ -106,13 +105,6 @@ def test_the_checkpoints_of_shards_are_mirrored_to_the_state_of_the_assets() -> 
             "owner": "host:dag:run:task",
         }
     }
-
-
-def test_an_airflow_without_a_state_store_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlets, "HAS_ASSET_STATE_STORE", False)
-    context: Any = {"outlet_events": Events()}
-    tell_outlets(context, [CLICKS], "clicks", result(), STREAM_OF)
-    assert context["outlet_events"][CLICKS].extra["records"] == 10
 
 
 def test_a_state_store_that_fails_is_told_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
