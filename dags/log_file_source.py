@@ -1,0 +1,261 @@
+"""A source of your own that never ends: a directory of log files that grow, rotate and appear.
+
+Each file is a partition, known by its inode, so that it goes on under another name; a position is the number of bytes
+that are read. A file that is shorter than its position was truncated: what it held is lost, and its partition parks.
+The module travels to Spark by `py_files`; where sets are settled or looked at beside a job, its distribution registers
+`log_files = log_file_source:KIND` as an entry point of the group `airflow_provider_coordination.sources`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.leases import LOST
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.supplier import Page, Supplier
+from airflow_provider_coordination.sources.kinds import ReadsSettings, SourceKind
+from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
+from airflow_provider_coordination.sources.progress import item_batch_id
+
+NAME = "log_files"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogProgress(LandedProgress):
+    """What the partition of a log file remembers: which file it is, beside what every progress has."""
+
+    kind: str = NAME
+    checkpoint: str = "0"
+    folder: str
+    inode: int
+
+
+class LogFiles(SourceKind):
+    """Log files as a kind of source."""
+
+    progress_class = LogProgress
+    reading = "log_file_source:LogSource"
+
+
+KIND = LogFiles(NAME)
+
+
+@dataclass(kw_only=True)
+class LogFolder:
+    """A directory of log files, for the `reads` of operators.
+
+    :param folder: the directory, which every worker reaches. (templated)
+    """
+
+    template_fields: ClassVar[Sequence[str]] = ("folder",)
+    is_endless: ClassVar[bool] = True
+    kind: ClassVar[str] = NAME
+
+    folder: str
+
+    @property
+    def default_source(self) -> str:
+        """See `Reads.default_source`."""
+        return self.folder.strip("/")
+
+    @property
+    def reads_from(self) -> Mapping[str, Any]:
+        """See `Located.reads_from`."""
+        return {"folder": self.folder}
+
+    def connect(self, default_region: str | None = None) -> Any:
+        """See `Reads.connect`."""
+        from airflow_provider_coordination.operators.reads.reads import Connected
+
+        settings = ReadsSettings(kind=NAME, settings={"folder": self.folder}, implementation="log_file_source:KIND")
+        return Connected(reads=settings, supplier=lambda coordinator: supplier(self.folder))
+
+
+def supplier(folder: str) -> Supplier:
+    """Return what finds the files that are new."""
+
+    def found(state: Mapping[str, Any]) -> Iterator[Page]:
+        inodes = sorted(path.stat().st_ino for path in Path(folder).iterdir() if path.is_file())
+        yield Page({str(n): LogProgress(folder=folder, inode=n).to_mapping() for n in inodes})
+
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogPlan:
+    """What to read of one file."""
+
+    source_identifier: str
+    partition_key: str
+    fencing_token: int
+    folder: str
+    inode: int
+    start: int
+    epoch: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LandedLog:
+    """One manifest row: what was read of a file, or why not."""
+
+    partition_key: str
+    batch_id: str = ""
+    start: str = ""
+    end: str = ""
+    file: str = ""
+    file_bytes: int = 0
+    records: int = 0
+    bytes: int = 0
+    read_until: datetime | None = None
+    error: str | None = None
+    lost: bool = False
+
+
+def land_file(root: str, max_bytes: int, plan: LogPlan) -> LandedLog:
+    """Read whole lines of a file from its position on, and write them to one file."""
+    import pyarrow as pa
+
+    from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, partition_folder
+    from airflow_provider_coordination.spark.layout import BATCH_ID
+    from airflow_provider_coordination.spark.records import with_origin
+    from airflow_provider_coordination.spark.storage import join, write_table
+
+    began = datetime.now(UTC)
+    path = next((each for each in Path(plan.folder).iterdir() if each.stat().st_ino == plan.inode), None)
+    if path is None or path.stat().st_size < plan.start:
+        what = "is gone" if path is None else f"was truncated to {path.stat().st_size} bytes"
+        return LandedLog(partition_key=plan.partition_key, lost=True, error=f"file {plan.inode} {what} at {plan.start}")
+    with path.open("rb") as file:
+        file.seek(plan.start)
+        data = file.read(max_bytes)
+    data = data[: data.rfind(b"\n") + 1]
+    end = plan.start + len(data)
+    batch = item_batch_id(NAME, plan.source_identifier, plan.partition_key, str(plan.start), str(end), plan.epoch)
+    caught_up = None if end < path.stat().st_size and data else began
+    row = LandedLog(
+        partition_key=plan.partition_key, batch_id=batch, start=str(plan.start), end=str(end), read_until=caught_up
+    )
+    if not data:
+        return row
+    table = with_origin(pa.table({"data": pa.array(data.splitlines(), pa.binary())}), str(plan.inode), 0)
+    folder = partition_folder(plan.source_identifier, plan.partition_key)
+    uri = join(root, folder, file_name(str(plan.start), plan.fencing_token))
+    size = write_table(as_landed(table.append_column(BATCH_ID, pa.repeat(batch, table.num_rows)), batch), uri)
+    return LandedLog(**{**row.__dict__, "file": uri, "file_bytes": size, "records": table.num_rows, "bytes": len(data)})
+
+
+def _land_slot(root: str, max_bytes: int, plans: Sequence[LogPlan]) -> list[LandedLog]:
+    return [land_file(root, max_bytes, plan) for plan in plans]
+
+
+class LogReading:
+    """How a job reads log files; a `Reading`."""
+
+    at_stop: ClassVar[Sequence[str]] = ()
+    expects_more = False
+
+    def __init__(
+        self, spark: Any, settings: Any, coordinator: SourceCoordinator, partitions: Any, summary: Any
+    ) -> None:
+        self._spark = spark
+        self._leases = coordinator.leases
+        self._family = coordinator.view.source_identifier
+        self._partitions = partitions
+        self._summary = summary
+        self._root = settings.landing_path
+        self._max_bytes = settings.rounds.max_batch_bytes
+
+    def look_after(self) -> None:
+        """See `Reading.look_after`: the task before finds new files."""
+
+    def may_begin(self, partition: Partition) -> bool:
+        """See `Reading.may_begin`."""
+        return True
+
+    def land(self) -> list[LandedLog]:
+        """See `Reading.land`."""
+        from airflow_provider_coordination.spark.slots import land_in_slots
+
+        plans = []
+        for key, progress in self._partitions.all():
+            if self._partitions.may_land(progress):
+                with suppress(*LOST):
+                    plans.append(
+                        LogPlan(
+                            source_identifier=self._family,
+                            partition_key=key,
+                            fencing_token=self._leases.fencing_token(key),
+                            folder=progress.folder,
+                            inode=progress.inode,
+                            start=int(progress.landed_position),
+                            epoch=progress.epoch,
+                        )
+                    )
+        slots = min(self._spark.sparkContext.defaultParallelism, len(plans))
+        dealt = [plans[n::slots] for n in range(slots)]
+        return land_in_slots(self._spark, dealt, partial(_land_slot, self._root, self._max_bytes), LandedLog)
+
+    def record(self, rows: Sequence[LandedLog]) -> Any:
+        """See `Reading.record`."""
+        from airflow_provider_coordination.spark.reading import RoundRead
+
+        for row in rows:
+            with self._partitions.recording(row.partition_key):
+                self._record(row)
+        return RoundRead(partitions=sum(row.records > 0 for row in rows), bytes=sum(row.bytes for row in rows))
+
+    def _record(self, row: LandedLog) -> None:
+        key = row.partition_key
+        if row.error is not None:
+            self._summary.data_loss[key] = row.error
+            self._partitions.park(key, row.error, dict(self._leases.leased(key).progress))
+        elif not row.records:
+            self._partitions.note_read(key, row.read_until)
+        else:
+            batch = LandedBatch(
+                batch_id=row.batch_id, start=row.start, end=row.end, file=row.file, file_bytes=row.file_bytes,
+                records=row.records, bytes=row.bytes, is_last=False, read_until=row.read_until,
+                fencing_token=self._leases.fencing_token(key),
+            )  # fmt: skip
+
+            def landing() -> LogProgress:
+                return LogProgress.from_mapping(self._leases.leased(key).progress).landing(batch)
+
+            self._partitions.record(key, batch, landing)
+
+    def completed(self, partition: Partition) -> None:
+        """See `Reading.completed`: a log file never is."""
+
+    def end_round(self) -> None:
+        """See `Reading.end_round`."""
+
+    def finish(self) -> None:
+        """See `Reading.finish`."""
+
+
+class LogSource:
+    """The log files that a job reads; a `JobSource`."""
+
+    default_leases = None
+    stop_at = None
+
+    def __init__(self, reads: ReadsSettings) -> None:
+        self.name = f"log files in {reads.settings['folder']}"
+
+    @property
+    def layout(self) -> Any:
+        """See `JobSource.layout`."""
+        from airflow_provider_coordination.spark.layout import ITEM_RECORDS
+
+        return ITEM_RECORDS
+
+    def opened(self, coordinator: SourceCoordinator) -> Callable[[Any], Any]:
+        """See `JobSource.opened`."""
+        return lambda spark: partial(LogReading, spark)
