@@ -117,9 +117,10 @@ def with_loss(progress: ShardProgress, gap: Gap) -> ShardProgress:
     return progress.with_gap(gap)
 
 
-def without_loss(progress: ShardProgress, reason: str) -> ShardProgress:
-    """Return a progress without the gaps that were noticed for a reason that turned out to be wrong."""
-    return replace(progress, gaps=tuple(gap for gap in progress.gaps if gap.reason != reason))
+def without_loss(progress: ShardProgress) -> ShardProgress:
+    """Return a progress without the gap that says that the rest of the shard is gone, which turned out to be wrong."""
+    rest = (progress.landed_position, None)
+    return replace(progress, gaps=tuple(gap for gap in progress.gaps if (gap.after, gap.before) != rest))
 
 
 def ended(progress: ShardProgress, shards: Iterable[Shard] = ()) -> ShardProgress:

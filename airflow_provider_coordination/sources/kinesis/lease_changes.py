@@ -14,16 +14,14 @@ from airflow_provider_coordination.coordination.metrics import CoordinationMetri
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinesis.audit import has_range, with_range_of
 from airflow_provider_coordination.sources.kinesis.cleanup import ended, gap_after, with_loss, without_loss
-from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
-from airflow_provider_coordination.sources.kinesis.shard_leases import Leases, ShardLease
+from airflow_provider_coordination.sources.kinesis.progress import PutAside, ShardProgress
+from airflow_provider_coordination.sources.kinesis.shard_leases import Leases, ShardLease, stored_progress
 from airflow_provider_coordination.sources.kinesis.shards import Shard
 from airflow_provider_coordination.sources.kinesis.sync_summary import StreamSync
 
 log = logging.getLogger(__name__)
 
 NOT_NAMED = "shard sync: its stream is no longer named in the source"
-STREAM_GONE = "shard sync: its stream is gone: "
-"""Begins the reason why a partition was parked whose stream could not be found any more."""
 
 
 class LeaseChanges:
@@ -41,22 +39,31 @@ class LeaseChanges:
 
     def take_back(self, lease: ShardLease) -> ShardLease:
         """Make a lease available again that a sync put aside for a reason that holds no more: its stream is there."""
-        partition, progress = lease.partition, lease.progress
-        why = partition.last_error or ""
-        if not partition.is_parked or progress is None or not why.startswith((NOT_NAMED, STREAM_GONE)):
+        progress = lease.progress
+        if progress is None or progress.put_aside is None or not lease.is_put_aside:
             return lease
         now = self._coordinator.clock.now()
-        after = self._write(lease, lambda p: p.reopened(now), without_loss(progress, why))
+        known = without_loss(progress) if progress.put_aside.stream_gone else progress
+        after = self._write(lease, lambda p: p.reopened(now), replace(known, put_aside=None))
         if after is not lease:
-            self._result.reopened.append(partition.partition_key)
+            self._result.reopened.append(lease.partition.partition_key)
         return after
 
-    def lose(self, lease: ShardLease, reason: str, *, until: datetime, shards: Iterable[Shard] = ()) -> ShardLease:
+    def lose(
+        self,
+        lease: ShardLease,
+        reason: str,
+        *,
+        until: datetime,
+        shards: Iterable[Shard] = (),
+        stream_gone: bool = False,
+    ) -> ShardLease:
         """Note that the unread rest of a shard is gone; park the lease, or finish it, as is configured.
 
         :param reason: what happened, in a sentence; kept with the partition and with the gap.
         :param until: the shard held nothing that arrived later (aware).
         :param shards: the listed ones, among them those that follow it.
+        :param stream_gone: whether its stream could not be found: a lease that is parked for that is taken back.
         :returns: the lease as it is now.
         """
         key, progress = lease.partition.partition_key, lease.progress
@@ -74,7 +81,7 @@ class LeaseChanges:
             self._result.held.append(key)
             return lease
         if parks:
-            after = self._write(lease, lambda p: self._coordinator.settling.parked(p, reason), noted)
+            after = self._park(lease, reason, noted, stream_gone=True if stream_gone else None)
         elif progress.landed:  # a job delivers that first
             after = self._write(lease, lambda p: p.reopened(now), ended(noted, shards))
         else:
@@ -96,7 +103,7 @@ class LeaseChanges:
 
     def put_aside(self, lease: ShardLease) -> bool:
         """Park the lease of a stream that is no longer named, until it is named again; tell whether that was done."""
-        return self._write(lease, lambda p: self._coordinator.settling.parked(p, NOT_NAMED), None) is not lease
+        return self._park(lease, NOT_NAMED, lease.progress, stream_gone=False) is not lease
 
     def fill_range(self, lease: ShardLease, shard: Shard | None) -> ShardLease:
         """Store the hash range of a lease that has none, as far as the listing knows it."""
@@ -127,6 +134,25 @@ class LeaseChanges:
         partition = lease.partition
         return partition.status is PartitionStatus.ASSIGNED and not self._coordinator.view.may_acquire(partition)
 
+    def _park(
+        self, lease: ShardLease, reason: str, progress: ShardProgress | None, *, stream_gone: bool | None
+    ) -> ShardLease:
+        """Park a lease; return it as it is now, or itself if the write was refused.
+
+        :param reason: why; kept with the partition as its last error.
+        :param progress: the new progress; None leaves one alone that cannot be read.
+        :param stream_gone: see `PutAside`; None parks it for a person alone to reopen.
+        """
+
+        def parked(partition: Partition) -> Partition:
+            kept = partition
+            if progress is not None:
+                aside = None if stream_gone is None else PutAside(partition.version + 1, stream_gone)
+                kept = partition.with_progress(replace(progress, put_aside=aside).to_mapping())
+            return self._coordinator.settling.parked(kept, reason)
+
+        return self._write(lease, parked, None)
+
     def _write(
         self, lease: ShardLease, change: Callable[[Partition], Partition], progress: ShardProgress | None
     ) -> ShardLease:
@@ -142,7 +168,7 @@ class LeaseChanges:
             log.info("shard sync leaves partition %s to the next one: %s", lease.partition.partition_key, error)
             self._result.held.append(lease.partition.partition_key)
             return lease
-        return replace(lease, partition=written, progress=progress or lease.progress)
+        return ShardLease(lease.key, written, stored_progress(written))
 
 
 def statuses(leases: Leases) -> Mapping[str, PartitionStatus]:

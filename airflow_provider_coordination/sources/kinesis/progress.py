@@ -113,6 +113,20 @@ class Gap:
         return f"({self.after}, {self.before or 'end'}), arrived from {since} to {until}: {self.reason}"
 
 
+@dataclass(frozen=True)
+class PutAside:
+    """That shard sync parked a shard's partition, which a later sync takes back once the stream is there and named.
+
+    :param version: the partition's version as it was parked. Every write makes another one, so that what a person or a
+        job did since then, such as parking it again, ends this.
+    :param stream_gone: whether the stream could not be found, so that the rest of the shard was noted as lost;
+        otherwise it was no longer named.
+    """
+
+    version: int
+    stream_gone: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class ShardProgress(LandedProgress):
     """The progress of a shard's partition.
@@ -129,6 +143,7 @@ class ShardProgress(LandedProgress):
     :param throughput: how many bytes of user data it gives a second, smoothed; None while nothing is known.
     :param owed_since: what arrived at this instant (aware) or later has to be read, and is lost if it is gone before;
         what arrived earlier is read if it is still there. None where `delivered_until` says it.
+    :param put_aside: that shard sync parked it, and as which version; None if it never did.
     :raises ValueError: if the kind is another one, the checkpoint is no position, or a batch ends before it starts.
     """
 
@@ -146,6 +161,7 @@ class ShardProgress(LandedProgress):
     gaps: tuple[Gap, ...] = ()
     throughput: float | None = None
     owed_since: datetime | None = None
+    put_aside: PutAside | None = None
 
     def __post_init__(self) -> None:
         if self.kind != KIND:
@@ -209,6 +225,7 @@ class ShardProgress(LandedProgress):
             owed_since=owed_since,
             is_ended=False,
             epoch=max(self.epoch + 1, epoch),
+            put_aside=None,
         )
 
     def with_gap(self, gap: Gap) -> ShardProgress:

@@ -47,6 +47,12 @@ class ShardLease:
         """Whether something of the shard is delivered, or all of it: where it began no longer matters."""
         return self.is_finished or (self.progress is not None and is_sequence_number(self.progress.checkpoint))
 
+    @property
+    def is_put_aside(self) -> bool:
+        """Whether shard sync parked it because of its stream, and nobody has written it since."""
+        aside = None if self.progress is None else self.progress.put_aside
+        return self.partition.is_parked and aside is not None and aside.version == self.partition.version
+
 
 Leases = Mapping[str, ShardLease]
 """The leases of one stream, by shard."""
@@ -61,12 +67,13 @@ def leases_by_stream(partitions: Iterable[Partition]) -> dict[StreamKey, dict[st
         except ValueError:
             continue  # not a shard: the source may hold partitions of other kinds
         found[StreamKey(key.stream, key.creation_epoch)][key.shard_id] = ShardLease(
-            key, partition, _progress(partition)
+            key, partition, stored_progress(partition)
         )
     return dict(found)
 
 
-def _progress(partition: Partition) -> ShardProgress | None:
+def stored_progress(partition: Partition) -> ShardProgress | None:
+    """Return the progress that a shard's partition stores; None if it cannot be read."""
     try:
         return ShardProgress.from_mapping(partition.progress)
     except SourceError:

@@ -41,7 +41,7 @@ from airflow_provider_coordination.sources.kinesis.errors import (
     kinesis_errors,
 )
 from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_partition_key, partition_key
-from airflow_provider_coordination.sources.kinesis.lease_changes import STREAM_GONE, LeaseChanges, statuses
+from airflow_provider_coordination.sources.kinesis.lease_changes import LeaseChanges, statuses
 from airflow_provider_coordination.sources.kinesis.leases import (
     NewLease,
     children_of_open_shards,
@@ -477,8 +477,8 @@ class _Run:
             for shard_id, lease in leases.items():
                 unread = lease.progress is None or not lease.progress.is_ended
                 if not lease.is_finished and unread:  # what is landed to the end can still be delivered
-                    reason = f"{STREAM_GONE}stream '{name}' {what}"
-                    leases[shard_id] = changes.lose(lease, reason, until=until)
+                    reason = f"shard sync: its stream is gone: stream '{name}' {what}"
+                    leases[shard_id] = changes.lose(lease, reason, until=until, stream_gone=True)
         return bool(former) or any(state.stream == name and state.key != present for state in self._state.streams)
 
     def _lose_vanished(

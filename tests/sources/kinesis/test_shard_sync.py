@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 
+from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     SourceError,
@@ -23,6 +24,7 @@ from airflow_provider_coordination.sources.kinesis.errors import (
     QuotaExceededError,
     StreamNotFoundError,
 )
+from airflow_provider_coordination.sources.kinesis.lease_changes import NOT_NAMED
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, QUOTA_TRIES
 from airflow_provider_coordination.sources.kinesis.sync import NOTHING_TO_DO, ShardSync, sync_shards
@@ -554,6 +556,55 @@ def test_a_partition_that_was_parked_for_another_reason_stays_parked(synced: Syn
     synced.summary(STREAM, OTHER)
 
     assert [p.last_error for p in synced.leases().values()] == ["a person shall look at it", None]
+
+
+@pytest.mark.parametrize("words", [NOT_NAMED, "shard sync: its stream is gone: stream 'clicks' does not exist"])
+def test_what_a_person_parked_in_the_words_of_a_sync_stays_parked(synced: Synced, words: str) -> None:
+    synced.sync()
+    parked = synced.coordinator.settling.parked(synced.leases()[shard_id(0)], words)
+    synced.store.transact(update=[parked])
+    result = synced.sync()
+
+    assert result.reopened == []
+    assert statuses(synced) == [CLOSED, UNASSIGNED]
+
+
+def test_what_a_person_reopened_and_parked_again_after_a_sync_had_put_it_aside_stays_parked(synced: Synced) -> None:
+    create(synced, OTHER)
+    synced.summary(STREAM, OTHER)
+    synced.summary(STREAM)
+    [aside] = synced.leases(OTHER).values()
+    person = Administration(synced.store, "source|PARTITION", synced.clock)
+    person.reopen(aside.partition_key)
+    person.park(aside.partition_key)
+    summary = synced.summary(STREAM, OTHER)
+
+    assert summary is not None and summary.streams[1].reopened == []
+    assert statuses(synced, OTHER) == [CLOSED]
+
+
+def test_a_stream_that_is_put_aside_a_second_time_is_taken_back_a_second_time(synced: Synced) -> None:
+    create(synced, OTHER)
+    for _ in range(2):
+        synced.summary(STREAM, OTHER)
+        synced.summary(STREAM)
+    summary = synced.summary(STREAM, OTHER)
+
+    assert summary is not None and len(summary.streams[1].reopened) == 1
+
+
+def test_a_loss_that_was_found_before_a_stream_was_no_longer_named_is_kept(synced: Synced) -> None:
+    synced.sync()
+    lease = synced.leases()[shard_id(0)]
+    progress = synced.progress(shard_id(0))
+    gap = gap_after(progress, "it expired unread", until=None, found_at=synced.clock.now())
+    synced.store.transact(update=[lease.with_progress(with_loss(progress, gap).to_mapping())])
+    create(synced, OTHER)
+    synced.summary(OTHER)
+    synced.summary(STREAM, OTHER)
+
+    assert statuses(synced) == [UNASSIGNED, UNASSIGNED]
+    assert [gap.reason for gap in synced.progress(shard_id(0)).gaps] == ["it expired unread"]
 
 
 def test_a_job_puts_no_other_streams_aside(synced: Synced) -> None:
