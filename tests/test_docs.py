@@ -88,6 +88,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = Path(airflow_provider_coordination.__file__).parent
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 MADE_BY_RUNS = (".venv", ".tools", ".demo", ".site")
+REQUIRED = {CoordinatedSparkSubmitOperator: ("reads", "writes"), KinesisShardSyncOperator: ("reads",)}
+"""What has None as its default only so that its absence is answered in our words."""
 GIVEN_BY_TASKFLOW = ("python_callable", "op_args", "op_kwargs")
 HEADINGS: dict[type[Any], str] = {
     AcknowledgesDecoratedOperator: "Task decorator acknowledges",
@@ -193,7 +195,7 @@ def test_every_example_of_ours_runs_as_a_dag_file_does(block: str) -> None:
 def test_every_parameter_is_documented_as_it_is(operator: type[Any]) -> None:
     actual = {
         p.name: (
-            "required" if p.default is p.empty else repr(p.default),
+            "required" if p.default is p.empty or p.name in REQUIRED.get(operator, ()) else repr(p.default),
             "yes" if p.name in operator.template_fields else "no",
         )
         for p in inspect.signature(operator.__init__).parameters.values()
@@ -206,7 +208,7 @@ def test_every_parameter_is_documented_as_it_is(operator: type[Any]) -> None:
 
 def test_every_argument_of_the_task_group_is_documented_as_it_is() -> None:
     actual = {
-        p.name: "required" if p.default is p.empty else repr(p.default)
+        p.name: "required" if p.name in ("reads", "writes") else repr(p.default)
         for p in inspect.signature(coordinated_ingestion).parameters.values()
         if p.kind is p.KEYWORD_ONLY
     }

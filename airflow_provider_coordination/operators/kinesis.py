@@ -18,9 +18,9 @@ from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.claiming import claim_reads
 from airflow_provider_coordination.operators.deduplication import left_by, other_source
 from airflow_provider_coordination.operators.interval import Interval, bounded, interval_value
-from airflow_provider_coordination.operators.moved_arguments import check_moved
+from airflow_provider_coordination.operators.moved_arguments import check_arguments
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
-from airflow_provider_coordination.operators.reads.reads import check_given, own_copy, source_of
+from airflow_provider_coordination.operators.reads.reads import own_copy, source_of
 from airflow_provider_coordination.operators.supplying import EndsWhenKilled
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
@@ -71,16 +71,16 @@ class KinesisShardSyncOperator(EndsWhenKilled, BaseOperator):
     def __init__(
         self,
         *,
-        reads: KinesisStreams,
+        reads: KinesisStreams | None = None,
         source: str | None = None,
         interval: str | Sequence[Any] | None = None,
         deduplicate_against: str | None = None,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
-        check_moved(type(self).__name__, kwargs)
-        check_given(type(self).__name__, reads)
+        check_arguments(type(self).__name__, kwargs, reads=reads)
         super().__init__(**kwargs)
+        assert reads is not None
         self.reads = own_copy(reads)
         self.source = source
         self.source_worked_on = ""

@@ -20,7 +20,7 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.moved_arguments import check_moved
+from airflow_provider_coordination.operators.moved_arguments import check_arguments
 from airflow_provider_coordination.operators.naming import some_names, who_and_why
 from airflow_provider_coordination.operators.reads.reads import Parted, Reads, own_copy, source_of
 from airflow_provider_coordination.operators.releasing import sets_of
@@ -73,7 +73,7 @@ class ResetPartitionsOperator(BaseOperator):
         coordination_conn_id: str = CoordinationHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
-        check_moved(type(self).__name__, kwargs)
+        check_arguments(type(self).__name__, kwargs)
         if reads is None and source is None:
             raise ValueError("field 'source' is missing: without 'reads' nothing else names the source")
         super().__init__(**kwargs)

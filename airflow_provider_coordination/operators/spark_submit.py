@@ -42,9 +42,9 @@ from airflow_provider_coordination.operators.deferring import (
 from airflow_provider_coordination.operators.ingest_settings import START_TIMEOUT, ingest_settings
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.lineage import lineage_of
-from airflow_provider_coordination.operators.moved_arguments import check_moved
+from airflow_provider_coordination.operators.moved_arguments import check_arguments
 from airflow_provider_coordination.operators.outlets import no_stream, tell_outlets
-from airflow_provider_coordination.operators.reads.reads import Reads, check_given, own_copy
+from airflow_provider_coordination.operators.reads.reads import Reads, own_copy
 from airflow_provider_coordination.operators.shipping import (
     end_processes,
     job_processes,
@@ -71,6 +71,7 @@ from airflow_provider_coordination.versions import find_installation, require_ve
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
 APPLICATION = "ingest.py"
 NOTHING_LEFT = "nothing is left to do"
@@ -176,8 +177,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     def __init__(
         self,
         *,
-        reads: Reads,
-        writes: Writes | Sequence[Writes],
+        reads: Reads | None = None,
+        writes: Writes | Sequence[Writes] | None = None,
         source: str | None = None,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
         landing_path: str | None = None,
@@ -200,8 +201,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     ) -> None:
         if kwargs.get("durable") or kwargs.get("reconnect_on_retry"):
             raise ValueError("durable=True is not supported: each try is a new owner; leases make a new job harmless")
-        check_moved(type(self).__name__, kwargs)
-        check_given(type(self).__name__, reads)
+        check_arguments(type(self).__name__, kwargs, reads=reads, writes=writes)
+        assert reads is not None and writes is not None
         if deferrable:
             kwargs |= NOT_FOLLOWED
         super().__init__(application=application, name=name, **kwargs)
@@ -229,6 +230,15 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self._job: _Job | None = None
         self._lineage: tuple[IngestSettings, dict[str, Any]] | None = None
         self._follower: JobFollower | None = None
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> OperatorPartial:
+        """Return the operator with these arguments, to be expanded; see Airflow's `BaseOperator.partial`.
+
+        :raises TypeError: if an argument has moved, naming where it is said now.
+        """
+        check_arguments(cls.__name__, kwargs)
+        return super().partial(**kwargs)
 
     def prepare_for_execution(self) -> Self:
         """Return the task that is run, with templates of its own to render."""

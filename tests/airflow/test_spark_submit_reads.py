@@ -111,21 +111,6 @@ def test_the_source_may_have_another_name(operator: Any, context: Any) -> None:
     assert told(operator(source="met"), context).source == "met"
 
 
-def test_what_is_read_has_to_be_said(operator: Any) -> None:
-    with pytest.raises(ValueError, match="CoordinatedSparkSubmitOperator: field 'reads' is missing; give one of"):
-        operator(reads=None)
-
-
-def test_arguments_of_before_are_answered_by_one_error_that_names_where_each_is_said_now(operator: Any) -> None:
-    with pytest.raises(TypeError) as error:
-        operator(stream_name="clicks", on_data_loss="reset", aws_conn_id="mine")
-    assert str(error.value) == (
-        "CoordinatedSparkSubmitOperator: 'stream_name' is now reads=KinesisStreams(...), from operators.reads.kinesis; "
-        "'on_data_loss' is now an argument of KinesisStreams, which is given as 'reads'; "
-        "'aws_conn_id' is now an argument of KinesisStreams, which is given as 'reads'"
-    )
-
-
 def test_what_the_whole_dag_is_given_is_not_said_of_this_task(operator: Any, context: Any) -> None:
     with DAG("dag", schedule=None, default_args={"aws_conn_id": "mine"}):
         task = operator()

@@ -151,18 +151,6 @@ def source_of(source: str | None, reads: Reads | None) -> str:
     return name
 
 
-def check_given(of: str, reads: object) -> None:
-    """Check that a task is given what it reads.
-
-    :param of: what the argument is of.
-    :raises ValueError: if it is not.
-    """
-    if reads is None:
-        raise ValueError(
-            f"{of}: field 'reads' is missing; give one of the classes of airflow_provider_coordination.operators.reads"
-        )
-
-
 def own_copy(given: R) -> R:
     """Return a copy for one try of one task: templates are rendered in place, and others render theirs.
 
