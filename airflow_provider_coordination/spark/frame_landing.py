@@ -26,7 +26,6 @@ from airflow_provider_coordination.spark.item_landing import (
     ItemLandingOptions,
     ItemPlan,
     LandedItems,
-    landed_file,
 )
 from airflow_provider_coordination.spark.landed_identity import as_landed
 from airflow_provider_coordination.spark.layout import BATCH_ID
@@ -129,7 +128,7 @@ def _write(
     assert context is not None
     plan, origin = plans[context.partitionId()], origins[context.partitionId()]
     batch_id = _row(plan, records=0, size=0, file="").batch_id
-    file, records, size = landed_file(options.root, plan), 0, 0
+    file, records, size = plan.new_file(options.root), 0, 0
     with TableWriter(file) as writer:
         for portion in _portions(batches):
             table = with_origin(portion, origin, records)

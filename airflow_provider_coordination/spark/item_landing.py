@@ -30,11 +30,12 @@ from airflow_provider_coordination.sources.items import (
     SourceUnavailableError,
 )
 from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, FailedItem, ItemPosition, item_batch_id
-from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, partition_folder
+from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
+from airflow_provider_coordination.spark.landed_row import LandedRow
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.records import Records, with_origin
 from airflow_provider_coordination.spark.slots import land_in_slots
-from airflow_provider_coordination.spark.storage import join, write_table
+from airflow_provider_coordination.spark.storage import write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,9 +77,14 @@ class ItemPlan:
 
     @property
     def size(self) -> int:
-        """How large what is left of it is, for sharing it out: bytes, where its items tell their `size`."""
+        """How large what is left of it is, for sharing it out: bytes, where its items have a `size`."""
         sizes = (item.get("size") for item in self.left)
         return sum(size for size in sizes if type(size) is int and size > 0) + len(self.left)
+
+    def new_file(self, root: str) -> str:
+        """Return a new URI for the landed file of the batch that begins here."""
+        first = str(ItemPosition.parse(self.start).item)
+        return landed_file(root, self.source_identifier, self.partition_key, first, self.fencing_token)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +93,7 @@ class ItemLandingOptions:
 
     :param root: where landed files go.
     :param seconds: begin no partition, and go on with none that may be cut here, later than this.
-    :param max_bytes: cut a batch once it has so many bytes, where that may be done.
+    :param max_bytes: cut a batch once it has this many bytes, where that may be done.
     :param partitions_per_slot: how many partitions a slot reads at the same time.
     """
 
@@ -98,44 +104,17 @@ class ItemLandingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LandedItems:
-    """One manifest row: what was read of a partition, or why not.
+class LandedItems(LandedRow):
+    """What was read of a partition of items, or why not.
 
-    :param start: the position before the batch.
-    :param end: the position at its end; the same where nothing was read.
-    :param file: the landed file; empty if there was no record.
-    :param file_bytes: its size.
-    :param records: how many are in it.
-    :param bytes: how many bytes they take in memory.
-    :param is_last: whether everything is read.
     :param failed: the items that could not be read.
     :param gone: the first items that were not there any more.
     :param gone_count: how many these were.
-    :param seconds: how long it was read.
-    :param error: why the partition could not be read at all; nothing else but `passing` holds then.
-    :param passing: whether trying again may help.
     """
 
-    partition_key: str
-    batch_id: str = ""
-    start: str = ""
-    end: str = ""
-    file: str = ""
-    file_bytes: int = 0
-    records: int = 0
-    bytes: int = 0
-    is_last: bool = False
     failed: tuple[FailedItem, ...] = ()
     gone: tuple[str, ...] = ()
     gone_count: int = 0
-    seconds: float = 0.0
-    error: str | None = None
-    passing: bool = False
-
-    @property
-    def is_batch(self) -> bool:
-        """Whether there is anything to record."""
-        return self.error is None and (self.end != self.start or self.is_last)
 
     @property
     def items(self) -> int:
@@ -156,7 +135,7 @@ def land_items(
 
 
 def deal(plans: Sequence[ItemPlan], slots: int) -> list[list[ItemPlan]]:
-    """Deal partitions to at most so many slots, so that each gets about as much to read: the largest first, each to
+    """Deal partitions to at most this many slots, so that each gets about as much to read: the largest first, each to
     the slot that has the least."""
     dealt: list[list[ItemPlan]] = [[] for _ in range(min(slots, len(plans)))]
     sizes = [0] * len(dealt)
@@ -348,7 +327,7 @@ class _Landing:
         file, file_bytes = "", 0
         if kept:
             table = pa.concat_tables(kept)
-            file = landed_file(self._options.root, plan)
+            file = plan.new_file(self._options.root)
             landed = table.append_column(BATCH_ID, pa.repeat(batch, table.num_rows))
             file_bytes = write_table(as_landed(landed, batch), file)
         return LandedItems(
@@ -375,7 +354,7 @@ class _UnreadableError(Exception):
 
 
 def is_passing(error: Exception) -> bool:
-    """Tell whether an error that a reader did not translate is the source's trouble rather than the item's fault.
+    """Return whether an error that a reader did not translate is the source's trouble rather than the item's fault.
 
     Connections and devices fail by an `OSError` with a number of the system's. Damaged data does not: pyarrow and gzip
     raise one without.
@@ -408,9 +387,3 @@ def _shortened(reason: str) -> str:
     while len(json.dumps(reason)) > REASON_BYTES:
         reason = reason[: min(len(reason) - 1, REASON_BYTES)]
     return reason
-
-
-def landed_file(root: str, plan: ItemPlan) -> str:
-    """Return a new name for the file of a batch."""
-    folder = partition_folder(plan.source_identifier, plan.partition_key)
-    return join(root, folder, file_name(str(ItemPosition.parse(plan.start).item), plan.fencing_token))

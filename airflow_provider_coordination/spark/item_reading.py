@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,7 +13,6 @@ from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.items import Conditional, Finishing, FrameReader, ItemReader
-from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark.frame_landing import land_frames
 from airflow_provider_coordination.spark.item_landing import (
@@ -23,7 +22,8 @@ from airflow_provider_coordination.spark.item_landing import (
     LandedItems,
     land_items,
 )
-from airflow_provider_coordination.spark.reading import UNREADABLE_ROUNDS, PartitionsToRead, RoundRead
+from airflow_provider_coordination.spark.kind_partitions import KindPartitions
+from airflow_provider_coordination.spark.reading import PartitionsToRead, RoundRead
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
@@ -69,7 +69,7 @@ class ItemReading:
             max_bytes=settings.rounds.max_batch_bytes,
             partitions_per_slot=settings.rounds.partitions_per_slot,
         )
-        self._unreadable: dict[str, int] = {}
+        self._item_partitions = KindPartitions(partitions, coordinator.leases, PartitionProgress)
 
     @property
     def at_stop(self) -> set[str]:
@@ -83,8 +83,7 @@ class ItemReading:
 
     def look_after(self) -> None:
         """See `Reading.look_after`."""
-        for key in self._unreadable.keys() - self._partitions.read_until.keys():
-            del self._unreadable[key]
+        self._item_partitions.forget_ended()
 
     def may_begin(self, partition: Partition) -> bool:
         """See `Reading.may_begin`: a partition may have to wait for a condition of its source."""
@@ -102,7 +101,7 @@ class ItemReading:
         except SourceError:
             raise
         except Exception as error:  # a reader may be anybody's
-            raise SourceError(f"partition {key!r}: whether it has to wait cannot be told: {error!r}") from error
+            raise SourceError(f"partition {key!r}: whether it has to wait is not known: {error!r}") from error
         if wait is None or progress.waited >= wait.max_retries:
             return True
         log.info(
@@ -117,23 +116,19 @@ class ItemReading:
 
     def land(self) -> list[LandedItems]:
         """See `Reading.land`."""
-        plans = []
-        for key, progress in self._progresses():
-            if self._partitions.may_land(progress):
-                with suppress(*LOST):  # what is lost in this moment is not read
-                    plans.append(self._plan(key, progress))
+        plans = [self._plan(*each) for each in self._item_partitions.to_land()]
         if not plans:
             return []
         if isinstance(self._reader, FrameReader):
             return land_frames(self._spark, plans, self._reader, self._options)
         return land_items(self._spark, plans, self._reader, self._options)
 
-    def _plan(self, key: str, progress: PartitionProgress) -> ItemPlan:
+    def _plan(self, key: str, progress: PartitionProgress, fencing_token: int) -> ItemPlan:
         return ItemPlan(
             source_identifier=self._coordinator.view.source_identifier,
             partition_key=key,
             kind=progress.kind,
-            fencing_token=self._coordinator.leases.fencing_token(key),
+            fencing_token=fencing_token,
             items=progress.items,
             start=progress.landed_position,
             epoch=progress.epoch,
@@ -154,7 +149,7 @@ class ItemReading:
         )
 
     def _without_secrets(self, row: LandedItems) -> LandedItems:
-        """Return a row as it may be told and kept: what a reader raises may hold what it was given."""
+        """Return a row as it may be shown and kept: what a reader raises may hold what it was given."""
         if row.error is None and not row.failed:
             return row
         hide = self._redaction.text
@@ -171,29 +166,17 @@ class ItemReading:
             return
         if not row.is_batch:
             return
-        self._unreadable.pop(key, None)
-        progress = self._progress(key)
+        self._item_partitions.note_readable(key)
+        progress = self._item_partitions.progress(key)
         if len(progress.failed) + len(row.failed) > MAX_FAILED_ITEMS:
             reasons = [*progress.failed, *row.failed]
             self._partitions.fail(key, f"{len(reasons)} of its items cannot be read; the first: {reasons[0].reason}")
             return
-        batch = LandedBatch(
-            batch_id=row.batch_id,
-            start=row.start,
-            end=row.end,
-            file=row.file,
-            file_bytes=row.file_bytes,
-            records=row.records,
-            bytes=row.bytes,
-            is_last=row.is_last,
-            read_until=None,
-            fencing_token=self._coordinator.leases.fencing_token(key),
-        )
-        self._partitions.record(key, batch, lambda: self._progress(key).landing(batch, row.failed))
+        self._item_partitions.record(row, lambda progress, batch: progress.landing(batch, row.failed))
         self._note(row)
 
     def _note(self, row: LandedItems) -> None:
-        """Tell of the items that were passed over in what is recorded."""
+        """Note the items that were passed over in what is recorded."""
         self._summary.gone += row.gone_count
         self._summary.set_aside += len(row.failed)
         if row.gone_count:
@@ -211,8 +194,8 @@ class ItemReading:
 
     def _cannot_read(self, row: LandedItems) -> None:
         key, reason = row.partition_key, str(row.error)
-        rounds = self._unreadable[key] = self._unreadable.get(key, 0) + 1
-        if row.passing and rounds < UNREADABLE_ROUNDS:
+        exhausted = self._item_partitions.count_unreadable(key)
+        if row.passing and not exhausted:
             log.warning("partition %s cannot be read, trying again next round: %s", key, reason)
         else:
             self._partitions.fail(key, reason)
@@ -230,11 +213,3 @@ class ItemReading:
 
     def finish(self) -> None:
         """See `Reading.finish`: progress says everything already."""
-
-    def _progresses(self) -> Iterator[tuple[str, PartitionProgress]]:
-        for key, progress in self._partitions.all():
-            if isinstance(progress, PartitionProgress):
-                yield key, progress
-
-    def _progress(self, key: str) -> PartitionProgress:
-        return PartitionProgress.from_mapping(self._coordinator.leases.leased(key).progress)

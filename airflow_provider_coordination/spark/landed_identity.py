@@ -30,6 +30,11 @@ def file_name(start: str, fencing_token: int) -> str:
     return f"{re.sub('[^A-Za-z0-9_-]', '-', start)}.{fencing_token}.{secrets.token_hex(4)}.parquet"
 
 
+def landed_file(root: str, source_identifier: str, partition_key: str, start: str, fencing_token: int) -> str:
+    """Return a new URI for the landed file of a batch that begins at a position, see `file_name`."""
+    return join(root, partition_folder(source_identifier, partition_key), file_name(start, fencing_token))
+
+
 def token_of(file_uri: str) -> int | None:
     """Return the fencing token in a file's name, or None if it is not such a file."""
     parts = _parts(file_uri)

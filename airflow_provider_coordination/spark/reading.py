@@ -109,7 +109,7 @@ class Reading(Protocol):
         ...
 
     def may_begin(self, partition: Partition) -> bool:
-        """Tell whether a partition that was acquired can be worked on; otherwise it has been given back.
+        """Return whether a partition that was acquired can be worked on; otherwise it has been given back.
 
         :raises SourceError: if it cannot, and that is an error.
         """

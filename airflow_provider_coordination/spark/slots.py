@@ -40,14 +40,14 @@ def land_in_slots(
 
 
 def name_job(spark: SparkSession, partitions: int) -> None:
-    """Let what this thread asks Spark for next be known as a landing of so many partitions."""
+    """Let what this thread asks Spark for next be known as a landing, and of how many partitions."""
     spark.sparkContext.setJobGroup(JOB_GROUP, f"land {partitions} partitions")
 
 
 def manifest(rows: Iterable[object]) -> pa.RecordBatch:
     """Return rows as a task hands them to Spark."""
-    told = [json.dumps(write_settings(row)) for row in rows]
-    return pa.RecordBatch.from_pydict({"manifest": pa.array(told, pa.string())})
+    texts = [json.dumps(write_settings(row)) for row in rows]
+    return pa.RecordBatch.from_pydict({"manifest": pa.array(texts, pa.string())})
 
 
 def collected(frame: DataFrame, row: type[R]) -> list[R]:

@@ -407,13 +407,13 @@ def test_a_split_shard_is_landed_to_its_end(source: Source) -> None:
     source.put(b"1")
     split(source.producer, source.stream, FIRST_SHARD)
     landed = source.land()
-    assert (payloads(landed), landed.end_of_shard, len(landed.children)) == ([b"1"], True, 2)
+    assert (payloads(landed), landed.is_last, len(landed.children)) == ([b"1"], True, 2)
 
 
 def test_a_split_shard_without_a_record_ends_all_the_same(source: Source) -> None:
     split(source.producer, source.stream, FIRST_SHARD)
     landed = source.land()
-    assert (landed.is_batch, landed.end_of_shard, landed.file, landed.records) == (True, True, "", 0)
+    assert (landed.is_batch, landed.is_last, landed.file, landed.records) == (True, True, "", 0)
 
 
 # Landing, where only our own server can show it: kinesis-local throttles nothing, trims nothing, expires no iterator,
@@ -467,7 +467,7 @@ def test_a_subscription_is_landed_as_it_is_sent(subscribed: Subscribed) -> None:
     assert pq.read_table(sent.file) == pq.read_table(polled.file)
     split(source.producer, "clicks", FIRST_SHARD)
     end = subscribed.land(sent.end)
-    assert (end.error, end.end_of_shard, len(end.children)) == (None, True, 2)
+    assert (end.error, end.is_last, len(end.children)) == (None, True, 2)
 
 
 def test_over_many_subscriptions_every_record_is_landed_once(subscribed: Subscribed) -> None:

@@ -73,7 +73,7 @@ def test_66_a_shard_whose_last_record_is_checkpointed_already_ends_all_the_same(
     [last] = stream.put(b"1")
     stream.split()
     landed = stream.land(last)
-    assert (landed.is_batch, landed.start, landed.end, landed.end_of_shard) == (True, last, last, True)
+    assert (landed.is_batch, landed.start, landed.end, landed.is_last) == (True, last, last, True)
     assert [child.shard_id for child in landed.children] == ["shardId-000000000001", "shardId-000000000002"]
 
 
@@ -126,4 +126,4 @@ def test_59_a_shard_that_ends_with_data_ends_with_its_last_record(stream: Stream
     numbers = stream.put(*(b"%d" % number for number in range(5)))
     stream.split()
     landed = stream.land()
-    assert (landed.records, landed.end, landed.end_of_shard) == (5, numbers[-1], True)
+    assert (landed.records, landed.end, landed.is_last) == (5, numbers[-1], True)

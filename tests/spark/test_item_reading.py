@@ -227,7 +227,7 @@ def test_a_reader_that_cannot_tell_whether_to_wait_fails_the_partition_and_not_t
 
     history.source = Broken(history.clock)
     history.create({"a": FakeItem([["1"]])})
-    assert "whether it has to wait cannot be told: KeyError('bucket')" in summary_of(rounds(history)).failed["p0"]
+    assert "whether it has to wait is not known: KeyError('bucket')" in summary_of(rounds(history)).failed["p0"]
 
 
 def test_what_a_reader_does_with_delivered_items_cannot_end_the_job(history: ItemHistory) -> None:

@@ -103,7 +103,7 @@ def test_records_land_in_one_file_with_the_documented_columns(tmp_path: Path, pa
         "data": b"one",
         "_batch_id": landed.batch_id,
     }
-    assert landed.is_batch and not landed.end_of_shard and landed.error is None
+    assert landed.is_batch and not landed.is_last and landed.error is None
 
 
 def test_aggregated_records_are_told_apart_by_their_sub_sequence_number(tmp_path: Path, pages: list[Any]) -> None:
@@ -166,7 +166,7 @@ def test_reading_stops_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest
 def test_a_last_page_may_carry_records_and_the_end(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10), end=True)]
     landed = land_shard(CLIENT, options(tmp_path), PLAN)
-    assert landed.end_of_shard and landed.records == 1
+    assert landed.is_last and landed.records == 1
     assert [child.shard_id for child in landed.children] == ["c"]
 
 
@@ -193,7 +193,7 @@ def test_an_error_is_told_in_the_manifest_and_nothing_else_holds(
 def test_what_was_read_before_an_error_is_landed(tmp_path: Path, pages: list[Any], error: Exception) -> None:
     pages += [a_page(a_record(10), behind=9), error]
     landed = land_shard(CLIENT, options(tmp_path), PLAN)
-    assert (landed.error, landed.records, landed.end, landed.end_of_shard) == (None, 1, "10", False)
+    assert (landed.error, landed.records, landed.end, landed.is_last) == (None, 1, "10", False)
 
 
 def test_a_place_that_cannot_be_written_is_told_in_the_manifest(tmp_path: Path, pages: list[Any]) -> None:
@@ -382,7 +382,7 @@ def test_a_closed_and_empty_shard_ends_also_from_an_instant_after_its_end(servic
     service.clock.advance(60)
     for start in ("TRIM_HORIZON", at_timestamp(service.clock.now())):
         landed = service.land(start)
-        assert (landed.is_batch, landed.end_of_shard, landed.end, landed.file) == (True, True, start, "")
+        assert (landed.is_batch, landed.is_last, landed.end, landed.file) == (True, True, start, "")
         assert len(landed.children) == 2
 
 

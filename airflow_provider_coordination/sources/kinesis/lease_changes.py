@@ -102,7 +102,7 @@ class LeaseChanges:
         return after
 
     def put_aside(self, lease: ShardLease) -> bool:
-        """Park the lease of a stream that is no longer named, until it is named again; tell whether that was done."""
+        """Park the lease of a stream that is no longer named, until it is named again; return whether that was done."""
         return self._park(lease, NOT_NAMED, lease.progress, stream_gone=False) is not lease
 
     def fill_range(self, lease: ShardLease, shard: Shard | None) -> ShardLease:
@@ -130,7 +130,7 @@ class LeaseChanges:
         return removed
 
     def is_held(self, lease: ShardLease) -> bool:
-        """Tell whether a job works on it, or others have yet to acknowledge what it delivered."""
+        """Return whether a job works on it, or others have yet to acknowledge what it delivered."""
         partition = lease.partition
         return partition.status is PartitionStatus.ASSIGNED and not self._coordinator.view.may_acquire(partition)
 

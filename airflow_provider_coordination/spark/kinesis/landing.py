@@ -38,9 +38,10 @@ from airflow_provider_coordination.sources.kinesis.progress import ChildShard, G
 from airflow_provider_coordination.sources.kinesis.reader import read_shard, reading_client
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA, user_records
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA
-from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, partition_folder
+from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
+from airflow_provider_coordination.spark.landed_row import LandedRow
 from airflow_provider_coordination.spark.slots import land_in_slots
-from airflow_provider_coordination.spark.storage import join, write_table
+from airflow_provider_coordination.spark.storage import write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +90,7 @@ class LandingOptions:
     :param kinesis: how to reach Kinesis.
     :param root: where landed files go.
     :param seconds: how long a shard is read.
-    :param max_bytes: read no further page once a shard gave so many bytes.
+    :param max_bytes: read no further page once a shard gave this many bytes.
     :param shards_per_slot: how many shards a slot reads at the same time.
     :param filter_by_hash_range: drop user records of an aggregate whose hash key is not of their shard.
     :param on_data_loss: `"fail"` lands nothing behind a gap, `"reset"` reads on.
@@ -107,53 +108,23 @@ class LandingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Landed:
-    """One manifest row: what was read of a shard, or why not.
+class Landed(LandedRow):
+    """What was read of a shard, or why not; its records are user records, and its positions those of whole records.
 
-    :param end: the position of the last whole Kinesis record read; the plan's start if there was none.
-    :param file: the landed file; empty if there was no record.
-    :param file_bytes: its size.
-    :param records: user records in the file.
-    :param bytes: their payload bytes.
-    :param end_of_shard: whether the shard has no more.
-    :param children: the shards that follow it.
-    :param read_until: everything that arrived before this instant has been read.
+    :param children: the shards that follow it, where this is its end.
     :param millis_behind_latest: what the service said of the last page.
-    :param last_arrival: when the last record in the file arrived.
     :param at_stop: whether everything before `stop_at` is read.
     :param filtered: user records that were dropped because they belong to another shard.
     :param throttled: reads that were refused although this job kept to what a shard allows: others read it too.
-    :param seconds: how long the shard was read.
     :param gap: what was lost before the first record; with `error`, what stands in the way.
-    :param error: why the shard could not be read; nothing else but `gap` holds then.
-    :param passing: whether trying again may help.
     """
 
-    partition_key: str
-    batch_id: str = ""
-    start: str = ""
-    end: str = ""
-    file: str = ""
-    file_bytes: int = 0
-    records: int = 0
-    bytes: int = 0
-    end_of_shard: bool = False
     children: tuple[ChildShard, ...] = ()
-    read_until: datetime | None = None
     millis_behind_latest: int | None = None
-    last_arrival: datetime | None = None
     at_stop: bool = False
     filtered: int = 0
     throttled: int = 0
-    seconds: float = 0.0
     gap: Gap | None = None
-    error: str | None = None
-    passing: bool = False
-
-    @property
-    def is_batch(self) -> bool:
-        """Whether there is anything to record: records, or the end of the shard."""
-        return self.error is None and (self.end != self.start or self.end_of_shard)
 
 
 def land(spark: SparkSession, plans: Sequence[ReadPlan], options: LandingOptions) -> list[Landed]:
@@ -186,7 +157,7 @@ def warn_of(rows: Iterable[Landed]) -> None:
 
 
 def deal(plans: Sequence[ReadPlan], slots: int) -> list[list[ReadPlan]]:
-    """Deal shards evenly to at most so many slots; no slot is empty."""
+    """Deal shards evenly to at most this many slots; no slot is empty."""
     return [list(plans[n :: min(slots, len(plans))]) for n in range(min(slots, len(plans)))]
 
 
@@ -294,7 +265,7 @@ def _land_shard(
         file_bytes=file_bytes,
         records=records_landed,
         bytes=sum(pc.sum(pc.binary_length(table.column("data"))).as_py() or 0 for table in tables),
-        end_of_shard=reading.end_of_shard,
+        is_last=reading.end_of_shard,
         children=reading.children,
         read_until=reading.read_until,
         millis_behind_latest=reading.millis_behind_latest,
@@ -328,6 +299,5 @@ def _write(tables: Sequence[pa.RecordBatch], root: str, plan: ReadPlan, batch: s
         pa.repeat(pa.scalar(constant[f.name], f.type), pages.num_rows) if f.name in constant else pages.column(f.name)
         for f in RECORD_SCHEMA
     ]
-    folder = partition_folder(plan.source_identifier, plan.partition_key)
-    uri = join(root, folder, file_name(plan.start, plan.fencing_token))
+    uri = landed_file(root, plan.source_identifier, plan.partition_key, plan.start, plan.fencing_token)
     return uri, write_table(as_landed(pa.Table.from_arrays(columns, schema=RECORD_SCHEMA), batch), uri)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,9 +20,10 @@ from airflow_provider_coordination.sources.kinesis.positions import is_sequence_
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
 from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
 from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.spark.kind_partitions import KindPartitions
 from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land
 from airflow_provider_coordination.spark.kinesis.streams import Streams
-from airflow_provider_coordination.spark.reading import UNREADABLE_ROUNDS, PartitionsToRead, RoundRead
+from airflow_provider_coordination.spark.reading import PartitionsToRead, RoundRead
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
 
@@ -79,7 +80,7 @@ class ShardReading:
         )
         self._settling_time = kinesis.repartition_transition_duration
         self._at_stop: set[str] = set()
-        self._unreadable: dict[str, int] = {}
+        self._shards = KindPartitions(partitions, coordinator.leases, ShardProgress)
         self._measured_at: dict[str, float] = {}  # when the throughput of each was last measured
         self._gone: dict[str, str] = {}  # why, of shards whose stream is not there any more
         self._settling: dict[str, datetime] = {}  # children put back until their resharding has settled
@@ -99,11 +100,11 @@ class ShardReading:
     def look_after(self) -> None:
         """Look after the streams' shards, and put down those whose stream is not there any more."""
         self._at_stop.intersection_update(self._partitions.read_until)
-        for known in (self._unreadable, self._measured_at):
-            for key in known.keys() - self._partitions.read_until.keys():
-                del known[key]
+        self._shards.forget_ended()
+        for key in self._measured_at.keys() - self._partitions.read_until.keys():
+            del self._measured_at[key]
         if self._streams.look_after():
-            for key, progress in list(self._shards()):
+            for key, progress in list(self._shards.all()):
                 self._check_stream(key, progress)
 
     def _check_stream(self, key: str, progress: ShardProgress) -> None:
@@ -131,14 +132,14 @@ class ShardReading:
         """Complete the shards of which everything that is wanted is delivered."""
         for key in list(self._at_stop):
             with suppress(*LOST):
-                if not self._progress(key).landed:
+                if not self._shards.progress(key).landed:
                     self._coordinator.leases.complete(key)
 
     def _lose_gone(self) -> None:
         """Report what shards held that are gone with their stream, once what is landed of them is delivered."""
         for key, reason in list(self._gone.items()):
             with suppress(*LOST):
-                progress = self._progress(key)
+                progress = self._shards.progress(key)
                 if not progress.landed:
                     gap = gap_after(progress, reason, until=None, found_at=self._clock.now())
                     self._report_loss(key, progress, gap)
@@ -158,7 +159,7 @@ class ShardReading:
         return not self._has_to_wait(partition, progress)
 
     def _has_to_wait(self, partition: Partition, progress: ShardProgress) -> bool:
-        """Tell whether a child that nothing was read from has to wait, and put it back if so.
+        """Return whether a child that nothing was read from has to wait, and put it back if so.
 
         A child is created when its parents are done, but an imported one may be there before; and a resharding may be
         left to settle first.
@@ -187,18 +188,14 @@ class ShardReading:
 
     def land(self) -> list[Landed]:
         """See `Reading.land`."""
-        plans = []
-        for key, progress in self._shards():
-            if key not in self._at_stop and key not in self._gone and self._partitions.may_land(progress):
-                with suppress(*LOST):  # what is lost in this moment is not read
-                    plans.append(self._plan(key, progress))
+        plans = [self._plan(*each) for each in self._shards.to_land(besides=self._at_stop | self._gone.keys())]
         return land(self._spark, plans, self._landing) if plans else []
 
-    def _plan(self, key: str, progress: ShardProgress) -> ReadPlan:
+    def _plan(self, key: str, progress: ShardProgress, fencing_token: int) -> ReadPlan:
         return ReadPlan(
             source_identifier=self._coordinator.view.source_identifier,
             partition_key=key,
-            fencing_token=self._coordinator.leases.fencing_token(key),
+            fencing_token=fencing_token,
             stream=progress.stream,
             shard_id=progress.shard_id,
             start=progress.landed_position,
@@ -233,7 +230,7 @@ class ShardReading:
             return
         if row.gap is not None:
             self._note_gap(key, row.gap)
-        self._unreadable.pop(key, None)
+        self._shards.note_readable(key)
         if row.at_stop:
             self._at_stop.add(key)
         if row.is_batch:
@@ -251,34 +248,20 @@ class ShardReading:
         A sequence number is refused by another stream of the same name; other positions are not.
         """
         begun = {row.partition_key for row in rows if row.is_batch and not is_sequence_number(row.start)}
-        beginnings = [(key, progress) for key, progress in self._shards() if key in begun]
+        beginnings = [(key, progress) for key, progress in self._shards.all() if key in begun]
         for name in {progress.stream for _, progress in beginnings}:
             self._streams.look_at(name)
         for key, progress in beginnings:
             self._check_stream(key, progress)
 
     def _record_batch(self, row: Landed) -> None:
-        key = row.partition_key
-        batch = LandedBatch(
-            batch_id=row.batch_id,
-            start=row.start,
-            end=row.end,
-            file=row.file,
-            file_bytes=row.file_bytes,
-            records=row.records,
-            bytes=row.bytes,
-            is_last=row.end_of_shard,
-            read_until=row.read_until,
-            fencing_token=self._coordinator.leases.fencing_token(key),
-            last_arrival=row.last_arrival,
-        )
         throughput = self._throughput_of(row)
 
-        def landing() -> ShardProgress:
-            progress = self._progress(key).landing(batch, row.children)
-            return progress if throughput is None else progress.measured(throughput)
+        def landing(progress: ShardProgress, batch: LandedBatch) -> ShardProgress:
+            landed = progress.landing(batch, row.children)
+            return landed if throughput is None else landed.measured(throughput)
 
-        self._partitions.record(key, batch, landing)
+        self._shards.record(row, landing)
 
     def _throughput_of(self, row: Landed) -> float | None:
         """Return how many bytes a second a shard gave since it was measured last; what it gave while read, at first."""
@@ -291,14 +274,14 @@ class ShardReading:
 
     def _cannot_read(self, row: Landed) -> None:
         key, reason = row.partition_key, str(row.error)
-        rounds = self._unreadable[key] = self._unreadable.get(key, 0) + 1
+        exhausted = self._shards.count_unreadable(key)
         if row.gap is not None and self._on_data_loss == "fail":
-            progress = self._progress(key)
+            progress = self._shards.progress(key)
             self._report_loss(key, progress, row.gap)
             self._partitions.park(key, reason, with_loss(progress, row.gap).to_mapping())
-        elif row.gap is not None and rounds >= UNREADABLE_ROUNDS:
+        elif row.gap is not None and exhausted:
             self._gone[key] = reason  # the shard is not there, and its stream is: shard sync goes on with what follows
-        elif rounds < UNREADABLE_ROUNDS and (row.passing or row.gap is not None):
+        elif not exhausted and (row.passing or row.gap is not None):
             if row.gap is not None:
                 self._streams.look_soon()
             log.warning("partition %s cannot be read, trying again next round: %s", key, reason)
@@ -307,7 +290,7 @@ class ShardReading:
 
     def _note_gap(self, key: str, gap: Gap) -> None:
         """Report data that was gone before it was read, and keep that with the partition."""
-        progress = self._progress(key)
+        progress = self._shards.progress(key)
         self._report_loss(key, progress, gap)
         self._coordinator.leases.save_progress(key, with_loss(progress, gap).to_mapping())
 
@@ -330,23 +313,13 @@ class ShardReading:
 
         Writing it renews the lease, so at the pace of renewals an idle shard costs no write more.
         """
-        progress = self._progress(key)
+        progress = self._shards.progress(key)
         known = progress.delivered_until or datetime.min.replace(tzinfo=UTC)
         if not progress.landed and until > known + after:
             idle = replace(progress.measured(0.0), delivered_until=until)
             self._coordinator.leases.checkpoint(key, idle.to_mapping())
             self._measured_at[key] = self._clock.monotonic()
             self._summary.note_progress(key)
-
-    # Inside
-
-    def _shards(self) -> Iterator[tuple[str, ShardProgress]]:
-        for key, progress in self._partitions.all():
-            if isinstance(progress, ShardProgress):
-                yield key, progress
-
-    def _progress(self, key: str) -> ShardProgress:
-        return ShardProgress.from_mapping(self._coordinator.leases.leased(key).progress)
 
 
 def _shard(row: Landed) -> str:

@@ -22,7 +22,7 @@ from airflow_provider_coordination.sources.kinesis.shards import StreamDescripti
 log = logging.getLogger(__name__)
 
 Describe = Callable[[str], StreamDescription]
-"""Tells what a stream is now."""
+"""Returns what a stream is now."""
 Register = Callable[[StreamDescription], str]
 """Registers the consumer as which a stream is read by enhanced fan-out; returns its ARN."""
 
@@ -31,7 +31,7 @@ class Streams:
     """What a job knows of its streams, looked at again from time to time.
 
     :param names: the streams.
-    :param describe: tells what a stream is now.
+    :param describe: returns what a stream is now.
     :param sync: runs a shard sync, if nobody else does; None leaves that to others.
     :param interval: how long until the next look.
     :param register: registers the consumer of a stream; None if the streams are polled.
@@ -63,7 +63,7 @@ class Streams:
         return ", ".join(map(repr, self._known))
 
     def look_after(self) -> bool:
-        """Sync shards and describe the streams anew, where the interval has passed; tell whether it had.
+        """Sync shards and describe the streams anew, where the interval has passed; return whether it had.
 
         Whatever cannot be seen is logged: it never stops the reading of what is known.
 
