@@ -46,7 +46,7 @@ from airflow_provider_coordination.get_provider_info import get_provider_info
 from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
-from airflow_provider_coordination.operators.outlets import RANGES_TOLD, delivered_range, no_stream
+from airflow_provider_coordination.operators.outlets import RANGES_LISTED, delivered_range, no_stream
 from airflow_provider_coordination.operators.reads.dynamodb import DynamoDBExport, DynamoDBTable
 from airflow_provider_coordination.operators.reads.items import Items
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
@@ -364,7 +364,7 @@ def test_every_span_is_documented_with_its_attributes() -> None:
 def test_what_an_asset_event_tells_is_documented() -> None:
     told = [name for cell, _ in rows(page("observability.md"), "extra") for name in re.findall(r"`(\w+)`", cell)]
     assert sorted(told) == sorted(delivered_range("clicks", {}, no_stream))
-    assert f"The first {RANGES_TOLD} partitions" in page("observability.md")
+    assert f"The first {RANGES_LISTED} partitions" in page("observability.md")
 
 
 def commands() -> dict[str, Any]:

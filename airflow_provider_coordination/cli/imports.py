@@ -115,7 +115,7 @@ def import_data_prepper(
 def _adopt(session: Session, calls: DynamoDbCalls, found: Sequence[JudgedItem], *, dry_run: bool, yes: bool) -> None:
     output = session.output
     damaged = [item for item in found if item.problem]
-    _tell_each(output, ((item, item.problem) for item in damaged))
+    _list_each(output, ((item, item.problem) for item in damaged))
     to_mend = [item for item in found if item.mends]
     changed: Sequence[JudgedItem] = ()
     if not to_mend:
@@ -126,7 +126,7 @@ def _adopt(session: Session, calls: DynamoDbCalls, found: Sequence[JudgedItem], 
         _consent(session, f"Put right {_number(len(to_mend), 'item')} of the table?", yes=yes)
         changed = data_prepper.mend(calls, to_mend, session.surroundings.clock.now())
         output.line(f"{_number(len(to_mend) - len(changed), 'item')} put right.")
-        _tell_each(output, ((item, "somebody has written it meanwhile; import again") for item in changed))
+        _list_each(output, ((item, "somebody has written it meanwhile; import again") for item in changed))
     finish(len(damaged) + len(changed), "item")
 
 
@@ -143,7 +143,7 @@ def _copy(
             refused.append((item, str(error)))
     transfers = compared(session, partitions).values()
     conflicts = [transfer for transfer in transfers if transfer.state is TransferState.CONFLICT]
-    _tell_each(session.output, refused)
+    _list_each(session.output, refused)
     for transfer in conflicts[:SHOWN_AT_MOST]:
         session.output.say(f"{_named(transfer.partition)}: the store has it with another progress, which stays")
     totals = Counter(transfer.state for transfer in transfers)
@@ -296,12 +296,12 @@ def finish(doubtful: int, what: str) -> None:
         raise CommandError(f"not taken over exactly: {_number(doubtful, what)}; the notes say why")
 
 
-def _tell_each(output: Output, items: Iterable[tuple[JudgedItem, str]]) -> None:
-    told = list(items)
-    for item, text in told[:SHOWN_AT_MOST]:
+def _list_each(output: Output, items: Iterable[tuple[JudgedItem, str]]) -> None:
+    listed = list(items)
+    for item, text in listed[:SHOWN_AT_MOST]:
         output.say(printable(f"{item.source_identifier} {item.partition_key}: {text}"))
-    if len(told) > SHOWN_AT_MOST:
-        output.say(f"… and {len(told) - SHOWN_AT_MOST} more")
+    if len(listed) > SHOWN_AT_MOST:
+        output.say(f"… and {len(listed) - SHOWN_AT_MOST} more")
 
 
 def _named(partition: Partition) -> str:

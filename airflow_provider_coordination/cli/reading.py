@@ -196,9 +196,9 @@ def show(
         "last_error": printable(partition.last_error or "-"),
         "version": Text(str(partition.version)),
     }
-    told = [*facts.items(), *_progress_facts(partition, now)]
-    width = max(len(name) for name, _ in told)
-    for name, fact in told:
+    lines = [*facts.items(), *_progress_facts(partition, now)]
+    width = max(len(name) for name, _ in lines)
+    for name, fact in lines:
         session.output.line(Text(f"{name:<{width}}  ", style="bold") + fact)
     if partition.unreadable_progress is not None:
         session.output.line(Text("progress, not readable:", style=ALARM))
@@ -210,17 +210,17 @@ def show(
 
 def _progress_facts(partition: Partition, now: datetime) -> Iterator[tuple[str, Text]]:
     """Yield what a person wants to know first of a progress: how far it is, and what is lost or cannot be read."""
-    told = inspected(partition, now)
-    if told.kind is None or not told.is_readable:
+    inspection = inspected(partition, now)
+    if inspection.kind is None or not inspection.is_readable:
         return  # the progress is shown as it is anyway
-    if told.items is not None:
-        yield "kind", printable(told.kind)
-        yield "items", Text(f"{told.items_done} of {told.items} done")
-    yield "position", printable(told.position or "-")
+    if inspection.items is not None:
+        yield "kind", printable(inspection.kind)
+        yield "items", Text(f"{inspection.items_done} of {inspection.items} done")
+    yield "position", printable(inspection.position or "-")
     for name, fact in facts(partition):
         yield name, printable(fact) if isinstance(fact, str) else _instant(fact, now)
-    landed = f"{told.landed_batches} batches, {told.landed_records} records"
-    yield "to deliver", Text(landed if told.landed_batches else "-")
+    landed = f"{inspection.landed_batches} batches, {inspection.landed_records} records"
+    yield "to deliver", Text(landed if inspection.landed_batches else "-")
     for gap in lost(partition):
         yield "lost", Text(printable(gap).plain, style=ALARM)
     for item, reason in unreadable_items(partition):

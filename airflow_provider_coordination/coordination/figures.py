@@ -14,7 +14,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.coordination.store import CoordinationStore, is_available
 
 PAGE = 500
-ERRORS_TOLD = 5
+ERRORS_LISTED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +64,13 @@ def source_figures(
     now: datetime,
     *,
     bounds: Bounds | None = None,
-    told: Callable[[Partition], None] = lambda partition: None,
+    looked_at: Callable[[Partition], None] = lambda partition: None,
 ) -> SourceFigures:
     """Read the unfinished partitions of a source, count the finished ones, and return the figures.
 
     :param now: the present instant (aware).
     :param bounds: how much is looked at; None for every unfinished partition.
-    :param told: called with each partition that is looked at.
+    :param looked_at: called with each partition that is looked at.
     """
     expired, parked, failing = 0, 0, 0
     waiting_since: datetime | None = None
@@ -81,11 +81,11 @@ def source_figures(
     for status in (PartitionStatus.ASSIGNED, PartitionStatus.CLOSED, PartitionStatus.UNASSIGNED):
         for page in reading.pages(status):
             for partition in page:
-                told(partition)
+                looked_at(partition)
                 if partition.attempts:
                     failing += 1
                     heapq.heappush(worst, (partition.attempts, next(order), partition))
-                    if len(worst) > ERRORS_TOLD:
+                    if len(worst) > ERRORS_LISTED:
                         heapq.heappop(worst)
                 parked += partition.is_parked
                 if is_available(partition, now):

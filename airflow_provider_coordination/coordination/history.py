@@ -308,7 +308,7 @@ def holdings(
     for key in [*by_key, *(key for key in present if key not in by_key)]:
         life = _Life()
         for transition in sorted(_once(by_key.get(key, ())), key=_version):
-            life.tell(transition)
+            life.add(transition)
         if key in present:
             life.stand(present[key], now)
         if life.holdings:
@@ -317,14 +317,14 @@ def holdings(
 
 
 class _Life:
-    """The holdings of one partition, told transition by transition."""
+    """The holdings of one partition, transition by transition."""
 
     def __init__(self) -> None:
         self.holdings: list[Holding] = []
         self._until: datetime | None = None  # when the lease of the last one was to end
         self._version = -1
 
-    def tell(self, transition: Transition) -> None:
+    def add(self, transition: Transition) -> None:
         """Add what a transition says."""
         self._version = transition.version
         former = transition.former_owner

@@ -51,8 +51,8 @@ LOGS_KEPT = timedelta(days=7)
 LINES_SHOWN = 2000
 DIGEST_ROUNDS = 100_000
 """The settings of a reader may hold secrets: guessing them by their digest has to be slow."""
-UNTOLD = ("owner", "expires_at", "store", "traceparent", "is_followed")
-"""Fields in which two tries of a task differ that tell their jobs the same."""
+OF_ONE_TRY = ("owner", "expires_at", "store", "traceparent", "is_followed")
+"""Fields that differ between two tries of a task whose jobs have the same to do."""
 
 
 def task_of(context: Context) -> str:
@@ -63,15 +63,15 @@ def task_of(context: Context) -> str:
 
 
 def digest_of(settings: IngestSettings, salt: str) -> str:
-    """Return the digest of what a job is told, without what differs between tries.
+    """Return the digest of the settings of a job, without what differs between tries.
 
     :param salt: the owner of the job that it is compared with.
     """
-    told = {name: value for name, value in write_settings(settings).items() if name not in UNTOLD}
-    reads = told["reads"]
+    compared = {name: value for name, value in write_settings(settings).items() if name not in OF_ONE_TRY}
+    reads = compared["reads"]
     # Who asks the source may change between tries, such as by keys that are renewed.
-    told["reads"] = {**reads, "settings": {n: value for n, value in reads["settings"].items() if n != "aws"}}
-    text = json.dumps(told, sort_keys=True).encode()
+    compared["reads"] = {**reads, "settings": {n: value for n, value in reads["settings"].items() if n != "aws"}}
+    text = json.dumps(compared, sort_keys=True).encode()
     return hashlib.pbkdf2_hmac("sha256", text, salt.encode(), DIGEST_ROUNDS).hex()
 
 

@@ -14,7 +14,7 @@ from airflow.sdk import Asset, Context
 
 log = logging.getLogger(__name__)
 
-RANGES_TOLD = 20
+RANGES_LISTED = 20
 """Of how many partitions an event tells the range, and of how many the checkpoint is mirrored."""
 
 
@@ -27,7 +27,7 @@ def no_stream(partition_key: str) -> None:
     return
 
 
-def tell_outlets(
+def report_to_outlets(
     context: Context, outlets: Sequence[Any], source: str, result: Mapping[str, Any], stream_of: StreamOf
 ) -> None:
     """Put what a job delivered into the events of a task's outlets, and mirror its checkpoints.
@@ -53,7 +53,7 @@ def delivered_range(source: str, result: Mapping[str, Any], stream_of: StreamOf)
     """Return what an asset event tells of a job: small, whatever the job did.
 
     :param source: the source's name.
-    :param result: see `tell_outlets`.
+    :param result: see `report_to_outlets`.
     :param stream_of: of the kind of source.
     """
     ranges: Mapping[str, Mapping[str, Any]] = result.get("ranges") or {}
@@ -71,7 +71,7 @@ def delivered_range(source: str, result: Mapping[str, Any], stream_of: StreamOf)
         "bytes": result.get("bytes_delivered", 0),
         "last_arrival": max(arrivals, default=None),
         "streams": streams,
-        "ranges": {key: dict(found) for key, found in list(ranges.items())[:RANGES_TOLD]},
+        "ranges": {key: dict(found) for key, found in list(ranges.items())[:RANGES_LISTED]},
     }
 
 
@@ -94,7 +94,7 @@ def _mirror(
         return
     try:
         for asset in assets:
-            for key, checkpoint in list(checkpoints.items())[:RANGES_TOLD]:
+            for key, checkpoint in list(checkpoints.items())[:RANGES_LISTED]:
                 stores[asset].set(key, checkpoint)
     except Exception as error:  # whatever it is, the data is delivered, and the store has the truth
         log.warning("checkpoints are not mirrored to Airflow: %s: %s", type(error).__name__, error)

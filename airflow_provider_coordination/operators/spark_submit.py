@@ -43,7 +43,7 @@ from airflow_provider_coordination.operators.ingest_settings import START_TIMEOU
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.lineage import lineage_of
 from airflow_provider_coordination.operators.moved_arguments import check_arguments
-from airflow_provider_coordination.operators.outlets import no_stream, tell_outlets
+from airflow_provider_coordination.operators.outlets import no_stream, report_to_outlets
 from airflow_provider_coordination.operators.reads.reads import Reads, own_copy
 from airflow_provider_coordination.operators.shipping import (
     end_processes,
@@ -264,10 +264,10 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         if not prospect.is_anything_left:
             self.log.info("no job is started, nothing is left to do: source=%s", settings.source)
             nothing = Summary(stopped_because=NOTHING_LEFT).to_mapping()
-            return self._told(context, settings.source, {"owner": settings.owner, **nothing}, settings)
+            return self._reported(context, settings.source, {"owner": settings.owner, **nothing}, settings)
         if self.deferrable:
             result = self._follow(connection, settings, context, prospect.suspension)
-            return self._told(context, settings.source, result, settings)
+            return self._reported(context, settings.source, result, settings)
         if prospect.suspension is not None:
             raise _nothing_begins(settings.source, prospect.suspension)
         self.log.info("job of source=%s reads=%s owner=%s", settings.source, settings.reads.kind, settings.owner)
@@ -292,7 +292,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
                 raise explained from None
             finally:
                 self._note_places(job.output.application_id)
-        return self._told(context, settings.source, {"owner": settings.owner, **job.output.summary}, settings)
+        return self._reported(context, settings.source, {"owner": settings.owner, **job.output.summary}, settings)
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Go on after a deferral: return the summary of the job, or wait again if it still runs.
@@ -316,7 +316,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         with suppress(Exception):  # they serve redaction and lineage alone: the job has its own
             settings = ingest_settings(self, connection, context)
         result = self._go_on(follower, event["owner"], event["log"], deadline, settings)
-        return self._told(context, event["source"], result, settings)
+        return self._reported(context, event["source"], result, settings)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume after a deferral; if nobody will come back for the job, stop it.
@@ -346,12 +346,12 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
                 self.log.warning("the job may not have been told to stop: %s", error)
         self._abandon_job()
 
-    def _told(
+    def _reported(
         self, context: Context, source: str, result: dict[str, Any], settings: IngestSettings | None
     ) -> dict[str, Any]:
         """Return a result, once the outlets know of it; keep what OpenLineage will ask for."""
         kind = None if settings is None else settings.reads.found()
-        tell_outlets(context, self.outlets, source, result, no_stream if kind is None else kind.stream_of)
+        report_to_outlets(context, self.outlets, source, result, no_stream if kind is None else kind.stream_of)
         self._lineage = None if settings is None else (settings, result)
         return result
 

@@ -34,7 +34,7 @@ from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.sinks import Sink, TakesLanded, make_sinks
 from airflow_provider_coordination.spark.slots import JOB_GROUP
 from airflow_provider_coordination.spark.spans import JobSpans
-from airflow_provider_coordination.spark.stopping import TOLD_TO_STOP, because_of
+from airflow_provider_coordination.spark.stopping import STOPPED, because_of
 from airflow_provider_coordination.spark.storage import check_writable, delete_file, join, read_text, write_text
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.transformation import SparkTransformation
@@ -205,7 +205,7 @@ def _run(
         log.warning("source %s has no partitions yet: run the task that creates them first", settings.source)
     make_reading = read.opened(coordinator)
     if followed.is_stopped:  # before it cost anything
-        return Summary(stopped_because=TOLD_TO_STOP)
+        return Summary(stopped_because=STOPPED)
     spark = _session(settings)
     stop = threading.Event()
     _stop_on_signal(spark, stop)

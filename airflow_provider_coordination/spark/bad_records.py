@@ -84,7 +84,7 @@ def dead_letters(
     rows = pc.indices_nonzero(pc.is_in(places.column(0), bad.column(0)))
     found = bad.join(places.take(rows).append_column("row", rows), list(POSITION), join_type="left outer")
     found = found.sort_by("row")
-    records = _told(layout, landed.take(found.column("row").combine_chunks()))
+    records = _with_letter_columns(layout, landed.take(found.column("row").combine_chunks()))
     columns = {name: records.column(name) for name in records.column_names if name in layout.dead_letter.names}
     columns |= dict(zip(layout.position, (found.column(name) for name in POSITION), strict=True))
     columns |= {name: found.column(name) for name in ("error", "stage")}
@@ -110,7 +110,7 @@ def samples(layout: RecordLayout, letters: pa.Table, limit: int) -> list[dict[st
     ]
 
 
-def _told(layout: RecordLayout, records: pa.Table) -> pa.Table:
+def _with_letter_columns(layout: RecordLayout, records: pa.Table) -> pa.Table:
     """Return records with the columns of the dead letters that are not the same as the landed ones."""
     if RECORD not in layout.dead_letter.names:
         return records

@@ -37,7 +37,7 @@ from airflow_provider_coordination.spark.reading import MakeReading, Reading
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
 from airflow_provider_coordination.spark.spans import NoSpans, Span, Spans
-from airflow_provider_coordination.spark.stopping import TOLD_TO_STOP, StopConditions, because_of
+from airflow_provider_coordination.spark.stopping import STOPPED, StopConditions, because_of
 from airflow_provider_coordination.spark.summary import Summary
 
 log = logging.getLogger(__name__)
@@ -251,7 +251,7 @@ class Ingestion:
     def _ordered_to_end(self) -> str:
         """Return why the job begins nothing more, as far as it knows without asking; empty if it was not told to."""
         if self._stop.is_set():
-            return TOLD_TO_STOP
+            return STOPPED
         suspension = self._coordinator.view.suspensions.known
         return "" if suspension is None else because_of(suspension)
 

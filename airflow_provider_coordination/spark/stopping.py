@@ -9,7 +9,7 @@ from datetime import datetime
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 
-TOLD_TO_STOP = "it was told to stop"
+STOPPED = "it was told to stop"
 """Why a job ended that was stopped from outside."""
 
 

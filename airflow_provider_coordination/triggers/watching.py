@@ -80,7 +80,7 @@ class Subscription:
         self.condition = condition
         self.is_armed = True
         self._watcher: _Watcher | None = None
-        self._told = asyncio.Event()
+        self._is_over = asyncio.Event()
         self._status = ""
         self._error: str | None = None
 
@@ -91,14 +91,14 @@ class Subscription:
 
         :raises WatchError: if nothing more can be waited for.
         """
-        await self._told.wait()
+        await self._is_over.wait()
         if self._error is not None:
             raise WatchError(self._error)
         return self._status
 
     def rearm(self) -> None:
         """Wait for the condition anew."""
-        self._told.clear()
+        self._is_over.clear()
         self.is_armed = True
         if self._watcher is not None:
             self._watcher.wake()
@@ -109,12 +109,12 @@ class Subscription:
         """Tell whoever waits if the condition holds."""
         if self.is_armed and (status := self.condition.met_by(seen)) is not None:
             self._status, self.is_armed = status, False
-            self._told.set()
+            self._is_over.set()
 
     def fail(self, message: str) -> None:
         """Tell whoever waits that there is nothing more to wait for."""
         self._error, self.is_armed = message, False
-        self._told.set()
+        self._is_over.set()
 
     def watched_by(self, watcher: _Watcher | None) -> None:
         """Move from the watcher that it has, if any, to another one, or to none."""

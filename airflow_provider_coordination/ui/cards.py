@@ -39,7 +39,7 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
     """
     now = view.clock.now()
     seen = _Seen(now)
-    figures = source_figures(view.store, view.source_identifier, now, bounds=BOUNDS, told=seen.note)
+    figures = source_figures(view.store, view.source_identifier, now, bounds=BOUNDS, looked_at=seen.note)
     sets = AcknowledgmentView(view)
     pending = view.store.count_by_status(view.family(ACKNOWLEDGMENT_FAMILY), [PartitionStatus.UNASSIGNED])[
         PartitionStatus.UNASSIGNED

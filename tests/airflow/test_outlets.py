@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset, AssetAlias
 
-from airflow_provider_coordination.operators.outlets import RANGES_TOLD, delivered_range, no_stream, tell_outlets
+from airflow_provider_coordination.operators.outlets import RANGES_LISTED, delivered_range, no_stream, report_to_outlets
 from airflow_provider_coordination.sources.kinesis.kind import KIND
 
 STREAM_OF = KIND.stream_of
@@ -57,7 +57,7 @@ def result(partitions: int = 1, **changes: Any) -> dict[str, Any]:
 
 def test_an_event_tells_what_was_delivered_beside_what_is_there_already() -> None:
     context: Any = {"outlet_events": Events(), "asset_state_store": States()}
-    tell_outlets(context, [CLICKS, AssetAlias("alias")], "clicks", result(2), STREAM_OF)
+    report_to_outlets(context, [CLICKS, AssetAlias("alias")], "clicks", result(2), STREAM_OF)
     assert list(context["outlet_events"]) == [CLICKS]
     extra = context["outlet_events"][CLICKS].extra
     assert extra.pop("ranges")[SHARD] == {
@@ -78,7 +78,7 @@ def test_an_event_tells_what_was_delivered_beside_what_is_there_already() -> Non
 
 def test_an_event_is_small_however_much_was_delivered() -> None:
     told = delivered_range("clicks", result(50), STREAM_OF)
-    assert (told["partitions"], told["records"], len(told["ranges"])) == (50, 500, RANGES_TOLD)
+    assert (told["partitions"], told["records"], len(told["ranges"])) == (50, 500, RANGES_LISTED)
     assert len(json.dumps(told)) < 8_000
 
 
@@ -96,7 +96,7 @@ def test_a_job_that_said_nothing_delivered_nothing() -> None:
 def test_the_checkpoints_of_shards_are_mirrored_to_the_state_of_the_assets() -> None:
     context: Any = {"outlet_events": Events(), "asset_state_store": States()}
     ranges = {**result()["ranges"], "part-1": {"from": "", "to": "3", "records": 7, "last_arrival": None}}
-    tell_outlets(context, [CLICKS], "clicks", result(ranges=ranges), STREAM_OF)
+    report_to_outlets(context, [CLICKS], "clicks", result(ranges=ranges), STREAM_OF)
     assert context["asset_state_store"][CLICKS].values == {
         SHARD: {
             "source": "clicks",
@@ -109,10 +109,10 @@ def test_the_checkpoints_of_shards_are_mirrored_to_the_state_of_the_assets() -> 
 
 def test_a_state_store_that_fails_is_told_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     context: Any = {"outlet_events": Events(), "asset_state_store": {}}
-    tell_outlets(context, [CLICKS], "clicks", result(), STREAM_OF)
+    report_to_outlets(context, [CLICKS], "clicks", result(), STREAM_OF)
     assert "checkpoints are not mirrored to Airflow: KeyError" in caplog.text
 
 
 def test_a_task_without_outlets_asks_airflow_nothing() -> None:
     context: Any = {}
-    tell_outlets(context, [], "clicks", result(), STREAM_OF)
+    report_to_outlets(context, [], "clicks", result(), STREAM_OF)

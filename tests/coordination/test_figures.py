@@ -97,7 +97,7 @@ def test_figures_that_somebody_waits_for_are_of_so_many_partitions_and_say_so(so
             "clicks|PARTITION",
             source.clock.now(),
             bounds=Bounds(partitions=partitions, seconds=3600),
-            told=lambda partition: looked_at.append(partition.partition_key),
+            looked_at=lambda partition: looked_at.append(partition.partition_key),
         )
 
     bounded = figures(1000)

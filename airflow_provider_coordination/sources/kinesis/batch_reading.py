@@ -159,8 +159,8 @@ class BatchReading:
         number = self._position.sequence_number
         if self._inclusive and records and records.sequence_numbers[0] == number:
             return records if self._position.sub_sequence_number is not None else records[1:]
-        is_told = self._inclusive or number is None
-        if self._position.sub_sequence_number is not None or (is_told and self._start.may_have_lost(page.read_at)):
+        may_be_lost = self._inclusive or number is None
+        if self._position.sub_sequence_number is not None or (may_be_lost and self._start.may_have_lost(page.read_at)):
             self.gap = self._gap_before(page, records)
             if not self._reads_on:
                 raise DataLostError(self.gap)

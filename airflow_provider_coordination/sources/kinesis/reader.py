@@ -176,7 +176,7 @@ class _Polling:
             end_of_shard=not self._iterator,
             children=tuple(child_of(child) for child in response.get("ChildShards") or ()),
             read_at=service_time(response, asked_at),
-            throttled=self._told(),
+            throttled=self._counted_throttles(),
         )
 
     def _new_iterator(self) -> str:
@@ -244,10 +244,10 @@ class _Polling:
             end_of_shard=False,
             children=(),
             read_at=now,
-            throttled=self._told(),
+            throttled=self._counted_throttles(),
         )
 
-    def _told(self) -> int:
+    def _counted_throttles(self) -> int:
         throttled, self._throttled = self._throttled, 0
         return throttled
 
