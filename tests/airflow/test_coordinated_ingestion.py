@@ -203,7 +203,7 @@ def test_there_are_as_many_jobs_as_the_work_asks_for(run: Run, spark: StubSpark)
     assert done.state == "success"
     assert results["plan_jobs"] == ["towns-0", "towns-1"]
     told = [call["settings"] for call in spark.calls]
-    assert [(t["source"], t["workers"], t["reads"]["kind"]) for t in told] == [("weather", 2, "weather", [])] * 2
+    assert [(t["source"], t["workers"], t["reads"]["kind"]) for t in told] == [("weather", 2, "weather")] * 2
     summary = results["summarize"]
     assert (summary["source"], summary["jobs"]) == ("weather", {"planned": 2, "success": 2})
     assert (summary["records_delivered"], summary["completed"]) == (14, 6)

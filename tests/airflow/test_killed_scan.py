@@ -40,8 +40,8 @@ ROOT = Path("%s")
 
 class SlowObjects(S3Objects):
     # Stands still after the first page of a try, for as long as a file of the try's name is there.
-    def connect(self):
-        connected = super().connect()
+    def connect(self, region=None):
+        connected = super().connect(region)
 
         def supplier(coordinator):
             scan = connected.supplier(coordinator)

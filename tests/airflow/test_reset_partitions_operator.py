@@ -77,7 +77,7 @@ def test_a_stream_is_read_anew_and_the_summary_says_who_held_what(stream: Stream
     assert summary == {
         "source": "clicks",
         "to": "earliest",
-        "position": "TRIM_HORIZON",
+        "position": "earliest",
         "reset": 1,
         "created": 0,
         "removed": 2,
@@ -150,12 +150,14 @@ def test_partitions_of_any_kind_are_reset_by_their_keys(coordination: SourceCoor
 
 
 @pytest.mark.integration
-def test_a_whole_source_is_read_anew_where_its_streams_are_given(stream: Stream, context: Any) -> None:
+def test_the_streams_that_are_given_are_read_anew_and_nothing_else_of_the_source(stream: Stream, context: Any) -> None:
     stream.coordination.create_partitions({"a": {"rows": 1}})
 
     summary = reset(to="earliest", reads=KinesisStreams("s"), partition_keys="").execute(context)
 
-    assert (summary["reset"], summary["removed"]) == (2, 2)
+    assert (summary["reset"], summary["removed"]) == (1, 2)
+    other = stream.coordination.view.get("a")
+    assert other is not None and other.progress == {"rows": 1}
 
 
 def test_a_partition_that_a_job_holds_is_taken_from_it_at_once(coordination: SourceCoordinator, context: Any) -> None:

@@ -161,7 +161,7 @@ def test_templates_of_a_source_and_of_sinks_are_rendered_for_each_mapped_task_an
     runs = [run_dag(dag) for _ in range(2)]
     settings = [call["settings"] for call in spark.calls]
     assert {each["source"] for each in settings} == {"met"}
-    assert sorted(each["reader"]["settings"]["of"] for each in settings) == sorted(
+    assert sorted(each["reads"]["settings"]["reader_settings"]["of"] for each in settings) == sorted(
         [name, run.run_id] for name in ("first", "second") for run in runs
     )
     assert {each["landing_path"] for each in settings} == {f"out/{run.run_id}/_landing" for run in runs}

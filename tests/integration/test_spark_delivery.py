@@ -412,7 +412,7 @@ def test_only_payloads_that_are_one_object_of_the_schema_fit(place: Place) -> No
 )
 def test_a_schema_that_cannot_be_used_is_named(spark: SparkSession, schema: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        JsonPayload(schema)
+        JsonPayload(schema, SHARD_RECORDS)
 
 
 # Routing
@@ -535,7 +535,11 @@ class Rounds:
         sinks = [ParquetSink(name=name, path=str(self.folder / name)) for name in names]
         self.found = BadRecords(saved=1)
         transformation = SparkTransformation(
-            self.spark, routed(sinks), transform=transform, payload=JsonPayload(PAYLOAD)
+            self.spark,
+            routed(sinks),
+            layout=SHARD_RECORDS,
+            transform=transform,
+            payload=JsonPayload(PAYLOAD, SHARD_RECORDS),
         )
         delivery = Faulty(transformation, sinks, source="clicks", found=self.found)
         delivery.happens = happens  # type: ignore[method-assign]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ def orders(dynamodb: DynamoDbLocal, dynamodb_table: str) -> str:
 def pipeline(dynamodb: DynamoDbLocal, orders: str, java: str, tmp_path: Path) -> Iterator[ItemPipeline]:
     settings = DynamoDBSettings(table=orders, segments=3, aws=dynamodb.settings)
     reader = ReadsSettings(kind="dynamodb", settings=write_settings(settings))
-    made = ItemPipeline(tmp_path, reader, partial(SegmentSupplier, settings))
+    made = ItemPipeline(tmp_path, reader, lambda coordinator: SegmentSupplier(settings, coordinator.view))
     yield made
     for job in made.jobs:
         job.kill()

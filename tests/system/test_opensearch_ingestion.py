@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ def all_of(*names: str) -> Counter[str]:
 def pipeline(opensearch: OpenSearchServer, logs: str, java: str, tmp_path: Path) -> Iterator[ItemPipeline]:
     settings = OpenSearchSettings(hosts=(opensearch.url,), indices=(f"{logs}-*",), page_documents=50)
     reader = ReadsSettings(kind="opensearch", settings=write_settings(settings))
-    made = ItemPipeline(tmp_path, reader, partial(SliceSupplier, settings))
+    made = ItemPipeline(tmp_path, reader, lambda coordinator: SliceSupplier(settings, coordinator.view))
     yield made
     for job in made.jobs:
         job.kill()

@@ -138,7 +138,7 @@ class Soak:
             ownership_timeout=timedelta(seconds=LEASE_SECONDS),
             safety_margin=timedelta(seconds=MARGIN_SECONDS),
             handover_timeout=10.0,
-            shard_sync_interval_seconds=5.0,
+            shard_sync_interval=5.0,
         )
         self.workers.append(Worker(job, cable))
 

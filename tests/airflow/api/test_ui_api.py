@@ -91,7 +91,7 @@ def test_the_connections_are_those_that_one_may_see_with_what_is_wrong(
         answer = found(as_role(role).get("/coordination/connections"))
         assert [each["connection_id"] for each in answer["connections"]] == seen
     broken, default, odd = answer["connections"]
-    assert "unknown store kind 'tape'" in broken["problem"]
+    assert "store 'tape' is not known; known are" in broken["problem"]
     assert "is not an SQLAlchemy URL" in odd["problem"] and PASSWORD not in odd["problem"]
     assert default == {"connection_id": "coordination_default", "may_change": True, "problem": None}
 
@@ -269,7 +269,7 @@ def test_a_row_tells_who_holds_it_and_how_far_it_is(scenery: Scenery, op: TestCl
     assert whole["landed"][0]["acknowledgment_set"] == waiting.set_id
     assert (whole["landed"][0]["state"], whole["landed"][0]["file"]) == ("waiting", "s3://lake/landing/part-0.parquet")
     assert [each["set_id"] for each in whole["acknowledgment_sets"]] == [waiting.set_id]
-    assert (whole["progress"]["kind"], whole["shard"], whole["history"]) == ("s3", None, True)
+    assert (whole["progress"]["kind"], whole["details"], whole["history"]) == ("s3", {}, True)
 
 
 def test_what_cannot_be_read_is_shown_as_it_is(scenery: Scenery, op: TestClient) -> None:
@@ -279,7 +279,7 @@ def test_what_cannot_be_read_is_shown_as_it_is(scenery: Scenery, op: TestClient)
 
 
 def test_what_no_text_can_hold_hides_nothing_else(scenery: Scenery, op: TestClient) -> None:
-    half = {"shard_id": "\ud800", "checkpoint": "\ud800", "throughput": 10**400}
+    half = {"kind": "kinesis", "shard_id": "\ud800", "checkpoint": "\ud800", "throughput": 10**400}
     scenery.make("orders", {"a": lambda p: p, "b": lambda p: p.with_progress(half)})
     rows = found(op.get(at("orders", "partitions")))["partitions"]
     assert [each["position"] for each in rows] == [None, "\ud800"]
@@ -338,7 +338,7 @@ def test_the_family_tree_of_shards_shows_splits_merges_and_holes(scenery: Scener
         assert all(node["shard_id"] in nodes[child]["parents"] for child in node["children"])
     assert {len(node["parents"]) for node in nodes.values()} == {0, 1, 2}
     whole = row(op, "telemetry", f"{STREAM}:{EPOCH}:{order[0]}")
-    assert (whole["shard"]["shard_id"], whole["kind"], whole["lag"]) == (order[0], "kinesis", None)
+    assert (whole["details"]["shard"]["shard_id"], whole["kind"], whole["lag"]) == (order[0], "kinesis", None)
     assert any("trimmed before it was read" in gap for gap in row_of_parked(op)["gaps"])
 
 
@@ -553,7 +553,7 @@ def test_what_has_no_such_position_is_refused_and_the_rest_is_reset(scenery: Sce
 def test_a_senseless_order_is_refused_whole(
     scenery: Scenery, op: TestClient, action: str, change: dict[str, Any], detail: str
 ) -> None:
-    scenery.make("orders", {"a": lambda p: p})
+    scenery.make("orders", {"a": lambda p: p, "b": lambda p: p})
     before = scenery.found("orders", "a")
     body = {"partitions": [{"key": "a", "version": before.version}], "reason": "x", **change}
     answer = op.post(at("orders", f"partitions/{action}"), json=body)
