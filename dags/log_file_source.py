@@ -164,7 +164,7 @@ class LogReading:
 
     def land(self) -> list[LandedRow]:
         """See `Reading.land`."""
-        from airflow_provider_coordination.spark.slots import land_in_slots
+        from airflow_provider_coordination.spark.slots import dealt_evenly, land_in_slots
 
         plans = [
             LogPlan(
@@ -178,9 +178,8 @@ class LogReading:
             )
             for key, progress, fencing_token in self._files.to_land()
         ]
-        slots = min(self._spark.sparkContext.defaultParallelism, len(plans))
-        dealt = [plans[n::slots] for n in range(slots)]
-        return land_in_slots(self._spark, dealt, partial(_land_slot, self._root, self._max_bytes), LandedRow)
+        slots = dealt_evenly(plans, self._spark.sparkContext.defaultParallelism)
+        return land_in_slots(self._spark, slots, partial(_land_slot, self._root, self._max_bytes), LandedRow)
 
     def record(self, rows: Sequence[LandedRow]) -> Any:
         """See `Reading.record`."""
