@@ -9,20 +9,20 @@ The module travels to Spark by `py_files`; where sets are settled or looked at b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.supplier import Page, Supplier
 from airflow_provider_coordination.sources.kinds import ReadsSettings, SourceKind
-from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
+from airflow_provider_coordination.sources.landed import LandedProgress
 from airflow_provider_coordination.sources.progress import item_batch_id
+from airflow_provider_coordination.spark.kind_partitions import KindPartitions
+from airflow_provider_coordination.spark.landed_row import LandedRow
 
 NAME = "log_files"
 
@@ -101,37 +101,20 @@ class LogPlan:
     epoch: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class LandedLog:
-    """One manifest row: what was read of a file, or why not."""
-
-    partition_key: str
-    batch_id: str = ""
-    start: str = ""
-    end: str = ""
-    file: str = ""
-    file_bytes: int = 0
-    records: int = 0
-    bytes: int = 0
-    read_until: datetime | None = None
-    error: str | None = None
-    lost: bool = False
-
-
-def land_file(root: str, max_bytes: int, plan: LogPlan) -> LandedLog:
+def land_file(root: str, max_bytes: int, plan: LogPlan) -> LandedRow:
     """Read whole lines of a file from its position on, and write them to one file."""
     import pyarrow as pa
 
-    from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, partition_folder
+    from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
     from airflow_provider_coordination.spark.layout import BATCH_ID
     from airflow_provider_coordination.spark.records import with_origin
-    from airflow_provider_coordination.spark.storage import join, write_table
+    from airflow_provider_coordination.spark.storage import write_table
 
     began = datetime.now(UTC)
     path = next((each for each in Path(plan.folder).iterdir() if each.stat().st_ino == plan.inode), None)
     if path is None or path.stat().st_size < plan.start:
         what = "is gone" if path is None else f"was truncated to {path.stat().st_size} bytes"
-        return LandedLog(partition_key=plan.partition_key, lost=True, error=f"file {plan.inode} {what} at {plan.start}")
+        return LandedRow(partition_key=plan.partition_key, error=f"file {plan.inode} {what} at {plan.start}")
     with path.open("rb") as file:
         file.seek(plan.start)
         data = file.read(max_bytes)
@@ -139,19 +122,18 @@ def land_file(root: str, max_bytes: int, plan: LogPlan) -> LandedLog:
     end = plan.start + len(data)
     batch = item_batch_id(NAME, plan.source_identifier, plan.partition_key, str(plan.start), str(end), plan.epoch)
     caught_up = None if end < path.stat().st_size and data else began
-    row = LandedLog(
+    row = LandedRow(
         partition_key=plan.partition_key, batch_id=batch, start=str(plan.start), end=str(end), read_until=caught_up
     )
     if not data:
         return row
     table = with_origin(pa.table({"data": pa.array(data.splitlines(), pa.binary())}), str(plan.inode), 0)
-    folder = partition_folder(plan.source_identifier, plan.partition_key)
-    uri = join(root, folder, file_name(str(plan.start), plan.fencing_token))
+    uri = landed_file(root, plan.source_identifier, plan.partition_key, str(plan.start), plan.fencing_token)
     size = write_table(as_landed(table.append_column(BATCH_ID, pa.repeat(batch, table.num_rows)), batch), uri)
-    return LandedLog(**{**row.__dict__, "file": uri, "file_bytes": size, "records": table.num_rows, "bytes": len(data)})
+    return replace(row, file=uri, file_bytes=size, records=table.num_rows, bytes=len(data))
 
 
-def _land_slot(root: str, max_bytes: int, plans: Sequence[LogPlan]) -> list[LandedLog]:
+def _land_slot(root: str, max_bytes: int, plans: Sequence[LogPlan]) -> list[LandedRow]:
     return [land_file(root, max_bytes, plan) for plan in plans]
 
 
@@ -168,6 +150,7 @@ class LogReading:
         self._leases = coordinator.leases
         self._family = coordinator.view.source_identifier
         self._partitions = partitions
+        self._files = KindPartitions(partitions, coordinator.leases, LogProgress)
         self._summary = summary
         self._root = settings.landing_path
         self._max_bytes = settings.rounds.max_batch_bytes
@@ -179,30 +162,26 @@ class LogReading:
         """See `Reading.may_begin`."""
         return True
 
-    def land(self) -> list[LandedLog]:
+    def land(self) -> list[LandedRow]:
         """See `Reading.land`."""
-        from airflow_provider_coordination.spark.slots import land_in_slots
+        from airflow_provider_coordination.spark.slots import dealt_evenly, land_in_slots
 
-        plans = []
-        for key, progress in self._partitions.all():
-            if self._partitions.may_land(progress):
-                with suppress(*LOST):
-                    plans.append(
-                        LogPlan(
-                            source_identifier=self._family,
-                            partition_key=key,
-                            fencing_token=self._leases.fencing_token(key),
-                            folder=progress.folder,
-                            inode=progress.inode,
-                            start=int(progress.landed_position),
-                            epoch=progress.epoch,
-                        )
-                    )
-        slots = min(self._spark.sparkContext.defaultParallelism, len(plans))
-        dealt = [plans[n::slots] for n in range(slots)]
-        return land_in_slots(self._spark, dealt, partial(_land_slot, self._root, self._max_bytes), LandedLog)
+        plans = [
+            LogPlan(
+                source_identifier=self._family,
+                partition_key=key,
+                fencing_token=fencing_token,
+                folder=progress.folder,
+                inode=progress.inode,
+                start=int(progress.landed_position),
+                epoch=progress.epoch,
+            )
+            for key, progress, fencing_token in self._files.to_land()
+        ]
+        slots = dealt_evenly(plans, self._spark.sparkContext.defaultParallelism)
+        return land_in_slots(self._spark, slots, partial(_land_slot, self._root, self._max_bytes), LandedRow)
 
-    def record(self, rows: Sequence[LandedLog]) -> Any:
+    def record(self, rows: Sequence[LandedRow]) -> Any:
         """See `Reading.record`."""
         from airflow_provider_coordination.spark.reading import RoundRead
 
@@ -211,7 +190,7 @@ class LogReading:
                 self._record(row)
         return RoundRead(partitions=sum(row.records > 0 for row in rows), bytes=sum(row.bytes for row in rows))
 
-    def _record(self, row: LandedLog) -> None:
+    def _record(self, row: LandedRow) -> None:
         key = row.partition_key
         if row.error is not None:
             self._summary.data_loss[key] = row.error
@@ -219,16 +198,7 @@ class LogReading:
         elif not row.records:
             self._partitions.note_read(key, row.read_until)
         else:
-            batch = LandedBatch(
-                batch_id=row.batch_id, start=row.start, end=row.end, file=row.file, file_bytes=row.file_bytes,
-                records=row.records, bytes=row.bytes, is_last=False, read_until=row.read_until,
-                fencing_token=self._leases.fencing_token(key),
-            )  # fmt: skip
-
-            def landing() -> LogProgress:
-                return LogProgress.from_mapping(self._leases.leased(key).progress).landing(batch)
-
-            self._partitions.record(key, batch, landing)
+            self._files.record(row, LogProgress.landing)
 
     def completed(self, partition: Partition) -> None:
         """See `Reading.completed`: a log file never is."""

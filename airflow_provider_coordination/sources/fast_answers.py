@@ -28,7 +28,7 @@ Decode = Callable[[bytes], Decoded]
 
 
 def decode_answers(client: Any, operation: str, decode: Decode) -> bool:
-    """Let a client's answers to one operation be decoded; tell whether they will be.
+    """Let a client's answers to one operation be decoded; return whether they will be.
 
     :param client: of boto3; another one is left alone.
     :param operation: such as `GetRecords`.

@@ -245,7 +245,7 @@ class SourceKind:
         """
 
     def ends(self, settings: Settings) -> bool:
-        """Tell whether the partitions that a job with these settings reads come to an end some day."""
+        """Return whether the partitions that a job with these settings reads come to an end some day."""
         return False
 
     def location(self, settings: Settings) -> dict[str, Any]:

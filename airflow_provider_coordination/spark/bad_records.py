@@ -122,7 +122,7 @@ def _with_letter_columns(layout: RecordLayout, records: pa.Table) -> pa.Table:
 
 
 def has_payload(schema: pa.Schema) -> bool:
-    """Tell whether records have a payload: a column `data` of bytes or text."""
+    """Return whether records have a payload: a column `data` of bytes or text."""
     field = schema.field(PAYLOAD).type if PAYLOAD in schema.names else None
     return field in (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
 
@@ -239,7 +239,7 @@ def find_failing(size: int, fails: Fails) -> Iterator[tuple[int, str]]:
 
 
 def is_of_a_record(error: BaseException) -> bool:
-    """Tell whether a query failed because of the data or of the user's functions, rather than of its surroundings."""
+    """Return whether a query failed because of the data or of the user's functions, rather than of its surroundings."""
     if not sql_state(error).startswith(RECORD_STATES):
         return False
     raised = getattr(builtins, _raised_in_python(str(error)).partition(":")[0].rpartition(".")[2].strip(), None)

@@ -44,7 +44,7 @@ class Deliveries:
     :param coordinator: of the source, for the job's owner.
     :param delivery: takes batches into sinks.
     :param files: knows where landed files are.
-    :param observer: told of the phases `delivering` and `delivered`.
+    :param observer: called with the phases `delivering` and `delivered`.
     :param spans: makes the spans of batches.
     """
 
@@ -82,7 +82,7 @@ class Deliveries:
             if in_hand.expires_at - now < self._timeout / 2 and self._coordinator.leases.owns(in_hand.partition_key):
                 try:
                     self._note_extended(self._sets.extend(set_id, self._timeout))
-                except AcknowledgmentError as error:  # it ended meanwhile; who delivers the batch finds out
+                except AcknowledgmentError as error:  # it has ended since; who delivers the batch finds out
                     log.debug("%s", error)
                     self._in_hand.pop(set_id, None)
 
@@ -127,7 +127,7 @@ class Deliveries:
         return next((batch for batch in progress.landed if self._is_mine(batch)), None)
 
     def may_land(self, progress: LandedProgress) -> bool:
-        """Tell whether a partition may be read further: nothing is left to deliver, and not too much is
+        """Return whether a partition may be read further: nothing is left to deliver, and not too much is
         pending."""
         return (
             not progress.is_ended
@@ -141,7 +141,7 @@ class Deliveries:
 
         :returns: what became visible; None if there was nothing left to do.
         :raises DeliveryError: if the batch cannot be delivered.
-        :raises PartitionNotOwnedError: if the lease is lost, or the set ended meanwhile.
+        :raises PartitionNotOwnedError: if the lease is lost, or the set has ended.
         """
         with self._spans.span("batch", partition=key, batch=batch.batch_id, records=batch.records):
             return self._deliver(key, batch)
@@ -194,7 +194,7 @@ class Deliveries:
         return _waiting_batch(self._coordinator.leases.leased(key), batch.batch_id, waiting.set_id)
 
     def reject(self, key: str, batch: LandedBatch, reason: str) -> bool:
-        """Say that a batch cannot be delivered, which gives its partition back; tell whether its set could be ended.
+        """Say that a batch cannot be delivered, which gives its partition back; return whether its set could be ended.
 
         :raises PartitionNotOwnedError: if the lease is lost.
         """
@@ -276,7 +276,7 @@ def _waiting_batch(partition: Partition, batch_id: str, set_id: str) -> LandedBa
 
 
 def _has_room(progress: LandedProgress) -> bool:
-    """Tell whether a partition's progress can hold one more batch behind those that wait.
+    """Return whether a partition's progress can hold one more batch behind those that wait.
 
     The first one always finds room, or fails its partition; see `ProgressError`.
     """

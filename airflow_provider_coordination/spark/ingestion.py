@@ -276,7 +276,7 @@ class Ingestion:
     # Acquire
 
     def _acquire(self) -> bool:
-        """Take what this job should have; tell whether there is something new, or will be soon."""
+        """Take what this job should have; return whether there is something new, or will be soon."""
         self._deliveries.end_overdue()
         acquired = self._balancer.rebalance()
         # Not only what was acquired just now: an earlier answer may have been lost while the store was away.

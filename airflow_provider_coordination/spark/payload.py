@@ -98,7 +98,7 @@ class JsonPayload:
         return functions.is_valid_utf8(_text()) & functions.exists(functions.array(parsed), self._is_one)
 
     def _is_one(self, parsed: Column) -> Column:
-        """Tell whether what was parsed is one object that has all that it must have."""
+        """Return whether what was parsed is one object that has all that it must have."""
         from pyspark.sql import functions
 
         records = parsed.getField("records")

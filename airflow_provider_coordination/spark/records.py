@@ -60,7 +60,7 @@ def _check_case(columns: Sequence[str]) -> None:
 
 
 def _loses(before: pa.DataType, after: pa.DataType) -> bool:
-    """Tell whether a wider type holds less of the values than the narrower one: the only one that Arrow lets pass."""
+    """Return whether a wider type holds less of the values than the narrower one: the only one that Arrow lets pass."""
     if pa.types.is_decimal(before):
         return bool(pa.types.is_floating(after))
     if pa.types.is_struct(before):

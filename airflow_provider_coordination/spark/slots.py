@@ -39,6 +39,11 @@ def land_in_slots(
     return collected(frame, row)
 
 
+def dealt_evenly(plans: Sequence[P], slots: int) -> list[list[P]]:
+    """Deal partitions evenly to at most this many slots; no slot is empty."""
+    return [list(plans[n :: min(slots, len(plans))]) for n in range(min(slots, len(plans)))]
+
+
 def name_job(spark: SparkSession, partitions: int) -> None:
     """Let what this thread asks Spark for next be known as a landing, and of how many partitions."""
     spark.sparkContext.setJobGroup(JOB_GROUP, f"land {partitions} partitions")

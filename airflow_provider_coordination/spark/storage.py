@@ -184,7 +184,7 @@ def _missing(uri: str) -> MissingFileError:
 
 
 def exists(uri: str) -> bool:
-    """Tell whether there is a file or folder of that name."""
+    """Return whether there is a file or folder of that name."""
     filesystem, path = _open(uri)
     return bool(filesystem.get_file_info(path).type != fs.FileType.NotFound)
 

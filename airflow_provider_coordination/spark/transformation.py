@@ -60,7 +60,7 @@ class Transformed:
         return [name for name in self.types if name == ERROR or name.startswith("_coordination_")]
 
     def is_for(self, sink: int) -> bool:
-        """Tell whether it says which rows a sink takes; it does not where the only sink takes all."""
+        """Return whether it says which rows a sink takes; it does not where the only sink takes all."""
         return ROUTE.format(sink) in self.types
 
 

@@ -19,8 +19,9 @@ from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
 from airflow_provider_coordination.spark.job_settings import RoundSettings
-from airflow_provider_coordination.spark.kinesis.landing import ReadPlan, deal
+from airflow_provider_coordination.spark.kinesis.landing import ReadPlan
 from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.slots import dealt_evenly
 from tests.support.history import STREAM, History
 from tests.support.job_settings import reads_of, streams_of
 
@@ -52,7 +53,7 @@ def test_56_more_shards_than_slots_are_dealt_to_the_slots_there_are() -> None:
         )
         for n in range(3)
     ]
-    slots = deal(plans, 2)
+    slots = dealt_evenly(plans, 2)
     assert [len(slot) for slot in slots] == [2, 1]
     assert sorted(plan.shard_id for slot in slots for plan in slot) == ["shardId-0", "shardId-1", "shardId-2"]
 

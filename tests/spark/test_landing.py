@@ -24,8 +24,9 @@ from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, S
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, batch_id
 from airflow_provider_coordination.spark.kinesis import landing
-from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, deal, land_shard
+from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land_shard
 from airflow_provider_coordination.spark.landed_identity import token_of
+from airflow_provider_coordination.spark.slots import dealt_evenly
 from tests.support.clock import ManualClock
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
@@ -211,7 +212,7 @@ def test_a_manifest_row_survives_its_way_through_spark(tmp_path: Path, pages: li
 
 @pytest.mark.parametrize(("shards", "slots", "sizes"), [(5, 2, [3, 2]), (2, 8, [1, 1]), (1, 1, [1]), (6, 3, [2, 2, 2])])
 def test_shards_are_dealt_evenly_and_no_slot_is_empty(shards: int, slots: int, sizes: Sequence[int]) -> None:
-    dealt = deal([PLAN] * shards, slots)
+    dealt = dealt_evenly([PLAN] * shards, slots)
     assert [len(slot) for slot in dealt] == sizes
 
 

@@ -111,7 +111,7 @@ class RangeSupplier:
             planned = page
 
     def is_done(self, stored: Mapping[str, Any]) -> bool:
-        """Tell whether everything is partitions already.
+        """Return whether everything is partitions already.
 
         :param stored: what the last run left.
         :raises ConfigurationError: if the source was made for another table, column or interval.

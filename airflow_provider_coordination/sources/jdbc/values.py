@@ -72,7 +72,7 @@ _BY_TYPE_CODE = {
 
 
 def knows_types(dialect: str) -> bool:
-    """Tell whether this kind of database says what a column is before it has a value."""
+    """Return whether this kind of database says what a column is before it has a value."""
     return dialect in _BY_TYPE_CODE
 
 
@@ -94,7 +94,7 @@ def kind_of_value(value: object) -> Kind | None:
 
 
 def is_finite(value: Value) -> bool:
-    """Tell whether a value has a place among the others: neither infinite nor not a number."""
+    """Return whether a value has a place among the others: neither infinite nor not a number."""
     return not isinstance(value, (float, Decimal)) or math.isfinite(value)
 
 

@@ -85,7 +85,7 @@ def hash_range_of(lease: ShardLease, shard: Shard | None = None) -> HashRange | 
 
 
 def has_range(shard: ShardRange) -> bool:
-    """Tell whether it is known which hash keys a shard takes."""
+    """Return whether it is known which hash keys a shard takes."""
     ends = (shard.starting_hash_key, shard.ending_hash_key)
     return all(end.isascii() and end.isdigit() for end in ends) and int(ends[0]) <= int(ends[1])
 
@@ -119,7 +119,7 @@ class HoleTracker:
 
 
 def _waits(finished: ShardLease, leases: Leases, listed: Mapping[str, Sequence[Shard]]) -> bool:
-    """Tell whether a child of a finished shard waits for its other parent.
+    """Return whether a child of a finished shard waits for its other parent.
 
     That one is not finished yet, or has no lease yet: its hash keys are then those of a shard before it, or a hole of
     their own. It is not cleaned up, which it would be after its child began.

@@ -6,9 +6,9 @@ there, nothing after it is lost.
 
 What may have been trimmed had arrived before the retention began, and everything that arrived by `delivered_until` is
 delivered: where that is within the retention nothing is lost, whatever became of the named record. So a stream that is
-idle for longer than its retention, but was looked at meanwhile, is no loss. Where nobody looked for that long, and the
-named record is gone, or the position names none, there may have been records or not, and nothing can tell: that counts
-as a loss. Whether there was one is never left in silence.
+idle for longer than its retention, but was looked at in that time, is no loss. Where nobody looked for that long, and
+the named record is gone, or the position names none, there may have been records or not, and nothing shows which: that
+counts as a loss. Whether there was one is never left in silence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from airflow_provider_coordination.sources.kinesis.progress import ChildShard, G
 LEAST_RETENTION = timedelta(hours=24)
 """What every stream keeps at least."""
 SETTLING = timedelta(seconds=3)
-"""After so long everything that had arrived can be read: the service dates its answers in whole seconds, and a record
+"""After this time everything that had arrived can be read: the service dates its answers in whole seconds, and a record
 can be read a moment after its arrival."""
 
 
@@ -47,7 +47,7 @@ class BatchStart:
         return self.retention or LEAST_RETENTION
 
     def may_have_lost(self, now: datetime) -> bool:
-        """Tell whether records after the position may have been trimmed.
+        """Return whether records after the position may have been trimmed.
 
         :param now: by the clock of the service (aware).
         """
@@ -57,7 +57,7 @@ class BatchStart:
         return self.delivered_until < now - self.kept_for
 
     def is_inclusive(self, now: datetime) -> bool:
-        """Tell whether to begin with the record that the position names, to see whether it is still there.
+        """Return whether to begin with the record that the position names, to see whether it is still there.
 
         :param now: by our own clock (aware).
         """

@@ -1,7 +1,7 @@
 """Which leases of a stream are of no use any more, and what was lost with those that are. Pure decisions, no I/O.
 
-A finished shard's lease is kept until its children are under way: until then it is what tells that they may be read,
-and that the shard must not be read again. Afterwards the children's leases tell the same. The rules are those of the
+A finished shard's lease is kept until its children are under way: until then it is what says that they may be read,
+and that the shard must not be read again. Afterwards the children's leases say the same. The rules are those of the
 Kinesis Client Library, but for three of its surprises: a shard without known children is not deleted before it has
 expired; a child at LATEST does not exist here; and a lease that expired unread is not deleted in silence.
 """

@@ -16,7 +16,7 @@ COLUMNS = "FastRecords"
 
 
 def parse_pages_fast(client: Any) -> bool:
-    """Let a client's answers to GetRecords carry their records as `KinesisRecords`; tell whether they will.
+    """Let a client's answers to GetRecords carry their records as `KinesisRecords`; return whether they will.
 
     :param client: of boto3; another one is left alone.
     """

@@ -40,7 +40,7 @@ class StreamLeases:
         return self.by_shard.keys() | doubtful
 
     def is_finished(self, shard_id: str) -> bool:
-        """Tell whether a shard has been worked off: it has no lease any more, or one that says so."""
+        """Return whether a shard has been worked off: it has no lease any more, or one that says so."""
         if shard_id in self.by_shard:
             return self.by_shard[shard_id].checkpoint == SHARD_END
         return shard_id not in self.leased

@@ -19,7 +19,7 @@ READ_INTERVAL_SECONDS = 0.25
 the calls arrive closer together than they were sent."""
 READ_BYTES_PER_SECOND = 2 * 1024 * 1024
 OWN_READS_FADE_SECONDS = 5.0
-"""For so long a page that was read before, by a former owner of the shard or in the last round, may still count."""
+"""For this time a page that was read before, by a former owner of the shard or in the last round, may still count."""
 LONGEST_PAUSE_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.25
 
@@ -42,7 +42,7 @@ class Patience:
     jitter: Callable[[], float] = random.random
 
     def pause(self, failures: int, *, longest: float = LONGEST_PAUSE_SECONDS) -> bool:
-        """Wait after the nth failure in a row, longer each time, and half of it by chance; tell whether there was time.
+        """Wait after the nth failure in a row, longer each time, and half of it random; return whether time was left.
 
         :param failures: how many there were.
         :param longest: how many seconds to wait at most.
@@ -55,7 +55,7 @@ class Patience:
         return True
 
     def is_over(self, *, after: float = 0.0) -> bool:
-        """Tell whether the time is over once so many seconds have passed."""
+        """Return whether the time is over once this many seconds have passed."""
         return self.until is not None and self.clock.monotonic() + after >= self.until
 
 
@@ -79,7 +79,7 @@ class Pace:
         self._bytes_per_second = bytes_per_second
         self._since = self._clock.monotonic()
         self._last: float | None = None
-        self._taken: deque[tuple[float, int]] = deque()  # until when so many bytes count
+        self._taken: deque[tuple[float, int]] = deque()  # how many bytes count until when
 
     def wait(self) -> None:
         """Wait until the next read is due."""

@@ -96,7 +96,7 @@ def position_order(position: str) -> tuple[int, float]:
 
 
 def is_sequence_number(position: str) -> bool:
-    """Tell whether something of the shard was read already: the position follows a record, or lies in one.
+    """Return whether something of the shard was read already: the position follows a record, or lies in one.
 
     :raises ValueError: if the text is no position.
     """

@@ -85,7 +85,7 @@ def read_shard(
     An iterator that expired, because the caller took its time, or that Kinesis does not know any more, is replaced by
     one after the last record yielded; if there was none yet, by one at the start, which never becomes LATEST.
 
-    A start that lies ahead of the service's clock is waited for: pages without records come meanwhile.
+    A start that lies ahead of the service's clock is waited for: pages without records come until then.
 
     :param client: as `reading_client` or `kinesis_client` returns it; may be shared by threads.
     :param stream_name: the stream.
@@ -282,7 +282,7 @@ def from_position(position: Position, records: KinesisRecords) -> KinesisRecords
 def service_time(response: Mapping[str, Any], asked_at: datetime) -> datetime:
     """Return the instant, by the service's clock, of which an answer tells: no later than when it was given.
 
-    The service dates its answers in whole seconds. Our own clock tells more where it agrees with them.
+    The service dates its answers in whole seconds. Our own clock is finer where it agrees with them.
 
     :param response: the answer.
     :param asked_at: when it was asked for, by our own clock (aware).

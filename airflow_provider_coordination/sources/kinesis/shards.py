@@ -1,4 +1,4 @@
-"""What a stream consists of: its shards, as ListShards tells them."""
+"""What a stream consists of: its shards, as ListShards lists them."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ class StreamDescription:
         of the same name before or after it.
     :param open_shards: how many shards take records.
     :param retention_hours: how long it keeps them.
-    :param described_at: when the service said so, by its own clock (aware, UTC); None if it did not tell.
-    :param arn: its ARN; empty if the service did not tell.
+    :param described_at: when the service said so, by its own clock (aware, UTC); None if it did not say.
+    :param arn: its ARN; empty if the service did not say.
     """
 
     name: str
@@ -138,7 +138,7 @@ class ShardListing:
     """What ListShards said.
 
     :param shards: in the order of the listing.
-    :param listed_at: when it began, by the clock of the service (aware, UTC, whole seconds); None if it did not tell.
+    :param listed_at: when it began, by the clock of the service (aware, UTC, whole seconds); None if it did not say.
     """
 
     shards: Sequence[Shard]

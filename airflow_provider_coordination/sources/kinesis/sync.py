@@ -153,11 +153,11 @@ class ShardSync:
         return summary
 
     def listing_due(self, known: StreamState, now: datetime) -> bool:
-        """Tell whether the shards of a stream are to be listed even if no hash key is missing."""
+        """Return whether the shards of a stream are to be listed even if no hash key is missing."""
         return known.listed_at is None or now - known.listed_at >= self.full_listing_interval
 
     def _may_have_changed(self, streams: Sequence[str]) -> bool:
-        """Tell whether a sync could find anything new; it costs no call to Kinesis."""
+        """Return whether a sync could find anything new; it costs no call to Kinesis."""
         state = SyncState.from_mapping(self.coordinator.view.supplier_state())
         # Where a stream that is new to the source begins, a forced run says.
         known = [each for stream in streams if (each := state.latest(stream)) is not None]
@@ -195,7 +195,7 @@ class ShardSync:
 
 
 def is_synced(view: SourceView, streams: Sequence[str]) -> bool:
-    """Tell whether a sync has begun each of these streams, and come to its end, once at the least."""
+    """Return whether a sync has begun each of these streams, and come to its end, once at the least."""
     state = SyncState.from_mapping(view.supplier_state())
     known = [state.latest(stream) for stream in streams]
     return all(each is not None and each.listed_at is not None for each in known)
@@ -220,11 +220,11 @@ def began_at(other: SourceCoordinator, streams: Sequence[str]) -> datetime:
         began[stream] = parse_position(known.began).timestamp or EARLIEST
     instants = set(began.values())
     if len(instants) > 1:
-        told = ", ".join(
+        begun = ", ".join(
             f"{name!r} at {at.isoformat() if at > EARLIEST else TRIM_HORIZON}" for name, at in began.items()
         )
         raise ConfigurationError(
-            f"{what} did not begin the streams at one instant, but {told}: give each stream an interval of its own"
+            f"{what} did not begin the streams at one instant, but {begun}: give each stream an interval of its own"
         )
     return instants.pop()
 
@@ -470,7 +470,7 @@ class _Run:
     def _lose_former(
         self, name: str, present: StreamKey | None, changes: LeaseChanges, what: str, *, until: datetime
     ) -> bool:
-        """Deal with the leases of streams that had this name before; tell whether there are any, or were."""
+        """Deal with the leases of streams that had this name before; return whether there are any, or were."""
         former = [key for key in self._leases if key.stream == name and key != present]
         for key in former:
             leases = self._leases[key]
@@ -498,7 +498,7 @@ class _Run:
                 leases[lease.key.shard_id] = after
 
     def _is_gone(self, key: ShardKey) -> bool:
-        """Tell whether the service knows a shard no more, whatever a listing says."""
+        """Return whether the service knows a shard no more, whatever a listing says."""
         try:
             with kinesis_errors(self._sync.client, key.stream, key.shard_id):
                 self._sync.client.get_shard_iterator(

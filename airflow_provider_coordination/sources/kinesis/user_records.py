@@ -246,7 +246,7 @@ def _found(aggregates: Sequence[bytes]) -> _Found:
 
 
 def _find(text: bytes, position: int, end: int, keys: list[str], starts: list[int]) -> bool:
-    """Note the partition keys of an aggregate, and where its user records begin; tell whether it seems regular."""
+    """Note the partition keys of an aggregate, and where its user records begin; return whether it seems regular."""
     try:
         while text[position] == _PARTITION_KEY:
             length = text[position + 1]

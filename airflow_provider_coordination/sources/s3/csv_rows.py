@@ -37,7 +37,7 @@ class CsvRows:
         return 0 if found is None else found.end()
 
     def ends(self, data: bytes) -> bool:
-        """Tell whether bytes that begin with a row, and are the last of their object, end with one."""
+        """Return whether bytes that begin with a row, and are the last of their object, end with one."""
         closed = data if data.endswith(b"\n") else data + b"\n"
         return self._scanned(closed) == len(closed)
 

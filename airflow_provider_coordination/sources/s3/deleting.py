@@ -69,7 +69,7 @@ class Deletion:
 
 
 def delete_s3(client: Any, found: Found) -> bool:
-    """Delete an object of S3; tell whether it was the one that was found.
+    """Delete an object of S3; return whether it was the one that was found.
 
     :raises ItemGoneError: if there is none, or another one by now.
     """
@@ -83,7 +83,7 @@ def delete_s3(client: Any, found: Found) -> bool:
 
 
 def delete_file(found: Found) -> bool:
-    """Delete a file; tell whether it was the one that was found.
+    """Delete a file; return whether it was the one that was found.
 
     :raises ItemGoneError: if there is none.
     """

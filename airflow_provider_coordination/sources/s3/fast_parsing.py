@@ -17,7 +17,7 @@ _ROOT = re.compile(r"(\{.*\})?ListBucketResult")
 
 
 def parse_listings_fast(client: Any) -> bool:
-    """Let a client's listings carry of each object its `Key`, `Size`, `ETag` and `LastModified` alone; tell whether
+    """Let a client's listings carry of each object its `Key`, `Size`, `ETag` and `LastModified` alone; return whether
     they will.
 
     :param client: of boto3 for S3; another one is left alone.

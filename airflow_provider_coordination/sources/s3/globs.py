@@ -24,7 +24,7 @@ class Globs:
         object.__setattr__(self, "_compiled", compiled)
 
     def match(self, name: str) -> bool:
-        """Tell whether one of the globs matches a whole name; none does if there are none.
+        """Return whether one of the globs matches a whole name; none does if there are none.
 
         :param name: the object's, below the path that is scanned.
         """

@@ -19,7 +19,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def is_s3(uri: str) -> bool:
-    """Tell whether something is in S3: its scheme is `s3`, or Hadoop's `s3a` or `s3n`."""
+    """Return whether something is in S3: its scheme is `s3`, or Hadoop's `s3a` or `s3n`."""
     return _S3.match(uri) is not None
 
 

@@ -112,7 +112,7 @@ class S3Scan:
         yield from self._scan(before, unfinished)
 
     def is_done(self, stored: Mapping[str, Any]) -> bool:
-        """Tell whether a scan that began after the end of the window has found what is in it.
+        """Return whether a scan that began after the end of the window has found what is in it.
 
         Never so for what is deleted on success: a scan also finishes deletions that a job did not get to.
 
@@ -136,7 +136,7 @@ class S3Scan:
         return True
 
     def _goes_on(self, unfinished: Unfinished) -> bool:
-        """Tell whether a scan that was cut off is gone on with.
+        """Return whether a scan that was cut off is gone on with.
 
         Not for ever: what appeared meanwhile before the place where it goes on is found by the next one only.
         """

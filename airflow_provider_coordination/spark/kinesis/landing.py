@@ -40,7 +40,7 @@ from airflow_provider_coordination.sources.kinesis.user_records import USER_RECO
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA
 from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
 from airflow_provider_coordination.spark.landed_row import LandedRow
-from airflow_provider_coordination.spark.slots import land_in_slots
+from airflow_provider_coordination.spark.slots import dealt_evenly, land_in_slots
 from airflow_provider_coordination.spark.storage import write_table
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def land(spark: SparkSession, plans: Sequence[ReadPlan], options: LandingOptions
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
-    slots = deal(plans, spark.sparkContext.defaultParallelism)
+    slots = dealt_evenly(plans, spark.sparkContext.defaultParallelism)
     landed = land_in_slots(spark, slots, partial(_land_slot, options), Landed)
     warn_of(landed)
     return landed
@@ -154,11 +154,6 @@ def warn_of(rows: Iterable[Landed]) -> None:
                 "read the shard too. Give this job or them a consumer_name (enhanced fan-out), or let them read less",
                 row.partition_key, row.throttled, 1 / READ_INTERVAL_SECONDS, READ_BYTES_PER_SECOND // 2**20,
             )  # fmt: skip
-
-
-def deal(plans: Sequence[ReadPlan], slots: int) -> list[list[ReadPlan]]:
-    """Deal shards evenly to at most this many slots; no slot is empty."""
-    return [list(plans[n :: min(slots, len(plans))]) for n in range(min(slots, len(plans)))]
 
 
 def _land_slot(options: LandingOptions, plans: Sequence[ReadPlan]) -> list[Landed]:
