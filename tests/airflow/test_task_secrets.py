@@ -87,10 +87,10 @@ def test_airflow_is_told_what_was_done_and_no_secret(spark: StubSpark, tmp_path:
     )
     assert done.returncode == 0, done.stdout
     told, lineage = requests.read_text(), events.read_text()
-    policy = spark.calls[0]["settings"]["max_attempts"], spark.calls[0]["settings"]["max_closed_count"]
-    assert policy == (7, 1), "the connection's retry policy is the job's"
+    policy = spark.calls[0]["settings"]["retry_policy"]
+    assert (policy["max_attempts"], policy["max_closed_count"]) == (7, 1), "the connection's retry policy is the job's"
     assert spark.calls[0]["settings"]["reads"]["settings"]["aws"]["secret_access_key"] == KEY
-    assert STORE in spark.calls[0]["settings"]["store"]["url"], "the job was told, and nobody else"
+    assert STORE in spark.calls[0]["settings"]["store"]["settings"]["url"], "the job was told, and nobody else"
     for place, text in {"log": done.stdout, "API": told, "lineage": lineage}.items():
         for secret in (STORE, KEY, TOKEN):
             assert secret not in text, f"{place} holds a secret"

@@ -545,7 +545,6 @@ def test_what_has_no_such_position_is_refused_and_the_rest_is_reset(scenery: Sce
         ("park", {"force": True}, "body.force"),
         ("park", {"to": "latest"}, "body.to"),
         ("reset", {}, "body.to"),
-        ("reset", {"to": "tomorrow"}, "body.to"),
         ("reset", {"to": "2999-01-01T00:00:00Z"}, "body.to"),
         ("reset", {"to": "12", "partitions": [{"key": "a", "version": 1}, {"key": "b", "version": 1}]}, "body.to"),
     ],
@@ -559,6 +558,18 @@ def test_a_senseless_order_is_refused_whole(
     answer = op.post(at("orders", f"partitions/{action}"), json=body)
     assert (answer.status_code, answer.json()["detail"].split(":")[0]) == (422, detail)
     assert scenery.found("orders", "a") == before
+
+
+def test_what_is_no_position_of_a_shard_is_refused_whole(scenery: Scenery, op: TestClient) -> None:
+    scenery.tree("telemetry", 4)
+    [seen, *_] = found(op.get(at("telemetry", "partitions")))["partitions"]
+    body = {"partitions": [{"key": seen["partition_key"], "version": seen["version"]}], "reason": "x", "to": "tomorrow"}
+    answer = op.post(at("telemetry", "partitions/reset"), json=body)
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith(
+        "body.to: position 'tomorrow' is neither 'earliest', 'latest', an instant"
+    )
+    assert row(op, "telemetry", seen["partition_key"])["version"] == seen["version"]
 
 
 def test_our_own_words_stand_alone_in_what_is_refused(scenery: Scenery, op: TestClient) -> None:
