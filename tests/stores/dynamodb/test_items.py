@@ -16,6 +16,10 @@ from tests.support.partitions import NOW, SOURCE, a_partition, acquisition, keys
 pytestmark = pytest.mark.integration
 
 
+DECADE = 10 * 365 * 86400
+"""A time to live that ends after today: DynamoDB Local deletes what is over."""
+
+
 def the(store: DynamoDbStore, key: str) -> Partition:
     found = store.get(SOURCE, key)
     assert found is not None
@@ -283,7 +287,7 @@ def test_s29_a_write_needs_the_version_that_is_stored(
 
 def test_s31_only_completed_items_expire(make_store: MakeStore, raw: RawTable) -> None:
     """S31: there all items expire, global ones after an update. We differ: completed ones alone do."""
-    store = make_store(ttl_seconds=3600)
+    store = make_store(ttl_seconds=DECADE)
     store.initialize()
     store.create([a_partition("a")])
     assert "expirationTime" not in raw.item("a")
@@ -291,7 +295,7 @@ def test_s31_only_completed_items_expire(make_store: MakeStore, raw: RawTable) -
     assert "expirationTime" not in raw.item("a")
 
     [done] = store.transact(update=[mine.completed(NOW)])
-    assert raw.item("a")["expirationTime"] == {"N": str(int(NOW.timestamp()) + 3600)}
+    assert raw.item("a")["expirationTime"] == {"N": str(int(NOW.timestamp()) + DECADE)}
 
     store.transact(update=[done.reopened(NOW)])
     assert "expirationTime" not in raw.item("a")
@@ -340,7 +344,7 @@ def test_the_sources_of_a_table_are_listed_once_each(store: DynamoDbStore, raw: 
 
 def test_a_claim_never_expires(make_store: MakeStore, raw: RawTable) -> None:
     """What it names would be read again."""
-    store = make_store(ttl_seconds=3600)
+    store = make_store(ttl_seconds=DECADE)
     store.initialize()
     claims = "test|clicks|CLAIM"
     store.create([a_partition("x", source=claims).completed(NOW), a_partition("x").completed(NOW)])
