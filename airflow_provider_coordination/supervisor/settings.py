@@ -1,0 +1,183 @@
+"""How a source is supervised: the part `supervise` of a spec.
+
+The names and defaults are those of Druid's Kinesis supervisor, in this package's spelling, where they mean the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+
+MAX = "max"
+SUM = "sum"
+AVERAGE = "average"
+LAG_AGGREGATES = (MAX, SUM, AVERAGE)
+"""How the lags of shards become one number for scaling."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoScaleSettings:
+    """When the number of jobs follows the lag.
+
+    :param task_count_min: the fewest jobs.
+    :param task_count_max: the most jobs.
+    :param task_count_start: how many there are at first; None for `task_count` of the spec.
+    :param lag_collection_interval: how often a point is added to the window.
+    :param lag_collection_range: how long the window is.
+    :param scale_action_start_delay: how long after the supervisor's start the first decision is made, the length of the
+        window aside.
+    :param scale_action_period: how often a decision is made.
+    :param scale_out_threshold: a point at or above this lag asks for more jobs.
+    :param scale_in_threshold: a point at or below this lag asks for fewer.
+    :param trigger_scale_out_fraction: the part of the window's points that must ask for more, 0 to 1.
+    :param trigger_scale_in_fraction: the part of the window's points that must ask for fewer, 0 to 1.
+    :param scale_out_step: by how many jobs it grows.
+    :param scale_in_step: by how many jobs it shrinks.
+    :param min_trigger_scale_action_frequency: the shortest time between two changes.
+    :param lag_aggregate: `"max"`, `"sum"` or `"average"` of the shards' lags.
+    """
+
+    task_count_min: int
+    task_count_max: int
+    task_count_start: int | None = None
+    lag_collection_interval: timedelta = timedelta(seconds=30)
+    lag_collection_range: timedelta = timedelta(minutes=10)
+    scale_action_start_delay: timedelta = timedelta(minutes=5)
+    scale_action_period: timedelta = timedelta(minutes=1)
+    scale_out_threshold: timedelta = timedelta(seconds=6000)
+    scale_in_threshold: timedelta = timedelta(seconds=1000)
+    trigger_scale_out_fraction: float = 0.3
+    trigger_scale_in_fraction: float = 0.9
+    scale_out_step: int = 2
+    scale_in_step: int = 1
+    min_trigger_scale_action_frequency: timedelta = timedelta(minutes=10)
+    lag_aggregate: str = MAX
+
+    def check(self) -> None:
+        """Check every value.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        if self.task_count_min < 1:
+            raise _wrong("auto_scale.task_count_min", "must be at least 1", self.task_count_min)
+        if self.task_count_max < self.task_count_min:
+            raise _wrong(
+                "auto_scale.task_count_max", f"must be at least 'task_count_min', {self.task_count_min}",
+                self.task_count_max,
+            )  # fmt: skip
+        if self.task_count_start is not None and not (
+            self.task_count_min <= self.task_count_start <= self.task_count_max
+        ):
+            raise _wrong(
+                "auto_scale.task_count_start", f"must be from {self.task_count_min} to {self.task_count_max}",
+                self.task_count_start,
+            )  # fmt: skip
+        for name in ("lag_collection_interval", "lag_collection_range", "scale_action_period"):
+            if getattr(self, name) <= timedelta(0):
+                raise _wrong(f"auto_scale.{name}", "must be positive", getattr(self, name))
+        for name in ("scale_action_start_delay", "scale_in_threshold", "min_trigger_scale_action_frequency"):
+            if getattr(self, name) < timedelta(0):
+                raise _wrong(f"auto_scale.{name}", "must not be negative", getattr(self, name))
+        if self.lag_collection_range < self.lag_collection_interval:
+            raise _wrong(
+                "auto_scale.lag_collection_range", "must be at least 'lag_collection_interval'",
+                self.lag_collection_range,
+            )  # fmt: skip
+        if self.scale_out_threshold < self.scale_in_threshold:
+            raise _wrong(
+                "auto_scale.scale_out_threshold", "must be at least 'scale_in_threshold'", self.scale_out_threshold
+            )
+        for name in ("trigger_scale_out_fraction", "trigger_scale_in_fraction"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise _wrong(f"auto_scale.{name}", "must be from 0 to 1", getattr(self, name))
+        for name in ("scale_out_step", "scale_in_step"):
+            if getattr(self, name) < 1:
+                raise _wrong(f"auto_scale.{name}", "must be at least 1", getattr(self, name))
+        if self.lag_aggregate not in LAG_AGGREGATES:
+            raise _wrong(
+                "auto_scale.lag_aggregate", f"must be one of {', '.join(map(repr, LAG_AGGREGATES))}", self.lag_aggregate
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuperviseSettings:
+    """How a source is supervised.
+
+    :param task_count: how many jobs read it at the same time; fewer where there are fewer partitions.
+    :param task_duration: how long a job reads before another one takes over from it.
+    :param start_delay: how long after the supervisor's start the first job is started.
+    :param period: the longest pause between two looks at the source.
+    :param completion_timeout: how long a job that was asked to end may take to deliver what it has read; then it is
+        ended, and its leases are given back.
+    :param stop_task_count: how many jobs are asked at most to end at the same time because of `task_duration`; None for
+        all of them.
+    :param event_time: the column, of those that `schema` parses, by which records are late or early.
+    :param late_message_rejection_period: records older than a job's start minus this are rejected.
+    :param late_message_rejection_start: records older than this instant (aware) are rejected.
+    :param early_message_rejection_period: records later than a job's planned end plus this are rejected.
+    :param auto_scale: when the number of jobs follows the lag; None if it does not.
+    :param terminate_when_done: terminate the supervisor once every partition is COMPLETED, as those of a bounded read
+        are some day.
+    """
+
+    task_count: int = 1
+    task_duration: timedelta = timedelta(hours=1)
+    start_delay: timedelta = timedelta(seconds=5)
+    period: timedelta = timedelta(seconds=30)
+    completion_timeout: timedelta = timedelta(minutes=30)
+    stop_task_count: int | None = None
+    event_time: str | None = None
+    late_message_rejection_period: timedelta | None = None
+    late_message_rejection_start: datetime | None = None
+    early_message_rejection_period: timedelta | None = None
+    auto_scale: AutoScaleSettings | None = None
+    terminate_when_done: bool = False
+
+    def check(self) -> None:
+        """Check every value.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        if self.task_count < 1:
+            raise _wrong("task_count", "must be at least 1; to let no job run, suspend the supervisor", self.task_count)
+        if self.stop_task_count is not None and self.stop_task_count < 1:
+            raise _wrong("stop_task_count", "must be at least 1, or left out", self.stop_task_count)
+        for name in ("task_duration", "completion_timeout"):
+            if getattr(self, name) <= timedelta(0):
+                raise _wrong(name, "must be positive", getattr(self, name))
+        if self.start_delay < timedelta(0):
+            raise _wrong("start_delay", "must not be negative", self.start_delay)
+        if self.period < timedelta(seconds=1):
+            raise _wrong("period", "must be at least a second", self.period)
+        for name in ("late_message_rejection_period", "early_message_rejection_period"):
+            value = getattr(self, name)
+            if value is not None and value < timedelta(0):
+                raise _wrong(name, "must not be negative", value)
+        if self.late_message_rejection_period is not None and self.late_message_rejection_start is not None:
+            raise ConfigurationError(
+                "supervise: fields 'late_message_rejection_period' and 'late_message_rejection_start' are both given: "
+                "remove one of them"
+            )
+        if self.rejects and not self.event_time:
+            raise ConfigurationError(
+                "supervise: field 'event_time' is missing: name the column of 'schema' by which records are late or "
+                "early"
+            )
+        if self.auto_scale is not None:
+            self.auto_scale.check()
+
+    @property
+    def rejects(self) -> bool:
+        """Whether records may be rejected because of their time."""
+        bounds = (
+            self.late_message_rejection_period, self.late_message_rejection_start, self.early_message_rejection_period,
+        )  # fmt: skip
+        return any(bound is not None for bound in bounds)
+
+
+def _wrong(name: str, wanted: str, value: Any) -> ConfigurationError:
+    shown = f"{value.total_seconds():g} seconds" if isinstance(value, timedelta) else repr(value)
+    return ConfigurationError(f"supervise: field {name!r} {wanted}; got {shown}")

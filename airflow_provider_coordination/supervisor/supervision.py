@@ -1,0 +1,217 @@
+"""What a supervisor remembers in the store, and how it is written.
+
+Everything is in the family `…|SUPERVISOR` of the source, beside its suspension: one item for the supervision, one for
+each version of the spec, one for the lag. None of them is ever COMPLETED, so none expires.
+
+The supervision is leased by whoever supervises, and every change of it is conditional on the version that was read. A
+turn first writes what it is going to do, then does it; one whose write is refused does nothing. So of two supervisors,
+or two turns, one acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from airflow_provider_coordination.coordination.partition import format_instant, read_instant
+from airflow_provider_coordination.supervisor.states import Health
+
+KEY = "SUPERVISION"
+SPEC_KEY = "SPEC:{version:06d}"
+LAG_KEY = "LAG"
+CHANGES_KEPT = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisedJob:
+    """A job of a supervisor.
+
+    :param owner: the owner of its leases; the key of its item in the family `…|JOB`.
+    :param spec_version: by which version of the spec it works.
+    :param planned_at: when it was planned (aware); it is submitted at once.
+    :param replaces: the owner of the job that is asked to end once this one runs; None if there is none.
+    :param stop_requested_at: when it was asked to end (aware); None if it was not.
+    :param stop_reason: why.
+    """
+
+    owner: str
+    spec_version: int
+    planned_at: datetime
+    replaces: str | None = None
+    stop_requested_at: datetime | None = None
+    stop_reason: str = ""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {
+            "owner": self.owner,
+            "spec_version": self.spec_version,
+            "planned_at": format_instant(self.planned_at),
+            "replaces": self.replaces,
+            "stop_requested_at": _written(self.stop_requested_at),
+            "stop_reason": self.stop_reason,
+        }
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> SupervisedJob | None:
+        """Return it from a JSON object; None if that is none."""
+        owner, planned_at = mapping.get("owner"), read_instant(mapping.get("planned_at"))
+        if not isinstance(owner, str) or planned_at is None:
+            return None
+        replaces = mapping.get("replaces")
+        return cls(
+            owner=owner,
+            spec_version=int(mapping.get("spec_version") or 0),
+            planned_at=planned_at,
+            replaces=replaces if isinstance(replaces, str) else None,
+            stop_requested_at=read_instant(mapping.get("stop_requested_at")),
+            stop_reason=str(mapping.get("stop_reason") or ""),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskCountChange:
+    """A change of the number of jobs, or one that was refused.
+
+    :param at: when (aware).
+    :param before: how many there were to be.
+    :param after: how many there are to be; the same number if it was refused.
+    :param reason: why, in a sentence.
+    """
+
+    at: datetime
+    before: int
+    after: int
+    reason: str
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {"at": format_instant(self.at), "before": self.before, "after": self.after, "reason": self.reason}
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> TaskCountChange | None:
+        """Return it from a JSON object; None if that is none."""
+        at = read_instant(mapping.get("at"))
+        if at is None:
+            return None
+        before, after = int(mapping.get("before") or 0), int(mapping.get("after") or 0)
+        return cls(at=at, before=before, after=after, reason=str(mapping.get("reason") or ""))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supervision:
+    """What a supervisor remembers beside its spec.
+
+    :param dag_id: the DAG that supervises; empty if none ever did.
+    :param spec_version: the version of the spec by which it works; 0 if there is none.
+    :param started_at: when supervision began, or began anew after a termination (aware); None before that.
+    :param looked_at: when the source was last looked at (aware).
+    :param health: its state, and what that follows from.
+    :param jobs: its jobs that have not ended, as far as it knows.
+    :param task_count: how many jobs scaling wants; None for what the spec says.
+    :param scaled_at: when scaling changed that last (aware).
+    :param task_count_changes: the latest changes, and refusals, the latest last.
+    :param handover_requested_at: when somebody asked for all jobs to hand over (aware); None if nobody did since the
+        last time they all did.
+    :param start_after: no job is started before (aware): it waits after failures.
+    :param shards: what the source consists of, as it was last seen: how many open shards there are; None if unknown.
+    :param terminated_at: when it was terminated (aware); None if it was not.
+    :param terminated_because: why, in a sentence.
+    :param totals: what the jobs that have ended counted, by name.
+    """
+
+    dag_id: str = ""
+    spec_version: int = 0
+    started_at: datetime | None = None
+    looked_at: datetime | None = None
+    health: Health = field(default_factory=Health)
+    jobs: tuple[SupervisedJob, ...] = ()
+    task_count: int | None = None
+    scaled_at: datetime | None = None
+    task_count_changes: tuple[TaskCountChange, ...] = ()
+    handover_requested_at: datetime | None = None
+    start_after: datetime | None = None
+    shards: int | None = None
+    terminated_at: datetime | None = None
+    terminated_because: str = ""
+    totals: Mapping[str, int] = field(default_factory=dict)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {
+            "dag_id": self.dag_id,
+            "spec_version": self.spec_version,
+            "started_at": _written(self.started_at),
+            "looked_at": _written(self.looked_at),
+            "health": self.health.to_mapping(),
+            "jobs": [job.to_mapping() for job in self.jobs],
+            "task_count": self.task_count,
+            "scaled_at": _written(self.scaled_at),
+            "task_count_changes": [change.to_mapping() for change in self.task_count_changes[-CHANGES_KEPT:]],
+            "handover_requested_at": _written(self.handover_requested_at),
+            "start_after": _written(self.start_after),
+            "shards": self.shards,
+            "terminated_at": _written(self.terminated_at),
+            "terminated_because": self.terminated_because,
+            "totals": dict(self.totals),
+        }
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Supervision:
+        """Return it from a JSON object; what that does not say is as at first."""
+        jobs = (SupervisedJob.from_mapping(each) for each in _objects(mapping, "jobs"))
+        changes = (TaskCountChange.from_mapping(each) for each in _objects(mapping, "task_count_changes"))
+        health, totals = mapping.get("health"), mapping.get("totals")
+        return cls(
+            dag_id=str(mapping.get("dag_id") or ""),
+            spec_version=int(mapping.get("spec_version") or 0),
+            started_at=read_instant(mapping.get("started_at")),
+            looked_at=read_instant(mapping.get("looked_at")),
+            health=Health.from_mapping(health) if isinstance(health, Mapping) else Health(),
+            jobs=tuple(job for job in jobs if job is not None),
+            task_count=mapping.get("task_count"),
+            scaled_at=read_instant(mapping.get("scaled_at")),
+            task_count_changes=tuple(change for change in changes if change is not None),
+            handover_requested_at=read_instant(mapping.get("handover_requested_at")),
+            start_after=read_instant(mapping.get("start_after")),
+            shards=mapping.get("shards"),
+            terminated_at=read_instant(mapping.get("terminated_at")),
+            terminated_because=str(mapping.get("terminated_because") or ""),
+            totals=totals if isinstance(totals, Mapping) else {},
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecVersion:
+    """A version of a spec, as it was submitted.
+
+    :param version: its number, from 1.
+    :param spec: the spec as it was written, a JSON object; None for a termination.
+    :param submitted_at: when (aware).
+    :param by: who submitted it; empty if unknown.
+    :param reason: why; empty if nobody said.
+    :param file_digest: the digest of the file that it came from; None if it came from none.
+    """
+
+    version: int
+    spec: Mapping[str, Any] | None
+    submitted_at: datetime
+    by: str = ""
+    reason: str = ""
+    file_digest: str | None = None
+
+    @property
+    def is_termination(self) -> bool:
+        """Whether it ends supervision."""
+        return self.spec is None
+
+
+def _written(instant: datetime | None) -> str | None:
+    return None if instant is None else format_instant(instant)
+
+
+def _objects(mapping: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    values = mapping.get(name)
+    return [each for each in values if isinstance(each, Mapping)] if isinstance(values, list | tuple) else []
