@@ -15,7 +15,7 @@ import importlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
@@ -222,6 +222,25 @@ class SourceKind:
     ) -> ResetPlan:
         """Plan to read a whole group anew; None is for the partitions that are in none. See `plan_some`."""
         return self.plan_some(partitions, target, access)
+
+    # What a supervisor asks the source
+
+    def open_partitions(self, service: Any, settings: Settings) -> int | None:
+        """Ask the source how many partitions it can go on in; None if the kind cannot say.
+
+        :param service: as `service` makes it.
+        :param settings: of what is read.
+        :raises ConfigurationError: if the source does not exist, or refuses to answer.
+        :raises SourceError: if it does not answer.
+        """
+        return None
+
+    def unread_lag(self, service: Any, partition: Partition) -> timedelta | None:
+        """Return how long something of a partition waits that nobody reads now; None if that is not known.
+
+        :param service: as `service` makes it.
+        """
+        return None
 
     # What an installation needs
 
