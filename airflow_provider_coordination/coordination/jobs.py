@@ -21,6 +21,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
+from airflow_provider_coordination.coordination.job_reports import JobReport
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import (
     Partition,
@@ -69,6 +70,7 @@ class Job:
     :param application_id: Spark's name of it; None if not known.
     :param ui_url: where its Spark UI is while it runs; None if not known.
     :param stop: why it was asked to stop; None if it was not.
+    :param report: what it last reported of itself; None if it has not yet.
     :param outcome: how it ended, a JSON object; None if it has not.
     :param is_reported: whether the outcome was reported to its task.
     """
@@ -84,6 +86,7 @@ class Job:
     application_id: str | None = None
     ui_url: str | None = None
     stop: str | None = None
+    report: JobReport | None = None
     outcome: Mapping[str, Any] | None = None
     is_reported: bool = False
 
@@ -105,6 +108,7 @@ class Job:
             application_id=_text(said, "application_id"),
             ui_url=_text(said, "ui_url"),
             stop=_text(said, "stop"),
+            report=JobReport.from_text(said.get("report")),
             outcome=outcome if isinstance(outcome, Mapping) else None,
             is_reported=said.get("reported") is True,
         )
