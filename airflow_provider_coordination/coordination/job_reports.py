@@ -16,11 +16,7 @@ from airflow_provider_coordination.coordination.partition import format_instant,
 
 REPORT_INTERVAL = timedelta(seconds=10)
 """How often a job writes its report."""
-WINDOWS: Mapping[str, timedelta] = {
-    "1m": timedelta(minutes=1),
-    "5m": timedelta(minutes=5),
-    "15m": timedelta(minutes=15),
-}
+WINDOWS: Mapping[str, timedelta] = {f"{minutes}m": timedelta(minutes=minutes) for minutes in (1, 5, 15)}
 """Over what times records are averaged, by the names of the averages."""
 MAX_PARSE_ERRORS = 20
 """How many bad records, the latest ones, a report has."""
@@ -82,7 +78,7 @@ class JobReport:
     :param lag_ms: how long ago, in milliseconds, the oldest record arrived that it has not read, by partition; 0 where
         there is none. Partitions of which that is not known are left out.
     :param parse_errors: the latest bad records, the latest last: JSON objects with `at`, `stage`, `error`, and what
-        says which record it is. As many as `max_saved_parse_exceptions` lets a job keep, and `MAX_PARSE_ERRORS` at most.
+        says which record it is. As many as `max_saved_parse_exceptions` lets a job keep, `MAX_PARSE_ERRORS` at most.
     """
 
     at: datetime

@@ -137,7 +137,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         into columns before the transform; None leaves it alone. (templated)
     :param on_bad_records: what becomes of records that cannot be parsed or transformed: without `dead_letter_path` they
         fail their batch. (templated)
-    :param rejection: which records are late or early by a column of `schema`, and left out; by default none. (templated)
+    :param rejection: which records are late or early by a column of `schema`, and left out; none by default.
+        (templated)
     :param acknowledgments: who says that a batch is delivered, and how long that may take; by default the job, once its
         sinks have the batch. (templated)
     :param leases: how many leases the job may have, and how it comes by them. (templated)

@@ -195,18 +195,18 @@ class RejectionSettings:
         given = [name for name, bound in bounds.items() if bound is not None]
         if given and not self.event_time:
             raise ConfigurationError(
-                f"RejectionSettings: field 'event_time' is missing, beside {given[0]!r}: name the column of 'schema' by "
-                "which records are late or early"
+                f"RejectionSettings: field 'event_time' is missing, beside {given[0]!r}: name the column of 'schema' "
+                "by which records are late or early"
             )
         if self.event_time and not given:
             raise ConfigurationError(
-                f"RejectionSettings: field 'event_time' is {self.event_time!r}, and there is no bound: give 'earliest', "
-                "'latest' or both"
+                f"RejectionSettings: field 'event_time' is {self.event_time!r}, and there is no bound: give "
+                "'earliest', 'latest' or both"
             )
         if self.event_time and len(self.event_time) > MAX_NAME_CHARACTERS:
             raise ConfigurationError(
-                f"RejectionSettings: field 'event_time' has {len(self.event_time)} characters; give a column whose name "
-                f"has at most {MAX_NAME_CHARACTERS}"
+                f"RejectionSettings: field 'event_time' has {len(self.event_time)} characters; give a column whose "
+                f"name has at most {MAX_NAME_CHARACTERS}"
             )
         if self.earliest is not None and self.latest is not None and self.earliest > self.latest:
             raise ConfigurationError(

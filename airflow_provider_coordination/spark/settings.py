@@ -161,8 +161,8 @@ class IngestSettings:
             topic.check()
         if self.rejection.event_time is not None and self.schema is None:
             raise ConfigurationError(
-                f"RejectionSettings: field 'event_time' is {self.rejection.event_time!r}, and there is no 'schema' that "
-                "parses it out of the payload: give one that has this column"
+                f"RejectionSettings: field 'event_time' is {self.rejection.event_time!r}, and there is no 'schema' "
+                "that parses it out of the payload: give one that has this column"
             )
         self._check_sinks()
         self._check_handles()
