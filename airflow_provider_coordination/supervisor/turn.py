@@ -101,7 +101,15 @@ class Launcher(Protocol):
 
 
 class Probe(Protocol):
-    """Asks the source itself."""
+    """Asks the source itself. It asks nothing, and knows nothing, before it follows a spec."""
+
+    def follow(self, spec: Mapping[str, Any]) -> None:
+        """Ask the source that this spec reads, from now on.
+
+        :param spec: the spec that rules; the same object as long as it does.
+        :raises ConfigurationError: if the spec is wrong, or of a newer version.
+        """
+        ...
 
     @property
     def looks_for_partitions(self) -> bool:
@@ -299,6 +307,7 @@ class Supervisor:
         if current is None or current.spec is None:
             return None, frozenset()
         settings = self._specs.settings(current.spec)
+        self._probe.follow(current.spec)
         outdated = set()
         for version in {job.spec_version for job in memory.jobs} - {current.version}:
             former = self._version(version)

@@ -151,6 +151,10 @@ class Stream:
         self.error: SourceError | None = None
         self.looks_for_partitions = False
         self.looks = 0
+        self.followed: Mapping[str, Any] | None = None
+
+    def follow(self, spec: Mapping[str, Any]) -> None:
+        self.followed = spec
 
     def look_for_partitions(self) -> None:
         self._answer()
