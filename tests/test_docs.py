@@ -73,6 +73,7 @@ from airflow_provider_coordination.spark.job_settings import (
     MAX_SAVED_PARSE_EXCEPTIONS,
     AcknowledgmentSettings,
     BadRecordSettings,
+    RejectionSettings,
     RoundSettings,
 )
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
@@ -249,7 +250,9 @@ def shown(default: Any) -> str:
     return f"{default.total_seconds():g} s" if isinstance(default, timedelta) else repr(default)
 
 
-@pytest.mark.parametrize("topic", [RoundSettings, LeaseSettings, AcknowledgmentSettings, BadRecordSettings])
+@pytest.mark.parametrize(
+    "topic", [RoundSettings, LeaseSettings, AcknowledgmentSettings, BadRecordSettings, RejectionSettings]
+)
 def test_every_setting_of_a_job_is_documented_with_its_default(topic: Any) -> None:
     table = {code(name): code(default) for name, default, _ in rows(page("operators.md"), f"of `{topic.__name__}`")}
     assert table == {field.name: shown(field.default) for field in dataclasses.fields(topic)}

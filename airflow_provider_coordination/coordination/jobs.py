@@ -21,6 +21,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
+from airflow_provider_coordination.coordination.job_reports import JobReport
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import (
     Partition,
@@ -69,6 +70,7 @@ class Job:
     :param application_id: Spark's name of it; None if not known.
     :param ui_url: where its Spark UI is while it runs; None if not known.
     :param stop: why it was asked to stop; None if it was not.
+    :param report: what it last reported of itself; None if it has not yet.
     :param outcome: how it ended, a JSON object; None if it has not.
     :param is_reported: whether the outcome was reported to its task.
     """
@@ -84,6 +86,7 @@ class Job:
     application_id: str | None = None
     ui_url: str | None = None
     stop: str | None = None
+    report: JobReport | None = None
     outcome: Mapping[str, Any] | None = None
     is_reported: bool = False
 
@@ -105,6 +108,7 @@ class Job:
             application_id=_text(said, "application_id"),
             ui_url=_text(said, "ui_url"),
             stop=_text(said, "stop"),
+            report=JobReport.from_text(said.get("report")),
             outcome=outcome if isinstance(outcome, Mapping) else None,
             is_reported=said.get("reported") is True,
         )
@@ -130,8 +134,11 @@ class Jobs:
         self.source_identifier = view.family(FAMILY)
         self.safety_margin = view.safety_margin
 
-    def submit(self, owner: str, *, task: str, digest: str, start_by: datetime, log: str | None = None) -> None:
-        """Write down a job that is about to be submitted; `Job` says what the parameters are."""
+    def submit(self, owner: str, *, task: str, digest: str, start_by: datetime, log: str | None = None) -> bool:
+        """Write down a job that is about to be submitted; `Job` says what the parameters are.
+
+        :returns: whether it may be submitted; False if somebody has given it up before.
+        """
         now = self._clock.now()
         said = {
             "owner": owner,
@@ -142,7 +149,10 @@ class Jobs:
             "log": log,
         }
         item = new_partition(self.source_identifier, item_key(owner), now).with_progress(said)
-        self._store.create([item])
+        if self._store.create([item]):
+            return True
+        stored = self._store.get(self.source_identifier, item.partition_key)
+        return stored is None or stored.status is not PartitionStatus.COMPLETED
 
     def get(self, owner: str) -> Job | None:
         """Return a job as the store knows it now; None if it does not know it."""
@@ -171,6 +181,17 @@ class Jobs:
         :returns: whether it had no outcome before.
         """
         return self._change(owner, lambda item: _ended(item, outcome, self._clock.now()))
+
+    def give_up(self, owner: str, task: str, outcome: Mapping[str, Any]) -> bool:
+        """Write down how a job ended that perhaps nobody has written down before: if it is submitted later, it ends.
+
+        :param task: what it was to work for.
+        :returns: whether it had no outcome before.
+        """
+        now = self._clock.now()
+        item = new_partition(self.source_identifier, item_key(owner), now)
+        item = _ended(item.with_progress({"owner": owner, "task": task}), outcome, now)
+        return bool(self._store.create([item])) or self.end(owner, outcome)
 
     def note_reported(self, owner: str) -> None:
         """Note that the outcome of a job was reported to its task."""

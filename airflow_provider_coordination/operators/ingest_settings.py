@@ -52,6 +52,7 @@ def ingest_settings(
         transform=text_value(task.transform),
         schema=text_value(task.schema),
         bad_records=resolved(task.on_bad_records),
+        rejection=resolved(task.rejection),
         acknowledgments=resolved(task.acknowledgments),
         leases=resolved(task.leases),
         rounds=resolved(task.rounds),

@@ -60,7 +60,12 @@ from airflow_provider_coordination.operators.spark_hook import (
 )
 from airflow_provider_coordination.operators.templated import seconds_value, text_value
 from airflow_provider_coordination.operators.writes.writes import Writes
-from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings, RoundSettings
+from airflow_provider_coordination.spark.job_settings import (
+    AcknowledgmentSettings,
+    BadRecordSettings,
+    RejectionSettings,
+    RoundSettings,
+)
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
@@ -75,7 +80,7 @@ if TYPE_CHECKING:
 
 APPLICATION = "ingest.py"
 NOTHING_LEFT = "nothing is left to do"
-OBJECTS = ("reads", "writes", "on_bad_records", "acknowledgments", "leases", "rounds")
+OBJECTS = ("reads", "writes", "on_bad_records", "rejection", "acknowledgments", "leases", "rounds")
 """The arguments that are objects with templates of their own."""
 
 
@@ -132,6 +137,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         into columns before the transform; None leaves it alone. (templated)
     :param on_bad_records: what becomes of records that cannot be parsed or transformed: without `dead_letter_path` they
         fail their batch. (templated)
+    :param rejection: which records are late or early by a column of `schema`, and left out; none by default.
+        (templated)
     :param acknowledgments: who says that a batch is delivered, and how long that may take; by default the job, once its
         sinks have the batch. (templated)
     :param leases: how many leases the job may have, and how it comes by them. (templated)
@@ -162,6 +169,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         "transform",
         "schema",
         "on_bad_records",
+        "rejection",
         "acknowledgments",
         "leases",
         "rounds",
@@ -185,6 +193,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         transform: str | None = None,
         schema: str | None = None,
         on_bad_records: BadRecordSettings | None = None,
+        rejection: RejectionSettings | None = None,
         acknowledgments: AcknowledgmentSettings | None = None,
         leases: LeaseSettings | None = None,
         rounds: RoundSettings | None = None,
@@ -215,6 +224,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.transform = transform
         self.schema = schema
         self.on_bad_records = own_copy(on_bad_records or BadRecordSettings())
+        self.rejection = own_copy(rejection or RejectionSettings())
         self.acknowledgments = own_copy(acknowledgments or AcknowledgmentSettings())
         self.leases = own_copy(leases or LeaseSettings())
         self.rounds = own_copy(rounds or RoundSettings())

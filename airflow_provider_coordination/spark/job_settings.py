@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from airflow_provider_coordination.coordination.acknowledgment import MAX_NAME_CHARACTERS
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.partition import format_instant
 
 MAX_SAVED_PARSE_EXCEPTIONS = 100
 BY_JOB = "job"
@@ -125,18 +126,22 @@ class BadRecordSettings:
     :param dead_letter_path: where they go, with what is wrong with them: a path or URI that every worker reaches;
         without it, a bad record fails its batch. (templated)
     :param max_parse_exceptions: most bad records in one run of the job; None for any number. (templated)
-    :param max_saved_parse_exceptions: how many bad records, the latest ones, the job's summary lists. (templated)
+    :param max_saved_parse_exceptions: how many bad records, the latest ones, the job's summary lists, and its reports
+        while it runs. (templated)
+    :param keeps_rejected: whether records that `RejectionSettings` reject go to `dead_letter_path` too. (templated)
     """
 
     template_fields: ClassVar[Sequence[str]] = (
         "dead_letter_path",
         "max_parse_exceptions",
         "max_saved_parse_exceptions",
+        "keeps_rejected",
     )
 
     dead_letter_path: str | None = None
     max_parse_exceptions: int | None = None
     max_saved_parse_exceptions: int = 0
+    keeps_rejected: bool = False
 
     def check(self) -> None:
         """Check every value.
@@ -154,6 +159,59 @@ class BadRecordSettings:
             raise ConfigurationError(
                 "BadRecordSettings: field 'max_saved_parse_exceptions' must be from 0 to "
                 f"{MAX_SAVED_PARSE_EXCEPTIONS}; got {self.max_saved_parse_exceptions!r}"
+            )
+        if self.keeps_rejected and self.dead_letter_path is None:
+            raise ConfigurationError(
+                "BadRecordSettings: field 'keeps_rejected' is true, and 'dead_letter_path' is missing: give the path "
+                "to which rejected records are to go"
+            )
+
+
+@dataclass(kw_only=True)
+class RejectionSettings:
+    """Which records are late or early, and therefore left out.
+
+    The bounds are recorded with each batch when it is landed: whoever delivers it leaves the same records out, also
+    another job with other bounds. A record whose event time is null is neither late nor early.
+
+    :param event_time: the column of `schema` that says when something happened: a TIMESTAMP, a TIMESTAMP_NTZ in UTC, or
+        a BIGINT of milliseconds since 1970; None rejects nothing. (templated)
+    :param earliest: records before this instant (aware) are late; None for no such bound. (templated)
+    :param latest: records after this instant (aware) are early; None for no such bound. (templated)
+    """
+
+    template_fields: ClassVar[Sequence[str]] = ("event_time", "earliest", "latest")
+
+    event_time: str | None = None
+    earliest: datetime | None = None
+    latest: datetime | None = None
+
+    def check(self) -> None:
+        """Check every value.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        bounds = {"earliest": self.earliest, "latest": self.latest}
+        given = [name for name, bound in bounds.items() if bound is not None]
+        if given and not self.event_time:
+            raise ConfigurationError(
+                f"RejectionSettings: field 'event_time' is missing, beside {given[0]!r}: name the column of 'schema' "
+                "by which records are late or early"
+            )
+        if self.event_time and not given:
+            raise ConfigurationError(
+                f"RejectionSettings: field 'event_time' is {self.event_time!r}, and there is no bound: give "
+                "'earliest', 'latest' or both"
+            )
+        if self.event_time and len(self.event_time) > MAX_NAME_CHARACTERS:
+            raise ConfigurationError(
+                f"RejectionSettings: field 'event_time' has {len(self.event_time)} characters; give a column whose "
+                f"name has at most {MAX_NAME_CHARACTERS}"
+            )
+        if self.earliest is not None and self.latest is not None and self.earliest > self.latest:
+            raise ConfigurationError(
+                f"RejectionSettings: field 'earliest' is {format_instant(self.earliest)}, after 'latest', which is "
+                f"{format_instant(self.latest)}: every record would be rejected"
             )
 
 

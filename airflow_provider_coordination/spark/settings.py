@@ -25,7 +25,12 @@ from airflow_provider_coordination.coordination.lease_times import (
 from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings, RoundSettings
+from airflow_provider_coordination.spark.job_settings import (
+    AcknowledgmentSettings,
+    BadRecordSettings,
+    RejectionSettings,
+    RoundSettings,
+)
 from airflow_provider_coordination.stores import StoreSettings
 
 PARQUET = "parquet"
@@ -97,6 +102,7 @@ class IngestSettings:
     :param transform: `module:function`, from DataFrame to DataFrame; None publishes the raw records.
     :param schema: what the payload holds, as DDL: it is parsed as JSON before the transform; None leaves it alone.
     :param bad_records: what becomes of records that cannot be parsed or transformed.
+    :param rejection: which records are late or early, and left out.
     :param acknowledgments: who says that a batch is delivered.
     :param leases: how many leases the job may have, and how it comes by them.
     :param rounds: how it makes its rounds, and after which one it ends.
@@ -121,6 +127,7 @@ class IngestSettings:
     transform: str | None = None
     schema: str | None = None
     bad_records: BadRecordSettings = field(default_factory=BadRecordSettings)
+    rejection: RejectionSettings = field(default_factory=RejectionSettings)
     acknowledgments: AcknowledgmentSettings = field(default_factory=AcknowledgmentSettings)
     leases: LeaseSettings = field(default_factory=LeaseSettings)
     rounds: RoundSettings = field(default_factory=RoundSettings)
@@ -150,8 +157,13 @@ class IngestSettings:
             )
         if self.schema is not None and not self.schema.strip():
             raise ConfigurationError("ingest settings: field 'schema' must not be empty; leave it out")
-        for topic in (self.bad_records, self.acknowledgments, self.leases, self.rounds):
+        for topic in (self.bad_records, self.rejection, self.acknowledgments, self.leases, self.rounds):
             topic.check()
+        if self.rejection.event_time is not None and self.schema is None:
+            raise ConfigurationError(
+                f"RejectionSettings: field 'event_time' is {self.rejection.event_time!r}, and there is no 'schema' "
+                "that parses it out of the payload: give one that has this column"
+            )
         self._check_sinks()
         self._check_handles()
         check_lease_times(self.ownership_timeout, self.safety_margin)

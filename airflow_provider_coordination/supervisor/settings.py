@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.job_settings import RejectionSettings
 
 MAX = "max"
 SUM = "sum"
@@ -176,6 +177,20 @@ class SuperviseSettings:
             self.late_message_rejection_period, self.late_message_rejection_start, self.early_message_rejection_period,
         )  # fmt: skip
         return any(bound is not None for bound in bounds)
+
+    def rejection(self, planned_at: datetime) -> RejectionSettings:
+        """Return which records a job rejects.
+
+        :param planned_at: when the job was planned (aware).
+        """
+        if not self.rejects:
+            return RejectionSettings()
+        late, early = self.late_message_rejection_period, self.early_message_rejection_period
+        return RejectionSettings(
+            event_time=self.event_time,
+            earliest=self.late_message_rejection_start if late is None else planned_at - late,
+            latest=None if early is None else planned_at + self.task_duration + early,
+        )
 
 
 def _wrong(name: str, wanted: str, value: Any) -> ConfigurationError:

@@ -32,7 +32,12 @@ from airflow_provider_coordination.operators.spark_submit import NOTHING_LEFT, C
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_LOST_WORK, SUMMARY_MARK
-from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings, RoundSettings
+from airflow_provider_coordination.spark.job_settings import (
+    AcknowledgmentSettings,
+    BadRecordSettings,
+    RejectionSettings,
+    RoundSettings,
+)
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.kinds.sql import SqlSettings
@@ -148,7 +153,7 @@ def test_sinks_and_what_becomes_of_bad_records_travel_to_the_job(operator: Any, 
             ParquetDataset("/copy", name="copy"),
         ],
         on_bad_records=BadRecordSettings(
-            dead_letter_path="/lake/dead", max_parse_exceptions=10, max_saved_parse_exceptions=3
+            dead_letter_path="/lake/dead", max_parse_exceptions=10, max_saved_parse_exceptions=3, keeps_rejected=True
         ),
     ).execute(context)
     settings = spark.calls[0]["settings"]
@@ -163,6 +168,19 @@ def test_sinks_and_what_becomes_of_bad_records_travel_to_the_job(operator: Any, 
         "dead_letter_path": "/lake/dead",
         "max_parse_exceptions": 10,
         "max_saved_parse_exceptions": 3,
+        "keeps_rejected": True,
+    }
+
+
+def test_the_bounds_of_late_and_early_records_travel_to_the_job_as_instants(
+    operator: Any, spark: StubSpark, context: Any
+) -> None:
+    bounds = RejectionSettings(event_time="at", earliest="2026-01-01T02:00:00+02:00", latest="")  # type: ignore[arg-type]
+    operator(schema="at TIMESTAMP", rejection=bounds).execute(context)
+    assert spark.calls[0]["settings"]["rejection"] == {
+        "event_time": "at",
+        "earliest": "2026-01-01T00:00:00.000000Z",
+        "latest": None,
     }
 
 

@@ -40,7 +40,13 @@ def beside_main(path: str = "/data/copy", name: str = "copy", where: str | None 
 
 def test_settings_survive_their_file(tmp_path: Path) -> None:
     settings = changed(
-        SETTINGS, writes=(*beside_main(), parquet("/data/large", "large", "amount > 1")), by=("check",), timeout=7
+        SETTINGS,
+        writes=(*beside_main(), parquet("/data/large", "large", "amount > 1")),
+        by=("check",),
+        timeout=7,
+        schema="at TIMESTAMP",
+        event_time="at",
+        earliest=NOW,
     )
     settings.write(tmp_path / "s.json")
     assert IngestSettings.read(tmp_path / "s.json", NOW) == settings
@@ -139,6 +145,16 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
         ({"schema": " "}, "'schema' must not be empty; leave it out"),
         ({"max_parse_exceptions": -1}, "'max_parse_exceptions' must not be negative; got -1"),
         ({"max_saved_parse_exceptions": 101}, "'max_saved_parse_exceptions' must be from 0 to 100; got 101"),
+        ({"keeps_rejected": True}, "'keeps_rejected' is true, and 'dead_letter_path' is missing: give the path"),
+        ({"earliest": NOW}, "RejectionSettings: field 'event_time' is missing, beside 'earliest': name the column"),
+        ({"event_time": "at"}, "RejectionSettings: field 'event_time' is 'at', and there is no bound: give 'earliest'"),
+        ({"event_time": "at" * 500, "latest": NOW}, "field 'event_time' has 1000 characters; give a column whose name"),
+        ({"event_time": "at", "latest": NOW}, "'event_time' is 'at', and there is no 'schema' that parses it"),
+        (
+            {"event_time": "at", "earliest": NOW + timedelta(seconds=1), "latest": NOW},
+            "field 'earliest' is 2026-01-01T00:00:01.000000Z, after 'latest', which is 2026-01-01T00:00:00.000000Z: "
+            "every record would be rejected",
+        ),
         ({"writes": ()}, "'writes' must not be empty"),
         ({"writes": beside_main(name="a b")}, "field 'writes': the name 'a b' is not usable"),
         ({"writes": beside_main(name="dead_letter")}, "the name 'dead_letter' is that of the sink of bad records"),

@@ -14,11 +14,17 @@ from airflow_provider_coordination.coordination.lease_settings import LeaseSetti
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
-from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings, RoundSettings
+from airflow_provider_coordination.spark.job_settings import (
+    AcknowledgmentSettings,
+    BadRecordSettings,
+    RejectionSettings,
+    RoundSettings,
+)
 from airflow_provider_coordination.spark.settings import MAIN, PARQUET, IngestSettings, SinkSettings
 
 TOPICS = {
     "bad_records": BadRecordSettings,
+    "rejection": RejectionSettings,
     "acknowledgments": AcknowledgmentSettings,
     "leases": LeaseSettings,
     "rounds": RoundSettings,
