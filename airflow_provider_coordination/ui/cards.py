@@ -151,7 +151,8 @@ def _completed(view: SourceView, now: datetime) -> tuple[list[int | None], bool]
 
 def _alarms(card: SourceCard, now: datetime) -> Iterator[Alarm]:
     if card.parked:
-        text = f"{_partitions(card.parked)} parked. Reopen them once the cause is fixed"
+        them = "it" if card.parked == 1 else "them"
+        text = f"{_partitions(card.parked)} parked. Reopen {them} once the cause is fixed"
         yield Alarm(level="error", about="parked", text=text)
     if card.next_set_expires_at is not None and card.next_set_expires_at < now - timedelta(minutes=1):
         text = "an acknowledgment set is overdue and nobody ends it: does the triggerer run?"

@@ -297,11 +297,19 @@ export function AlarmLine({ alarm, place }) {
         to: alarmPlace(place, alarm.about),
         "data-about": alarm.about,
         color: "inherit",
-        display: "inline",
-        overflowWrap: "anywhere",
+        display: "flex",
+        flex: 1,
+        justifyContent: "space-between",
+        alignItems: "center",
+        gap: 2,
         minW: 0,
       },
-      capitalized(alarm.text),
+      h(
+        Fragment,
+        null,
+        h(C.Text, { as: "span", overflowWrap: "anywhere", minW: 0 }, capitalized(alarm.text)),
+        h(Icon, { name: "chevron", size: 3 }),
+      ),
     ),
   );
 }
