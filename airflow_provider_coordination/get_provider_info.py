@@ -34,6 +34,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_provider_coordination.operators.reopen_partitions",
                     "airflow_provider_coordination.operators.reset_partitions",
                     "airflow_provider_coordination.operators.spark_submit",
+                    "airflow_provider_coordination.operators.supervise",
                 ],
             }
         ],
@@ -52,6 +53,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "airflow_provider_coordination.triggers.acknowledgments",
                     "airflow_provider_coordination.triggers.jobs",
+                    "airflow_provider_coordination.triggers.supervisor",
                     "airflow_provider_coordination.triggers.partitions",
                 ],
             }
@@ -267,5 +269,12 @@ CONFIG_OPTIONS: dict[str, dict[str, Any]] = {
         "True",
         "False",
         "Whether Airflow's UI has the pages that show leases. They use the routes below /coordination.",
+    ),
+    "viewers_may_look": _option(
+        "boolean",
+        "False",
+        "True",
+        "Whether those who may read the logs of all tasks, as Airflow's viewers may, see leases and supervisors. They "
+        "cannot act on them: that needs the right to edit the connection.",
     ),
 }

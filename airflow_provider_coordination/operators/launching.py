@@ -21,7 +21,6 @@ from airflow_provider_coordination.operators.shipping import packaged_applicatio
 from airflow_provider_coordination.operators.spark_submit import APPLICATION, CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.spark.redaction import Redaction
-from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.turn import JobOrder
 
 log = logging.getLogger(__name__)
@@ -47,12 +46,11 @@ class SparkLauncher:
 
     def start(self, order: JobOrder) -> None:
         """See `Launcher.start`."""
-        spec = IngestionSpec.read(order.spec.spec)
-        job = job_of(spec, order)
+        job = job_of(order)
         settings = replace(
             ingest_settings(job, self.connection, self.context, order.job.owner),
             is_followed=True,
-            expires_at=datetime.now(UTC) + spec.tuning.start_timeout,
+            expires_at=datetime.now(UTC) + order.spec.tuning.start_timeout,
         )
         claim_for_job(self.connection, self.context, settings, job.reads)
         job.submit(JobFollower(connection=self.connection, source=self.source, task=order.task), settings)
@@ -63,15 +61,15 @@ class SparkLauncher:
             log.info("job killed: source=%s owner=%s: %s", self.source, job.owner, reason)
 
 
-def job_of(spec: IngestionSpec, order: JobOrder) -> CoordinatedSparkSubmitOperator:
+def job_of(order: JobOrder) -> CoordinatedSparkSubmitOperator:
     """Return the operator that submits a job; no task of any DAG."""
-    arguments = spec.job_arguments()
+    arguments = order.spec.job_arguments()
     return CoordinatedSparkSubmitOperator(
         **arguments
         | {
             "task_id": "ingest",
             "application": packaged_application(APPLICATION),
-            "rejection": spec.supervise.rejection(order.job.planned_at),
+            "rejection": order.spec.supervise.rejection(order.job.planned_at),
             "rounds": replace(arguments["rounds"], max_duration=order.max_duration),
             "workers": order.workers,
             "deferrable": True,
