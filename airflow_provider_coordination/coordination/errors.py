@@ -65,3 +65,11 @@ class AcknowledgmentError(ConfigurationError):
 
 class AcknowledgmentSetNotFoundError(AcknowledgmentError):
     """The store answered that the source has no such acknowledgment set."""
+
+
+class SupervisionError(CoordinationError):
+    """What is asked of a supervisor makes no sense as it stands: trying again changes nothing."""
+
+
+class SupervisedElsewhereError(CoordinationError):
+    """Somebody else supervises the source, and keeps its lease."""

@@ -134,8 +134,11 @@ class Jobs:
         self.source_identifier = view.family(FAMILY)
         self.safety_margin = view.safety_margin
 
-    def submit(self, owner: str, *, task: str, digest: str, start_by: datetime, log: str | None = None) -> None:
-        """Write down a job that is about to be submitted; `Job` says what the parameters are."""
+    def submit(self, owner: str, *, task: str, digest: str, start_by: datetime, log: str | None = None) -> bool:
+        """Write down a job that is about to be submitted; `Job` says what the parameters are.
+
+        :returns: whether it may be submitted; False if somebody has given it up before.
+        """
         now = self._clock.now()
         said = {
             "owner": owner,
@@ -146,7 +149,10 @@ class Jobs:
             "log": log,
         }
         item = new_partition(self.source_identifier, item_key(owner), now).with_progress(said)
-        self._store.create([item])
+        if self._store.create([item]):
+            return True
+        stored = self._store.get(self.source_identifier, item.partition_key)
+        return stored is None or stored.status is not PartitionStatus.COMPLETED
 
     def get(self, owner: str) -> Job | None:
         """Return a job as the store knows it now; None if it does not know it."""
@@ -175,6 +181,17 @@ class Jobs:
         :returns: whether it had no outcome before.
         """
         return self._change(owner, lambda item: _ended(item, outcome, self._clock.now()))
+
+    def give_up(self, owner: str, task: str, outcome: Mapping[str, Any]) -> bool:
+        """Write down how a job ended that perhaps nobody has written down before: if it is submitted later, it ends.
+
+        :param task: what it was to work for.
+        :returns: whether it had no outcome before.
+        """
+        now = self._clock.now()
+        item = new_partition(self.source_identifier, item_key(owner), now)
+        item = _ended(item.with_progress({"owner": owner, "task": task}), outcome, now)
+        return bool(self._store.create([item])) or self.end(owner, outcome)
 
     def note_reported(self, owner: str) -> None:
         """Note that the outcome of a job was reported to its task."""

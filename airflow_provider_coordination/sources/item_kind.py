@@ -37,14 +37,18 @@ class ItemKind(SourceKind):
     :param name: what it is called.
     :param reader: `module:class` of what reads its items; None for a kind whose settings bring it.
     :param datasets: names what it reads, by its reader's settings.
+    :param reads: see `SourceKind.reads`.
     """
 
     progress_class = PartitionProgress
     reading = "airflow_provider_coordination.spark.item_source:ItemSource"
 
-    def __init__(self, name: str, reader: str | None = None, datasets: Datasets | None = None) -> None:
+    def __init__(
+        self, name: str, reader: str | None = None, datasets: Datasets | None = None, *, reads: str | None = None
+    ) -> None:
         super().__init__(name)
         self.reader = reader
+        self.reads = reads
         self._datasets = datasets
 
     @property

@@ -86,6 +86,8 @@ class SourceKind:
     """Whether its partitions can be read from elsewhere than their beginning."""
     reading: str = ""
     """`module:attribute` of what reads it in a Spark job; see `spark/job_source.py`."""
+    reads: str | None = None
+    """`module:attribute` of the class by which a DAG and a spec say what is read; None if there is none."""
     pages: str | None = None
     """`module:attribute` of what it adds to the pages: a `KindPages`; see `ui/kinds.py`."""
     import_commands: str | None = None

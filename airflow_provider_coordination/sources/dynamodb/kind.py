@@ -22,4 +22,9 @@ def table_dataset(table: str, aws: Mapping[str, Any]) -> DatasetName:
     return DatasetName(f"dynamodb://{aws_host('dynamodb', aws)}", table)
 
 
-KIND = ItemKind("dynamodb", "airflow_provider_coordination.sources.dynamodb.reader:SegmentReader", _datasets)
+KIND = ItemKind(
+    "dynamodb",
+    "airflow_provider_coordination.sources.dynamodb.reader:SegmentReader",
+    _datasets,
+    reads="airflow_provider_coordination.operators.reads.dynamodb:DynamoDBTable",
+)

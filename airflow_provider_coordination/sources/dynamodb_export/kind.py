@@ -22,4 +22,9 @@ def _datasets(settings: Settings) -> Iterable[DatasetName]:
 
 READER = "airflow_provider_coordination.sources.dynamodb_export.reader:ExportReader"
 
-KIND = ItemKind("dynamodb_export", READER, _datasets)
+KIND = ItemKind(
+    "dynamodb_export",
+    READER,
+    _datasets,
+    reads="airflow_provider_coordination.operators.reads.dynamodb:DynamoDBExport",
+)

@@ -32,4 +32,9 @@ def _datasets(settings: Settings) -> Iterable[DatasetName]:
     yield DatasetName(f"{scheme}://{place}", table if is_named_whole or not database else f"{database}.{table}")
 
 
-KIND = ItemKind("jdbc", "airflow_provider_coordination.sources.jdbc.reader:RangeReader", _datasets)
+KIND = ItemKind(
+    "jdbc",
+    "airflow_provider_coordination.sources.jdbc.reader:RangeReader",
+    _datasets,
+    reads="airflow_provider_coordination.operators.reads.jdbc:JdbcTable",
+)

@@ -34,6 +34,7 @@ class KinesisKind(SourceKind):
 
     progress_class = ShardProgress
     has_positions = True
+    reads = "airflow_provider_coordination.operators.reads.kinesis:KinesisStreams"
     reading = "airflow_provider_coordination.spark.kinesis.source:KinesisSource"
     pages = "airflow_provider_coordination.ui.kinesis:PAGES"
     import_commands = "airflow_provider_coordination.cli.kinesis:register"

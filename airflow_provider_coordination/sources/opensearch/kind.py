@@ -14,4 +14,9 @@ def _datasets(settings: Settings) -> Iterable[DatasetName]:
     return (DatasetName(f"opensearch://{host}", pattern) for pattern in settings["indices"])
 
 
-KIND = ItemKind("opensearch", "airflow_provider_coordination.sources.opensearch.reader:SliceReader", _datasets)
+KIND = ItemKind(
+    "opensearch",
+    "airflow_provider_coordination.sources.opensearch.reader:SliceReader",
+    _datasets,
+    reads="airflow_provider_coordination.operators.reads.opensearch:OpenSearchIndices",
+)

@@ -13,4 +13,9 @@ def _datasets(settings: Settings) -> Iterable[DatasetName]:
     return (file_dataset(path) for path in settings["paths"])
 
 
-KIND = ItemKind("s3", "airflow_provider_coordination.sources.s3.reader:ObjectReader", _datasets)
+KIND = ItemKind(
+    "s3",
+    "airflow_provider_coordination.sources.s3.reader:ObjectReader",
+    _datasets,
+    reads="airflow_provider_coordination.operators.reads.s3:S3Objects",
+)

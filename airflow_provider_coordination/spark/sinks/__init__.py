@@ -152,11 +152,13 @@ class SinkKind:
     :param make: makes a sink of its settings; raises `ConfigurationError` naming the user's field.
     :param modules: those that it imports beside what every job has.
     :param requirement: what installs them, such as `airflow-provider-coordination[delta]`.
+    :param writes: `module:attribute` of the class by which a DAG and a spec describe it; None if there is none.
     """
 
     make: Callable[[SinkSettings], Sink]
     modules: Sequence[str] = ()
     requirement: str = ""
+    writes: str | None = None
 
     def check(self, name: str) -> None:
         """Check that its modules are installed.

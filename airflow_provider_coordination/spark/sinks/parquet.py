@@ -277,4 +277,4 @@ def _make(settings: SinkSettings) -> ParquetSink:
     return ParquetSink(name=settings.name, path=settings.location, where=settings.where)
 
 
-KIND = SinkKind(make=_make)
+KIND = SinkKind(make=_make, writes="airflow_provider_coordination.operators.writes.parquet:ParquetDataset")

@@ -1,0 +1,375 @@
+"""The spec of an ingestion: one declaration of what is read, where it goes, how, and how it is supervised.
+
+It holds the very objects that the operators take, found by the name of their kind, and the settings of the supervisor.
+It is read strictly: an unknown, misplaced or wrong key is an error that names the place where it belongs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any, Protocol, runtime_checkable
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.partition import source_identifier
+from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings
+from airflow_provider_coordination.supervisor.hiding import without_secrets
+from airflow_provider_coordination.supervisor.settings import SuperviseSettings
+from airflow_provider_coordination.supervisor.spec_keys import SECTIONS, check_names, check_top_names
+from airflow_provider_coordination.supervisor.spec_kinds import (
+    reads_class,
+    reads_kind_of,
+    writes_class,
+    writes_kind_of,
+)
+from airflow_provider_coordination.supervisor.spec_values import fields_of, read_value, written, written_whole
+from airflow_provider_coordination.supervisor.tuning import TuningSettings
+
+VERSION = 1
+MAX_BYTES = 48 * 1024
+"""Of a spec as JSON: the store keeps each version in one item."""
+OF_JOBS = (
+    "event_time",
+    "late_message_rejection_period",
+    "late_message_rejection_start",
+    "early_message_rejection_period",
+)
+"""What of `supervise` jobs act by."""
+FOLLOWING = ("start_timeout", "spark_ui_url", "job_log_url")
+"""What of `tuning` serves those who follow jobs, and not the jobs."""
+
+
+class Change(IntEnum):
+    """What a change of a spec concerns; of several changes, the greatest counts."""
+
+    NONE = 0
+    """Nothing: both mean the same."""
+    COSMETIC = 1
+    """Only what people read."""
+    SUPERVISION = 2
+    """How it is supervised: the supervisor acts by it from its next turn on, jobs go on."""
+    JOBS = 3
+    """What jobs do: they hand over to jobs of the new spec."""
+
+
+@runtime_checkable
+class Checkable(Protocol):
+    """An object that checks what it can without a connection."""
+
+    def check(self) -> None:
+        """Check every value.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestionSpec:
+    """The spec of an ingestion.
+
+    :param reads: what is read: one of the classes of `operators.reads`.
+    :param writes: where to: one of the classes of `operators.writes`, or several.
+    :param source: the source's name; by default what `reads` calls it.
+    :param schema: what the payload holds, as DDL; None leaves it alone.
+    :param transform: `module:function`, from DataFrame to DataFrame; None publishes the records as they are.
+    :param on_bad_records: what becomes of records that cannot be parsed or transformed.
+    :param acknowledgments: who says that a batch is delivered, and how long that may take.
+    :param tuning: how jobs run.
+    :param supervise: how the source is supervised.
+    :param context: what people want to know of it, such as a description; nothing follows from it.
+    """
+
+    reads: Any
+    writes: Sequence[Any]
+    source: str = ""
+    schema: str | None = None
+    transform: str | None = None
+    on_bad_records: BadRecordSettings = field(default_factory=BadRecordSettings)
+    acknowledgments: AcknowledgmentSettings = field(default_factory=AcknowledgmentSettings)
+    tuning: TuningSettings = field(default_factory=TuningSettings)
+    supervise: SuperviseSettings = field(default_factory=SuperviseSettings)
+    context: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        writes = self.writes if isinstance(self.writes, list | tuple) else (self.writes,)
+        object.__setattr__(self, "writes", tuple(writes))
+        object.__setattr__(self, "source", self.source or self.reads.default_source)
+
+    @classmethod
+    def read(cls, values: object) -> IngestionSpec:
+        """Return the spec that a JSON object describes, checked.
+
+        :param values: the object, as YAML or JSON gives it.
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        values = _checked_object(values)
+        kind, of_reads = _one_kind("reads", values["reads"]) if values.get("reads") is not None else (None, None)
+        check_top_names(values, kind=kind)
+        assert kind is not None
+        reader = _Reader(kind)
+        spec = cls(
+            reads=reader.made(reads_class(kind), f"reads.{kind}", of_reads),
+            writes=[reader.sink(path, each) for path, each in _sinks(values["writes"])],
+            source=_text(values, "source") or "",
+            schema=_text(values, "schema"),
+            transform=_text(values, "transform"),
+            context=_context(values.get("context")),
+            **{
+                name: reader.made(section, name, values[name])
+                for name, section in SECTIONS.items()
+                if values.get(name) is not None
+            },
+        )
+        spec.check()
+        return spec
+
+    def check(self) -> None:
+        """Check every value, as far as that needs no connection.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        source_identifier(self.source)
+        for part in (self.reads, *self.writes):
+            if isinstance(part, Checkable):
+                part.check()
+        for topic in (self.on_bad_records, self.acknowledgments, self.tuning, self.supervise):
+            topic.check()
+        if self.transform is not None and not re.fullmatch(r"[\w.]+:[\w.]+", self.transform):
+            raise ConfigurationError(
+                "spec: field 'transform' must be of the form 'module:function', such as 'my_project.transforms:clean'; "
+                f"got {self.transform!r}"
+            )
+        size = len(json.dumps(self.to_mapping()))
+        if size > MAX_BYTES:
+            raise ConfigurationError(
+                f"spec: it has {size} bytes as JSON and may have {MAX_BYTES}; move what is large, such as queries and "
+                "settings of Spark, into a connection or a properties file"
+            )
+
+    def reads_object(self) -> Any:
+        """Return what is read, a copy of the caller's own: operators render what they are given in place."""
+        return copy(self.reads)
+
+    def writes_objects(self) -> list[Any]:
+        """Return where it goes, copies of the caller's own."""
+        return [copy(each) for each in self.writes]
+
+    def job_arguments(self) -> dict[str, Any]:
+        """Return the arguments of `CoordinatedSparkSubmitOperator` for a job of this spec.
+
+        A job ends by itself if nobody asks it to hand over: after `task_duration` and `completion_timeout`.
+        """
+        tuning, supervise = self.tuning, self.supervise
+        rounds = replace(
+            tuning.rounds,
+            until_caught_up=not self.reads.is_endless,
+            max_duration=supervise.task_duration + supervise.completion_timeout,
+        )
+        return {
+            "reads": self.reads_object(),
+            "writes": self.writes_objects(),
+            "source": self.source,
+            "schema": self.schema,
+            "transform": self.transform,
+            "on_bad_records": copy(self.on_bad_records),
+            "acknowledgments": copy(self.acknowledgments),
+            "leases": copy(tuning.leases),
+            "rounds": rounds,
+            "workers": supervise.task_count,
+            "coordination_conn_id": tuning.coordination_conn_id,
+            "landing_path": tuning.landing_path,
+            "start_timeout": tuning.start_timeout,
+            "spark_ui_url": tuning.spark_ui_url,
+            "job_log_url": tuning.job_log_url,
+            **tuning.spark.arguments(),
+        }
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it as the JSON object that `read` reads; what is as by default is left out. May hold secrets."""
+        kind = reads_kind_of(self.reads)
+        given = {
+            "schema": self.schema,
+            "transform": self.transform,
+            **{name: written(getattr(self, name)) for name in SECTIONS},
+            "context": dict(self.context),
+        }
+        return {
+            "version": VERSION,
+            "source": self.source,
+            "reads": {kind: written(self.reads)},
+            "writes": [{writes_kind_of(each): written(each)} for each in self.writes],
+            **{name: value for name, value in given.items() if value not in (None, {})},
+        }
+
+    def effective(self) -> dict[str, Any]:
+        """Return it as a JSON object with every default, for people: secrets are hidden."""
+        kind = reads_kind_of(self.reads)
+        whole = {
+            "version": VERSION,
+            "source": self.source,
+            "reads": {kind: _shown(self.reads)},
+            "writes": [{writes_kind_of(each): _shown(each)} for each in self.writes],
+            "schema": self.schema,
+            "transform": self.transform,
+            **{name: _shown(getattr(self, name)) for name in SECTIONS},
+            "context": dict(self.context),
+        }
+        shown: dict[str, Any] = without_secrets(whole)
+        return shown
+
+
+def change_between(old: IngestionSpec | None, new: IngestionSpec) -> Change:
+    """Return what a change of a spec concerns.
+
+    :param old: the spec before; None if there was none.
+    """
+    if old is None:
+        return Change.JOBS
+    if _of_jobs(old) != _of_jobs(new):
+        return Change.JOBS
+    if (old.supervise, old.tuning) != (new.supervise, new.tuning):
+        return Change.SUPERVISION
+    return Change.NONE if old.context == new.context else Change.COSMETIC
+
+
+def _of_jobs(spec: IngestionSpec) -> tuple[Any, ...]:
+    """Return what jobs act by."""
+    plain = TuningSettings()
+    ours: dict[str, Any] = {name: getattr(plain, name) for name in FOLLOWING}
+    return (
+        spec.source,
+        spec.reads,
+        spec.writes,
+        spec.schema,
+        spec.transform,
+        spec.on_bad_records,
+        spec.acknowledgments,
+        replace(spec.tuning, **ours),
+        tuple(getattr(spec.supervise, name) for name in OF_JOBS),
+    )
+
+
+class _Reader:
+    """Makes the objects of a spec.
+
+    :param kind: the kind of source that it reads.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def made(self, cls: type, path: str, values: Any) -> Any:
+        """Return an object of a class.
+
+        :param path: where it is in the spec.
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        if not isinstance(values, Mapping):
+            known = ", ".join(fields_of(cls))
+            raise ConfigurationError(f"spec: field {path!r} must be an object of the keys {known}; got {values!r}")
+        check_names(path, cls, values, kind=self._kind)
+        known_fields = fields_of(cls)
+        return cls(
+            **{
+                name: read_value(known_fields[name], f"{path}.{name}", value, self.made)
+                for name, value in values.items()
+            }
+        )
+
+    def sink(self, path: str, values: Any) -> Any:
+        """Return a sink."""
+        kind, of_writes = _one_kind(path, values)
+        return self.made(writes_class(kind), f"{path}.{kind}", of_writes)
+
+
+def _checked_object(values: object) -> Mapping[str, Any]:
+    """Return the JSON object that a spec is, of a version that is known."""
+    if not isinstance(values, Mapping):
+        raise ConfigurationError(f"spec: expected an object; got {values!r}"[:300])
+    for path, text in _texts("", values):
+        if ("{{" in text or "{%" in text) and not path.startswith(("tuning.spark.", "context.")):
+            raise ConfigurationError(
+                f"spec: field {path!r} is a template, and a spec belongs to no run: write the value; got {text!r}"
+            )
+    if "version" not in values:
+        if "reads" in values or "writes" in values:
+            raise ConfigurationError(f"spec: field 'version' is missing; write 'version: {VERSION}'")
+        return values
+    version = values["version"]
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise ConfigurationError(f"spec: field 'version' must be {VERSION}; got {version!r}")
+    if version > VERSION:
+        raise ConfigurationError(
+            f"spec: field 'version' is {version}, which is newer than this package reads; upgrade the package, or "
+            f"write the spec for version {VERSION}"
+        )
+    return values
+
+
+def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _texts(f"{path}.{name}" if path else str(name), each)
+    elif isinstance(value, list | tuple):
+        for number, each in enumerate(value):
+            yield from _texts(f"{path}[{number}]", each)
+
+
+def _one_kind(path: str, values: Any) -> tuple[str, Any]:
+    """Return the kind of what is read or written, and what is said of it."""
+    if isinstance(values, str):
+        return values, {}
+    if not isinstance(values, Mapping) or len(values) != 1:
+        raise ConfigurationError(
+            f"spec: field {path!r} must be an object of one key, the kind, with what is said of it, such as "
+            f"{'{s3: {paths: s3://in/clicks/}}' if path == 'reads' else '{parquet: {path: /data/lake/clicks}}'}; got "
+            f"{list(values) if isinstance(values, Mapping) else values!r}"
+        )
+    [(kind, given)] = values.items()
+    return kind, {} if given is None else given
+
+
+def _sinks(values: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(values, Mapping):
+        yield "writes", values
+        return
+    if not isinstance(values, list | tuple) or not values:
+        raise ConfigurationError(
+            f"spec: field 'writes' must be a list of sinks, such as [{{parquet: {{path: /data/lake/clicks}}}}]; got "
+            f"{values!r}"
+        )
+    for number, each in enumerate(values):
+        yield f"writes[{number}]", each
+
+
+def _text(values: Mapping[str, Any], name: str) -> str | None:
+    value = values.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigurationError(f"spec: field {name!r} must be text that is not empty; got {value!r}")
+    return value
+
+
+def _context(value: Any) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(
+            f"spec: field 'context' must be an object, such as {{owner: data team}}; got {value!r}"
+        )
+    return dict(value)
+
+
+def _shown(value: Any) -> dict[str, Any]:
+    """Return an object with every default, without what its class marks as secret."""
+    whole: dict[str, Any] = written_whole(value)
+    cls: Any = value.__class__
+    return {name: "***" if field.is_secret and whole[name] else whole[name] for name, field in fields_of(cls).items()}

@@ -1,0 +1,101 @@
+"""The classes by which a spec says what is read and where it goes, found by the name of the kind.
+
+A kind of source names its class in `SourceKind.reads`, a kind of sink in `SinkKind.writes`, as `module:attribute`: they
+belong to the operators, and are imported when a spec asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.kinds import KINDS, imported
+from airflow_provider_coordination.spark.sinks import SINKS
+
+ITEMS = "items"
+"""What a spec calls a source of one's own: a reader of items that no distribution registers as a kind."""
+ITEMS_CLASS = "airflow_provider_coordination.operators.reads.items:Items"
+
+
+def reads_classes() -> Mapping[str, type]:
+    """Return the class of each kind of source that a spec can read, by the kind's name.
+
+    :raises ConfigurationError: if one cannot be imported.
+    """
+    return {name: reads_class(name) for name in reads_kinds()}
+
+
+def writes_classes() -> Mapping[str, type]:
+    """Return the class of each kind of sink that a spec can write, by the kind's name.
+
+    :raises ConfigurationError: if one cannot be imported.
+    """
+    return {name: writes_class(name) for name in writes_kinds()}
+
+
+def reads_kinds() -> list[str]:
+    """Return the names of the kinds of sources that a spec can read."""
+    return sorted([*(name for name in KINDS.names() if KINDS.load(name).reads), ITEMS])
+
+
+def writes_kinds() -> list[str]:
+    """Return the names of the kinds of sinks that a spec can write."""
+    return sorted(name for name in SINKS.names() if SINKS.load(name).writes)
+
+
+def reads_class(kind: str) -> type:
+    """Return the class of a kind of source.
+
+    :raises ConfigurationError: if nobody registered it, or it has no class for specs.
+    """
+    if kind == ITEMS:
+        return _class(ITEMS_CLASS)
+    if kind not in KINDS.names() or not (reference := KINDS.load(kind).reads):
+        raise _unknown("reads", kind, reads_kinds(), f"a reader of your own is {ITEMS!r}")
+    return _class(reference)
+
+
+def writes_class(kind: str) -> type:
+    """Return the class of a kind of sink.
+
+    :raises ConfigurationError: if nobody registered it, or it has no class for specs.
+    """
+    if kind not in SINKS.names() or not (reference := SINKS.load(kind).writes):
+        raise _unknown("writes", kind, writes_kinds(), f"others register theirs by the group {SINKS.group!r}")
+    return _class(reference)
+
+
+def reads_kind_of(reads: Any) -> str:
+    """Return by which name a spec calls the class of an object.
+
+    :raises ConfigurationError: if no kind has such a class.
+    """
+    return _kind_of("reads", reads, reads_classes())
+
+
+def writes_kind_of(writes: Any) -> str:
+    """Return by which name a spec calls the class of a sink.
+
+    :raises ConfigurationError: if no kind has such a class.
+    """
+    return _kind_of("writes", writes, writes_classes())
+
+
+def _class(reference: str) -> type:
+    found: type = imported(reference, "class")
+    return found
+
+
+def _kind_of(field: str, value: Any, classes: Mapping[str, type]) -> str:
+    for name, cls in classes.items():
+        if type(value) is cls:
+            return name
+    known = ", ".join(cls.__name__ for cls in classes.values())
+    raise ConfigurationError(f"spec: field {field!r} must be of one of the classes {known}; got {value!r}")
+
+
+def _unknown(field: str, kind: str, known: list[str], otherwise: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"spec: field {field!r}: kind {kind!r} is not known; known are {', '.join(map(repr, known))}; {otherwise}"
+    )

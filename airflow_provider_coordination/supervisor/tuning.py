@@ -1,0 +1,145 @@
+"""How the jobs of a spec run: the part `tuning`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
+from airflow_provider_coordination.spark.job_settings import RoundSettings
+from airflow_provider_coordination.supervisor.spec_values import absent_of
+
+DEPLOY_MODES = ("client", "cluster")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkSettings:
+    """How a job is submitted to Spark: arguments of `SparkSubmitOperator`, by their names.
+
+    :param conn_id: the Spark connection.
+    :param conf: settings of Spark, by name.
+    :param name: what the application is called.
+    :param jars: files of Java, separated by commas.
+    :param packages: Maven coordinates, separated by commas.
+    :param exclude_packages: Maven coordinates that are left out.
+    :param repositories: more Maven repositories, separated by commas.
+    :param driver_class_path: what is added to the class path of the driver.
+    :param py_files: modules and archives of Python, separated by commas.
+    :param files: files that every process finds beside it.
+    :param archives: archives that are unpacked beside every process.
+    :param driver_memory: memory of the driver, such as `2g`.
+    :param executor_memory: memory of an executor, such as `2g`.
+    :param executor_cores: cores of an executor.
+    :param num_executors: how many executors there are.
+    :param total_executor_cores: cores of all executors together.
+    :param deploy_mode: `"client"` or `"cluster"`; by default the connection's.
+    :param yarn_queue: the queue of YARN.
+    :param principal: the principal of Kerberos.
+    :param keytab: its keytab.
+    :param proxy_user: the user in whose name the job runs.
+    :param use_krb5ccache: whether the ticket cache of Kerberos is used instead of a keytab.
+    :param env_vars: environment variables of the driver.
+    :param properties_file: a file of Spark's settings.
+    :param spark_binary: the command that submits.
+    :param verbose: whether the command prints what it does.
+    """
+
+    conn_id: str = "spark_default"
+    conf: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    name: str | None = None
+    jars: str | None = None
+    packages: str | None = None
+    exclude_packages: str | None = None
+    repositories: str | None = None
+    driver_class_path: str | None = None
+    py_files: str | None = None
+    files: str | None = None
+    archives: str | None = None
+    driver_memory: str | None = None
+    executor_memory: str | None = None
+    executor_cores: int | None = None
+    num_executors: int | None = None
+    total_executor_cores: int | None = None
+    deploy_mode: str | None = None
+    yarn_queue: str | None = None
+    principal: str | None = None
+    keytab: str | None = None
+    proxy_user: str | None = None
+    use_krb5ccache: bool | None = None
+    env_vars: Mapping[str, str] | None = None
+    properties_file: str | None = None
+    spark_binary: str | None = None
+    verbose: bool | None = None
+
+    def check(self) -> None:
+        """Check every value.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        for name in ("driver_memory", "executor_memory"):
+            value = getattr(self, name)
+            if value is not None and not re.fullmatch(r"(?i)\d+[kmgtp]b?", value):
+                raise ConfigurationError(
+                    f"spec: field 'tuning.spark.{name}' must be a size with its unit, such as '2g'; got {value!r}"
+                )
+        for name in ("executor_cores", "num_executors", "total_executor_cores"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigurationError(f"spec: field 'tuning.spark.{name}' must be at least 1; got {value!r}")
+        if self.deploy_mode is not None and self.deploy_mode not in DEPLOY_MODES:
+            raise ConfigurationError(
+                f"spec: field 'tuning.spark.deploy_mode' must be {' or '.join(map(repr, DEPLOY_MODES))}; got "
+                f"{self.deploy_mode!r}"
+            )
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what is given, as arguments of `SparkSubmitOperator`."""
+        given = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        conf = {
+            name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in self.conf.items()
+        }
+        return {**{name: value for name, value in given.items() if value is not None}, "conf": conf}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningSettings:
+    """How the jobs of a spec run.
+
+    :param coordination_conn_id: the connection of type `coordination`.
+    :param landing_path: where raw batches wait for delivery; `_landing` below the path of the first dataset by default.
+    :param leases: how many leases a job may have, and how it comes by them.
+    :param rounds: how a job makes its rounds; when it ends is up to the supervisor.
+    :param spark: how a job is submitted to Spark.
+    :param start_timeout: how long a submitted job may take to begin, for example in a cluster's queue.
+    :param spark_ui_url: where the Spark UI of an application is that has ended, with `{application_id}`.
+    :param job_log_url: where the driver's log of an application is, with `{application_id}`.
+    """
+
+    coordination_conn_id: str = "coordination_default"
+    landing_path: str | None = None
+    leases: LeaseSettings = field(default_factory=LeaseSettings)
+    rounds: RoundSettings = field(default_factory=RoundSettings)
+    spark: SparkSettings = field(default_factory=SparkSettings)
+    start_timeout: timedelta = timedelta(hours=1)
+    spark_ui_url: str | None = None
+    job_log_url: str | None = None
+
+    def check(self) -> None:
+        """Check every value.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        for topic in (self.leases, self.rounds, self.spark):
+            topic.check()
+        for name, reason in absent_of(RoundSettings).items():
+            if getattr(self.rounds, name) != getattr(RoundSettings(), name):
+                raise ConfigurationError(f"spec: field 'tuning.rounds.{name}' is not given in a spec: {reason}")
+        if self.start_timeout <= timedelta(0):
+            raise ConfigurationError(
+                "spec: field 'tuning.start_timeout' must be positive; got "
+                f"{self.start_timeout.total_seconds():g} seconds"
+            )

@@ -1,0 +1,177 @@
+"""A spec says what is ingested and how it is supervised, in the very objects that operators take."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
+from airflow_provider_coordination.operators.reads.items import Items
+from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
+from airflow_provider_coordination.operators.reads.s3 import S3Objects
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings
+from airflow_provider_coordination.supervisor.settings import SuperviseSettings
+from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
+from airflow_provider_coordination.supervisor.spec_values import format_duration, read_duration
+from airflow_provider_coordination.supervisor.tuning import TuningSettings
+from tests.supervisor.specs import SPEC, spec_with, spec_without
+
+
+def test_a_spec_holds_the_objects_that_operators_take() -> None:
+    spec = IngestionSpec.read(SPEC)
+    assert spec.reads_object() == KinesisStreams("clicks", aws_conn_id=None, region_name="eu-west-1")
+    assert spec.writes_objects() == [ParquetDataset("/data/lake/clicks")]
+    assert spec.acknowledgments == AcknowledgmentSettings(timeout=timedelta(hours=1))
+    assert spec.supervise == SuperviseSettings(
+        task_count=2, task_duration=timedelta(hours=2), period=timedelta(seconds=10)
+    )
+
+
+def test_the_source_is_what_reads_calls_it_where_the_spec_does_not_name_it() -> None:
+    assert IngestionSpec.read(spec_without("source")).source == "clicks"
+
+
+def test_a_spec_of_python_is_the_one_that_is_read() -> None:
+    made = IngestionSpec(
+        reads=KinesisStreams("clicks"),
+        writes=ParquetDataset("/data/lake/clicks"),
+        supervise=SuperviseSettings(late_message_rejection_start=datetime(2026, 1, 1, tzinfo=UTC), event_time="at"),
+        tuning=TuningSettings(leases=LeaseSettings(handover_timeout=timedelta(seconds=90))),
+    )
+    mapping = made.to_mapping()
+    assert mapping == {
+        "version": 1,
+        "source": "clicks",
+        "reads": {"kinesis": {"streams": "clicks"}},
+        "writes": [{"parquet": {"path": "/data/lake/clicks"}}],
+        "tuning": {"leases": {"handover_timeout": "PT1M30S"}},
+        "supervise": {"event_time": "at", "late_message_rejection_start": "2026-01-01T00:00:00.000000Z"},
+    }
+    assert IngestionSpec.read(mapping) == made
+
+
+def test_what_a_spec_is_written_as_is_read_as_the_same() -> None:
+    spec = IngestionSpec.read(SPEC)
+    assert IngestionSpec.read(spec.to_mapping()) == spec
+
+
+def test_the_effective_spec_is_read_as_the_same_spec() -> None:
+    spec = IngestionSpec.read(SPEC)
+    assert IngestionSpec.read(spec.effective()) == spec
+
+
+def test_two_callers_do_not_share_what_is_read() -> None:
+    spec = IngestionSpec.read(SPEC)
+    spec.reads_object().streams = "others"
+    assert spec.reads_object().streams == "clicks"
+
+
+@pytest.mark.parametrize(
+    ("reads", "expected"),
+    [
+        (
+            {"s3": {"paths": ["s3://in/a/", "s3://in/b/"], "interval": "PT5M", "max_objects": 5}},
+            S3Objects(paths=("s3://in/a/", "s3://in/b/"), interval=timedelta(minutes=5), max_objects=5),
+        ),
+        (
+            {"jdbc": {"table": "t", "column": "at", "incremental": True, "lag": "PT1M"}},
+            JdbcTable(table="t", column="at", incremental=True, lag=timedelta(minutes=1)),
+        ),
+        (
+            {"jdbc": {"table": "t", "column": "id", "incremental": True, "lag": 100}},
+            JdbcTable(table="t", column="id", incremental=True, lag=100),
+        ),
+    ],
+)
+def test_every_kind_of_source_is_read_by_its_name(reads: dict[str, Any], expected: object) -> None:
+    assert IngestionSpec.read(spec_with("reads", reads)).reads == expected
+
+
+def test_a_source_of_ones_own_names_its_supplier_and_imports_it_when_it_is_called() -> None:
+    items = {"kind": "weather", "reader": "no_such_module:Reader", "supplier": "no_such_module:find"}
+    spec = IngestionSpec.read(spec_with("reads", {"items": items}))
+    assert isinstance(spec.reads, Items) and spec.reads.kind == "weather"
+    assert spec.to_mapping()["reads"] == {"items": items}
+    with pytest.raises(ConfigurationError, match="'no_such_module:find' cannot be imported"):
+        spec.reads.supplier({})  # type: ignore[misc]
+
+
+def test_the_arguments_of_a_job_make_the_operator() -> None:
+    task = CoordinatedSparkSubmitOperator(task_id="job", **IngestionSpec.read(SPEC).job_arguments())
+    assert (task.source, task.transform, task.conf) == (
+        "clicks", "my_project.transforms:clean", {"spark.ui.enabled": "false"},
+    )  # fmt: skip
+
+
+def test_a_job_reads_on_until_it_is_asked_to_hand_over_and_ends_by_itself_if_nobody_asks() -> None:
+    rounds = IngestionSpec.read(SPEC).job_arguments()["rounds"]
+    assert (rounds.until_caught_up, rounds.max_duration) == (False, timedelta(hours=2, minutes=30))
+
+
+def test_a_job_of_partitions_that_come_to_an_end_stops_when_none_is_left() -> None:
+    spec = IngestionSpec.read(spec_with("reads", {"s3": {"paths": "s3://in/a/"}}))
+    assert spec.job_arguments()["rounds"].until_caught_up
+
+
+def test_every_key_of_tuning_spark_is_an_argument_of_the_spark_operator() -> None:
+    import inspect
+
+    from airflow_provider_coordination.supervisor.tuning import SparkSettings
+
+    arguments = inspect.signature(SparkSubmitOperator.__init__).parameters
+    assert set(SparkSettings.__dataclass_fields__) <= set(arguments)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "change"),
+    [
+        ("supervise.task_count", 2, Change.NONE),
+        ("tuning.leases.max_leases_to_steal", 1, Change.NONE),
+        ("supervise.task_duration", 7200, Change.NONE),
+        ("context.owner", "somebody", Change.COSMETIC),
+        ("supervise.task_count", 3, Change.SUPERVISION),
+        ("supervise.task_duration", "PT3H", Change.SUPERVISION),
+        ("supervise.auto_scale", {"task_count_min": 1, "task_count_max": 2}, Change.SUPERVISION),
+        ("tuning.start_timeout", "PT2H", Change.SUPERVISION),
+        ("tuning.spark_ui_url", "https://history/{application_id}", Change.SUPERVISION),
+        ("schema", "id STRING", Change.JOBS),
+        ("transform", "my_project.transforms:other", Change.JOBS),
+        ("reads.kinesis.on_data_loss", "reset", Change.JOBS),
+        ("writes.0.parquet.where", "amount > 1", Change.JOBS),
+        ("on_bad_records.max_parse_exceptions", 1, Change.JOBS),
+        ("acknowledgments.timeout", "PT2H", Change.JOBS),
+        ("tuning.spark.executor_memory", "4g", Change.JOBS),
+        ("supervise.event_time", "at", Change.JOBS),
+    ],
+)
+def test_only_a_change_of_what_jobs_do_makes_them_hand_over(path: str, value: Any, change: Change) -> None:
+    old, new = IngestionSpec.read(SPEC), IngestionSpec.read(spec_with(path, value))
+    assert change_between(old, new) is change
+
+
+def test_the_first_spec_of_a_source_concerns_jobs() -> None:
+    assert change_between(None, IngestionSpec.read(SPEC)) is Change.JOBS
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        ("PT1H", timedelta(hours=1)),
+        ("PT1M30S", timedelta(seconds=90)),
+        ("P1DT2H", timedelta(hours=26)),
+        ("P7D", timedelta(days=7)),
+        ("PT0.5S", timedelta(milliseconds=500)),
+        ("PT0S", timedelta(0)),
+        ("-PT1H", timedelta(hours=-1)),
+    ],
+)
+def test_a_duration_is_written_as_it_is_read(text: str, length: timedelta) -> None:
+    assert read_duration("x", text) == length
+    assert format_duration(length) == text

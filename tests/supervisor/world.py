@@ -1,0 +1,229 @@
+"""A source with its supervisor, its jobs and the clock, for tests: all but the source and the cluster is real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.coordination.job_reports import JobReport
+from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.supervisor.spec import IngestionSpec
+from airflow_provider_coordination.supervisor.states import DetailedState
+from airflow_provider_coordination.supervisor.store import SupervisionStore
+from airflow_provider_coordination.supervisor.supervision import Claimant, SpecVersion, Supervision
+from airflow_provider_coordination.supervisor.turn import JobOrder, Supervisor, Turn
+from tests.support.clock import ManualClock
+
+SOURCE = "clicks"
+START_TIMEOUT = timedelta(minutes=10)
+
+
+def spec(**supervise: Any) -> dict[str, Any]:
+    """Return a spec of these settings of supervision; jobs of another `path` write elsewhere."""
+    return {
+        "version": 1,
+        "source": SOURCE,
+        "reads": {"kinesis": {"streams": SOURCE}},
+        "writes": [{"parquet": {"path": supervise.pop("path", "/data/lake/clicks")}}],
+        "context": {"description": supervise.pop("description", "clicks")},
+        "supervise": supervise,
+    }
+
+
+@dataclass
+class SparkJob:
+    """A job on the cluster: it begins, reads, reports, ends well or not, stands still, or dies."""
+
+    order: JobOrder
+    coordinator: SourceCoordinator
+    record: JobRecord | None = None
+    stop: str | None = None
+    is_dead: bool = False
+
+    @property
+    def owner(self) -> str:
+        return self.order.job.owner
+
+    def begin(self) -> None:
+        self.record = JobRecord(self.coordinator, self._note_stop)
+        self.record.begin()
+
+    def _note_stop(self, why: str) -> None:
+        self.stop = why
+
+    def round(self, limit: int = 100) -> list[str]:
+        """Look whether it is to stop, renew, and read what is free; return what it reads."""
+        if self.record is not None and not self.is_dead:
+            self.record.renew_due()
+            self.coordinator.leases.renew_due()
+            if self.stop is None:
+                self.coordinator.leases.acquire(limit)
+        return sorted(self.coordinator.leases.held)
+
+    def report(self, **lag_ms: int) -> None:
+        assert self.record is not None
+        text = JobReport(at=self.coordinator.clock.now(), lag_ms=lag_ms).to_text()
+        self.record.note(report=text)
+
+    def end(self, exit_code: int = 0, error: str | None = None) -> None:
+        """Give the leases back, leave the outcome."""
+        assert self.record is not None
+        self.coordinator.leases.give_up_all()
+        self.record.end({"exit_code": exit_code, "error": error, "summary": {}})
+        self.is_dead = True
+
+
+class Cluster:
+    """Where jobs are submitted to."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._numbers = count(1)
+        self.submitted: list[SparkJob] = []
+        self.killed: list[str] = []
+        self.refuses: Exception | None = None
+
+    def new_owner(self) -> str:
+        return f"job-{next(self._numbers)}"
+
+    def start(self, order: JobOrder) -> None:
+        start_by = self._world.clock.now() + START_TIMEOUT
+        if not self._world.jobs.submit(order.job.owner, task=order.task, digest="", start_by=start_by):
+            return
+        if self.refuses is not None:
+            raise self.refuses
+        self.submitted.append(SparkJob(order, self._world.coordinator(order.job.owner)))
+
+    def end(self, job: Job, reason: str) -> None:
+        self.killed.append(job.owner)
+        for each in self.submitted:
+            each.is_dead = each.is_dead or each.owner == job.owner
+
+    def job(self, owner: str) -> SparkJob:
+        return next(job for job in self.submitted if job.owner == owner)
+
+
+class Stream:
+    """The source: what a probe finds there."""
+
+    def __init__(self, world: World, shards: Sequence[str]) -> None:
+        self._world = world
+        self.shards = list(shards)
+        self.lag_ms: dict[str, int] = {}
+        self.error: SourceError | None = None
+        self.looks_for_partitions = False
+        self.looks = 0
+
+    def follow(self, spec: IngestionSpec) -> None:
+        self.spec = spec
+
+    def look_for_partitions(self) -> None:
+        self._answer()
+        self.looks += 1
+        self._world.coordinator("sync").create_partitions({shard: {} for shard in self.shards})
+
+    def count(self) -> int | None:
+        self._answer()
+        return len(self.shards)
+
+    def lags(self, partitions: Sequence[Partition]) -> Mapping[str, int]:
+        self._answer()
+        return {p.partition_key: self.lag_ms[p.partition_key] for p in partitions if p.partition_key in self.lag_ms}
+
+    def _answer(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+class World:
+    """One source and all that is about it."""
+
+    def __init__(self, *shards: str, store: CoordinationStore | None = None) -> None:
+        self.clock = ManualClock()
+        self.backend = store or InMemoryStore()
+        self.backend.initialize()
+        self.view = self.coordinator("test").view
+        self.jobs = Jobs(self.view)
+        self.store = SupervisionStore(self.view)
+        self.stream = Stream(self, shards or ("S0", "S1"))
+        self.cluster = Cluster(self)
+        self.claimant = Claimant(owner="supervisor-1", dag_id="supervise_clicks", run_at=self.clock.now())
+        self.supervisor = self.another_supervisor(self.claimant)
+
+    def coordinator(self, owner: str) -> SourceCoordinator:
+        made = SourceCoordinator(self.backend, SOURCE, owner, prefix="test", clock=self.clock)
+        made.initialize()
+        return made
+
+    def another_supervisor(self, claimant: Claimant) -> Supervisor:
+        return Supervisor(self.coordinator(claimant.owner), claimant, probe=self.stream)
+
+    def later_claimant(self, **changes: Any) -> Claimant:
+        return replace(self.claimant, **{"owner": "supervisor-2", "run_at": self.clock.now(), **changes})
+
+    def submit(self, **supervise: Any) -> SpecVersion:
+        return self.store.submit(spec(**{"start_delay": 0, **supervise}), by="ann")
+
+    def turn(self) -> Turn:
+        return self.supervisor.turn(self.cluster)
+
+    def supervision(self) -> Supervision:
+        stored = self.store.get()
+        assert stored is not None
+        return stored.supervision
+
+    @property
+    def state(self) -> DetailedState:
+        return self.supervision().health.state
+
+    @property
+    def running(self) -> list[SparkJob]:
+        """The jobs on the cluster that live."""
+        return [job for job in self.cluster.submitted if not job.is_dead]
+
+    def begin(self) -> list[SparkJob]:
+        """Let every submitted job begin, and make a round; one that is to stop ends well at once."""
+        for job in self.running:
+            if job.record is None:
+                job.begin()
+        self.rounds()
+        return self.running
+
+    def rounds(self) -> None:
+        for job in self.running:
+            if job.record is None:
+                continue
+            share = -(-len(self.stream.shards) // max(1, len(self.running)))
+            job.round(share - len(job.coordinator.leases.held))
+            if job.stop is not None:
+                job.end()
+
+    def go_on(self, seconds: float, *, every: float = 10, each: Callable[[], object] | None = None) -> None:
+        """Let time pass: jobs make rounds, and the supervisor looks, and turns if there is something to do."""
+        left = seconds
+        while left > 0:
+            self.clock.advance(min(every, left))
+            left -= every
+            self.begin()
+            if self.supervisor.look().needs_turn:
+                self.turn()
+            if each is not None:
+                each()
+
+    def complete(self, *keys: str) -> None:
+        """Have partitions read to their end."""
+        for key in keys:
+            partition = self.view.get(key)
+            assert partition is not None
+            self.backend.transact(update=[partition.completed(self.clock.now())])
+
+    def statuses(self) -> dict[PartitionStatus, int]:
+        return {status: n for status, n in self.view.count_by_status().items() if n}
