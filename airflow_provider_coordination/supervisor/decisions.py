@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from airflow_provider_coordination.coordination.job_reports import RecordCounts
-from airflow_provider_coordination.coordination.jobs import Job, JobState
+from airflow_provider_coordination.coordination.jobs import RETENTION, Job, JobState
 from airflow_provider_coordination.coordination.storable import storable
 from airflow_provider_coordination.supervisor.lag import LagPoint
 from airflow_provider_coordination.supervisor.scaling import (
@@ -36,7 +36,7 @@ from airflow_provider_coordination.supervisor.supervision import (
 
 LONGEST_BACKOFF = timedelta(minutes=10)
 """The longest wait after failures before another job is started."""
-SUBMIT_TIMEOUT = timedelta(minutes=1)
+SUBMIT_TIMEOUT = timedelta(minutes=2)
 """A planned job that nobody has submitted by then never will be: the turn that planned it stopped."""
 TRANSITION = timedelta(minutes=2)
 """How long there must be too many jobs before some are asked to end: a reshard takes a while. As in Druid."""
@@ -67,10 +67,12 @@ class Observation:
     :param is_suspended: whether the source is suspended.
     :param partitions: how many there are; None if that is not known.
     :param jobs: the jobs of the supervisor as the store knows them, by owner.
+    :param strays: owners of jobs of the supervisor that it does not remember, and that nobody has asked to end.
     :param safety_margin: how far clocks of machines may differ.
     :param lag: the latest points of the lag, the oldest first.
     :param shards: how many open shards there are, or whatever the source consists of; None if that is not known.
     :param looks_for_partitions: whether nobody but the supervisor looks for new partitions, as with objects or tables.
+    :param is_run: whether everything was looked at, and not jobs alone: such looks count for the supervisor's health.
     :param errors: what went wrong in looking.
     """
 
@@ -80,10 +82,12 @@ class Observation:
     is_suspended: bool = False
     partitions: PartitionCounts | None = None
     jobs: Mapping[str, Job] = field(default_factory=dict)
+    strays: frozenset[str] = frozenset()
     safety_margin: timedelta = timedelta(0)
     lag: Sequence[LagPoint] = ()
     shards: int | None = None
     looks_for_partitions: bool = False
+    is_run: bool = True
     errors: tuple[ErrorEvent, ...] = ()
 
 
@@ -165,6 +169,7 @@ def decide(memory: Supervision, seen: Observation, new_owner: Callable[[], str])
     memory = _noted(memory, seen)
     plan = _Plan(memory, seen, new_owner)
     plan.end_overdue()
+    plan.stop_strays()
     wanted, reason = wanted_jobs(plan.memory, seen)
     if wanted is not None:
         plan.stop_all(reason) if wanted == 0 else plan.reach(wanted)
@@ -212,6 +217,8 @@ def run_ended(memory: Supervision, seen: Observation, errors: Sequence[ErrorEven
 
     :param errors: what went wrong in what followed; what went wrong in the look is known already.
     """
+    if not memory.spec_version:
+        return replace(memory, looked_at=seen.at)
     health = memory.health
     for error in (*seen.errors, *errors):
         health = health.noting(error)
@@ -243,6 +250,7 @@ def _noted(memory: Supervision, seen: Observation) -> Supervision:
 def _with_ended(memory: Supervision, seen: Observation) -> Supervision:
     """Return it without the jobs that have ended, each of which is counted."""
     ended = [job for job in memory.jobs if _state(job, seen) is JobState.ENDED]
+    ended.sort(key=lambda job: seen.jobs[job.owner].since)
     health, start_after, totals = memory.health, memory.start_after, RecordCounts.from_mapping(memory.totals)
     for job in ended:
         known = seen.jobs[job.owner]
@@ -339,7 +347,9 @@ class _Plan:
         """End what will not end by itself: what vanished, never began, or was asked to end long ago."""
         for job in self.memory.jobs:
             known = self.seen.jobs.get(job.owner)
-            if known is None and self._at >= job.planned_at + SUBMIT_TIMEOUT:
+            if known is None and (job.began_at is not None or self._at >= job.planned_at + RETENTION):
+                self._end(job, EndKind.WITHDRAWN, "nothing is known of it any more: nobody supervised for long")
+            elif known is None and self._at >= job.planned_at + SUBMIT_TIMEOUT:
                 self._end(job, EndKind.GIVEN_UP, "it was never submitted: the turn that planned it stopped")
             elif known is not None and self._is_late(known):
                 self._end(job, EndKind.GIVEN_UP, _why_given_up(known))
@@ -349,6 +359,11 @@ class _Plan:
                 self._end(job, EndKind.FORCED, f"it was asked to end and did not in time: {job.stop_reason}")
             elif job.is_ending and known is not None and known.stop is None:  # the turn stopped before it asked
                 self.actions.append(RequestStop(owner=job.owner, reason=job.stop_reason))
+
+    def stop_strays(self) -> None:
+        """Ask jobs to end that are not remembered: somebody deleted what was."""
+        for owner in sorted(self.seen.strays):
+            self.actions.append(RequestStop(owner=owner, reason="the supervisor does not know it"))
 
     def stop_all(self, reason: str) -> None:
         """Ask every job to end."""
@@ -387,7 +402,9 @@ class _Plan:
         """Note the state that this decision leads to."""
         memory = self.memory
         asked_at = memory.handover_requested_at
-        if asked_at is not None and all(job.is_ending or job.planned_at >= asked_at for job in memory.jobs):
+        if asked_at is not None and all(
+            job.is_ending or job.began_at is None or job.began_at >= asked_at for job in memory.jobs
+        ):
             memory = replace(memory, handover_requested_at=None)
         if memory.terminated_at is not None:
             proposed = DetailedState.STOPPING if memory.jobs else DetailedState.TERMINATED
@@ -395,10 +412,12 @@ class _Plan:
             proposed = DetailedState.CONNECTING_TO_STREAM
         elif any(isinstance(action, StartJob) for action in self.actions):
             proposed = DetailedState.CREATING_TASKS
-        elif self.seen.partitions is None:
+        elif self.seen.partitions is None or self.seen.partitions.is_empty:
             proposed = DetailedState.DISCOVERING_INITIAL_TASKS
         else:
             proposed = _steady(memory, self.seen)
+        if not memory.spec_version:
+            return
         self.memory = replace(memory, health=memory.health.proposing(proposed))
 
     def next_due(self) -> datetime | None:
@@ -455,7 +474,7 @@ class _Plan:
             if job.spec_version in self.seen.outdated:
                 self._start(replaces=job.owner)
                 continue
-            was_asked = asked_at is not None and job.planned_at < asked_at
+            was_asked = asked_at is not None and job.began_at < asked_at
             is_over = self._at - job.began_at >= settings.task_duration
             if was_asked or (is_over and ending < limit):
                 self._start(replaces=job.owner)
@@ -517,7 +536,8 @@ class _Plan:
     def _is_done(self) -> bool:
         """Return whether what there is to read is read: it was looked for, found and completed."""
         partitions = self.seen.partitions
-        return self.memory.synced_at is not None and partitions is not None and not partitions.is_empty
+        was_looked = self.memory.synced_at is not None and not self.memory.health.failed_runs
+        return was_looked and partitions is not None and not partitions.is_empty
 
 
 _NEVER = datetime.max.replace(tzinfo=UTC)

@@ -200,7 +200,7 @@ class SupervisionStore:
         return None if item is None else _stored(item)
 
     def acquire(self, claimant: Claimant) -> StoredSupervision:
-        """Lease the supervision, or return it as it is if this claimant leases it already.
+        """Lease the supervision, or renew the lease that this claimant has, if it is half over.
 
         An earlier run, or try, of the same DAG loses its lease at once; anybody else keeps it for as long as it runs.
 
@@ -213,7 +213,7 @@ class SupervisionStore:
                 self._store.create([new_partition(self._family, KEY, now)])
                 continue
             holder = stored.claimant
-            if holder == claimant and stored.item.owner == claimant.owner and stored.is_supervised(now):
+            if holder == claimant and stored.is_supervised(now + LEASE / 2):
                 return stored
             self._check_free(stored, claimant, now)
             memory = replace(stored.supervision, dag_id=claimant.dag_id)
@@ -230,13 +230,6 @@ class SupervisionStore:
         if stored.claimant is None:
             raise PartitionUpdateError(f"source {self.source!r}: nobody leases its supervision; acquire it first")
         return self._write(stored.item, supervision, stored.claimant, self._clock.now() + LEASE)
-
-    def renew(self, stored: StoredSupervision) -> StoredSupervision:
-        """Renew the lease.
-
-        :raises PartitionUpdateError: if somebody else wrote since it was read.
-        """
-        return self.save(stored, stored.supervision)
 
     def release(self, claimant: Claimant) -> None:
         """Give the lease back, if this claimant has it: its run ends."""

@@ -9,13 +9,13 @@ from itertools import count
 from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.job_reports import JobReport
 from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
-from airflow_provider_coordination.supervisor.settings import AutoScaleSettings, SuperviseSettings
+from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant, SpecVersion, Supervision
@@ -23,49 +23,19 @@ from airflow_provider_coordination.supervisor.turn import JobOrder, Supervisor, 
 from tests.support.clock import ManualClock
 
 SOURCE = "clicks"
-DURATIONS = (
-    "duration", "delay", "period", "timeout", "interval", "range", "frequency", "_out_threshold", "_in_threshold",
-)  # fmt: skip
 START_TIMEOUT = timedelta(minutes=10)
 
 
 def spec(**supervise: Any) -> dict[str, Any]:
-    """Return a spec of these settings of supervision; `does` is what its jobs do."""
-    return {"version": 1, "source": SOURCE, "does": supervise.pop("does", "ingest"), "supervise": supervise}
-
-
-class Specs:
-    """Reads the specs of these tests: the settings of supervision in seconds where they are durations."""
-
-    def settings(self, spec: Mapping[str, Any]) -> SuperviseSettings:
-        if spec["version"] != 1:
-            raise ConfigurationError(f"spec: field 'version' is {spec['version']}; this version of the package reads 1")
-        values = {name: _value(name, value) for name, value in spec["supervise"].items()}
-        if "auto_scale" in values:
-            scaling = {name: _value(name, value) for name, value in values["auto_scale"].items()}
-            values["auto_scale"] = AutoScaleSettings(**scaling)
-        settings = SuperviseSettings(**values)
-        settings.check()
-        return settings
-
-    def changes_jobs(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-        return old["does"] != new["does"]
-
-
-def _value(name: str, value: Any) -> Any:
-    words = (
-        "duration",
-        "delay",
-        "period",
-        "timeout",
-        "interval",
-        "range",
-        "frequency",
-        "_out_threshold",
-        "_in_threshold",
-    )
-    is_duration = name.endswith(words)
-    return timedelta(seconds=value) if is_duration else value
+    """Return a spec of these settings of supervision; jobs of another `path` write elsewhere."""
+    return {
+        "version": 1,
+        "source": SOURCE,
+        "reads": {"kinesis": {"streams": SOURCE}},
+        "writes": [{"parquet": {"path": supervise.pop("path", "/data/lake/clicks")}}],
+        "context": {"description": supervise.pop("description", "clicks")},
+        "supervise": supervise,
+    }
 
 
 @dataclass
@@ -152,6 +122,9 @@ class Stream:
         self.looks_for_partitions = False
         self.looks = 0
 
+    def follow(self, spec: IngestionSpec) -> None:
+        self.spec = spec
+
     def look_for_partitions(self) -> None:
         self._answer()
         self.looks += 1
@@ -191,7 +164,7 @@ class World:
         return made
 
     def another_supervisor(self, claimant: Claimant) -> Supervisor:
-        return Supervisor(self.coordinator(claimant.owner), claimant, probe=self.stream, specs=Specs())
+        return Supervisor(self.coordinator(claimant.owner), claimant, probe=self.stream)
 
     def later_claimant(self, **changes: Any) -> Claimant:
         return replace(self.claimant, **{"owner": "supervisor-2", "run_at": self.clock.now(), **changes})
