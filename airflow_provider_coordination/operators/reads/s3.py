@@ -162,7 +162,7 @@ class S3Objects:
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        _ = self.default_source, self.settings()
+        self.settings()
 
     def settings(self) -> S3Settings:
         """Return the settings of the source, checked, its connection resolved.
