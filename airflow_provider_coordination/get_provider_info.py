@@ -268,4 +268,11 @@ CONFIG_OPTIONS: dict[str, dict[str, Any]] = {
         "False",
         "Whether Airflow's UI has the pages that show leases. They use the routes below /coordination.",
     ),
+    "viewers_may_look": _option(
+        "boolean",
+        "False",
+        "True",
+        "Whether those who may read the logs of all tasks, as Airflow's viewers may, see leases and supervisors. They "
+        "cannot act on them: that needs the right to edit the connection.",
+    ),
 }

@@ -32,6 +32,8 @@ class Configuration:
     :param watch_interval: how often the triggerer looks at a source that somebody waits for, in seconds at most.
     :param http_api: whether the API server has the routes below `/coordination`.
     :param ui: whether Airflow's UI has the pages that show leases; they need the routes.
+    :param viewers_may_look: whether who may read the logs of all tasks, as Airflow's viewers may, sees leases and
+        supervisors; else who may read the connection does.
     """
 
     ownership_timeout: timedelta = DEFAULT_OWNERSHIP_TIMEOUT
@@ -41,6 +43,7 @@ class Configuration:
     watch_interval: float = DEFAULT_WATCH_INTERVAL_SECONDS
     http_api: bool = True
     ui: bool = True
+    viewers_may_look: bool = False
 
     @classmethod
     def read(cls) -> Configuration:
@@ -56,6 +59,7 @@ class Configuration:
             watch_interval=_option("watch_interval", _positive, cls.watch_interval),
             http_api=_option("http_api", _yes_or_no, cls.http_api),
             ui=_option("ui", _yes_or_no, cls.ui),
+            viewers_may_look=_option("viewers_may_look", _yes_or_no, cls.viewers_may_look),
         )
 
 

@@ -58,16 +58,26 @@ class Stage(StrEnum):
     """Its payload is not what the schema says."""
     TRANSFORM = "transform"
     """The transform raised on it, or marked it."""
+    TIME = "time"
+    """It is late or early: nothing is wrong with it otherwise, and it does not count as bad."""
 
 
-def bad_records(rows: pa.Table, position: Sequence[str], errors: pa.Array | pa.ChunkedArray, stage: Stage) -> pa.Table:
+def bad_records(
+    rows: pa.Table,
+    position: Sequence[str],
+    errors: pa.Array | pa.ChunkedArray,
+    stages: Stage | pa.Array | pa.ChunkedArray,
+) -> pa.Table:
     """Return what is known of bad records, as a table of `BAD_SCHEMA`.
 
     :param rows: the records.
     :param position: its columns that tell a record from the others.
     :param errors: what is wrong with each.
+    :param stages: where that turned out, for each or for all.
     """
-    columns = [*(rows.column(name) for name in position), errors, pa.repeat(str(stage), rows.num_rows)]
+    if isinstance(stages, Stage):
+        stages = pa.repeat(str(stages), rows.num_rows)
+    columns = [*(rows.column(name) for name in position), errors, stages]
     return pa.table(dict(zip(BAD_SCHEMA.names, columns, strict=True))).cast(BAD_SCHEMA)
 
 

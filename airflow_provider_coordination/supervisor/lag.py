@@ -1,4 +1,4 @@
-"""How far behind a source is: of each partition now, and as a short series over time.
+"""How far behind a source is: of each partition now, and as a short series over time, with what was counted by then.
 
 The lag of a partition is the time between the arrival of a record and its reading, in milliseconds, 0 for a quiet one.
 Jobs report it for what they read; what nobody reads is asked of the source, or is unknown.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from airflow_provider_coordination.coordination.job_reports import COUNTED, RecordCounts
 from airflow_provider_coordination.coordination.packing import packed, unpacked
 from airflow_provider_coordination.coordination.partition import format_instant, read_instant
 
@@ -33,6 +34,8 @@ class LagPoint:
     :param sum_ms: the sum of what is known.
     :param count: of how many partitions it is known.
     :param unknown: of how many it is not.
+    :param counted: what all jobs had counted by then, those that had ended too: the difference between two points is
+        what was done between them.
     """
 
     at: datetime
@@ -40,6 +43,7 @@ class LagPoint:
     sum_ms: int
     count: int
     unknown: int = 0
+    counted: RecordCounts = field(default_factory=RecordCounts)
 
     @property
     def average_ms(self) -> int | None:
@@ -53,10 +57,12 @@ class LagReading:
 
     :param at: when (aware).
     :param partitions: the lag of each unfinished partition in milliseconds, by key; None where it is unknown.
+    :param counted: what all jobs have counted by then, those that have ended too.
     """
 
     at: datetime
     partitions: Mapping[str, int | None] = field(default_factory=dict)
+    counted: RecordCounts = field(default_factory=RecordCounts)
 
     @property
     def point(self) -> LagPoint:
@@ -68,6 +74,7 @@ class LagReading:
             sum_ms=sum(known),
             count=len(known),
             unknown=len(self.partitions) - len(known),
+            counted=self.counted,
         )
 
 
@@ -97,7 +104,10 @@ class LagSeries:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object, compressed."""
-        points = [[_ms(point.at), point.oldest_ms, point.sum_ms, point.count, point.unknown] for point in self.points]
+        points = [
+            [_ms(point.at), point.oldest_ms, point.sum_ms, point.count, point.unknown, *_counts(point.counted)]
+            for point in self.points
+        ]
         latest = None
         if self.latest is not None:
             latest = {"at": format_instant(self.latest.at), "partitions": dict(self.latest.partitions)}
@@ -128,10 +138,19 @@ def _thinned(points: list[LagPoint], before: datetime) -> list[LagPoint]:
     return [*thinned.values(), *(point for point in points if point.at >= before)]
 
 
-def _point(at: int, oldest_ms: int | None, sum_ms: int, count: int, unknown: int) -> LagPoint:
+def _point(at: int, oldest_ms: int | None, sum_ms: int, count: int, unknown: int, *counts: int) -> LagPoint:
     return LagPoint(
-        at=_EPOCH + timedelta(milliseconds=at), oldest_ms=oldest_ms, sum_ms=sum_ms, count=count, unknown=unknown
+        at=_EPOCH + timedelta(milliseconds=at),
+        oldest_ms=oldest_ms,
+        sum_ms=sum_ms,
+        count=count,
+        unknown=unknown,
+        counted=RecordCounts.from_mapping(dict(zip(COUNTED, counts, strict=False))),
     )
+
+
+def _counts(counted: RecordCounts) -> list[int]:
+    return [getattr(counted, name) for name in COUNTED]
 
 
 def _ms(instant: datetime) -> int:

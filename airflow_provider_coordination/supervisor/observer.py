@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError, StoreUnavailableError
-from airflow_provider_coordination.coordination.job_reports import REPORT_INTERVAL
+from airflow_provider_coordination.coordination.job_reports import REPORT_INTERVAL, RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, Jobs
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
@@ -202,7 +202,7 @@ class Observer:
                 shards = self._probe.count()
             if not errors:  # who does not answer once is not asked for each shard
                 with _noting(errors, now):
-                    self._read_lag(partitions, jobs, settings, now)
+                    self._read_lag(partitions, memory, jobs, settings, now)
         soon = now + (settings or SuperviseSettings()).period
         counts = PartitionCounts(
             readable=sum(is_readable(partition, soon) for partition in partitions.values()),
@@ -214,7 +214,12 @@ class Observer:
         return run, errors
 
     def _read_lag(
-        self, partitions: Mapping[str, Partition], jobs: Mapping[str, Job], settings: SuperviseSettings, now: datetime
+        self,
+        partitions: Mapping[str, Partition],
+        memory: Supervision,
+        jobs: Mapping[str, Job],
+        settings: SuperviseSettings,
+        now: datetime,
     ) -> None:
         if self._lag is None:
             self._lag = self._store.lag()
@@ -223,13 +228,14 @@ class Observer:
         if self._lag.points and now - self._lag.points[-1].at < interval:
             return
         lags: dict[str, int | None] = dict.fromkeys(partitions)
-        reports = [job.report for job in jobs.values() if job.report is not None and now - job.report.at <= FRESH]
-        for report in sorted(reports, key=lambda report: report.at):
+        reports = [job.report for job in jobs.values() if job.report is not None]
+        for report in sorted((each for each in reports if now - each.at <= FRESH), key=lambda report: report.at):
             lags.update({key: lag for key, lag in report.lag_ms.items() if key in lags})
         unread = [each for each in partitions.values() if each.owner is None and lags[each.partition_key] is None]
         lags.update(self._probed_lags(unread, interval, now))
         fine = FINE if scaling is None else max(FINE, scaling.lag_collection_range + interval)
-        self._lag = self._lag.adding(LagReading(at=now, partitions=lags), fine=fine)
+        counted = sum((report.totals for report in reports), RecordCounts.from_mapping(memory.totals))
+        self._lag = self._lag.adding(LagReading(at=now, partitions=lags, counted=counted), fine=fine)
         self._lag_is_new = True
 
     def _probed_lags(self, unread: Sequence[Partition], interval: timedelta, now: datetime) -> dict[str, int | None]:

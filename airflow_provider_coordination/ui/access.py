@@ -1,8 +1,9 @@
 """Who may do what: the one module that uses Airflow's internal API of the API server.
 
 Airflow lets anybody call a plugin's routes, so each application here asks for a login, and each route for a permission
-on the coordination connection that it works on: who may see the connection may look, who may change it may act. What
-acts is refused to other sites, which a browser would let use its user's cookie, and written to Airflow's audit log.
+on the coordination connection that it works on: who may see the connection may look, who may change it may act. Where
+the deployment says so, who may read the logs of all tasks, as Airflow's viewers may, looks too. What acts is refused to
+other sites, which a browser would let use its user's cookie, and written to Airflow's audit log.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import ConnectionDetails
+from airflow.api_fastapi.auth.managers.models.resource_details import ConnectionDetails, DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import get_user, requires_access_connection, requires_authenticated
 from airflow.api_fastapi.logging.decorators import action_logging
 from airflow.configuration import conf
@@ -50,8 +51,8 @@ def anybody_logged_in() -> Any:
 
 
 def may_read_connection() -> Any:
-    """Return the dependency that refuses those who may not see the connection `connection_id` of the path."""
-    return Depends(requires_access_connection("GET"))
+    """Return the dependency that refuses those who may not look at what the connection `connection_id` leads to."""
+    return Depends(_refuse_strangers)
 
 
 def may_change_connection(event: str, body: type[BaseModel]) -> list[Any]:
@@ -143,34 +144,61 @@ class Visitor:
     """Somebody who is logged in.
 
     :param user: as Airflow knows them.
+    :param viewers_may_look: whether whoever may read the logs of all tasks may look.
     """
 
     user: Any
+    viewers_may_look: bool = False
+
+    def may_look(self, connection_id: str) -> bool:
+        """Return whether they may see what a connection leads to. Asks Airflow's database where it has teams."""
+        return self.may_read(connection_id) or (self.viewers_may_look and self._may_read_logs(connection_id))
 
     def may_read(self, connection_id: str) -> bool:
-        """Tell whether they may see a connection. Asks Airflow's database where it has teams."""
+        """Return whether they may see a connection. Asks Airflow's database where it has teams."""
         return self._may("GET", connection_id)
 
     def may_change(self, connection_id: str) -> bool:
-        """Tell whether they may change a connection. Asks Airflow's database where it has teams."""
+        """Return whether they may change a connection. Asks Airflow's database where it has teams."""
         return self._may("PUT", connection_id)
 
     def _may(self, method: ResourceMethod, connection_id: str) -> bool:
-        team = stored.Connection.get_team_name(connection_id) if self._has_teams else None
-        details = ConnectionDetails(conn_id=connection_id, team_name=team)
+        details = ConnectionDetails(conn_id=connection_id, team_name=self._team(connection_id))
         return bool(get_auth_manager().is_authorized_connection(method=method, details=details, user=self.user))
+
+    def _may_read_logs(self, connection_id: str) -> bool:
+        return bool(
+            get_auth_manager().is_authorized_dag(
+                method="GET",
+                access_entity=DagAccessEntity.TASK_LOGS,
+                details=DagDetails(team_name=self._team(connection_id)),
+                user=self.user,
+            )
+        )
+
+    def _team(self, connection_id: str) -> str | None:
+        return stored.Connection.get_team_name(connection_id) if self._has_teams else None
 
     @cached_property
     def _has_teams(self) -> bool:
         return bool(conf.getboolean("core", "multi_team", fallback=False))
 
 
-async def visitor(user: Any = Depends(get_user)) -> Visitor:  # noqa: B008 - how FastAPI is told
+async def visitor(request: Request, user: Any = Depends(get_user)) -> Visitor:  # noqa: B008 - how FastAPI is told
     """Return who calls."""
-    return Visitor(user)
+    return Visitor(user, request.app.state.viewers_may_look)
 
 
 AnyVisitor = Annotated[Visitor, Depends(visitor)]
+
+
+def _refuse_strangers(connection_id: str, visitor: AnyVisitor) -> None:
+    """Refuse who may not look. Not `async`, so that it waits for Airflow's database in a thread, as Airflow's own do.
+
+    :raises HTTPException: if they may not.
+    """
+    if not visitor.may_look(connection_id):
+        raise HTTPException(403, "Forbidden")
 
 
 def coordination_connections() -> list[str]:

@@ -18,6 +18,7 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
     StoreUnavailableError,
 )
+from airflow_provider_coordination.hooks.configuration import Configuration
 from airflow_provider_coordination.ui import (
     acknowledgments,
     actions,
@@ -59,6 +60,7 @@ def application() -> FastAPI:
     )
     app.add_middleware(BoundedBodies)
     app.state.desk = Desk(Stores())
+    app.state.viewers_may_look = Configuration.read().viewers_may_look
     # Names of sources may hold slashes: what ends in a fixed word comes before what ends in the name of a set.
     for part in (sources, partitions, timeline, workers, runs, actions, jobs, pages):
         app.include_router(part.router())

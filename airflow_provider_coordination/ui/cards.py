@@ -151,28 +151,30 @@ def _completed(view: SourceView, now: datetime) -> tuple[list[int | None], bool]
 
 def _alarms(card: SourceCard, now: datetime) -> Iterator[Alarm]:
     if card.parked:
-        yield Alarm(
-            level="error", text=f"{_partitions(card.parked)} parked: nobody works on what only a person reopens"
-        )
+        them = "it" if card.parked == 1 else "them"
+        text = f"{_partitions(card.parked)} parked. Reopen {them} once the cause is fixed"
+        yield Alarm(level="error", about="parked", text=text)
     if card.next_set_expires_at is not None and card.next_set_expires_at < now - timedelta(minutes=1):
-        yield Alarm(level="error", text="an acknowledgment set is overdue and nobody ends it: does the triggerer run?")
+        text = "an acknowledgment set is overdue and nobody ends it: does the triggerer run?"
+        yield Alarm(level="error", about="overdue", text=text)
     if card.suspended is not None:
         by = f" by {card.suspended.by}" if card.suspended.by else ""
         why = f": {card.suspended.reason}" if card.suspended.reason else ""
-        yield Alarm(level="warning", text=f"suspended{by}{why}")
+        yield Alarm(level="warning", about="suspended", text=f"suspended{by}{why}")
     waits = card.oldest_waiting is not None and card.oldest_waiting >= LATE_AFTER.total_seconds()
     if card.expired_leases:
         leases = "1 lease has" if card.expired_leases == 1 else f"{card.expired_leases} leases have"
         yield Alarm(
             level="warning" if card.workers else "error",
+            about="expired",
             text=f"{leases} run out, and nobody has taken over" + _nobody(card),
         )
     elif waits and card.suspended is None:
-        yield Alarm(level="warning", text="work has been waiting for over an hour" + _nobody(card))
+        yield Alarm(level="warning", about="waiting", text="work has been waiting for over an hour" + _nobody(card))
     if card.lag is not None and card.lag >= LATE_AFTER.total_seconds():
-        yield Alarm(level="warning", text="more than an hour behind")
+        yield Alarm(level="warning", about="lag", text="more than an hour behind")
     if card.failing:
-        yield Alarm(level="warning", text=f"{_partitions(card.failing)} failing")
+        yield Alarm(level="warning", about="failing", text=f"{_partitions(card.failing)} failing")
 
 
 def _partitions(number: int) -> str:

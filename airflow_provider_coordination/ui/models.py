@@ -100,9 +100,10 @@ class FailingPartition(BaseModel):
 
 
 class Alarm(BaseModel):
-    """Something that a person should look at."""
+    """Something that a person should look at; `about` is what it is about, by which a program tells alarms apart."""
 
     level: Literal["error", "warning"]
+    about: Literal["parked", "overdue", "suspended", "expired", "waiting", "lag", "failing"]
     text: str
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
@@ -13,18 +11,9 @@ from fastapi import APIRouter, HTTPException, Query, Response
 
 from airflow_provider_coordination.coordination.acknowledgment import record_of
 from airflow_provider_coordination.coordination.acknowledgment_view import AcknowledgmentView
-from airflow_provider_coordination.coordination.browsing import EXAMINED_AT_ONCE, Filter, Order, Place
-from airflow_provider_coordination.coordination.errors import (
-    AcknowledgmentSetNotFoundError,
-    ConfigurationError,
-    ProgressError,
-)
-from airflow_provider_coordination.coordination.partition import (
-    Partition,
-    PartitionStatus,
-    check_partition_key,
-    parse_instant,
-)
+from airflow_provider_coordination.coordination.browsing import Filter
+from airflow_provider_coordination.coordination.errors import AcknowledgmentSetNotFoundError, ProgressError
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.sources.inspection import (
     inspected,
@@ -38,6 +27,7 @@ from airflow_provider_coordination.ui.answers import SOURCE, json_answer
 from airflow_provider_coordination.ui.asking import AtDesk
 from airflow_provider_coordination.ui.describing import row_of, transition_facts
 from airflow_provider_coordination.ui.kinds import details_of
+from airflow_provider_coordination.ui.listing import LISTED, Cursor, ListOrder, page_of
 from airflow_provider_coordination.ui.models import (
     NO_NUL,
     FailedItemFacts,
@@ -47,8 +37,6 @@ from airflow_provider_coordination.ui.models import (
     PartitionPage,
 )
 
-LISTED = (PartitionStatus.ASSIGNED, PartitionStatus.CLOSED, PartitionStatus.UNASSIGNED, PartitionStatus.COMPLETED)
-"""The order of listing: what somebody works on first, what is done last."""
 MAX_SETS = 20
 MAX_TRANSITIONS = 50
 MAX_SEARCH_CHARACTERS = 1024
@@ -75,7 +63,7 @@ async def partitions(
     search: Search = "",
     prefix: Search = "",
     owner: Search = "",
-    order: Order = Order.PRIORITY,
+    order: ListOrder = ListOrder.PRIORITY,
     descending: bool = False,
     after: Annotated[str | None, Query(max_length=8192)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
@@ -89,7 +77,7 @@ async def partitions(
         parked=parked,
         failing=failing,
     )
-    cursor = Cursor.read(after, order)
+    cursor = Cursor.read(after, order, descending=descending)
 
     def asked(view: SourceView) -> PartitionPage:
         now = view.clock.now()
@@ -140,93 +128,6 @@ def detail_of(view: SourceView, key: str, history_days: float) -> PartitionDetai
     )
 
 
-@dataclass(frozen=True)
-class Cursor:
-    """Where the next page begins.
-
-    :param status: in the order of priority, among the partitions of this status; None in the order of keys.
-    :param place: behind this one; None for the first one of the status.
-    """
-
-    status: PartitionStatus | None = None
-    place: Place | None = None
-
-    def write(self, order: Order) -> str:
-        """Return it as text that tells nobody anything."""
-        said = [order.value, self.status and self.status.value, *(self.place or ())]
-        return base64.urlsafe_b64encode(json.dumps(said).encode()).decode().rstrip("=")
-
-    @classmethod
-    def read(cls, text: str | None, order: Order) -> Cursor:
-        """Return what `write` wrote; that of the first page without any.
-
-        :raises HTTPException: if it is something else, or of another order.
-        """
-        if text is None:
-            return cls()
-        try:
-            said = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
-            named, status, *place = said
-            made = cls(
-                status=None if status is None else PartitionStatus(status),
-                place=Place(*_texts(place)) if place else None,
-            )
-            if named != order.value or (made.status is None) != (order is Order.KEY):
-                raise ValueError
-            if made.place is not None and order is Order.PRIORITY:
-                parse_instant(made.place.priority)
-            if made.place is not None:
-                check_partition_key(made.place.partition_key)
-            return made
-        except (ConfigurationError, ValueError, TypeError, RecursionError):
-            raise HTTPException(
-                422, "query.after: it is not the 'next' of a page in this order; begin again without it"
-            ) from None
-
-
-def page_of(
-    view: SourceView, wanted: Filter, order: Order, cursor: Cursor, *, descending: bool, limit: int
-) -> tuple[list[Partition], Cursor | None]:
-    """Return a page of partitions, and where the next one begins; None if there is none.
-
-    In the order of priority the statuses follow each other as people want them, each with the oldest first.
-    """
-
-    def browse(filtered: Filter, place: Place | None, at_most: int) -> tuple[list[Partition], Place | None]:
-        browsed = view.store.browse(
-            view.source_identifier,
-            filtered,
-            order=order,
-            descending=descending,
-            after=place,
-            limit=at_most,
-            examine=EXAMINED_AT_ONCE,
-        )
-        return browsed.partitions, browsed.next
-
-    if not wanted.statuses:
-        return [], None
-    if order is Order.KEY:
-        found, place = browse(wanted, cursor.place, limit)
-        return found, None if place is None else Cursor(place=place)
-    statuses = [status for status in LISTED if status in wanted.statuses]
-    if descending:
-        statuses.reverse()
-    if cursor.status is not None:
-        statuses = statuses[statuses.index(cursor.status) :] if cursor.status in statuses else []
-    gathered: list[Partition] = []
-    place = cursor.place
-    for status in statuses:
-        if len(gathered) >= limit:
-            return gathered, Cursor(status)
-        found, following = browse(replace(wanted, statuses=(status,)), place, limit - len(gathered))
-        gathered += found
-        if following is not None:
-            return gathered, Cursor(status, following)
-        place = None
-    return gathered, None
-
-
 def _statuses(
     given: Sequence[PartitionStatus] | None, *, parked: bool, expired: bool, owner: str
 ) -> tuple[PartitionStatus, ...]:
@@ -237,12 +138,6 @@ def _statuses(
     if expired or owner:
         possible &= {PartitionStatus.ASSIGNED}
     return tuple(status for status in LISTED if status in possible)
-
-
-def _texts(values: Sequence[object]) -> list[str]:
-    if len(values) != 2 or not all(isinstance(value, str) for value in values):
-        raise ValueError(values)
-    return [str(value) for value in values]
 
 
 def _sets(view: SourceView, found: Partition) -> list[dict[str, object]]:

@@ -14,6 +14,7 @@ from airflow_provider_coordination.coordination.browsing import Filter
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.owner import task_of
 from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX, Partition, PartitionStatus
+from airflow_provider_coordination.coordination.partition_state import PartitionState
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.ui.access import AnyVisitor, Visitor
 from airflow_provider_coordination.ui.answers import json_response, json_text
@@ -96,12 +97,13 @@ async def runs(
     return json_response(await desk.aside(lambda: json_text(answer)))
 
 
-def _place(row: RunPartition) -> tuple[bool, str, str, str]:
-    return not row.is_held_now, row.connection_id, row.source, row.partition_key
+def _place(row: RunPartition) -> tuple[bool, bool, str, str, str]:
+    is_well = row.state not in (PartitionState.PARKED, PartitionState.EXPIRED)
+    return is_well, not row.is_held_now, row.connection_id, row.source, row.partition_key
 
 
 def _readable(visitor: Visitor, known: Sequence[str]) -> list[str]:
-    return [connection_id for connection_id in known if visitor.may_read(connection_id)]
+    return [connection_id for connection_id in known if visitor.may_look(connection_id)]
 
 
 async def _of_connection(desk: Desk, connection_id: str, tasks: Tasks) -> _Found:

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 CARD_REST = 3.0
 """To count what is finished is dear on DynamoDB."""
+UNUSABLE = "it cannot be used; whoever manages Airflow's connections sees why"
 
 
 def router() -> APIRouter:
@@ -105,7 +106,12 @@ def _known(desk: Desk) -> list[tuple[str, str | None]]:
 
 def _allowed(visitor: Visitor, known: list[tuple[str, str | None]]) -> list[ConnectionRow]:
     return [
-        ConnectionRow(connection_id=connection_id, may_change=visitor.may_change(connection_id), problem=problem)
+        ConnectionRow(
+            connection_id=connection_id,
+            may_change=visitor.may_change(connection_id),
+            # The text repeats what the connection says, which is for those who may read it.
+            problem=problem if problem is None or visitor.may_read(connection_id) else UNUSABLE,
+        )
         for connection_id, problem in known
-        if visitor.may_read(connection_id)
+        if visitor.may_look(connection_id)
     ]

@@ -47,7 +47,10 @@ async def workers(desk: AtDesk, connection_id: str, source: str) -> Response:
 
 
 def worker_list(view: SourceView, connection_id: str) -> WorkerList:
-    """Return the workers of a source: who has registered, who holds leases without, and jobs that have not begun."""
+    """Return the workers of a source, those without a sign of life first.
+
+    They are who has registered, who holds leases without, and jobs that have not begun.
+    """
     now = view.clock.now()
     leases, live, is_complete = _leases(view, now)
     registered = {worker.owner: worker for worker in registered_workers(view)}
@@ -69,7 +72,7 @@ def worker_list(view: SourceView, connection_id: str) -> WorkerList:
         )
 
     rows = [row(owner) for owner in {**registered, **leases, **jobs}]
-    rows.sort(key=lambda each: (not each.is_live, -each.leases, each.owner.name))
+    rows.sort(key=lambda each: (each.is_live, -each.leases, each.owner.name))
     return WorkerList(as_of=now, workers=rows[:MAX_WORKERS], complete=is_complete and len(rows) <= MAX_WORKERS)
 
 

@@ -40,7 +40,7 @@ def test_an_empty_option_is_not_given(configure: Any) -> None:
 def test_every_option_is_read(configure: Any) -> None:
     configure(
         ownership_timeout="120", safety_margin="2.5", max_attempts="5", max_closed_count="0", watch_interval="30",
-        http_api="False", ui="False",
+        http_api="False", ui="False", viewers_may_look="True",
     )  # fmt: skip
     assert Configuration.read() == Configuration(
         ownership_timeout=timedelta(seconds=120),
@@ -50,6 +50,7 @@ def test_every_option_is_read(configure: Any) -> None:
         watch_interval=30.0,
         http_api=False,
         ui=False,
+        viewers_may_look=True,
     )
 
 

@@ -194,9 +194,9 @@ def test_the_configuration_has_the_options_that_are_read_with_their_defaults() -
     assert described == {
         name: f"{value.total_seconds():g}"
         if isinstance(value, timedelta)
+        else str(value)
+        if isinstance(value, bool)
         else f"{value:g}"
-        if value is not True
-        else "True"
         for name, value in actual.items()
     }
 

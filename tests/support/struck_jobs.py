@@ -171,6 +171,7 @@ class Life(ABC):
             self.delivery(dag),
             stop=Waiting(self.clock),
             clock=self.clock,
+            bounds=dag.bounds,
             **self.reading(coordinator, counts=counts),
         )
 
@@ -179,7 +180,12 @@ class Life(ABC):
             return PublishLanded(str(self.folder / MAIN), keep=bool(dag.downstream))
         sinks = [ParquetSink(name=name, path=str(self.folder / name)) for name in dag.all_sinks]
         return DeliverTransformed(
-            ArrowTransformation(dag, self.layout), sinks, source=self.source, found=BadRecords(), clock=self.clock
+            ArrowTransformation(dag, self.layout),
+            sinks,
+            source=self.source,
+            found=BadRecords(),
+            keeps_rejected=True,
+            clock=self.clock,
         )
 
     def round(self, job: Ingestion) -> None:
@@ -368,7 +374,9 @@ class Life(ABC):
             dead -= main
         taken = main + dead
         assert taken == Counter(self.sent), f"lost {Counter(self.sent) - taken}, doubled {taken - Counter(self.sent)}"
-        assert set(dead) <= bad
+        late = [dag.rejects or 0 for dag in (self.case.first, self.case.then)]
+        assert {event for event in dead if event not in bad} <= {e for e in self.sent if number_of(e) < max(late)}
+        assert not {event for event in main if number_of(event) < min(late)}, "late, and delivered"
         assert set(self.rows("copy").values()) <= {1}, "doubled in a copy"
         first, then = self.case.first, self.case.then
         if first.sinks == then.sinks == (MAIN, "copy") and first.copies and then.copies:

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import {
+  alarmPlace,
   loginPath,
   pathOf,
   readPlace,
@@ -123,3 +124,20 @@ test("logging in again leads back to the page with its filters", () => {
   const path = loginPath({ pathname: "/plugin/coordination/c/s", search: "?parked=true", hash: "" });
   assert.equal(new URLSearchParams(path.split("?")[1]).get("next"), "/plugin/coordination/c/s?parked=true");
 });
+
+for (const [about, path, search] of [
+  ["parked", "partitions", "?parked=true"],
+  ["expired", "partitions", "?expired=true"],
+  ["failing", "partitions", "?failing=true"],
+  ["waiting", "partitions", "?order=priority&status=UNASSIGNED"],
+  ["overdue", "acknowledgments", ""],
+  ["brand new", "partitions", ""],
+]) {
+  test(`an alarm about ${about} leads to ${path}${search}`, () => {
+    const place = alarmPlace({ connection: "c", source: "a/b" }, about);
+    assert.equal(place.pathname, `/plugin/coordination/c/a%2Fb/${path}`);
+    const sorted = new URLSearchParams(place.search);
+    sorted.sort();
+    assert.equal(sorted.toString() && `?${sorted}`, search);
+  });
+}

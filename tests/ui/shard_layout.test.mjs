@@ -6,6 +6,7 @@ import { test } from "node:test";
 import {
   boxesBetween,
   compact,
+  firstTrouble,
   fractionOf,
   isUneven,
   layOut,
@@ -212,4 +213,21 @@ test("drawn compactly, a shard still covers its children", () => {
   const find = (id) => boxes.find((box) => box.shard.shard_id === id);
   assert.equal(find("a").top, find("c").top);
   assert.equal(find("a").bottom, find("d").bottom);
+});
+
+test("the first thing to see is the largest hole, then a parked shard, then one whose lease is over", () => {
+  const hole = (from, to) => ({
+    starting_hash_key: String((SPACE * BigInt(from)) / 100n),
+    ending_hash_key: String((SPACE * BigInt(to)) / 100n - 1n),
+  });
+  const shards = [
+    shard("calm", 0, 40),
+    shard("over", 40, 60, { state: "expired" }),
+    shard("parked", 60, 80, { state: "parked" }),
+    shard("former", 80, 100, { state: "parked", is_ended: true }),
+  ];
+  close(firstTrouble(tree(shards, [hole(80, 85), hole(90, 100)])).top, 0.9);
+  assert.equal(firstTrouble(tree(shards)).shard.shard_id, "parked");
+  assert.equal(firstTrouble(tree(shards.filter((each) => each.shard_id !== "parked"))).shard.shard_id, "over");
+  assert.equal(firstTrouble(tree([shards[0], shards[3]])), null);
 });

@@ -5,7 +5,9 @@ import { test } from "node:test";
 
 import {
   actionsFor,
+  byTrouble,
   byUrgency,
+  connectionRank,
   fillOf,
   segmentsOf,
   stateOf,
@@ -63,6 +65,26 @@ test("sources with an alarm come first, then those that are behind", () => {
     ["alarmed", "warned", "late", "calm"],
   );
   assert.equal(cards[0].source, "calm");
+});
+
+test("a connection that cannot be used comes before one with an alarm, and that before a calm one", () => {
+  const alarmed = { ...CARD, alarms: [{ level: "error", about: "parked", text: "" }] };
+  const ranks = [
+    connectionRank({ problem: "no such store" }, []),
+    connectionRank({ problem: null }, [CARD, alarmed]),
+    connectionRank({ problem: null }, [CARD]),
+  ];
+  assert.deepEqual(ranks, [...ranks].sort());
+  assert.equal(new Set(ranks).size, 3);
+  assert.equal(connectionRank({ problem: null }, []), ranks[2]);
+});
+
+test("what needs a person comes first, and the rest stays in its order", () => {
+  const states = ["held", "completed", "brand new", "parked", "held 2", "expired"];
+  assert.deepEqual(
+    byTrouble(states, (state) => state.replace(" 2", "")),
+    ["parked", "expired", "held", "held 2", "completed", "brand new"],
+  );
 });
 
 const ROW = { status: "UNASSIGNED", state: "waiting", attempts: 0 };

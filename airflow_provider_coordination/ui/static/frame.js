@@ -4,7 +4,7 @@ import { SuspendButton } from "./actions.js";
 import { C, Fragment, h, useCallback, useEffect, useRef, useState } from "./host.js";
 import { Icon } from "./icons.js";
 import { usePause } from "./live.js";
-import { PAGES, pathOf, ROUTE } from "./places.js";
+import { alarmPlace, PAGES, pathOf, ROUTE } from "./places.js";
 import { Ago, To } from "./pieces.js";
 import { segmentsOf } from "./states.js";
 import { Telling } from "./telling.js";
@@ -254,24 +254,26 @@ function hasPage(card, name) {
 /**
  * Whoever is paged wants to know this first.
  *
- * @param {{card: Api.SourceCard}} props
+ * @param {{card: Api.SourceCard, place: Place}} props
  */
-function Alarms({ card }) {
+function Alarms({ card, place }) {
   if (card.alarms.length === 0 && card.suspended === null) return null;
   return h(
     C.Stack,
     { gap: 1, mb: 3 },
     card.suspended !== null && h(Suspended, { suspended: card.suspended }),
-    ...card.alarms.map((alarm, index) => h(AlarmLine, { key: index, alarm })),
+    ...card.alarms
+      .filter((alarm) => alarm.about !== "suspended")
+      .map((alarm) => h(AlarmLine, { key: alarm.about, alarm, place })),
   );
 }
 
 /**
- * An alarm as a line: its level is told by a word as well as by a colour.
+ * An alarm as a line, which leads to what it is about: its level is told by a word as well as by a colour.
  *
- * @param {{alarm: Api.Alarm} & Styles} props
+ * @param {{alarm: Api.Alarm, place: {connection: string, source: string}}} props
  */
-export function AlarmLine({ alarm, ...rest }) {
+export function AlarmLine({ alarm, place }) {
   const isError = alarm.level === "error";
   return h(
     C.Flex,
@@ -286,11 +288,29 @@ export function AlarmLine({ alarm, ...rest }) {
       px: 2,
       py: 1,
       "data-alarm": alarm.level,
-      ...rest,
     },
     h(C.Box, { as: "span", pt: "2px", display: "flex" }, h(Icon, { name: "alert" })),
     h(C.VisuallyHidden, null, isError ? "Alarm: " : "Warning: "),
-    h(C.Text, { as: "span", overflowWrap: "anywhere", minW: 0 }, capitalized(alarm.text)),
+    h(
+      To,
+      {
+        to: alarmPlace(place, alarm.about),
+        "data-about": alarm.about,
+        color: "inherit",
+        display: "flex",
+        flex: 1,
+        justifyContent: "space-between",
+        alignItems: "center",
+        gap: 2,
+        minW: 0,
+      },
+      h(
+        Fragment,
+        null,
+        h(C.Text, { as: "span", overflowWrap: "anywhere", minW: 0 }, capitalized(alarm.text)),
+        h(Icon, { name: "chevron", size: 3 }),
+      ),
+    ),
   );
 }
 
@@ -429,7 +449,7 @@ export function Frame({ place, card, live, connection, children }) {
         card !== null && h(SuspendButton, { place, card, connection, refresh: live.refresh }),
       ),
     ),
-    card !== null && h(Alarms, { card }),
+    card !== null && h(Alarms, { card, place }),
     h(Tabs, { ...place, card }),
     h(C.Box, { flex: 1, minH: 0, display: "flex", flexDirection: "column" }, children),
   );

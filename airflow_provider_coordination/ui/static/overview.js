@@ -18,7 +18,7 @@ import { useLive } from "./live.js";
 import { Dot, Figure } from "./pieces.js";
 import { pathOf, withParameters } from "./places.js";
 import { Failed, FailedPart, Loading, Nothing, Shown } from "./problems.js";
-import { byUrgency, segmentsOf, worstLevel } from "./states.js";
+import { byUrgency, connectionRank, segmentsOf, worstLevel } from "./states.js";
 import { countText, plural, rateText, roughText } from "./texts.js";
 import { useNow } from "./ticking.js";
 import { duration, lagText, longestLeaseText, secondsUntil } from "./time.js";
@@ -169,7 +169,15 @@ const Card = memo(function Card(/** @type {{card: Api.SourceCard}} */ { card }) 
       h(
         C.Stack,
         { gap: 1 },
-        ...card.alarms.slice(0, 3).map((alarm, index) => h(AlarmLine, { key: index, alarm })),
+        ...card.alarms
+          .slice(0, 3)
+          .map((alarm) =>
+            h(AlarmLine, {
+              key: alarm.about,
+              alarm,
+              place: { connection: card.connection_id, source: card.source },
+            }),
+          ),
         card.alarms.length > 3 &&
           h(C.Text, { fontSize: "xs", color: "fg.muted" }, `and ${card.alarms.length - 3} more`),
       ),
@@ -274,15 +282,19 @@ export function Overview() {
   const parameters = new URLSearchParams(search);
   const only = parameters.get("connection");
   const live = useLive("connections", { every: 30 });
-  const [shown, onLive] = useWorst();
+  const [known, onLive] = useKnown();
+  const worst = known.find(([, each]) => each.problem !== null) ?? known[0];
   useTitle(null);
   /** @param {Record<string, Parameter>} changes */
   const change = (changes) =>
     navigate({ search: withParameters(globalThis.location.search, changes) }, { replace: true });
   const [text, setText] = useTyped(parameters.get("q") ?? "", (typed) => change({ q: typed }));
-  const connections = (live.answer?.connections ?? []).filter(
-    (/** @type {Api.ConnectionRow} */ each) => only === null || each.connection_id === only,
-  );
+  const cards = new Map(known.map(([id, { answer }]) => [id, answer?.sources ?? []]));
+  /** @param {Api.ConnectionRow} each */
+  const rank = (each) => connectionRank(each, cards.get(each.connection_id) ?? []);
+  const connections = (live.answer?.connections ?? [])
+    .filter((/** @type {Api.ConnectionRow} */ each) => only === null || each.connection_id === only)
+    .sort((/** @type {Api.ConnectionRow} */ a, /** @type {Api.ConnectionRow} */ b) => rank(a) - rank(b));
   return h(
     Fragment,
     null,
@@ -305,7 +317,7 @@ export function Overview() {
             onChange: (event) => setText(event.target.value),
           }),
         ),
-        h(Freshness, { live: shown ?? live }),
+        h(Freshness, { live: worst?.[1] ?? live }),
       ),
     ),
     only !== null &&
@@ -343,13 +355,13 @@ export function Overview() {
 }
 
 /**
- * Keep what the connections' answers are like; return the worst of them, and what tells of one: null, it is gone.
+ * Keep what is known of each connection's sources; return it, and what notes it: null once the connection is gone.
  *
- * @returns {[Live<Api.SourceCards>|null, (connection: string, live: Live<Api.SourceCards>|null) => void]}
+ * @returns {[[string, Live<Api.SourceCards>][], (connection: string, live: Live<Api.SourceCards>|null) => void]}
  */
-function useWorst() {
+function useKnown() {
   const [known, setKnown] = useState(/** @type {Map<string, Live<Api.SourceCards>>} */ (new Map()));
-  const tell = useCallback(
+  const note = useCallback(
     (/** @type {string} */ id, /** @type {Live<Api.SourceCards>|null} */ live) =>
       setKnown((before) => {
         const after = new Map(before);
@@ -359,6 +371,5 @@ function useWorst() {
       }),
     [],
   );
-  const all = [...known.values()];
-  return [all.find((each) => each.problem !== null) ?? all[0] ?? null, tell];
+  return [[...known], note];
 }

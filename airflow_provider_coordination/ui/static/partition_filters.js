@@ -45,9 +45,20 @@ export function questionOf(parameters) {
   statuses.forEach((status) => asked.append("status", status));
   for (const [flag] of FLAGS) if (parameters.get(flag) === "true") asked.set(flag, "true");
   for (const [name] of TEXTS) if (parameters.get(name)) asked.set(name, parameters.get(name) ?? "");
-  asked.set("order", parameters.get("order") === "priority" ? "priority" : "key");
-  if (parameters.get("descending") === "true") asked.set("descending", "true");
+  const order = orderOf(parameters);
+  asked.set("order", order);
+  if (order !== "trouble" && parameters.get("descending") === "true") asked.set("descending", "true");
   return asked.toString();
+}
+
+/**
+ * Return the order of the list: by trouble where the address does not say.
+ *
+ * @param {URLSearchParams} parameters of the page's address
+ */
+export function orderOf(parameters) {
+  const order = parameters.get("order") ?? "";
+  return ["key", "priority"].includes(order) ? order : "trouble";
 }
 
 /**

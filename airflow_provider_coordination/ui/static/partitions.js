@@ -3,7 +3,7 @@
 import { ActionButtons, ActionDialog } from "./actions.js";
 import { C, Fragment, h, useCallback, useMemo, useRef, useState } from "./host.js";
 import { Check, HeldFor, Name, Progress, SortButton, Time } from "./partition_cells.js";
-import { Filters, isFiltering, questionOf } from "./partition_filters.js";
+import { Filters, isFiltering, orderOf, questionOf } from "./partition_filters.js";
 import { usePartitions } from "./partition_list.js";
 import { Chip, Owner } from "./pieces.js";
 import { Failed, Loading, Nothing, Stale } from "./problems.js";
@@ -49,18 +49,25 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
       return after;
     });
   }, []);
-  const order = parameters.get("order") === "priority" ? "priority" : "key";
-  const isDescending = parameters.get("descending") === "true";
+  const order = orderOf(parameters);
+  const isDescending = order !== "trouble" && parameters.get("descending") === "true";
   const allOn = rows.length > 0 && rows.every((row) => selected.has(row.partition_key));
 
   /** @param {string} by */
   const sort = (by) =>
-    change(by === order ? { descending: !isDescending } : { order: by === "key" ? null : by, descending: null });
+    change(
+      by === "trouble"
+        ? { order: null, descending: null }
+        : by === order
+          ? { descending: !isDescending }
+          : { order: by, descending: null },
+    );
   /**
    * @param {string} by
    * @returns {"ascending"|"descending"|"none"}
    */
-  const direction = (by) => (by === order ? (isDescending ? "descending" : "ascending") : "none");
+  const direction = (by) => (by !== order ? "none" : isDescending ? "descending" : "ascending");
+  /** @type {Record<string, {title: Content, sort?: "ascending"|"descending"|"other"|"none"}>} */
   const heads = {
     select: {
       title: h(Check, {
@@ -68,6 +75,16 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
         isOn: allOn,
         isSome: selected.size > 0 && !allOn,
         onChange: () => setSelected(allOn ? new Map() : new Map(rows.map((row) => [row.partition_key, row]))),
+      }),
+    },
+    state: {
+      sort: order === "trouble" ? "other" : "none",
+      title: h(SortButton, {
+        title: "State",
+        isOn: order === "trouble",
+        isDescending: false,
+        hint: "What needs a person first: parked, lease over, put aside",
+        onClick: () => sort("trouble"),
       }),
     },
     key: {
@@ -98,7 +115,7 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
             onChange: (event) => select(row, !isSelected, /** @type {MouseEvent} */ (event.nativeEvent).shiftKey),
           }),
       },
-      { name: "state", track: "112px", title: "State", cell: (row) => h(Chip, { state: row.state }) },
+      { name: "state", track: "112px", cell: (row) => h(Chip, { state: row.state }) },
       { name: "key", track: "minmax(220px, 2.2fr)", cell: (row) => h(Name, { row, onOpen }) },
       {
         name: "owner",

@@ -81,6 +81,33 @@ export function withParameters(search, changes) {
 }
 
 /**
+ * Where each sort of alarm can be looked into: a page of the source, and the filters that leave what it is about.
+ *
+ * @type {Record<Api.Alarm["about"], [string, Record<string, Parameter>]>}
+ */
+const ALARMED = {
+  parked: ["partitions", { parked: true }],
+  expired: ["partitions", { expired: true }],
+  failing: ["partitions", { failing: true }],
+  waiting: ["partitions", { status: ["UNASSIGNED"], order: "priority" }],
+  lag: ["partitions", { status: ["ASSIGNED", "UNASSIGNED"], order: "priority" }],
+  overdue: ["acknowledgments", {}],
+  suspended: ["partitions", {}],
+};
+
+/**
+ * Return where one looks into an alarm of a source.
+ *
+ * @param {{connection: string, source: string}} place
+ * @param {Api.Alarm["about"]} about
+ * @returns {{pathname: string, search: string}}
+ */
+export function alarmPlace(place, about) {
+  const [page, filters] = ALARMED[about] ?? ["partitions", {}];
+  return { pathname: pathOf({ ...place, page }), search: withParameters("", filters) };
+}
+
+/**
  * Return the path of Airflow's page of the task try that an owner stands for, which shows its log; null where the owner
  * is of another form.
  *

@@ -222,6 +222,20 @@ export function compact(layout, inSight) {
 }
 
 /**
+ * Return what a person should see first: the largest hole, else a shard in trouble that is read now; null if all is well.
+ *
+ * @param {Layout} layout
+ * @returns {Reach|null}
+ */
+export function firstTrouble({ holes, boxes }) {
+  if (holes.length > 0) return holes.reduce((most, hole) => (hole.share > most.share ? hole : most));
+  const open = boxes.filter((box) => box.open);
+  return (
+    open.find((box) => box.shard.state === "parked") ?? open.find((box) => box.shard.state === "expired") ?? null
+  );
+}
+
+/**
  * Return the boxes of which something lies between two heights, in fractions.
  *
  * @param {Box[]} boxes

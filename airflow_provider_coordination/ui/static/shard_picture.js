@@ -6,7 +6,7 @@
 import { C, Fragment, h, memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./host.js";
 import { fitting, Pointed } from "./picture.js";
 import { Chip } from "./pieces.js";
-import { boxesBetween, compact, neighbour, readableHeight } from "./shard_layout.js";
+import { boxesBetween, compact, firstTrouble, neighbour, readableHeight } from "./shard_layout.js";
 import { useSize } from "./sizing.js";
 import { areaOf, fillOf, stateOf } from "./states.js";
 import { ownerLabel, shardLabel } from "./texts.js";
@@ -215,8 +215,20 @@ export function Picture({ layout, isCompact, zoom, find, onOpen, label }) {
     setPlace({ top: element.scrollTop, left: element.scrollLeft });
   }, [height]);
 
-  // The right edge is now: that is what one comes for, and stays at while generations are added.
   const isMeasured = size.width > 0;
+  // It opens on what is wrong. Where one scrolls from there is one's own choice.
+  const hasOpened = useRef(false);
+  useLayoutEffect(() => {
+    const element = scroller.current;
+    if (!isMeasured || hasOpened.current || element === null) return;
+    hasOpened.current = true;
+    const trouble = firstTrouble(shownLayout);
+    if (trouble === null) return;
+    element.scrollTop = ((trouble.top + trouble.bottom) / 2) * height - inSight / 2;
+    setPlace({ top: element.scrollTop, left: element.scrollLeft });
+  }, [isMeasured]);
+
+  // The right edge is now: that is what one comes for, and stays at while generations are added.
   const isAtNow = useRef(true);
   useLayoutEffect(() => {
     if (isMeasured && isAtNow.current && scroller.current !== null) scroller.current.scrollLeft = width;

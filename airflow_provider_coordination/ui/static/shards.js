@@ -13,7 +13,7 @@ import { Nothing, Shown } from "./problems.js";
 import { isUneven, layOut } from "./shard_layout.js";
 import { Picture, matches, shareText } from "./shard_picture.js";
 import { SmallTable } from "./small_table.js";
-import { STATES } from "./states.js";
+import { byTrouble, STATES } from "./states.js";
 import { plural, shardLabel } from "./texts.js";
 import { lagText } from "./time.js";
 import { useTyped } from "./typing.js";
@@ -25,7 +25,7 @@ function AsList({ layout, search }) {
     { overflow: "auto", flex: 1, minH: 0 },
     h(SmallTable, {
       label: "Shards",
-      rows: layout.boxes,
+      rows: byTrouble(layout.boxes, ({ shard }) => shard.state),
       keyOf: (box) => box.shard.shard_id,
       columns: [
         {

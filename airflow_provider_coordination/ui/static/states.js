@@ -77,6 +77,25 @@ export function stateOf(name, states = STATES) {
   return Object.hasOwn(states, name) ? states[name] : { label: String(name), palette: "gray", meaning: "" };
 }
 
+/** The states of a partition, worst first. */
+const BY_TROUBLE = Object.keys(STATES);
+
+/**
+ * Return things in the order of the states that they are in, those first that need a person; else as they were.
+ *
+ * @template Thing
+ * @param {Thing[]} things
+ * @param {(thing: Thing) => string} stateOfThing
+ */
+export function byTrouble(things, stateOfThing) {
+  /** @param {Thing} thing */
+  const rank = (thing) => {
+    const at = BY_TROUBLE.indexOf(stateOfThing(thing));
+    return at < 0 ? BY_TROUBLE.length : at;
+  };
+  return [...things].sort((a, b) => rank(a) - rank(b));
+}
+
 /**
  * Return the colour for a shape of this palette: it stands out from a light and from a dark ground.
  *
@@ -141,18 +160,30 @@ export function worstLevel(card) {
  * @param {Api.SourceCard[]} cards
  */
 export function byUrgency(cards) {
-  /** @param {Api.SourceCard} card */
-  const rank = (card) => {
-    const level = worstLevel(card);
-    return level === null ? LEVELS.length : LEVELS.indexOf(level);
-  };
   return [...cards].sort(
     (a, b) =>
-      rank(a) - rank(b) ||
+      rankOf(a) - rankOf(b) ||
       b.alarms.length - a.alarms.length ||
       (b.lag ?? -1) - (a.lag ?? -1) ||
       a.source.localeCompare(b.source),
   );
+}
+
+/**
+ * Return how much a connection is in trouble, for sorting: the less, the worse.
+ *
+ * @param {Api.ConnectionRow} connection
+ * @param {Api.SourceCard[]} cards of its sources, as far as they are known
+ */
+export function connectionRank(connection, cards) {
+  if (connection.problem !== null) return -1;
+  return Math.min(LEVELS.length, ...cards.map(rankOf));
+}
+
+/** @param {Api.SourceCard} card */
+function rankOf(card) {
+  const level = worstLevel(card);
+  return level === null ? LEVELS.length : LEVELS.indexOf(level);
 }
 
 /**

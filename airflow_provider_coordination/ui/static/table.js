@@ -44,7 +44,7 @@ const ROWS = {
 /**
  * @param {{
  *   name: string, label: string, columns: RowsColumn[],
- *   heads: Record<string, {title: Content, sort?: "ascending"|"descending"|"none"}>, rows: Row[], total: number, rowHeight: number, selectedKeys: {has: (key: string) => boolean},
+ *   heads: Record<string, {title: Content, sort?: "ascending"|"descending"|"other"|"none"}>, rows: Row[], total: number, rowHeight: number, selectedKeys: {has: (key: string) => boolean},
  *   narrowBelow: number, narrowHeight: number, narrowRow: (row: Row, isSelected: boolean) => Content, openKey: string|null,
  *   onSight: (first: number, end: number) => void, onStill: (still: boolean) => void, onOpen: (key: string) => void,
  *   isBusy: boolean, end: Content,
@@ -217,7 +217,7 @@ export function RowsTable({
           {
             role: "row",
             "aria-rowindex": 1,
-            templateColumns: isNarrow ? "20px 1fr auto" : template,
+            templateColumns: isNarrow ? "20px auto 1fr auto" : template,
             h: `${HEAD}px`,
             alignItems: "center",
             px: 3,

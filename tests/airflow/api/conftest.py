@@ -28,6 +28,18 @@ def desk(api: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.fixture
+def viewers_may_look(api: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The API of a deployment whose viewers may look; it reads the option when it begins."""
+    from airflow_provider_coordination.ui.application import application
+
+    monkeypatch.setenv("AIRFLOW__COORDINATION__VIEWERS_MAY_LOOK", "True")
+    [mounted] = [route.app for route in api.routes if getattr(route, "path", None) == "/coordination"]
+    before, mounted.state.viewers_may_look = mounted.state.viewers_may_look, application().state.viewers_may_look
+    yield
+    mounted.state.viewers_may_look = before
+
+
+@pytest.fixture
 def as_role(api: Any, desk: Any) -> Callable[..., Any]:
     """Return the API as somebody of a role sees it; as nobody if it is None."""
 

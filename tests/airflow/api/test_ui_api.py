@@ -17,15 +17,15 @@ import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.coordination.browsing import Order, Place
+from airflow_provider_coordination.coordination.browsing import Place
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.figures import Bounds
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.ui import actions, cards, pages, places, timeline
+from airflow_provider_coordination.ui.listing import Cursor, ListOrder
 from airflow_provider_coordination.ui.models import ActionBody, PartitionSeen
-from airflow_provider_coordination.ui.partitions import Cursor
 from tests.coordination.unreliable_store import Fault, UnreliableStore
 from tests.support.scenery import EPOCH, HOUR, MINUTE, ODD_KEYS, ODD_SOURCE, RUN, STREAM, Scenery, owner, soon
 
@@ -96,6 +96,16 @@ def test_the_connections_are_those_that_one_may_see_with_what_is_wrong(
     assert default == {"connection_id": "coordination_default", "may_change": True, "problem": None}
 
 
+def test_a_viewer_who_may_look_learns_nothing_of_what_a_connection_says(
+    scenery: Scenery, as_role: Any, connect: Any, viewers_may_look: None
+) -> None:
+    connect("broken", "coordination", extra={"store": "tape"})
+    broken, default = found(as_role("viewer").get("/coordination/connections"))["connections"]
+    unusable = "it cannot be used; whoever manages Airflow's connections sees why"
+    assert broken == {"connection_id": "broken", "may_change": False, "problem": unusable}
+    assert default == {"connection_id": "coordination_default", "may_change": False, "problem": None}
+
+
 def test_a_connection_in_airflows_database_is_one_of_them(scenery: Scenery, op: TestClient, store_url: str) -> None:
     from airflow.models.connection import Connection
     from airflow.utils.session import create_session
@@ -120,7 +130,8 @@ def test_a_card_tells_how_a_source_stands(scenery: Scenery, op: TestClient) -> N
     assert (card["pending_sets"], card["suspended"], card["is_complete"]) == (2, None, True)
     assert sum(card["completed"]) == 1 and len(card["completed"]) == 12 and card["completed"][-1] == 1
     assert card["oldest_lease"]["owner"]["dag_id"] == "nightly_orders"
-    assert [alarm["level"] for alarm in card["alarms"]] == ["error", "warning", "warning"]
+    alarms = [(alarm["level"], alarm["about"]) for alarm in card["alarms"]]
+    assert alarms == [("error", "parked"), ("warning", "expired"), ("warning", "failing")]
     assert card == found(op.get(at("orders", "summary"))) | {"oldest_waiting": card["oldest_waiting"]}
 
 
@@ -197,6 +208,26 @@ def test_partitions_come_page_by_page_in_the_order_in_which_people_want_them(sce
     assert by_key == sorted(each["partition_key"] for each in rows)
 
 
+@pytest.mark.parametrize("limit", [1, 2, 5, 500])
+def test_in_the_order_of_trouble_what_needs_a_person_comes_first_and_each_partition_once(
+    scenery: Scenery, op: TestClient, limit: int
+) -> None:
+    scenery.trouble("orders")
+    scenery.change("orders", "state/unreadable.json.gz", lambda p: p.acquired(owner(2), soon(-MINUTE), soon(-HOUR)))
+    rows = [each for page in all_pages(op, "orders", order="trouble", limit=limit) for each in page]
+    assert [each["state"] for each in rows] == [
+        "parked", "expired", "expired", "resting", "due", "awaiting", "awaiting", "held", "waiting", "waiting",
+        "delayed", "completed",
+    ]  # fmt: skip
+    assert len({each["partition_key"] for each in rows}) == 12
+
+
+def test_in_the_order_of_trouble_filters_hold(scenery: Scenery, op: TestClient) -> None:
+    scenery.trouble("orders")
+    rows = [each for page in all_pages(op, "orders", order="trouble", failing=True, limit=1) for each in page]
+    assert [each["state"] for each in rows] == ["parked", "resting", "waiting"]
+
+
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
@@ -229,11 +260,13 @@ def test_partitions_are_found_by_what_is_the_matter(
         {"after": "bnVsbA"},
         {"after": "\u00fc"},
         {"after": "W1tbW1tbXV1dXV1d"},
-        {"order": "key", "after": Cursor(place=Place("", "\ud800")).write(Order.KEY)},
+        {"order": "key", "after": Cursor(place=Place("", "\ud800")).write(ListOrder.KEY)},
         {"limit": "0"},
         {"limit": "501"},
         {"status": "LOST"},
         {"order": "owner"},
+        {"order": "trouble", "descending": "true"},
+        {"order": "trouble", "after": Cursor(stretch=6).write(ListOrder.TROUBLE)},
         {"search": "\0"},
     ],
 )

@@ -210,6 +210,22 @@ def test_everybody_gets_what_the_table_says(world: World, as_role: Any, method: 
         assert world.everything() != before
 
 
+@pytest.mark.parametrize(("method", "path"), TABLE)
+def test_where_viewers_may_look_they_look_and_act_on_nothing(
+    world: World, as_role: Any, viewers_may_look: None, method: str, path: str
+) -> None:
+    route = TABLE[method, path]
+    address = world.address(path, route)
+    body = {} if route.body is None else {"json": route.body(world.version(route))}
+    before = world.everything()
+
+    answers = {role: as_role(role).request(method, address, **body).status_code for role in ("viewer", "user")}
+    stranger = as_role(None).request(method, address, **body).status_code
+
+    assert answers == dict.fromkeys(answers, 403 if method == "POST" else route.expected["op"])
+    assert (stranger, world.everything()) == (401, before)
+
+
 @pytest.mark.parametrize("path", [path for method, path in TABLE if method == "POST"])
 def test_what_acts_takes_json_alone_and_not_too_much_of_it(world: World, as_role: Any, path: str) -> None:
     address, op = world.address(path, TABLE["POST", path]), as_role("op")

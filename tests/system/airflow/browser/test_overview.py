@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 from tests.support.scenery import ODD_SOURCE
 from tests.support.site import DEFAULT, EMPTY, Site
 from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.test_partitions import filters, keys
 
 
 def test_the_menu_leads_to_the_sources_with_what_is_wrong_first(site: Site, see: See) -> None:
@@ -27,6 +28,19 @@ def test_the_menu_leads_to_the_sources_with_what_is_wrong_first(site: Site, see:
     expect(orders).to_contain_text("parked")
     expect(orders.get_by_role("img", name=re.compile("1 Parked"))).to_be_visible()
     expect(orders).to_contain_text(re.compile(r"Longest lease\s*3 h"))
+
+
+def test_an_alarm_on_a_card_and_above_a_table_leads_to_the_partitions_that_it_is_about(site: Site, see: See) -> None:
+    page = see(site.overview(DEFAULT))
+    card = page.get_by_role("article", name="orders", exact=True)
+    card.get_by_role("link", name="1 partition is parked. Reopen it once the cause is fixed").click()
+    expect(keys(page)).to_have_count(1)
+    expect(keys(page)).to_have_attribute("data-key", "state/parked.json.gz")
+    assert filters(page) == {"parked": ["true"]}
+
+    page.get_by_role("link", name="1 lease has run out, and nobody has taken over").click()
+    expect(keys(page)).to_have_attribute("data-key", "state/expired.json.gz")
+    assert filters(page) == {"expired": ["true"]}
 
 
 def test_a_connection_without_sources_says_how_they_come(site: Site, see: See) -> None:

@@ -51,6 +51,19 @@ def test_each_partition_tells_its_state_by_a_word(site: Site, see: See) -> None:
     expect(row(page, "state/unreadable.json.gz")).to_contain_text("unreadable")
 
 
+def test_the_table_begins_with_trouble_and_sorts_otherwise_where_it_is_asked_to(site: Site, see: See) -> None:
+    page = see(site.at("orders"))
+    expect(page.get_by_role("columnheader", name="State")).to_have_attribute("aria-sort", "other")
+    expect(keys(page).nth(0)).to_have_attribute("data-state", "parked")
+    expect(keys(page).nth(1)).to_have_attribute("data-state", "expired")
+    page.get_by_role("button", name="Partition", exact=True).click()
+    expect(keys(page).first).to_have_attribute("data-key", "delivered/0.json.gz")
+    assert filters(page) == {"order": ["key"]}
+    page.get_by_role("button", name="State", exact=True).click()
+    expect(keys(page).first).to_have_attribute("data-state", "parked")
+    assert filters(page) == {}
+
+
 def test_a_partition_says_how_long_it_is_held_or_was_until_its_lease_ran_out(site: Site, see: See) -> None:
     page = see(site.at("orders"))
 

@@ -22,6 +22,7 @@ def test_a_thousand_shards_are_a_tree_in_which_each_is_found_and_holes_are_marke
     assert f"{SHARDS - 1:,} shards" in summary or f"{SHARDS:,} shards" in summary
     assert re.search(r"[1-9]\d* splits?, [1-9]\d* merges?", summary)
     expect(page.get_by_text(re.compile("^1 hole: nobody reads"))).to_be_visible()
+    expect(page.locator("[data-hole]")).to_be_in_viewport()
     assert page.locator("[data-shard]").count() < 500, "only what is in sight is drawn"
 
     page.get_by_label("Find a shard or an owner").fill("shardId-000000000400")
