@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -39,7 +37,11 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """Return the names that are known here, sorted; no implementation is imported."""
-        return sorted({*self._own_names(), *(point.name for point in self._registered())})
+        return sorted({*self._own_names(), *(point.name for point in entry_points(group=self.group))})
+
+    def knows(self, name: str) -> bool:
+        """Return whether the name is known here."""
+        return self._is_own(name) or name in self.names()
 
     def implementation(self, name: str) -> str | None:
         """Return `module:attribute` of an implementation, for settings that travel to where entry points are not seen.
@@ -47,7 +49,7 @@ class Registry(Generic[T]):
         :returns: None for one of the package's own.
         :raises ConfigurationError: if nobody registered the name, or more than one did.
         """
-        registered = list(self._registered().select(name=name))
+        registered = list(entry_points(group=self.group, name=name))
         owners = ["airflow-provider-coordination"] * self._is_own(name) + [_distribution(point) for point in registered]
         if len(owners) > 1:
             raise ConfigurationError(
@@ -75,7 +77,7 @@ class Registry(Generic[T]):
             own = self.own.format(name=name)
             return self._imported(own, f"{self.what} {name!r}", "install what it needs")
         reference = self.implementation(name)
-        (point,) = self._registered().select(name=name)
+        (point,) = entry_points(group=self.group, name=name)
         where = f"{self.what} {name!r}: entry point '{name} = {reference}' of {_distribution(point)}"
         return self._imported(str(reference), where, "mend that distribution, or uninstall it")
 
@@ -93,9 +95,6 @@ class Registry(Generic[T]):
             raise ConfigurationError(f"{where} must be a {self.seam.__name__}; got {type(found).__name__}")
         return found  # type: ignore[return-value]
 
-    def _registered(self) -> EntryPoints:
-        return _entry_points(self.group, tuple(sys.path))
-
     def _is_own(self, name: str) -> bool:
         return name in self._own_names()
 
@@ -109,15 +108,6 @@ class Registry(Generic[T]):
             for module in pkgutil.iter_modules(places)
             if not below or below in _modules_in(f"{place}/{module.name}" for place in places)
         ]
-
-
-@lru_cache
-def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
-    """Return the entry points of a group: finding them reads the metadata of every distribution there is.
-
-    :param path: where modules are looked for; another path has others.
-    """
-    return entry_points(group=group)
 
 
 def _modules_in(places: Iterable[str]) -> set[str]:
