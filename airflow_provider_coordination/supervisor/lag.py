@@ -112,8 +112,8 @@ class LagSeries:
         ]
         latest = {} if self.latest is None else dict(self.latest.partitions)
         while len(text := packed(self._written(points, latest))) > MAX_CHARACTERS and latest:
-            worst = sorted(latest, key=lambda key: -(latest[key] or 0))[: len(latest) * 3 // 4]
-            latest = {key: latest[key] for key in latest if key in set(worst)}
+            worst = set(sorted(latest, key=lambda key: -(latest[key] or 0))[: len(latest) * 3 // 4])
+            latest = {key: lag for key, lag in latest.items() if key in worst}
         return {PACKED: text}
 
     def _written(self, points: list[list[Any]], latest: Mapping[str, int | None]) -> dict[str, Any]:
