@@ -228,6 +228,7 @@ def _run(
             delivery,
             reading=make_reading(spark),
             stop_at=read.stop_at,
+            is_bounded=read.is_bounded,
             default_leases=read.default_leases,
             stop=stop,
             bad_records=bad_records,

@@ -67,6 +67,7 @@ class Ingestion:
     :param bounds: which records are late or early in what the job lands; None if none is.
     :param stop: set from outside to end the job after the step in hand.
     :param stop_at: the instant (aware) up to which the reading reads; None if it has no such bound.
+    :param is_bounded: whether the job ends once no partition is left to it.
     :param default_leases: how many leases the job has at most, where `settings` give no number; None for no limit.
     :param observer: told of passed phases.
     :param metrics: where counts go.
@@ -83,6 +84,7 @@ class Ingestion:
         reading: MakeReading,
         stop: threading.Event,
         stop_at: datetime | None = None,
+        is_bounded: bool = False,
         default_leases: int | None = None,
         bad_records: BadRecords | None = None,
         bounds: EventTimeBounds | None = None,
@@ -100,7 +102,7 @@ class Ingestion:
         self._metrics = metrics or NoMetrics()
         self._tags = {"source": settings.source, "store": coordinator.store.kind}
         self._clock = clock or SystemClock()
-        self._conditions = StopConditions(settings.rounds, stop_at=stop_at)
+        self._conditions = StopConditions(settings.rounds, stop_at=stop_at, is_bounded=is_bounded)
         self._spans = spans or NoSpans()
         self._files = LandedFiles(settings.landing_path, coordinator)
         self._deliveries = Deliveries(settings, coordinator, delivery, self._files, observer, self._spans)

@@ -75,6 +75,8 @@ TABLE = {
     ("GET", SOURCE + "/acknowledgments"): Route(READERS),
     ("GET", SOURCE + "/acknowledgments/{set_id:path}"): Route(READERS),
     ("GET", SOURCE + "/jobs/{owner:path}/spark-ui"): Route({**READERS, "op": 404, "admin": 404, "foreign": 404}),
+    ("GET", "/connections/{connection_id}/supervisors"): Route(READERS),
+    ("GET", SOURCE + "/supervisor"): Route(READERS),
     ("GET", "/runs"): Route(ANYBODY, "?dag_id=nightly_orders&run_id=any"),
     ("GET", "/static/{path:path}"): Route(ANYBODY),
     ("POST", SOURCE + "/partitions/release"): on("state/held.json.gz"),
@@ -138,6 +140,7 @@ def world(connect: Any, store_url: str) -> Iterator[World]:
     connect(CONNECTION, "coordination", extra={"url": store_url})
     scenery = Scenery(store_url)
     scenery.trouble(NAME)
+    scenery.supervised(NAME)
     first, *_ = AcknowledgmentSets(scenery.worker(NAME)).view.pending()
     yield World(scenery, first.set_id)
     scenery.close()
