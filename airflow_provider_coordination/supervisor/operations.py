@@ -16,6 +16,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     CoordinationError,
+    ProgressError,
     StoreUnavailableError,
     SupervisionError,
     SupervisorNotFoundError,
@@ -213,7 +214,10 @@ class SupervisorVerbs:
         spec = IngestionSpec.read(current.spec)
         sets = AcknowledgmentSets(self._coordinator, SourceBatches())
         resets = Resets(sets, by=self._by, reason=self._reason)
-        plans = self._plans(resets, spec, to, positions, default_region)
+        try:
+            plans = self._plans(resets, spec, to, positions, default_region)
+        except ProgressError as error:  # what is stored, or asked for, is wrong, and stays so
+            raise ConfigurationError(str(error)) from None
         outcomes = tuple(
             _outcome(step, became) for plan in plans for step, became in resets.carry_out(plan, as_seen=False)
         )
