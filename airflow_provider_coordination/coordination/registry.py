@@ -41,6 +41,10 @@ class Registry(Generic[T]):
         """Return the names that are known here, sorted; no implementation is imported."""
         return sorted({*_own_names(self.own), *(point.name for point in _registered(self.group))})
 
+    def knows(self, name: str) -> bool:
+        """Return whether the name is known here."""
+        return self._is_own(name) or name in self.names()
+
     def implementation(self, name: str) -> str | None:
         """Return `module:attribute` of an implementation, for settings that travel to where entry points are not seen.
 
