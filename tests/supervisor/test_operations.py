@@ -17,6 +17,7 @@ from airflow_provider_coordination.coordination.errors import (
     SupervisionError,
     SupervisorNotFoundError,
 )
+from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.supervisor.operations import (
     NOT_TRIED,
@@ -211,7 +212,7 @@ def test_a_reset_reads_all_of_it_anew_whatever_job_holds_it(world: World) -> Non
         ("S0", "reset", ""),
         ("S1", "reset", ""),
     ]
-    assert world.statuses() == {"UNASSIGNED": 2}
+    assert world.view.count_by_status()[PartitionStatus.UNASSIGNED] == 2
     assert world.supervision().lag_since == world.clock.now()
 
 
