@@ -215,6 +215,7 @@ class LogSource:
 
     default_leases = None
     stop_at = None
+    is_bounded = False
 
     def __init__(self, reads: ReadsSettings) -> None:
         self.name = f"log files in {reads.settings['folder']}"

@@ -71,5 +71,9 @@ class SupervisionError(CoordinationError):
     """What is asked of a supervisor makes no sense as it stands: trying again changes nothing."""
 
 
+class SupervisorNotFoundError(SupervisionError):
+    """The store answered that the source has no supervisor."""
+
+
 class SupervisedElsewhereError(CoordinationError):
     """Somebody else supervises the source, and keeps its lease."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
@@ -37,7 +39,11 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """Return the names that are known here, sorted; no implementation is imported."""
-        return sorted({*self._own_names(), *(point.name for point in entry_points(group=self.group))})
+        return sorted({*_own_names(self.own), *(point.name for point in _registered(self.group))})
+
+    def knows(self, name: str) -> bool:
+        """Return whether the name is known here."""
+        return self._is_own(name) or name in self.names()
 
     def implementation(self, name: str) -> str | None:
         """Return `module:attribute` of an implementation, for settings that travel to where entry points are not seen.
@@ -45,7 +51,7 @@ class Registry(Generic[T]):
         :returns: None for one of the package's own.
         :raises ConfigurationError: if nobody registered the name, or more than one did.
         """
-        registered = list(entry_points(group=self.group, name=name))
+        registered = _registered(self.group, name)
         owners = ["airflow-provider-coordination"] * self._is_own(name) + [_distribution(point) for point in registered]
         if len(owners) > 1:
             raise ConfigurationError(
@@ -73,7 +79,7 @@ class Registry(Generic[T]):
             own = self.own.format(name=name)
             return self._imported(own, f"{self.what} {name!r}", "install what it needs")
         reference = self.implementation(name)
-        (point,) = entry_points(group=self.group, name=name)
+        (point,) = _registered(self.group, name)
         where = f"{self.what} {name!r}: entry point '{name} = {reference}' of {_distribution(point)}"
         return self._imported(str(reference), where, "mend that distribution, or uninstall it")
 
@@ -92,18 +98,31 @@ class Registry(Generic[T]):
         return found  # type: ignore[return-value]
 
     def _is_own(self, name: str) -> bool:
-        return name in self._own_names()
+        return name in _own_names(self.own)
 
-    def _own_names(self) -> Sequence[str]:
-        """Return the names of the package's own, by looking at which modules there are."""
-        folder, _, rest = self.own.partition(".{name}")
-        below = rest.partition(":")[0].removeprefix(".")
-        places = importlib.import_module(folder).__path__
-        return [
-            module.name
-            for module in pkgutil.iter_modules(places)
-            if not below or below in _modules_in(f"{place}/{module.name}" for place in places)
-        ]
+
+def _registered(group: str, name: str | None = None) -> list[EntryPoint]:
+    """Return the entry points of a group, of this name alone if there is one."""
+    return [point for point in _entry_points(group, tuple(sys.path)) if name in (None, point.name)]
+
+
+@cache
+def _entry_points(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Return the entry points of a group, of what is installed on a path; looking takes tens of milliseconds."""
+    return tuple(entry_points(group=group))
+
+
+@cache
+def _own_names(own: str) -> tuple[str, ...]:
+    """Return the names of the package's own, by looking at which modules there are."""
+    folder, _, rest = own.partition(".{name}")
+    below = rest.partition(":")[0].removeprefix(".")
+    places = importlib.import_module(folder).__path__
+    return tuple(
+        module.name
+        for module in pkgutil.iter_modules(places)
+        if not below or below in _modules_in(f"{place}/{module.name}" for place in places)
+    )
 
 
 def _modules_in(places: Iterable[str]) -> set[str]:

@@ -46,10 +46,6 @@ class Interval:
         suffix = f"@{_text(self.start)}--{_text(self.end)}"
         return source if source.endswith(suffix) else source + suffix
 
-    def until(self, instant: datetime) -> Interval | None:
-        """Return the part of it before an instant (aware); None if nothing is left."""
-        return Interval(self.start, min(instant, self.end)) if instant > self.start else None
-
 
 def bounded(reads: Reads, interval: Interval | None, *, is_empty: bool = False) -> Reads:
     """Return what a task reads of a source, of an interval if it is given one.

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from typing import Any, Self, cast
 
 from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.claiming import claim_reads
 from airflow_provider_coordination.operators.deduplication import left_by, other_source
-from airflow_provider_coordination.operators.interval import Interval, bounded, interval_value
+from airflow_provider_coordination.operators.interval import bounded, interval_value
 from airflow_provider_coordination.operators.moved_arguments import check_arguments
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.reads.reads import own_copy, source_of
 from airflow_provider_coordination.operators.supplying import EndsWhenKilled
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
-from airflow_provider_coordination.sources.kinesis.shards import StreamDescription, describe_stream
-from airflow_provider_coordination.sources.kinesis.sync import ShardSync, is_synced
+from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncSummary
 
-log = logging.getLogger(__name__)
-
-INTERVAL_IS_SYNCED = "the shards of the interval are known"
 LEFT_TO = "source {!r} delivers all of the interval"
 
 
@@ -116,46 +109,19 @@ class KinesisShardSyncOperator(EndsWhenKilled, BaseOperator):
                 if left is None:
                     assert other is not None
                     return ShardSyncSummary(source, skipped=LEFT_TO.format(other.source)).to_mapping()
-                return self._sync(coordinator, left.settings(hook.settings.region), left, interval, streams)
+                return self._sync(coordinator, left.settings(hook.settings.region), left.position, streams)
 
     def _sync(
-        self,
-        coordinator: SourceCoordinator,
-        settings: KinesisSettings,
-        reads: KinesisStreams,
-        interval: Interval | None,
-        streams: Sequence[str],
+        self, coordinator: SourceCoordinator, settings: KinesisSettings, position: str, streams: Sequence[str]
     ) -> dict[str, Any]:
-        client = kinesis_client(settings.aws)
-        if interval is not None and settings.stop_at is not None:
-            if is_synced(coordinator.view, streams):
-                # Its shards are known, and their children follow them; what is finished shall stay so.
-                return ShardSyncSummary(coordinator.source, skipped=INTERVAL_IS_SYNCED).to_mapping()
-            for stream in streams:
-                check_kept(describe_stream(client, stream), interval.until(settings.stop_at), settings.on_data_loss)
-        sync = ShardSync(client, coordinator, initial_position=reads.position, on_data_loss=settings.on_data_loss)
+        sync = ShardSync(
+            kinesis_client(settings.aws),
+            coordinator,
+            initial_position=position,
+            on_data_loss=settings.on_data_loss,
+            bounds=settings.bounds,
+        )
         with self.supplying():
             summary = sync.run(streams, forced=True)
         assert summary is not None  # only what is not forced leaves it to others without a word
         return summary.to_mapping()
-
-
-def check_kept(stream: StreamDescription, interval: Interval | None, on_data_loss: str) -> None:
-    """Check that a stream still keeps what arrived in an interval; log what it does not, where that is to go on.
-
-    :param on_data_loss: `"fail"`, or `"reset"` to go on with what is left.
-    :raises ConfigurationError: if it does not keep it, and that is not to go on.
-    """
-    if interval is None:
-        return
-    kept_from = (stream.described_at or datetime.now(UTC)) - timedelta(hours=stream.retention_hours)
-    begun = max(interval.start, datetime.fromtimestamp(stream.creation_epoch, UTC))
-    if begun >= min(kept_from, interval.end):
-        return
-    lost = (
-        f"stream {stream.name!r} keeps {stream.retention_hours} hours, so what arrived from {begun:%Y-%m-%dT%H:%M:%SZ} "
-        f"to {min(kept_from, interval.end):%Y-%m-%dT%H:%M:%SZ} is gone, which interval {interval} asks for"
-    )
-    if on_data_loss == "fail":
-        raise ConfigurationError(f"{lost}; begin later, or go on with what is left by on_data_loss='reset'")
-    log.error("data loss: %s", lost)

@@ -16,6 +16,7 @@ from airflow_provider_coordination.coordination.batches import Lookup, Progress,
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressChangedError, SourceError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.sources.event_time import EventTimeBounds
 
 START = ""
 """The position before everything, where a kind of source has no other name for it."""
@@ -43,6 +44,7 @@ class LandedBatch:
         batch or before.
     :param fencing_token: of the lease under which it was written.
     :param last_arrival: when its last record arrived (aware); None if it holds none, or the source does not say.
+    :param bounds: which of its records are late or early, and left out; None where no record is.
     :param acknowledgment_set: the set that it waits for, once its delivery has begun.
     :param acknowledged: whether it is delivered, and only waits for batches before it.
     :param redeliver: whether an earlier delivery of it was rejected, so that what lies in a sink is replaced.
@@ -59,6 +61,7 @@ class LandedBatch:
     read_until: datetime | None
     fencing_token: int
     last_arrival: datetime | None = None
+    bounds: EventTimeBounds | None = None
     acknowledgment_set: str | None = None
     acknowledged: bool = False
     redeliver: bool = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +25,7 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.batches import progress_of
+from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
 from airflow_provider_coordination.spark.deliveries import Deliveries
 from airflow_provider_coordination.spark.landed_files import LandedFiles
@@ -43,6 +45,7 @@ class ActivePartitions:
     :param summary: where the job's report is kept.
     :param redaction: hides secrets in the reasons of failures.
     :param completed: called with each partition that is found to be finished.
+    :param bounds: which records are late or early in what the job lands; None if none is.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class ActivePartitions:
         summary: Summary,
         redaction: Redaction,
         completed: Callable[[Partition], None],
+        bounds: EventTimeBounds | None = None,
     ) -> None:
         self._coordinator = coordinator
         self._balancer = balancer
@@ -62,6 +66,7 @@ class ActivePartitions:
         self._summary = summary
         self._redaction = redaction
         self._completed = completed
+        self._bounds = bounds
         self._read_until: dict[str, datetime | None] = {}
 
     # What is worked on
@@ -112,12 +117,13 @@ class ActivePartitions:
         """See `PartitionsToRead.note_read`."""
         self._read_until[key] = until
 
-    def record(self, key: str, batch: LandedBatch, landing: Callable[[], LandedProgress]) -> None:
+    def record(self, key: str, batch: LandedBatch, landing: Callable[[LandedBatch], LandedProgress]) -> None:
         """See `PartitionsToRead.record`."""
+        bounded = replace(batch, bounds=self._bounds if batch.file else None)
         try:
-            self._deliveries.begin(key, batch, landing())
+            self._deliveries.begin(key, bounded, landing(bounded))
         except ProgressChangedError:  # what is landed ends as before
-            self._deliveries.begin(key, batch, landing())
+            self._deliveries.begin(key, bounded, landing(bounded))
         if batch.file:
             self._files.add(key, batch.file)
         else:

@@ -23,6 +23,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery, load_transform
+from airflow_provider_coordination.spark.event_time import bounds_of
 from airflow_provider_coordination.spark.ingestion import Ingestion, Observer
 from airflow_provider_coordination.spark.job_source import JobSource, job_source
 from airflow_provider_coordination.spark.layout import RecordLayout
@@ -217,7 +218,9 @@ def _run(
         bad_records = BadRecords(
             settings.bad_records.max_parse_exceptions, settings.bad_records.max_saved_parse_exceptions
         )
-        delivery = _delivery(spark, settings, read.layout, sinks, bad_records)
+        payload = None if settings.schema is None else JsonPayload(settings.schema, read.layout)
+        bounds = bounds_of(settings.rejection, payload)
+        delivery = _delivery(spark, settings, read.layout, sinks, payload, bad_records)
         check_reachable(spark, settings.landing_path)
         job = Ingestion(
             settings,
@@ -225,13 +228,16 @@ def _run(
             delivery,
             reading=make_reading(spark),
             stop_at=read.stop_at,
+            is_bounded=read.is_bounded,
             default_leases=read.default_leases,
             stop=stop,
             bad_records=bad_records,
+            bounds=bounds,
             observer=observer,
             metrics=metrics,
             spans=spans,
         )
+        followed.reports(job.report)
         return job.run()
     finally:
         _stop_session(spark)
@@ -303,6 +309,7 @@ def _delivery(
     settings: IngestSettings,
     layout: RecordLayout,
     sinks: Sequence[Sink],
+    payload: JsonPayload | None,
     bad_records: BadRecords,
 ) -> Delivery:
     if (taker := _taker_of_landed(settings, sinks)) is not None:
@@ -314,10 +321,16 @@ def _delivery(
         # Loaded with the session there already: a decorator such as udf("long") asks for it while its module is
         # imported.
         transform=None if settings.transform is None else load_transform(settings.transform),
-        payload=None if settings.schema is None else JsonPayload(settings.schema, layout),
+        payload=payload,
     )
     transformation.check()
-    return DeliverTransformed(transformation, sinks, source=settings.source, found=bad_records)
+    return DeliverTransformed(
+        transformation,
+        sinks,
+        source=settings.source,
+        found=bad_records,
+        keeps_rejected=settings.bad_records.keeps_rejected,
+    )
 
 
 def _stop_on_signal(spark: SparkSession, stop: threading.Event) -> None:

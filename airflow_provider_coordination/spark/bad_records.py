@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID, PAYLOAD, RECORD, RecordLayout
 
@@ -58,16 +59,26 @@ class Stage(StrEnum):
     """Its payload is not what the schema says."""
     TRANSFORM = "transform"
     """The transform raised on it, or marked it."""
+    TIME = "time"
+    """It is late or early: nothing is wrong with it otherwise, and it does not count as bad."""
 
 
-def bad_records(rows: pa.Table, position: Sequence[str], errors: pa.Array | pa.ChunkedArray, stage: Stage) -> pa.Table:
+def bad_records(
+    rows: pa.Table,
+    position: Sequence[str],
+    errors: pa.Array | pa.ChunkedArray,
+    stages: Stage | pa.Array | pa.ChunkedArray,
+) -> pa.Table:
     """Return what is known of bad records, as a table of `BAD_SCHEMA`.
 
     :param rows: the records.
     :param position: its columns that tell a record from the others.
     :param errors: what is wrong with each.
+    :param stages: where that turned out, for each or for all.
     """
-    columns = [*(rows.column(name) for name in position), errors, pa.repeat(str(stage), rows.num_rows)]
+    if isinstance(stages, Stage):
+        stages = pa.repeat(str(stages), rows.num_rows)
+    columns = [*(rows.column(name) for name in position), errors, stages]
     return pa.table(dict(zip(BAD_SCHEMA.names, columns, strict=True))).cast(BAD_SCHEMA)
 
 
@@ -100,6 +111,7 @@ def samples(layout: RecordLayout, letters: pa.Table, limit: int) -> list[dict[st
     return [
         {
             **{told: row[name] for told, name in layout.sampled.items()},
+            "at": format_instant(row["failed_at"]),
             "stage": row["stage"],
             "error": row["error"][:ERROR_CHARACTERS],
             "data": (row[PAYLOAD] or (row.get(RECORD) or "").encode())[:PAYLOAD_CHARACTERS].decode(

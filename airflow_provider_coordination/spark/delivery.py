@@ -32,11 +32,14 @@ class Prepared:
 
     :param records: how many records each sink takes of it; sinks that had it already are left out.
     :param unrouted: how many records no sink takes.
+    :param left_out: how many records no transform and no sink got beside that of the dead letters, by the `Stage` at
+        which that turned out; those that the transform marked or raised on included.
     :param columns: the types, by name, of what the sinks take; empty where that was not looked at.
     """
 
     records: Mapping[str, int] = field(default_factory=dict)
     unrouted: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
 
 

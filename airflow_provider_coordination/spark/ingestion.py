@@ -21,20 +21,23 @@ from airflow_provider_coordination.coordination.balancer import Balancer
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import CoordinationError, StoreUnavailableError
+from airflow_provider_coordination.coordination.job_reports import JobReport
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import Metrics, NoMetrics
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer, Renewable
 from airflow_provider_coordination.sources.batches import progress_of
+from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.active_partitions import ActivePartitions
-from airflow_provider_coordination.spark.bad_records import BadRecords, error_text
+from airflow_provider_coordination.spark.bad_records import BadRecords, Stage, error_text
 from airflow_provider_coordination.spark.deliveries import Deliveries
 from airflow_provider_coordination.spark.delivery import Delivery, Prepared
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.metrics import note_round
 from airflow_provider_coordination.spark.reading import MakeReading, Reading
 from airflow_provider_coordination.spark.redaction import Redaction
+from airflow_provider_coordination.spark.reporting import JobReporting
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
 from airflow_provider_coordination.spark.spans import NoSpans, Span, Spans
 from airflow_provider_coordination.spark.stopping import STOPPED, StopConditions, because_of
@@ -61,8 +64,10 @@ class Ingestion:
     :param delivery: takes batches into the sinks.
     :param reading: makes what reads the kind of source that this is.
     :param bad_records: what the delivery finds wrong with records.
+    :param bounds: which records are late or early in what the job lands; None if none is.
     :param stop: set from outside to end the job after the step in hand.
     :param stop_at: the instant (aware) up to which the reading reads; None if it has no such bound.
+    :param is_bounded: whether the job ends once no partition is left to it.
     :param default_leases: how many leases the job has at most, where `settings` give no number; None for no limit.
     :param observer: told of passed phases.
     :param metrics: where counts go.
@@ -79,8 +84,10 @@ class Ingestion:
         reading: MakeReading,
         stop: threading.Event,
         stop_at: datetime | None = None,
+        is_bounded: bool = False,
         default_leases: int | None = None,
         bad_records: BadRecords | None = None,
+        bounds: EventTimeBounds | None = None,
         observer: Observer = lambda phase: None,
         metrics: Metrics | None = None,
         spans: Spans | None = None,
@@ -95,7 +102,7 @@ class Ingestion:
         self._metrics = metrics or NoMetrics()
         self._tags = {"source": settings.source, "store": coordinator.store.kind}
         self._clock = clock or SystemClock()
-        self._conditions = StopConditions(settings.rounds, stop_at=stop_at)
+        self._conditions = StopConditions(settings.rounds, stop_at=stop_at, is_bounded=is_bounded)
         self._spans = spans or NoSpans()
         self._files = LandedFiles(settings.landing_path, coordinator)
         self._deliveries = Deliveries(settings, coordinator, delivery, self._files, observer, self._spans)
@@ -107,6 +114,7 @@ class Ingestion:
         )
         self._summary = Summary()
         self._redaction = Redaction(settings)
+        self._reporting = JobReporting(settings.rounds, self._bad_records, self._redaction, self._clock)
         self._partitions = ActivePartitions(
             coordinator,
             self._balancer,
@@ -115,9 +123,14 @@ class Ingestion:
             self._summary,
             self._redaction,
             completed=lambda partition: self._reading.completed(partition),
+            bounds=bounds,
         )
         self._reading: Reading = reading(settings, coordinator, self._partitions, self._summary)
         self._delivered: set[str] = set()
+
+    def report(self) -> JobReport:
+        """Return what the job reports of itself now. Called from any thread."""
+        return self._reporting.report()
 
     def run(self) -> Summary:
         """Make rounds until a stop condition holds; then give every lease back.
@@ -181,8 +194,8 @@ class Ingestion:
     def _make_round(self, span: Span) -> bool:
         summary = self._summary
         landed_before, delivered_before = summary.records_landed, summary.records_delivered
-        bad_before, unrouted_before, taken_before = (
-            summary.parse_exceptions, summary.unrouted, dict(summary.records_by_sink),
+        bad_before, unrouted_before, thrown_away_before, taken_before = (
+            summary.parse_exceptions, summary.unrouted, summary.thrown_away, dict(summary.records_by_sink),
         )  # fmt: skip
         seconds: dict[str, float] = {}
         self._partitions.refresh_awaited()
@@ -200,6 +213,8 @@ class Ingestion:
         with self._timed(seconds, "record") as recording:
             read = self._reading.record(rows)
             recording.note(records=summary.records_landed - landed_before)
+        reached = dict.fromkeys(self._reading.at_stop, 0)  # of these there is nothing left to read
+        self._reporting.note_read({**read.behind_ms, **reached}, self._partitions.read_until)
         self._observer("recorded")
         with self._timed(seconds, "deliver"):
             self._deliver()
@@ -228,6 +243,7 @@ class Ingestion:
             delivered=summary.records_delivered - delivered_before,
             bad=summary.parse_exceptions - bad_before,
             unrouted=summary.unrouted - unrouted_before,
+            thrown_away=summary.thrown_away - thrown_away_before,
             taken={sink: n - taken_before.get(sink, 0) for sink, n in summary.records_by_sink.items()},
             filtered=read.filtered,
             throttled=read.throttled,
@@ -364,8 +380,10 @@ class Ingestion:
         if delivered is not None:
             summary.note_delivered(key, batch, is_first=key not in self._delivered)
             self._delivered.add(key)
+            self._reporting.note_delivered(batch, delivered)
             summary.note_columns(delivered.columns)
             summary.unrouted += delivered.unrouted
+            summary.thrown_away += delivered.left_out.get(Stage.TIME, 0)
             summary.dead_letters += delivered.records.get(DEAD_LETTER, 0)
             for sink, records in delivered.records.items():
                 summary.records_by_sink[sink] = summary.records_by_sink.get(sink, 0) + records

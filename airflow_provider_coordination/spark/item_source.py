@@ -26,6 +26,7 @@ class ItemSource:
 
     default_leases = DEFAULT_LEASES
     stop_at = None
+    is_bounded = False
 
     def __init__(self, reads: ReadsSettings) -> None:
         self._reads = reads

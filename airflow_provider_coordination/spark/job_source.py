@@ -38,6 +38,11 @@ class JobSource(Protocol):
         """The instant (aware) up to which the job reads; None if it has no such bound."""
         ...
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the job ends once no partition is left to it, as every partition comes to an end."""
+        ...
+
     def opened(self, coordinator: SourceCoordinator) -> Callable[[SparkSession], MakeReading]:
         """Check what is to be read, before Spark is started; return what makes the reading of it with Spark.
 

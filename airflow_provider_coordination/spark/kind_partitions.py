@@ -60,7 +60,7 @@ class KindPartitions(Generic[P]):
         :param landing: returns a progress with the batch in it.
         """
         key, batch = row.partition_key, row.batch(self._leases.fencing_token(row.partition_key))
-        self._partitions.record(key, batch, lambda: landing(self.progress(key), batch))
+        self._partitions.record(key, batch, lambda bounded: landing(self.progress(key), bounded))
 
     # What cannot be read
 

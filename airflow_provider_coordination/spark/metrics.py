@@ -27,6 +27,8 @@ class IngestionMetric(StrEnum):
     RECORDS_DELIVERED = "coordination.records_delivered"
     PARSE_EXCEPTIONS = "coordination.parse_exceptions"
     RECORDS_UNROUTED = "coordination.records_unrouted"
+    RECORDS_THROWN_AWAY = "coordination.records_thrown_away"
+    """Records that were left out because they are late or early."""
     SINK_RECORDS = "coordination.sink_records"
     """With the tag `sink` as well; the dead letters are the sink `dead_letter`."""
     RECORDS_FILTERED = "coordination.records_filtered"
@@ -52,6 +54,7 @@ def note_round(
     millis_behind_latest: Iterable[int | None],
     bad: int = 0,
     unrouted: int = 0,
+    thrown_away: int = 0,
     taken: Mapping[str, int] | None = None,
     filtered: int = 0,
     throttled: int = 0,
@@ -67,6 +70,7 @@ def note_round(
     :param millis_behind_latest: of each partition that was read; None where it is not known.
     :param bad: records that were found bad in it.
     :param unrouted: records delivered in it that no sink took.
+    :param thrown_away: records of what was delivered in it that were left out because they are late or early.
     :param taken: records that each sink took in it, by its name.
     :param filtered: user records left out in it because they belong to another shard.
     :param throttled: reads refused in it because others read the shard as well.
@@ -78,6 +82,7 @@ def note_round(
     metrics.count(IngestionMetric.RECORDS_DELIVERED, tags, delivered)
     metrics.count(IngestionMetric.PARSE_EXCEPTIONS, tags, bad)
     metrics.count(IngestionMetric.RECORDS_UNROUTED, tags, unrouted)
+    metrics.count(IngestionMetric.RECORDS_THROWN_AWAY, tags, thrown_away)
     for sink, records in (taken or {}).items():
         metrics.count(IngestionMetric.SINK_RECORDS, {**tags, "sink": sink}, records)
     metrics.count(IngestionMetric.RECORDS_FILTERED, tags, filtered)

@@ -39,8 +39,8 @@ class JsonPayload:
 
     def __init__(self, ddl: str, layout: RecordLayout) -> None:
         self._schema = _parse(ddl, {ERROR, PAYLOAD, *layout.names})
-        self._layout = layout
         self.names = self._schema.names
+        self.types = {field.name: field.dataType.simpleString() for field in self._schema.fields}
 
     def check(self, records: DataFrame) -> None:
         """Check that records of a file can be parsed, where each file has columns of its own.
@@ -67,19 +67,16 @@ class JsonPayload:
         """Return the records with the columns of the schema; nothing but nulls where the payload does not fit."""
         from pyspark.sql import functions
 
-        payload = functions.from_json(_text(), self._schema, STRICT)
+        payload = functions.from_json(payload_text(), self._schema, STRICT)
         columns = [payload.getField(name).alias(name) for name in self.names]
         return records.select("*", *columns)
 
     def fitting(self, records: DataFrame) -> DataFrame:
         """Return the records whose payload fits."""
-        return records.where(self._fits())
+        return records.where(self.fits())
 
-    def unfit(self, records: DataFrame) -> DataFrame:
-        """Return position and `error` of the records whose payload does not fit."""
-        return records.where(~self._fits()).select(*self._layout.position, self._reason().alias("error"))
-
-    def _fits(self) -> Column:
+    def fits(self) -> Column:
+        """Return whether the payload of a record fits."""
         from pyspark.sql import functions
         from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
 
@@ -92,10 +89,10 @@ class JsonPayload:
                 StructField(CORRUPT, StringType()),
             ]
         )
-        whole = functions.concat(functions.lit('{"records":['), _text(), functions.lit(f'],"{END}":1}}'))
+        whole = functions.concat(functions.lit('{"records":['), payload_text(), functions.lit(f'],"{END}":1}}'))
         parsed = functions.from_json(whole, around, STRICT)
         # As a function of one value: a filter evaluates anew whatever it names twice.
-        return functions.is_valid_utf8(_text()) & functions.exists(functions.array(parsed), self._is_one)
+        return functions.is_valid_utf8(payload_text()) & functions.exists(functions.array(parsed), self._is_one)
 
     def _is_one(self, parsed: Column) -> Column:
         """Return whether what was parsed is one object that has all that it must have."""
@@ -108,10 +105,11 @@ class JsonPayload:
             fits = fits & column.isNotNull()
         return functions.coalesce(fits, functions.lit(False))
 
-    def _reason(self) -> Column:
+    def reason(self) -> Column:
+        """Return why the payload of a record does not fit."""
         from pyspark.sql import functions
 
-        payload = functions.from_json(_text(), self._schema, STRICT)
+        payload = functions.from_json(payload_text(), self._schema, STRICT)
         wrong = [
             functions.when(
                 payload.getField(field.name).isNull() & _given(field).isNotNull(),
@@ -125,13 +123,15 @@ class JsonPayload:
         ]
         named = functions.concat_ws("; ", *wrong, *missing)
         return (
-            functions.when(~functions.is_valid_utf8(_text()), functions.lit("the payload is not UTF-8"))
-            .when(functions.get_json_object(_text(), "$").isNull(), functions.lit("the payload is not JSON"))
+            functions.when(~functions.is_valid_utf8(payload_text()), functions.lit("the payload is not UTF-8"))
+            .when(functions.get_json_object(payload_text(), "$").isNull(), functions.lit("the payload is not JSON"))
             .when(
-                functions.try_parse_json(_text()).isNull(),
+                functions.try_parse_json(payload_text()).isNull(),
                 functions.lit("the payload is not JSON, or a key is there twice"),
             )
-            .when(functions.json_object_keys(_text()).isNull(), functions.lit("the payload is not a JSON object"))
+            .when(
+                functions.json_object_keys(payload_text()).isNull(), functions.lit("the payload is not a JSON object")
+            )
             .when(named != "", functions.concat(functions.lit("the payload does not fit the schema: "), named))
             .otherwise(functions.lit("the payload is not one JSON object, or does not fit the schema"))
         )
@@ -141,7 +141,8 @@ class JsonPayload:
         return [field for field in self._schema.fields if not field.nullable]
 
 
-def _text() -> Column:
+def payload_text() -> Column:
+    """Return the payload of a record as text."""
     from pyspark.sql import functions
 
     return functions.col(PAYLOAD).cast("string")
@@ -151,7 +152,7 @@ def _given(field: StructField) -> Column:
     from pyspark.sql import functions
 
     quoted = field.name.replace("'", "\\'")
-    return functions.get_json_object(_text(), f"$['{quoted}']")
+    return functions.get_json_object(payload_text(), f"$['{quoted}']")
 
 
 def _parse(ddl: str, reserved: Collection[str]) -> StructType:

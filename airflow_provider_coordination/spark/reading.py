@@ -27,7 +27,7 @@ class RoundRead:
     :param items: how many items were done with; None where the source has none.
     :param gone: how many of these were not there any more.
     :param set_aside: how many of these could not be read.
-    :param behind_ms: how far each partition is behind its source, in milliseconds; None where nobody says.
+    :param behind_ms: how far each partition is behind its source, by its key, in milliseconds; None where nobody says.
     :param filtered: records that were left out because they belong to another partition.
     :param throttled: reads that the source refused because there were too many.
     """
@@ -74,10 +74,10 @@ class PartitionsToRead(Protocol):
         """Let a partition whose landed batch cannot be recorded end no round: it is dropped, or the partition fails."""
         ...
 
-    def record(self, key: str, batch: LandedBatch, landing: Callable[[], LandedProgress]) -> None:
-        """Record a landed batch, which fixes it.
+    def record(self, key: str, batch: LandedBatch, landing: Callable[[LandedBatch], LandedProgress]) -> None:
+        """Record a landed batch, which fixes it, with the bounds outside which its records are late or early.
 
-        :param landing: makes the partition's progress with the batch in it out of its present progress; called again
+        :param landing: makes the partition's progress with a batch in it out of its present progress; called again
             where somebody acknowledged an earlier batch during that time.
         """
         ...

@@ -23,12 +23,14 @@ class StopConditions:
     """What ends a job; the first that holds does.
 
     :param rounds: says whether to stop once everything that arrived before the start is delivered, which is of no
-        meaning with `stop_at`, how long after the start, and after how many rounds in a row without a record.
+        meaning with `stop_at` or bounds, how long after the start, and after how many rounds in a row without a record.
     :param stop_at: everything that arrived before this instant (aware) is delivered, and nothing else is.
+    :param is_bounded: every partition comes to an end, and the job works until none is left to it.
     """
 
     rounds: RoundSettings
     stop_at: datetime | None = None
+    is_bounded: bool = False
 
     def reason(
         self,
@@ -56,8 +58,10 @@ class StopConditions:
             return f"{idle_rounds} rounds in a row had no record"
         if acquired:
             return None
-        if (rounds.until_caught_up or self.stop_at) and not read_until:
+        if (rounds.until_caught_up or self.stop_at or self.is_bounded) and not read_until:
             return "no partition is available"
+        if self.is_bounded:
+            return None
         if self.stop_at is not None:
             stop = f"{self.stop_at:%Y-%m-%dT%H:%M:%SZ}"
             return f"everything that arrived before {stop} is delivered" if at_stop >= len(read_until) else None

@@ -34,8 +34,10 @@ class Summary:
         `to`, the `records`, and the `last_arrival` where the source tells.
     :param columns: of the main dataset, as they were delivered last, the first 200: their types by their names.
     :param records_by_sink: how many records each sink took of them.
-    :param dead_letters: how many of these records are bad and went to the dead-letter sink.
+    :param dead_letters: how many of these records went to the dead-letter sink: those that are bad and, if the settings
+        say so, those that are late or early.
     :param unrouted: how many records no sink took.
+    :param thrown_away: how many records were left out because they are late or early.
     :param parse_exceptions: how many bad records it found, also in batches that were not delivered for that.
     :param saved_parse_exceptions: the latest of them, as many as it was told to save.
     :param completed: partitions it finished.
@@ -65,6 +67,7 @@ class Summary:
     records_by_sink: dict[str, int] = field(default_factory=dict)
     dead_letters: int = 0
     unrouted: int = 0
+    thrown_away: int = 0
     parse_exceptions: int = 0
     saved_parse_exceptions: list[dict[str, Any]] = field(default_factory=list)
     completed: list[str] = field(default_factory=list)

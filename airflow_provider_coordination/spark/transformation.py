@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark.bad_records import POSITION, error_text, is_of_a_record
+from airflow_provider_coordination.sources.event_time import EventTimeBounds
+from airflow_provider_coordination.spark.bad_records import POSITION, Stage, error_text, is_of_a_record
 from airflow_provider_coordination.spark.delivery import DeliveryError, Transform
+from airflow_provider_coordination.spark.event_time import EventTime
 from airflow_provider_coordination.spark.layout import RecordLayout
 from airflow_provider_coordination.spark.payload import ERROR, JsonPayload
 from airflow_provider_coordination.spark.sinks import Sink
@@ -64,30 +66,42 @@ class Transformed:
         return ROUTE.format(sink) in self.types
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sieve:
+    """Which records are not transformed; nothing is looked at that is known not to be there.
+
+    :param unfit: whether some payloads do not fit the schema.
+    :param bounds: outside which records are late or early; None if none is.
+    """
+
+    unfit: bool = False
+    bounds: EventTimeBounds | None = None
+
+
 class Transformation(Protocol):
     """Makes of a batch's landed records what sinks take."""
 
     layout: RecordLayout
     """The layout of the landed records."""
 
-    @property
-    def parses(self) -> bool:
-        """Whether payloads are parsed, which some may not fit."""
-        ...
+    def left_out(self, file: str, bounds: EventTimeBounds | None) -> pa.Table | None:
+        """Return the positions of the records in a landed file that are not to be transformed, with `error` and
+        `stage`: `SCHEMA` where the payload does not fit, `TIME` where the record is late or early.
 
-    def unfit(self, file: str) -> pa.Table:
-        """Return the positions of the records in a landed file whose payload does not fit, with the `error`."""
-        ...
-
-    def write(self, file: str, folder: str, batch_id: str, *, fitting: bool) -> Transformed:
-        """Write what becomes of the records of a file, marked with the sinks that take them.
-
-        :param folder: where to; whatever it holds is replaced.
-        :param fitting: whether to leave out records whose payload does not fit.
+        :param bounds: outside which it is; None if no record is.
+        :returns: None where nothing has to be looked at for that.
         """
         ...
 
-    def fails(self, file: str, batch_id: str, *, fitting: bool) -> str | None:
+    def write(self, file: str, folder: str, batch_id: str, sieve: Sieve) -> Transformed:
+        """Write what becomes of the records of a file, marked with the sinks that take them.
+
+        :param folder: where to; whatever it holds is replaced.
+        :param sieve: which of the records to leave out.
+        """
+        ...
+
+    def fails(self, file: str, batch_id: str, sieve: Sieve) -> str | None:
         """Return what the transform raises on some record of a file; None if it does not.
 
         :raises Exception: what is no record's fault.
@@ -127,11 +141,6 @@ class SparkTransformation:
         self._transform = transform
         self._payload = payload
 
-    @property
-    def parses(self) -> bool:
-        """See `Transformation.parses`."""
-        return self._payload is not None
-
     def check(self) -> None:
         """Check the predicates, as far as that is possible without records: where each file has columns of its own,
         that is their syntax.
@@ -146,7 +155,7 @@ class SparkTransformation:
         telling: type[AnalysisException] = ParseException
         try:
             if self.layout.ddl is not None:
-                result = self._plan(self._spark.createDataFrame([], self.layout.ddl), "", fitting=False)
+                result = self._plan(self._spark.createDataFrame([], self.layout.ddl), "", Sieve())
                 telling = AnalysisException
         except Exception as error:  # some transforms need records; what is wrong with others, their batches say
             log.warning("columns of predicates are not checked: the transform does not work without records: %s", error)
@@ -162,23 +171,33 @@ class SparkTransformation:
             except AnalysisException:
                 continue
 
-    def unfit(self, file: str) -> pa.Table:
-        """See `Transformation.unfit`."""
-        assert self._payload is not None
-        return self._payload.unfit(self._read(file)).toArrow()
+    def left_out(self, file: str, bounds: EventTimeBounds | None) -> pa.Table | None:
+        """See `Transformation.left_out`."""
+        from pyspark.sql import functions
 
-    def write(self, file: str, folder: str, batch_id: str, *, fitting: bool) -> Transformed:
+        payload, time = self._payload, None if bounds is None else EventTime(bounds)
+        if payload is None and time is None:
+            return None
+        nothing, no = functions.lit(None), functions.lit(False)
+        is_unfit, unfit = (no, nothing) if payload is None else (~payload.fits(), payload.reason())
+        is_outside, outside = (no, nothing) if time is None else (time.is_outside(), time.reason())
+        found = self._read(file).where(is_unfit | is_outside)
+        error = functions.when(is_unfit, unfit).otherwise(outside).cast("string")
+        stage = functions.when(is_unfit, str(Stage.SCHEMA)).otherwise(str(Stage.TIME))
+        return found.select(*self.layout.position, error.alias("error"), stage.alias("stage")).toArrow()
+
+    def write(self, file: str, folder: str, batch_id: str, sieve: Sieve) -> Transformed:
         """See `Transformation.write`."""
-        plan = self._routing(file, batch_id, fitting=fitting)
+        plan = self._routing(file, batch_id, sieve)
         types = {field.name: field.dataType.simpleString() for field in plan.schema}
         # Where one sink takes all, these are its files; otherwise the first one's arrangement is as good as any.
         files = _write(self._routed[0].arrange(plan), folder)
         return Transformed(files=files, types=types, schema=plan.schema)
 
-    def fails(self, file: str, batch_id: str, *, fitting: bool) -> str | None:
+    def fails(self, file: str, batch_id: str, sieve: Sieve) -> str | None:
         """See `Transformation.fails`."""
         try:
-            self._routing(file, batch_id, fitting=fitting).write.format("noop").mode("overwrite").save()
+            self._routing(file, batch_id, sieve).write.format("noop").mode("overwrite").save()
         except Exception as error:
             if not is_of_a_record(error):
                 raise
@@ -198,15 +217,14 @@ class SparkTransformation:
             self._payload.check(records)
         return records
 
-    def _plan(self, records: DataFrame, batch_id: str, *, fitting: bool) -> DataFrame:
-        """Return what becomes of some records of a batch, before it is routed.
-
-        :param fitting: whether to leave out records whose payload does not fit.
-        """
+    def _plan(self, records: DataFrame, batch_id: str, sieve: Sieve) -> DataFrame:
+        """Return what becomes of some records of a batch, before it is routed."""
         from pyspark.sql import functions
 
+        if sieve.bounds is not None:
+            records = records.where(~EventTime(sieve.bounds).is_outside())
         if self._payload is not None:
-            records = self._payload.parsed(self._payload.fitting(records) if fitting else records)
+            records = self._payload.parsed(self._payload.fitting(records) if sieve.unfit else records)
         result: Any = records if self._transform is None else self._transform(records)
         if not hasattr(result, "write"):
             raise TypeError(f"the transform must return a DataFrame; it returned {type(result).__name__}")
@@ -214,11 +232,11 @@ class SparkTransformation:
             result = result.withColumn("_batch_id", functions.lit(batch_id))
         return result  # type: ignore[no-any-return]
 
-    def _routing(self, file: str, batch_id: str, *, fitting: bool) -> DataFrame:
+    def _routing(self, file: str, batch_id: str, sieve: Sieve) -> DataFrame:
         """Return what is written of the records of a file, with what says which sinks take it."""
         from pyspark.sql import functions
 
-        result = self._plan(self._read(file), batch_id, fitting=fitting)
+        result = self._plan(self._read(file), batch_id, sieve)
         marks = ERROR in result.columns
         if len(self._routed) == 1 and self._routed[0].where is None and not marks:
             return result

@@ -7,6 +7,7 @@ the batch, and the rest goes on without it.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
@@ -19,7 +20,6 @@ from airflow_provider_coordination.spark.bad_records import (
     BAD_SCHEMA,
     MAX_FAILING,
     BadRecords,
-    Fails,
     Stage,
     bad_records,
     dead_letters,
@@ -47,7 +47,7 @@ from airflow_provider_coordination.spark.storage import (
     row_count,
     write_table,
 )
-from airflow_provider_coordination.spark.transformation import MARKED, ROUTE, Transformation, Transformed
+from airflow_provider_coordination.spark.transformation import MARKED, ROUTE, Sieve, Transformation, Transformed
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +59,7 @@ class DeliverTransformed:
     :param sinks: the sinks, in the order in which they are published; that of the dead letters is named so.
     :param source: the source's name, for the dead letters.
     :param found: what the job finds wrong with records.
+    :param keeps_rejected: whether records that are late or early go to the dead letters.
     :param clock: where the time comes from.
     """
 
@@ -69,12 +70,14 @@ class DeliverTransformed:
         *,
         source: str,
         found: BadRecords | None = None,
+        keeps_rejected: bool = False,
         clock: Clock | None = None,
     ) -> None:
         self.transformation = transformation
         self.layout = transformation.layout
         self.source = source
         self.found = found or BadRecords()
+        self.keeps_rejected = keeps_rejected
         self.clock = clock or SystemClock()
         self.dead = next((sink for sink in sinks if sink.name == DEAD_LETTER), None)
         self.routed = routed(sinks)
@@ -143,42 +146,65 @@ class _Batch:
 
     def prepare(self) -> Prepared:
         """Let the sinks prepare the batch; see `DeliverTransformed.prepare`."""
-        unfit = self._unfit()
-        self._judge(unfit)
-        made, raising = self._transformed(unfit)
-        bad = pa.concat_tables([unfit, raising, marked(made)])
-        self._prepare_dead_letters(self._judge(bad))
+        if self._rejected.num_rows:
+            log.info(
+                "batch %s: %d of %d records are late or early, and left out",
+                self._batch.batch_id, self._rejected.num_rows, self._batch.records,
+            )  # fmt: skip
+        self._judge(self._unfit)
+        made, raising = self._transformed()
+        bad = pa.concat_tables([self._unfit, raising, marked(made)])
+        self._judge(bad)
+        put_aside = pa.concat_tables([bad, self._rejected]) if self._delivery.keeps_rejected else bad
+        self._prepare_dead_letters(put_aside)
         counts, unrouted = routes(made, len(self._delivery.routed))
-        records = {DEAD_LETTER: bad.num_rows}
+        records = {DEAD_LETTER: put_aside.num_rows}
         for n, sink in enumerate(self._delivery.routed):
             records[sink.name] = counts[n]
             rows = MadeRows(
                 transformation=self._delivery.transformation, made=made, sink=sink, number=n, rows=counts[n]
             )
             self._prepare_for(sink, rows)
-        return Prepared(records={name: records[name] for name in self._wanted}, unrouted=unrouted, columns=made.columns)
+        return Prepared(
+            records={name: records[name] for name in self._wanted},
+            unrouted=unrouted,
+            left_out=dict(Counter([*bad.column("stage").to_pylist(), *self._rejected.column("stage").to_pylist()])),
+            columns=made.columns,
+        )
 
     @cached_property
     def _landed(self) -> pa.Table:
         return read_table(self._attempt.file)
 
+    # What the transform does not get
+
+    @cached_property
+    def _left_out(self) -> pa.Table:
+        found = self._delivery.transformation.left_out(self._attempt.file, self._batch.bounds)
+        if found is None:
+            return BAD_SCHEMA.empty_table()
+        return bad_records(found, self._delivery.layout.position, found.column("error"), found.column("stage"))
+
+    @cached_property
+    def _unfit(self) -> pa.Table:
+        """The records whose payload does not fit the schema."""
+        return self._left_out.filter(pc.equal(self._left_out.column("stage"), str(Stage.SCHEMA)))
+
+    @cached_property
+    def _rejected(self) -> pa.Table:
+        """The records that are late or early."""
+        return self._left_out.filter(pc.equal(self._left_out.column("stage"), str(Stage.TIME)))
+
+    @property
+    def _sieve(self) -> Sieve:
+        return Sieve(unfit=self._unfit.num_rows > 0, bounds=self._batch.bounds if self._rejected.num_rows else None)
+
     # Bad records
 
-    def _unfit(self) -> pa.Table:
-        """Return the records whose payload does not fit the schema."""
-        if not self._delivery.transformation.parses:
-            return BAD_SCHEMA.empty_table()
-        unfit = self._delivery.transformation.unfit(self._attempt.file)
-        return bad_records(unfit, self._delivery.layout.position, unfit.column("error"), Stage.SCHEMA)
-
-    def _transformed(self, unfit: pa.Table) -> tuple[Transformed, pa.Table]:
-        """Write what the transform makes of all records on which it does not raise; return the others with it.
-
-        :param unfit: the records that it does not get at all.
-        """
-        fitting = unfit.num_rows > 0
+    def _transformed(self) -> tuple[Transformed, pa.Table]:
+        """Write what the transform makes of all records on which it does not raise; return the others with it."""
         try:
-            return self._write(self._attempt.file, fitting=fitting), BAD_SCHEMA.empty_table()
+            return self._write(self._attempt.file), BAD_SCHEMA.empty_table()
         except Exception as error:
             if not is_of_a_record(error):
                 raise
@@ -186,21 +212,21 @@ class _Batch:
                 "batch %s: the transform raised; looking for the records on which it does: %s",
                 self._batch.batch_id, error_text(error),
             )  # fmt: skip
-        failing = self._failing(unfit)
+        failing = self._failing()
         rest = join(self._work, "rest.parquet")
         write_table(self._landed.filter(pa.array([n not in failing for n in range(self._landed.num_rows)])), rest)
-        return self._write(rest, fitting=fitting), self._raising(failing)
+        return self._write(rest), self._raising(failing)
 
-    def _failing(self, unfit: pa.Table) -> dict[int, str]:
+    def _failing(self) -> dict[int, str]:
         """Return the rows on which the transform raises, with what it raises.
 
         :raises DeliveryError: if they are too many, or have nowhere to go.
         """
         left = self._delivery.found.left(self._batch.batch_id)
-        most = MAX_FAILING if left is None else min(MAX_FAILING, left - unfit.num_rows)
+        most = MAX_FAILING if left is None else min(MAX_FAILING, left - self._unfit.num_rows)
         if self._delivery.dead is None:
             most = 0
-        fails = self._probe(fitting=unfit.num_rows > 0)
+        fails = self._probe
         if (error := fails(0, 0)) is not None:
             raise DeliveryError(
                 f"batch {self._batch.batch_id}: the transform or its write failed, even without a record: {error}"
@@ -210,7 +236,7 @@ class _Batch:
             raise self._wrong(f"every record that was tried, out of {rows}", error)
         failing = dict(islice(find_failing(rows, fails), most + 1))
         if len(failing) > most:
-            self._judge(pa.concat_tables([unfit, self._raising(failing)]), more=True)
+            self._judge(pa.concat_tables([self._unfit, self._raising(failing)]), more=True)
             raise self._wrong(f"more than {most} of {rows} records", next(iter(failing.values())))
         return failing
 
@@ -220,61 +246,65 @@ class _Batch:
             f"it, or let it mark bad records in a column {ERROR!r}. The first error: {error}"
         )
 
-    def _probe(self, *, fitting: bool) -> Fails:
-        """Return a function that finds out whether the transform fails on a range of rows."""
-
-        def fails(low: int, high: int) -> str | None:
-            file = join(self._work, f"probe-{low}-{high}.parquet")
-            write_table(self._landed.slice(low, high - low), file)
-            try:
-                return self._delivery.transformation.fails(file, self._batch.batch_id, fitting=fitting)
-            finally:
-                delete_file(file)
-
-        return fails
+    def _probe(self, low: int, high: int) -> str | None:
+        """Return what the transform raises on a range of rows; None if it does not."""
+        file = join(self._work, f"probe-{low}-{high}.parquet")
+        write_table(self._landed.slice(low, high - low), file)
+        try:
+            return self._delivery.transformation.fails(file, self._batch.batch_id, self._sieve)
+        finally:
+            delete_file(file)
 
     def _raising(self, failing: Mapping[int, str]) -> pa.Table:
         position = self._delivery.layout.position
         rows = self._landed.select(position).take(pa.array(failing, pa.int64()))
         return bad_records(rows, position, pa.array(failing.values(), pa.string()), Stage.TRANSFORM)
 
-    def _judge(self, bad: pa.Table, *, more: bool = False) -> pa.Table:
+    def _judge(self, bad: pa.Table, *, more: bool = False) -> None:
         """Note the batch's bad records, and refuse it where they are too many or have nowhere to go.
 
         :param more: whether there are more than these.
-        :returns: their dead letters.
         """
         delivery, name = self._delivery, self._batch.batch_id
         if not bad.num_rows:
             delivery.found.note(name, 0)
-            return delivery.layout.dead_letter.empty_table()
-        letters = dead_letters(delivery.layout, bad, self._landed, delivery.source, name, delivery.clock.now())
+            return
+        letters = self._letters(bad)
         delivery.found.note(name, bad.num_rows, samples(delivery.layout, letters, delivery.found.saved))
         if delivery.dead is None:
             raise DeliveryError(
                 f"batch {name}: {'at least ' if more else ''}{self._described(letters)}; give 'dead_letter_path' to "
                 "put bad records aside, or mend the schema, the transform or the producer"
             )
-        return letters
 
-    def _prepare_dead_letters(self, letters: pa.Table) -> None:
-        dead = self._delivery.dead
-        if dead is None:
+    def _prepare_dead_letters(self, put_aside: pa.Table) -> None:
+        if (dead := self._delivery.dead) is None:
             return
+        letters = self._letters(put_aside)
         if letters.num_rows:
             log.warning("batch %s: %s; to the dead letters", self._batch.batch_id, self._described(letters))
         self._prepare_for(dead, TableRows(table=letters))
 
+    def _letters(self, put_aside: pa.Table) -> pa.Table:
+        delivery = self._delivery
+        if not put_aside.num_rows:
+            return delivery.layout.dead_letter.empty_table()
+        now = delivery.clock.now()
+        return dead_letters(delivery.layout, put_aside, self._landed, delivery.source, self._batch.batch_id, now)
+
     def _described(self, letters: pa.Table) -> str:
         [first] = letters.slice(0, 1).to_pylist()
         at = self._delivery.layout.place_of(first)
-        return f"{letters.num_rows} of {self._batch.records} records are bad, the first at {at}: {first['error']}"
+        rejected = int(pc.sum(pc.equal(letters.column("stage"), str(Stage.TIME))).as_py())
+        late = f", {rejected} are late or early" if rejected else ""
+        bad = f"{letters.num_rows - rejected} of {self._batch.records} records are bad{late}"
+        return f"{bad}, the first at {at}: {first['error']}"
 
     # Routing
 
-    def _write(self, file: str, *, fitting: bool) -> Transformed:
+    def _write(self, file: str) -> Transformed:
         folder = join(self._work, "all")
-        return self._delivery.transformation.write(file, folder, self._batch.batch_id, fitting=fitting)
+        return self._delivery.transformation.write(file, folder, self._batch.batch_id, self._sieve)
 
     def _prepare_for(self, sink: Sink, rows: Rows) -> None:
         """Give one sink its rows, unless it has them."""

@@ -19,7 +19,6 @@ from airflow_provider_coordination.coordination.jobs import RETENTION, Job, JobS
 from airflow_provider_coordination.coordination.storable import storable
 from airflow_provider_coordination.supervisor.lag import LagPoint
 from airflow_provider_coordination.supervisor.scaling import (
-    Scaling,
     configured_count,
     first_judged_at,
     scale,
@@ -108,6 +107,11 @@ class StartJob:
 
     job: SupervisedJob
 
+    def __str__(self) -> str:
+        """Say it in a line of a log."""
+        replaces = f" replaces={self.job.replaces}" if self.job.replaces else ""
+        return f"starts a job: owner={self.job.owner} spec_version={self.job.spec_version}{replaces}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RequestStop:
@@ -115,6 +119,10 @@ class RequestStop:
 
     owner: str
     reason: str
+
+    def __str__(self) -> str:
+        """Say it in a line of a log."""
+        return f"asks a job to end: owner={self.owner}: {self.reason}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,10 +133,18 @@ class EndJob:
     kind: EndKind
     reason: str
 
+    def __str__(self) -> str:
+        """Say it in a line of a log."""
+        return f"ends a job, {self.kind}: owner={self.owner}: {self.reason}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LookForPartitions:
     """Look for new partitions at the source."""
+
+    def __str__(self) -> str:
+        """Say it in a line of a log."""
+        return "looks for partitions"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +152,10 @@ class Terminate:
     """Terminate the supervisor: what it had to read is read."""
 
     reason: str
+
+    def __str__(self) -> str:
+        """Say it in a line of a log."""
+        return f"terminates: {self.reason}"
 
 
 Action = StartJob | RequestStop | EndJob | LookForPartitions | Terminate
@@ -171,8 +191,10 @@ def decide(memory: Supervision, seen: Observation, new_owner: Callable[[], str])
     plan.end_overdue()
     plan.stop_strays()
     wanted, reason = wanted_jobs(plan.memory, seen)
-    if wanted is not None:
-        plan.stop_all(reason) if wanted == 0 else plan.reach(wanted)
+    if memory.terminated_at is not None or seen.is_suspended:
+        plan.stop_all(reason)
+    elif wanted is not None:
+        plan.reach(wanted)
     plan.look_for_partitions()
     plan.settle()
     return Decision(
@@ -188,10 +210,10 @@ def wanted_jobs(memory: Supervision, seen: Observation) -> tuple[int | None, str
     """Return how many jobs there should be, and why; None if nobody can say, so that everything stays as it is."""
     if memory.terminated_at is not None:
         return 0, "the supervisor is terminated"
-    if seen.settings is None:
-        return None, "there is no spec that can be read"
     if seen.is_suspended:
         return 0, "the source is suspended"
+    if seen.settings is None:
+        return None, "there is no spec that can be read"
     if seen.partitions is None:
         return None, "nothing is known of the partitions"
     count = task_count(memory, seen.settings)
@@ -244,7 +266,7 @@ def _noted(memory: Supervision, seen: Observation) -> Supervision:
         replace(job, began_at=seen.at) if job.began_at is None and _is_running(job, seen) else job
         for job in memory.jobs
     ]
-    return _scaled(replace(memory, jobs=tuple(began)), seen)
+    return _counted(replace(memory, jobs=tuple(began)), seen)
 
 
 def _with_ended(memory: Supervision, seen: Observation) -> Supervision:
@@ -289,6 +311,19 @@ def _class_in(error: str) -> str:
     return name if name.isidentifier() and name[:1].isupper() else "JobFailed"
 
 
+def _counted(memory: Supervision, seen: Observation) -> Supervision:
+    """Return it with the number of jobs that there are to be, and every change of that with its reason."""
+    if seen.settings is None:
+        return memory
+    count = task_count(memory, seen.settings)
+    if memory.planned_count not in (None, count):
+        reason = f"version {memory.spec_version} of the spec"
+        change = TaskCountChange(at=seen.at, before=memory.planned_count or 0, after=count, reason=reason)
+        memory = _with_change(memory, change)
+    memory = _scaled(memory, seen)
+    return replace(memory, planned_count=task_count(memory, seen.settings))
+
+
 def _scaled(memory: Supervision, seen: Observation) -> Supervision:
     """Return it with the number of jobs that the lag asks for, if a decision is due."""
     settings = None if seen.settings is None else seen.settings.auto_scale
@@ -314,18 +349,16 @@ def _scaled(memory: Supervision, seen: Observation) -> Supervision:
     memory = replace(memory, scale_judged_at=seen.at)
     if scaling.count != count:
         memory = replace(memory, task_count=scaling.count, scaled_at=seen.at, lag_since=seen.at)
-    return _with_change(memory, count, scaling, seen.at)
-
-
-def _with_change(memory: Supervision, before: int, scaling: Scaling, at: datetime) -> Supervision:
-    """Return it with a change, or refusal, noted; a refusal that only repeats the last one is not."""
     if not scaling.reason:
         return memory
-    change = TaskCountChange(at=at, before=before, after=scaling.count, reason=scaling.reason)
+    return _with_change(memory, TaskCountChange(at=seen.at, before=count, after=scaling.count, reason=scaling.reason))
+
+
+def _with_change(memory: Supervision, change: TaskCountChange) -> Supervision:
+    """Return it with a change, or refusal, noted; of refusals one after another, the last one is kept."""
     changes = memory.task_count_changes
-    is_refusal = before == scaling.count
-    if is_refusal and changes and changes[-1].before == changes[-1].after == before:
-        changes = changes[:-1]  # one refusal after another: the latest is what counts
+    if change.is_refusal and changes and changes[-1].is_refusal and changes[-1].before == change.before:
+        changes = changes[:-1]
     return replace(memory, task_count_changes=(*changes, change)[-CHANGES_KEPT:])
 
 
@@ -500,6 +533,8 @@ class _Plan:
         settings, memory = self.seen.settings, self.memory
         if settings is None or memory.started_at is None or self._at < memory.started_at + settings.start_delay:
             return False
+        if any(isinstance(action, EndJob) and action.kind is EndKind.GIVEN_UP for action in self.actions):
+            return False  # that is a failure: once it is counted, it is known how long to wait
         return memory.start_after is None or self._at >= memory.start_after
 
     def _start(self, replaces: str | None = None) -> None:

@@ -21,6 +21,8 @@ FINE = timedelta(minutes=15)
 """How long each point is kept as it is; older ones become one for each of `COARSE`, the worst."""
 COARSE = timedelta(minutes=5)
 PACKED = "packed"
+MAX_CHARACTERS = 40_000
+"""Of a packed series: an item has 64 KB."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -103,15 +105,20 @@ class LagSeries:
         return tuple(point for point in self.points if instant is None or point.at > instant)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object, compressed."""
+        """Return it as a JSON object, compressed; of too many partitions, those are left out that lag least."""
         points = [
             [_ms(point.at), point.oldest_ms, point.sum_ms, point.count, point.unknown, *_counts(point.counted)]
             for point in self.points
         ]
-        latest = None
-        if self.latest is not None:
-            latest = {"at": format_instant(self.latest.at), "partitions": dict(self.latest.partitions)}
-        return {PACKED: packed({"points": points, "latest": latest})}
+        latest = {} if self.latest is None else dict(self.latest.partitions)
+        while len(text := packed(self._written(points, latest))) > MAX_CHARACTERS and latest:
+            worst = set(sorted(latest, key=lambda key: -(latest[key] or 0))[: len(latest) * 3 // 4])
+            latest = {key: lag for key, lag in latest.items() if key in worst}
+        return {PACKED: text}
+
+    def _written(self, points: list[list[Any]], latest: Mapping[str, int | None]) -> dict[str, Any]:
+        at = None if self.latest is None else format_instant(self.latest.at)
+        return {"points": points, "at": at, "partitions": latest}
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> LagSeries:
@@ -121,10 +128,10 @@ class LagSeries:
             points = tuple(_point(*record) for record in content["points"])
         except (KeyError, TypeError, ValueError, OverflowError):
             return cls()
-        latest = content.get("latest") or {}
-        at, partitions = read_instant(latest.get("at")), latest.get("partitions")
-        reading = LagReading(at=at, partitions=partitions) if at is not None and isinstance(partitions, dict) else None
-        return cls(points=points, latest=reading)
+        at, partitions = read_instant(content.get("at")), content.get("partitions")
+        if at is None or not points or not isinstance(partitions, dict):
+            return cls(points=points)
+        return cls(points=points, latest=LagReading(at=at, partitions=partitions, counted=points[-1].counted))
 
 
 def _thinned(points: list[LagPoint], before: datetime) -> list[LagPoint]:

@@ -104,6 +104,7 @@ class Observer:
         self._specs: dict[int, IngestionSpec | None] = {}
         self._run: _Run | None = None
         self._lag: LagSeries | None = None
+        self._lag_is_new = False
         self._probed: dict[str, tuple[datetime, int | None]] = {}
 
     def spec(self, version: int) -> IngestionSpec | None:
@@ -158,8 +159,6 @@ class Observer:
 
     # Parts
 
-    _lag_is_new = False
-
     def _rules(self, memory: Supervision) -> tuple[SuperviseSettings | None, frozenset[int]]:
         """Return how the source is supervised, and the versions whose jobs have something else to do."""
         spec = self.spec(memory.spec_version)
@@ -183,10 +182,13 @@ class Observer:
     def _is_run_due(self, memory: Supervision, settings: SuperviseSettings | None, now: datetime) -> bool:
         if self._run is None or self._run.spec_version != memory.spec_version or memory.looked_at is None:
             return True
+        if memory.looked_at > self._run.at:  # somebody else has looked, and perhaps done something
+            self._lag = None
+            return True
         period = (settings or SuperviseSettings()).period
         if settings is not None and settings.auto_scale is not None:
             period = min(period, settings.auto_scale.lag_collection_interval)
-        return now - max(self._run.at, memory.looked_at) >= period
+        return now - self._run.at >= period
 
     def _looked(
         self, memory: Supervision, settings: SuperviseSettings | None, jobs: Mapping[str, Job], now: datetime

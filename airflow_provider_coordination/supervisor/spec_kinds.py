@@ -23,7 +23,8 @@ def reads_classes() -> Mapping[str, type]:
 
     :raises ConfigurationError: if one cannot be imported.
     """
-    return {name: reads_class(name) for name in reads_kinds()}
+    references = {name: KINDS.load(name).reads for name in KINDS.names()}  # finding the names takes long
+    return {name: _class(reference) for name, reference in {**references, ITEMS: ITEMS_CLASS}.items() if reference}
 
 
 def writes_classes() -> Mapping[str, type]:
@@ -31,7 +32,8 @@ def writes_classes() -> Mapping[str, type]:
 
     :raises ConfigurationError: if one cannot be imported.
     """
-    return {name: writes_class(name) for name in writes_kinds()}
+    references = {name: SINKS.load(name).writes for name in SINKS.names()}
+    return {name: _class(reference) for name, reference in references.items() if reference}
 
 
 def reads_kinds() -> list[str]:
@@ -51,7 +53,7 @@ def reads_class(kind: str) -> type:
     """
     if kind == ITEMS:
         return _class(ITEMS_CLASS)
-    if kind not in KINDS.names() or not (reference := KINDS.load(kind).reads):
+    if not KINDS.knows(kind) or not (reference := KINDS.load(kind).reads):
         raise _unknown("reads", kind, reads_kinds(), f"a reader of your own is {ITEMS!r}")
     return _class(reference)
 
@@ -61,7 +63,7 @@ def writes_class(kind: str) -> type:
 
     :raises ConfigurationError: if nobody registered it, or it has no class for specs.
     """
-    if kind not in SINKS.names() or not (reference := SINKS.load(kind).writes):
+    if not SINKS.knows(kind) or not (reference := SINKS.load(kind).writes):
         raise _unknown("writes", kind, writes_kinds(), f"others register theirs by the group {SINKS.group!r}")
     return _class(reference)
 

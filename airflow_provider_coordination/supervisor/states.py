@@ -50,6 +50,8 @@ class DetailedState(StrEnum):
     TERMINATED = "TERMINATED"
     UNABLE_TO_CONNECT_TO_STREAM = "UNABLE_TO_CONNECT_TO_STREAM"
     LOST_CONTACT_WITH_STREAM = "LOST_CONTACT_WITH_STREAM"
+    NOT_SUPERVISED = "NOT_SUPERVISED"
+    """Nobody has supervised for minutes: its DAG is paused or gone, or Airflow does not run. No supervisor notes it."""
     UNHEALTHY_SUPERVISOR = "UNHEALTHY_SUPERVISOR"
     UNHEALTHY_TASKS = "UNHEALTHY_TASKS"
 
@@ -58,7 +60,7 @@ class DetailedState(StrEnum):
         """The state that it is a detail of."""
         if self in FIRST_RUN_ONLY:
             return SupervisorState.RUNNING
-        if self in (DetailedState.UNABLE_TO_CONNECT_TO_STREAM, DetailedState.LOST_CONTACT_WITH_STREAM):
+        if self in UNHEALTHY_IN_DETAIL:
             return SupervisorState.UNHEALTHY_SUPERVISOR
         return SupervisorState(self.value)
 
@@ -72,6 +74,14 @@ FIRST_RUN_ONLY = frozenset(
     {DetailedState.CONNECTING_TO_STREAM, DetailedState.DISCOVERING_INITIAL_TASKS, DetailedState.CREATING_TASKS}
 )
 """What it is only as long as no run has succeeded."""
+UNHEALTHY_IN_DETAIL = frozenset(
+    {
+        DetailedState.UNABLE_TO_CONNECT_TO_STREAM,
+        DetailedState.LOST_CONTACT_WITH_STREAM,
+        DetailedState.NOT_SUPERVISED,
+    }
+)
+"""What makes a supervisor itself unhealthy, other than failed runs."""
 
 
 @dataclass(frozen=True, kw_only=True)

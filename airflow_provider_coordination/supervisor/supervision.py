@@ -95,6 +95,11 @@ class TaskCountChange:
     after: int
     reason: str
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the number stayed as it was."""
+        return self.before == self.after
+
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object."""
         return {"at": format_instant(self.at), "before": self.before, "after": self.after, "reason": self.reason}
@@ -122,6 +127,7 @@ class Supervision:
     :param health: its state, and what that follows from.
     :param jobs: its jobs that have not ended, as far as it knows.
     :param task_count: how many jobs scaling wants; None for what the spec says.
+    :param planned_count: how many jobs there were to be the last time; None before the first time.
     :param scaled_at: when scaling changed that last (aware).
     :param scale_judged_at: when scaling last judged the lag (aware).
     :param lag_since: scaling judges no lag of before (aware): the number of jobs was changed then, or positions reset.
@@ -145,6 +151,7 @@ class Supervision:
     health: Health = field(default_factory=Health)
     jobs: tuple[SupervisedJob, ...] = ()
     task_count: int | None = None
+    planned_count: int | None = None
     scaled_at: datetime | None = None
     scale_judged_at: datetime | None = None
     lag_since: datetime | None = None
@@ -169,6 +176,7 @@ class Supervision:
             "health": self.health.to_mapping(),
             "jobs": [job.to_mapping() for job in self.jobs],
             "task_count": self.task_count,
+            "planned_count": self.planned_count,
             "scaled_at": _written(self.scaled_at),
             "scale_judged_at": _written(self.scale_judged_at),
             "lag_since": _written(self.lag_since),
@@ -198,6 +206,7 @@ class Supervision:
             health=Health.from_mapping(health) if isinstance(health, Mapping) else Health(),
             jobs=tuple(job for job in jobs if job is not None),
             task_count=mapping.get("task_count"),
+            planned_count=mapping.get("planned_count"),
             scaled_at=read_instant(mapping.get("scaled_at")),
             scale_judged_at=read_instant(mapping.get("scale_judged_at")),
             lag_since=read_instant(mapping.get("lag_since")),

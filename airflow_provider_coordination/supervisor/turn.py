@@ -221,7 +221,7 @@ class Supervisor:
         """Do what is decided; return what went wrong. What concerns one action alone does not stop the others."""
         errors: list[ErrorEvent] = []
         for action in decision.actions:
-            log.info("supervisor: source=%s %s", self.source, action)
+            log.info("supervisor of source %s %s", self.source, action)
             self.store.acquire(self._claimant)  # actions may take long: renew, or leave the rest to whoever took over
             try:
                 self._do(action, decision, seen, launcher)

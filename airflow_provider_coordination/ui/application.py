@@ -17,6 +17,8 @@ from airflow_provider_coordination.coordination.errors import (
     CoordinationError,
     PartitionUpdateError,
     StoreUnavailableError,
+    SupervisionError,
+    SupervisorNotFoundError,
 )
 from airflow_provider_coordination.hooks.configuration import Configuration
 from airflow_provider_coordination.ui import (
@@ -27,6 +29,7 @@ from airflow_provider_coordination.ui import (
     partitions,
     runs,
     sources,
+    supervisors,
     timeline,
     workers,
 )
@@ -41,6 +44,8 @@ STATUS = {
     AcknowledgmentSetNotFoundError: 404,
     AcknowledgmentError: 409,
     ConfigurationError: 422,
+    SupervisorNotFoundError: 404,
+    SupervisionError: 409,
 }
 """The answers to errors whose text says what the caller has to change."""
 MAX_GIVEN_CHARACTERS = 100
@@ -61,8 +66,9 @@ def application() -> FastAPI:
     app.add_middleware(BoundedBodies)
     app.state.desk = Desk(Stores())
     app.state.viewers_may_look = Configuration.read().viewers_may_look
-    # Names of sources may hold slashes: what ends in a fixed word comes before what ends in the name of a set.
-    for part in (sources, partitions, timeline, workers, runs, actions, jobs, pages):
+    # Names of sources may hold slashes: what ends in more fixed words comes before what ends in one, and that before
+    # what ends in the name of a set.
+    for part in (supervisors, sources, partitions, timeline, workers, runs, actions, jobs, pages):
         app.include_router(part.router())
     for router in routers_of_kinds():
         app.include_router(router)

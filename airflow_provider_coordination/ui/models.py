@@ -22,6 +22,7 @@ from pydantic import (
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import ChangeKind, check_partition_key
+from airflow_provider_coordination.sources.targets import EARLIEST
 
 MAX_REASON_CHARACTERS = 500
 MAX_PARTITIONS_AT_ONCE = 500
@@ -370,3 +371,233 @@ class ActionResults(BaseModel):
     """What became of each partition, in the order in which they were named."""
 
     results: list[ActionResult]
+
+
+class TerminationFacts(BaseModel):
+    """That a supervisor is terminated."""
+
+    at: datetime
+    because: str
+
+
+class TaskCountChangeFacts(BaseModel):
+    """A change of the number of jobs, or a refusal: `after` is `before` then."""
+
+    at: datetime
+    before: int
+    after: int
+    reason: str
+
+
+class TaskCountFacts(BaseModel):
+    """How many jobs a supervisor wants, and why; `min` and `max` are those of its scaling, null without it."""
+
+    wanted: int | None
+    configured: int | None
+    min: int | None
+    max: int | None
+    reason: str
+    changes: list[TaskCountChangeFacts]
+
+
+class SupervisedJobFacts(BaseModel):
+    """A job of a supervisor that has not ended."""
+
+    owner: str
+    state: Literal["SUBMITTED", "RUNNING", "ENDING", "VANISHED"]
+    spec_version: int | None
+    planned_at: datetime | None
+    started_at: datetime | None
+    remaining_seconds: int | None
+    application_id: str | None
+    partitions: int
+    lag_ms: int | None
+    stop_reason: str | None
+    is_outdated: bool
+
+
+class LagPointFacts(BaseModel):
+    """The lag of a source at an instant, in milliseconds, and what all jobs had counted by then."""
+
+    at: datetime
+    oldest_ms: int | None
+    sum_ms: int
+    counted: dict[str, int]
+
+
+class LagFacts(BaseModel):
+    """The lag of a source and its unfinished partitions, in milliseconds; null where it is unknown."""
+
+    at: datetime | None
+    oldest_ms: int | None
+    sum_ms: int
+    average_ms: int | None
+    unknown: int
+    partitions: dict[str, int | None]
+
+
+class SupervisorErrorFacts(BaseModel):
+    """Something that went wrong; `partition` and `owner` say where, if that is known."""
+
+    at: datetime
+    error_class: str
+    message: str
+    partition: str | None
+    owner: str | None
+    is_stream_error: bool
+
+
+class JobStats(BaseModel):
+    """What a job counted since its start, and its averages a second, by window."""
+
+    totals: dict[str, int]
+    rates: dict[str, dict[str, float]]
+
+
+class SupervisorStats(JobStats):
+    """The same of all jobs, of `totals` those that have ended too; `jobs` by owner."""
+
+    jobs: dict[str, JobStats]
+
+
+class SupervisorStatus(BaseModel):
+    """How a supervisor stands."""
+
+    source: str
+    dag_id: str
+    kind: str | None
+    generated_at: datetime
+    state: str
+    detailed_state: str
+    healthy: bool
+    suspended: SuspensionFacts | None
+    terminated: TerminationFacts | None
+    spec_version: int
+    spec_by: str
+    spec_at: datetime | None
+    started_at: datetime | None
+    looked_at: datetime | None
+    is_supervised: bool
+    supervised_until: datetime | None
+    task_count: TaskCountFacts
+    partitions: dict[str, int]
+    jobs: list[SupervisedJobFacts]
+    lag: LagFacts
+    lag_series: list[LagPointFacts]
+    stats: SupervisorStats
+    errors: list[SupervisorErrorFacts]
+    needs_turn: bool
+
+
+class SupervisorList(BaseModel):
+    """How the supervisors of a connection stand, by source; `partitions` of their `lag` are left out."""
+
+    as_of: datetime
+    supervisors: list[SupervisorStatus]
+
+
+class SpecFacts(BaseModel):
+    """A version of a spec; `spec` is null in a termination. Secrets are hidden."""
+
+    version: int
+    at: datetime
+    by: str
+    reason: str
+    is_termination: bool
+    is_from_file: bool
+    change: Literal["NONE", "COSMETIC", "SUPERVISION", "JOBS"] | None
+    spec: dict[str, Any] | None
+
+
+class SpecDetail(SpecFacts):
+    """The same with every default, as `effective`, or why it cannot be read, as `problem`."""
+
+    effective: dict[str, Any] | None
+    problem: str
+
+
+class SpecHistory(BaseModel):
+    """The latest versions of a spec, the latest first."""
+
+    source: str
+    versions: list[SpecFacts]
+
+
+class SupervisorHealth(BaseModel):
+    """Whether a supervisor is healthy."""
+
+    source: str
+    healthy: bool
+    state: str
+    detailed_state: str
+
+
+class SourceStats(SupervisorStats):
+    """What the jobs of a supervisor counted."""
+
+    source: str
+    generated_at: datetime
+
+
+class ParseErrors(BaseModel):
+    """The bad records that jobs reported last, the latest first; what is known of each differs."""
+
+    source: str
+    errors: list[dict[str, Any]]
+
+
+class SubmitBody(ReasonBody):
+    """A spec, and why it is submitted; `replacing` is the version that it was made from: another one stays."""
+
+    spec: dict[str, Any]
+    replacing: StrictInt | None = None
+
+
+class ResetBody(ReasonBody):
+    """Where a source is read from, or the partitions in `positions`, each from its own; and why."""
+
+    to: Annotated[str, StringConstraints(min_length=1, max_length=200)] = EARLIEST
+    positions: Annotated[
+        dict[str, Annotated[str, StringConstraints(min_length=1, max_length=200)]] | None,
+        Field(min_length=1, max_length=MAX_PARTITIONS_AT_ONCE),
+    ] = None
+
+
+class SubmissionFacts(BaseModel):
+    """What became of a spec: the version that rules, and what follows from it."""
+
+    version: int
+    change: Literal["NONE", "COSMETIC", "SUPERVISION", "JOBS"]
+    consequence: str
+    supervisor: SupervisorStatus
+
+
+class ResetOutcomeFacts(BaseModel):
+    """What became of a partition; `error` says why nothing was done, and is empty if it was."""
+
+    partition_key: str
+    action: str
+    error: str
+
+
+class ResetFacts(BaseModel):
+    """What became of a reset; `left` are the partitions that stay as they are, and why."""
+
+    outcomes: list[ResetOutcomeFacts]
+    left: dict[str, str]
+    warnings: list[str]
+    supervisor: SupervisorStatus
+
+
+class VerbOutcomeFacts(BaseModel):
+    """What a verb for all came to for one supervisor; `detail` says why nothing was done."""
+
+    source: str
+    is_done: bool
+    detail: str
+
+
+class VerbOutcomes(BaseModel):
+    """What a verb for all supervisors came to, by source."""
+
+    results: list[VerbOutcomeFacts]

@@ -70,7 +70,7 @@ def test_an_interval_of_a_stream_stops_where_live_ingestion_begins(
     sync(**SHARED).execute(context)
     ingest(spark, tmp_path).execute(context)
     [call] = spark.calls
-    assert datetime.fromisoformat(call["settings"]["reads"]["settings"]["stop_at"]) == stops
+    assert datetime.fromisoformat(call["settings"]["reads"]["settings"]["bounds"]["end"]) == stops
 
 
 @pytest.mark.parametrize(

@@ -76,18 +76,3 @@ def test_each_interval_of_a_source_has_leases_of_its_own() -> None:
     assert DAY.of("clicks") == "clicks@2026-01-01T00:00:00Z--2026-01-02T00:00:00Z"
     assert DAY.of(DAY.of("clicks")) == DAY.of("clicks"), "as a task before has named it"
     assert later.of("clicks") == "clicks@2026-01-02T00:00:00Z--2026-01-02T00:00:00.001Z"
-
-
-@pytest.mark.parametrize(
-    ("instant", "left"),
-    [
-        (END, DAY),
-        (END + timedelta(days=1), DAY),
-        (START + timedelta(hours=1), Interval(START, START + timedelta(hours=1))),
-        (START, None),
-        (START - timedelta(days=1), None),
-    ],
-    ids=str,
-)
-def test_an_interval_is_cut_at_an_instant(instant: datetime, left: Interval | None) -> None:
-    assert DAY.until(instant) == left

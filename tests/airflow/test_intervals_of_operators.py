@@ -70,7 +70,7 @@ def test_shards_are_read_from_the_start_of_the_interval_under_leases_of_their_ow
 
 def test_the_shards_of_an_interval_are_synced_once(coordination: SourceCoordinator, context: Any) -> None:
     sync().execute(context)
-    assert sync().execute(context)["skipped"] == "the shards of the interval are known"
+    assert sync().execute(context)["skipped"] == "the shards within the bounds are known"
 
 
 def test_an_interval_that_the_stream_keeps_no_more_is_refused_with_what_is_lost(context: Any) -> None:
@@ -100,8 +100,8 @@ def test_the_job_stops_at_the_end_of_the_interval_and_finishes_its_shards(
     ingest(spark, tmp_path, reads=KinesisStreams("clicks")).execute(context)
     [call] = spark.calls
     settings, streams = call["settings"], call["settings"]["reads"]["settings"]
-    assert (settings["source"], streams["finish_at_stop"]) == (NAME, True)
-    assert datetime.fromisoformat(streams["stop_at"]) == START + HOUR
+    assert (settings["source"], streams["stop_at"]) == (NAME, None)
+    assert [datetime.fromisoformat(streams["bounds"][end]) for end in ("start", "end")] == [START, START + HOUR]
     assert streams["shard_sync_interval"] is None
 
 

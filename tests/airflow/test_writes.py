@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from airflow_provider_coordination.coordination import registry
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.reads.reads import own_copy
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import GROUP
+from tests.support.distributions import install
 
 CLICKS = ParquetDataset("/data/lake/clicks")
 
@@ -106,9 +106,11 @@ def test_a_kind_that_nobody_registered_is_refused_before_spark_starts() -> None:
         sinks_of(Queue("clicks"))
 
 
-def test_a_kind_of_another_distribution_travels_with_its_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("queue", "their.sinks:QUEUE", GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda **wanted: [point] if wanted.get("group") == GROUP else [])
+def test_a_kind_of_another_distribution_travels_with_its_implementation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "queues", GROUP, {"queue": "their.sinks:QUEUE"})
+    monkeypatch.syspath_prepend(str(tmp_path))
     [sink] = sinks_of(Queue("clicks"))
     assert (sink.kind, sink.implementation) == ("queue", "their.sinks:QUEUE")
     assert "hush" not in repr(sink)

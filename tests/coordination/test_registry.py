@@ -68,6 +68,7 @@ def test_another_distribution_registers_one_by_an_entry_point(shapes: Registry[s
 def test_the_names_are_listed_without_importing_any(shapes: Registry[str], install: Install) -> None:
     install("broken", "crooked", "crooked_of_test", "raise RuntimeError")
     assert shapes.names() == ["bent", "crooked", "round"]
+    assert [shapes.knows(name) for name in ("round", "crooked", "oval")] == [True, True, False]
     assert not any(name.startswith(("shapes_of_test.", "crooked_of_test")) for name in sys.modules)
 
 

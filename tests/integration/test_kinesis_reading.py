@@ -403,6 +403,15 @@ def test_a_stop_is_exact_for_what_is_there(source: Source) -> None:
     assert (payloads(landed), landed.at_stop, landed.read_until) == ([b"1", b"2"], True, stop)
 
 
+def test_a_range_of_sequence_numbers_is_exact_within_a_page_and_ends_the_partition(source: Source) -> None:
+    packed = aggregate([("a", b"3a"), ("b", b"3b")])
+    _, second, third, _ = source.put(b"1", b"2", packed, b"4")
+    landed = source.land(f"AT_SEQUENCE_NUMBER:{second}", plan={"end": third})
+    assert payloads(landed) == [b"2", b"3a", b"3b"]
+    assert (landed.end, landed.is_last, landed.at_stop, landed.gap) == (third, True, False, None)
+    assert payloads(source.land(second, plan={"end": third})) == [b"3a", b"3b"]
+
+
 def test_a_split_shard_is_landed_to_its_end(source: Source) -> None:
     source.put(b"1")
     split(source.producer, source.stream, FIRST_SHARD)

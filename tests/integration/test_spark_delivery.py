@@ -18,11 +18,14 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.retries import RetryPolicy
+from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, Transform
+from airflow_provider_coordination.spark.event_time import bounds_of
+from airflow_provider_coordination.spark.job_settings import RejectionSettings
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.payload import JsonPayload
@@ -90,6 +93,7 @@ class Place:
         schema: str | None = None,
         transform: Transform | None = None,
         layout: RecordLayout = SHARD_RECORDS,
+        keeps_rejected: bool = False,
     ) -> DeliverTransformed:
         sinks = [*([self.sink("dead_letter")] if dead else []), self.sink("main", where), *more]
         transformation = SparkTransformation(
@@ -99,7 +103,9 @@ class Place:
             transform=transform,
             payload=None if schema is None else JsonPayload(schema, layout),
         )
-        return DeliverTransformed(transformation, sinks, source="clicks", found=self.found)
+        return DeliverTransformed(
+            transformation, sinks, source="clicks", found=self.found, keeps_rejected=keeps_rejected
+        )
 
     def deliver(self, delivery: DeliverTransformed) -> Prepared:
         attempt = self.attempt()
@@ -266,6 +272,146 @@ def test_a_landed_file_that_is_gone_is_told_so(place: Place) -> None:
     Path(place.batch.file).unlink()
     with pytest.raises(DeliveryError, match="is gone: restore it, or reset its partition"):
         place.deliver(place.delivery(schema=PAYLOAD))
+
+
+# Late and early records
+
+SECOND = timedelta(seconds=1)
+MICROSECOND = timedelta(microseconds=1)
+BOUNDS = EventTimeBounds(column="at", type="timestamp", earliest=NOW, latest=NOW + SECOND)
+AT = "id STRING NOT NULL, at TIMESTAMP"
+
+
+def happened(name: str, at: object) -> bytes:
+    return json.dumps({"id": name, "at": at.isoformat() if isinstance(at, datetime) else at}).encode()
+
+
+def land_around(place: Place, bounds: EventTimeBounds = BOUNDS) -> None:
+    """Land a record on each side of each bound, at each, without a time, and with a payload that does not fit."""
+    place.land(
+        happened("late", NOW - MICROSECOND),
+        happened("first", NOW),
+        happened("last", NOW + SECOND),
+        happened("early", NOW + SECOND + MICROSECOND),
+        happened("whenever", None),
+        b'{"id": "never"}',
+        b'{"at": "2020-01-01T00:00:00Z"}',
+    )
+    place.batch = replace(place.batch, bounds=bounds)
+
+
+def names(place: Place, sink: str = "main") -> list[str]:
+    return [json.loads(row["data"]).get("id", "") for row in place.rows(sink)]
+
+
+def test_records_outside_the_bounds_are_thrown_away_and_those_at_a_bound_are_delivered(place: Place) -> None:
+    land_around(place)
+    prepared = place.deliver(place.delivery(schema=AT, transform=counting))
+    assert names(place) == ["first", "last", "whenever", "never"]
+    assert {row["of"] for row in place.rows("main")} == {4}, "the transform gets no other"
+    assert prepared.left_out == {"schema": 1, "time": 2}
+    assert prepared.records == {"dead_letter": 1, "main": 4}
+    assert place.found.total == 1, "what is late is not bad"
+
+
+def counting(records: DataFrame) -> DataFrame:
+    """Say with each record how many there are."""
+    return records.withColumn("of", functions.expr("count(*) OVER ()"))
+
+
+def test_rejected_records_need_no_dead_letters(place: Place) -> None:
+    place.land(happened("late", NOW - SECOND), happened("first", NOW))
+    place.batch = replace(place.batch, bounds=BOUNDS)
+    assert place.deliver(place.delivery(schema=AT, dead=False)).left_out == {"time": 1}
+    assert names(place) == ["first"]
+
+
+def test_rejected_records_go_to_the_dead_letters_if_the_settings_say_so(place: Place) -> None:
+    land_around(place)
+    prepared = place.deliver(place.delivery(schema=AT, keeps_rejected=True))
+    assert prepared.records == {"dead_letter": 3, "main": 4}
+    assert [(row["stage"], row["error"]) for row in place.rows("dead_letter")] == [
+        ("time", "late: field 'at' is 2025-12-31 23:59:59.999999, before 2026-01-01T00:00:00.000000Z"),
+        ("time", "early: field 'at' is 2026-01-01 00:00:01.000001, after 2026-01-01T00:00:01.000000Z"),
+        ("schema", "the payload does not fit the schema: field 'id' is missing"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "delivered",
+    [
+        {"schema": "id STRING NOT NULL, at STRING"},
+        {"schema": "id STRING NOT NULL"},
+        {"transform": marking_nothing},
+    ],
+    ids=["another type", "another schema", "no schema"],
+)
+def test_a_job_with_another_schema_leaves_the_same_records_of_a_recorded_batch_out(
+    place: Place, delivered: dict[str, Any]
+) -> None:
+    land_around(place)
+    assert place.deliver(place.delivery(**delivered)).left_out["time"] == 2 + ("transform" in delivered)
+    assert set(names(place)) == {"first", "last", "whenever", "never"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "at"),
+    [
+        ("bigint", lambda instant: round(instant.timestamp() * 1000)),
+        ("timestamp_ntz", lambda instant: instant.replace(tzinfo=None).isoformat()),
+    ],
+)
+def test_milliseconds_and_timestamps_without_a_zone_are_times_too(place: Place, kind: str, at: Any) -> None:
+    tick = timedelta(milliseconds=1)
+    # Bounds between two milliseconds.
+    bounds = replace(BOUNDS, type=kind, earliest=NOW - MICROSECOND, latest=NOW + tick + MICROSECOND)
+    instants = {"late": NOW - tick, "first": NOW, "last": NOW + tick, "early": NOW + 2 * tick}
+    place.land(*(happened(name, at(instant)) for name, instant in instants.items()))
+    place.batch = replace(place.batch, bounds=bounds)
+    place.deliver(place.delivery(schema=f"id STRING NOT NULL, at {kind}"))
+    assert names(place) == ["first", "last"]
+
+
+def test_a_batch_of_nothing_but_late_records_is_delivered_empty(place: Place) -> None:
+    place.land(*(happened("late", NOW - SECOND) for _ in range(3)))
+    place.batch = replace(place.batch, bounds=BOUNDS)
+    prepared = place.deliver(place.delivery(schema=AT))
+    assert (prepared.records, prepared.left_out) == ({"dead_letter": 0, "main": 0}, {"time": 3})
+
+
+def test_records_on_which_the_transform_raises_are_looked_for_among_those_that_it_gets(place: Place) -> None:
+    place.land(happened("poison", NOW - SECOND), happened("poison", NOW), happened("fine", NOW))
+    place.batch = replace(place.batch, bounds=BOUNDS)
+    prepared = place.deliver(place.delivery(schema=AT, transform=fragile))
+    assert prepared.left_out == {"time": 1, "transform": 1}
+    assert (names(place), names(place, "dead_letter")) == (["fine"], ["poison"])
+
+
+def test_the_column_of_the_bounds_may_be_called_anything(place: Place) -> None:
+    name = "when `it` 'was'"
+    place.land(*(json.dumps({name: at.isoformat()}).encode() for at in (NOW - SECOND, NOW)))
+    place.batch = replace(place.batch, bounds=replace(BOUNDS, column=name))
+    assert place.deliver(place.delivery(transform=marking_nothing)).left_out == {"time": 1}
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("id STRING, At TIMESTAMP", "'event_time' is 'at', which is no column of 'schema'; its columns are 'id', 'At'"),
+        ("id STRING, at STRING", "'event_time' is 'at', which is of type STRING in 'schema'; declare it there as"),
+    ],
+)
+@pytest.mark.usefixtures("spark")
+def test_an_event_time_that_the_schema_does_not_have_is_refused(schema: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        bounds_of(RejectionSettings(event_time="at", earliest=NOW), JsonPayload(schema, SHARD_RECORDS))
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_bounds_are_of_the_type_that_the_schema_says() -> None:
+    payload = JsonPayload(AT, SHARD_RECORDS)
+    assert bounds_of(RejectionSettings(event_time="at", earliest=NOW, latest=NOW + SECOND), payload) == BOUNDS
+    assert bounds_of(RejectionSettings(), payload) is None
 
 
 # Records of items, which have whatever columns their source has

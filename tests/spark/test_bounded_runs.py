@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.sources.kinesis.bounds import Bounds
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from tests.support.depth import examples
 from tests.support.history import History
@@ -127,7 +128,7 @@ def test_an_interval_that_is_delivered_leaves_nothing_to_acquire(tmp_path: Path)
     end = let_it_pass(history)
     history.send(6)
     assert ingest_interval(history, start, end).total() == 12
-    summary = history.run(stop_at=end, finish_at_stop=True, shard_sync_interval=None)
+    summary = history.run()
     assert (summary.records_landed, summary.stopped_because) == (0, "no partition is available")
     history.sync()
     assert {partition.status for partition in history.look.view.partitions()} == {PartitionStatus.COMPLETED}
@@ -135,9 +136,9 @@ def test_an_interval_that_is_delivered_leaves_nothing_to_acquire(tmp_path: Path)
 
 def ingest_interval(history: History, start: datetime, end: datetime) -> Counter[str]:
     """Ingest what arrived in an interval, under the leases that are there; return what is delivered."""
-    history.initial_position = at_timestamp(start)
+    history.bounds, history.initial_position = Bounds(start=start, end=end), at_timestamp(start)
     history.sync()
-    summary = history.run(stop_at=end, finish_at_stop=True, shard_sync_interval=None)
+    summary = history.run()
     assert (summary.failed, summary.data_loss) == ({}, {})
     assert all(partition.status is PartitionStatus.COMPLETED for partition in history.look.view.partitions())
     return Counter(history.delivered)

@@ -79,9 +79,11 @@ def test_a_url_whose_scheme_is_its_name_names_it() -> None:
     assert (settings.kind, settings.own.shelf, settings.table) == ("shelf", "lower", None)
 
 
-def test_its_settings_travel_to_where_no_entry_point_is_seen(tmp_path: Path) -> None:
+def test_its_settings_travel_to_where_no_entry_point_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = json.dumps(write_settings(StoreSettings.from_url("shelf://lower")))
-    shutil.rmtree(tmp_path / "shelves" / "shelves-1.0.dist-info")
+    (tmp_path / "shelves").rename(tmp_path / "cluster")
+    shutil.rmtree(tmp_path / "cluster" / "shelves-1.0.dist-info")
+    monkeypatch.syspath_prepend(str(tmp_path / "cluster"))
     del sys.modules[MODULE]
 
     settings = read_settings(StoreSettings, "store settings", json.loads(text))

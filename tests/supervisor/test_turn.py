@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
+from airflow_provider_coordination.coordination.errors import SourceError, SupervisedElsewhereError
+from airflow_provider_coordination.coordination.jobs import JobState
+from airflow_provider_coordination.supervisor.decisions import EndJob, EndKind, StartJob
 from airflow_provider_coordination.supervisor.states import DetailedState
-from tests.supervisor.world import World
+from tests.supervisor.world import START_TIMEOUT, World
+
+HOUR = 3600
+TASK_DURATION = 600
+COMPLETION_TIMEOUT = 120
+TIMES = {"task_duration": TASK_DURATION, "completion_timeout": COMPLETION_TIMEOUT}
+VANISHED = 80
+"""So long after its last sign of life a job counts as dead: its lease has run out by then, and the margin passed."""
 
 
 @pytest.fixture
@@ -13,10 +26,438 @@ def world() -> World:
     return World("S0", "S1")
 
 
+def begun(world: World, **supervise: object) -> World:
+    """A source whose jobs read."""
+    world.submit(
+        **{"task_count": 2, "task_duration": TASK_DURATION, "completion_timeout": COMPLETION_TIMEOUT, **supervise}
+    )
+    world.turn()
+    world.begin()
+    world.supervisor.look()
+    return world
+
+
+# Starting
+
+
 def test_the_first_turn_finds_the_shards_and_starts_the_jobs(world: World) -> None:
     world.submit(task_count=2)
     turn = world.turn()
     assert [type(action).__name__ for action in turn.actions] == ["LookForPartitions", "StartJob", "StartJob"]
     assert world.state is DetailedState.RUNNING
-    assert [job.round(1) for job in world.begin()] == [["S0"], ["S1"]]
+    world.begin()
+    assert world.read_by() == {"S0": "job-1", "S1": "job-2"}
     assert not world.supervisor.look().needs_turn
+
+
+def test_a_source_without_a_spec_is_only_looked_at(world: World) -> None:
+    assert not world.supervisor.look().needs_turn
+    assert world.turn().actions == ()
+    assert world.state is DetailedState.PENDING
+    world.submit()
+    assert world.supervisor.look().needs_turn
+
+
+def test_no_job_is_started_before_the_start_delay_is_over(world: World) -> None:
+    world.submit(start_delay=5)
+    world.turn()
+    assert world.running == []
+    world.clock.advance(4.9)
+    assert not world.supervisor.look().needs_turn
+    world.clock.advance(0.1)
+    world.turn()
+    assert len(world.running) == 1
+
+
+def test_there_are_no_more_jobs_than_partitions(world: World) -> None:
+    begun(world, task_count=5)
+    assert len(world.running) == 2
+
+
+def test_what_nobody_looks_for_but_the_supervisor_is_looked_for_once_a_period(world: World) -> None:
+    world.stream.looks_for_partitions = True
+    begun(world, period=30)
+    assert world.stream.looks == 1
+    world.go_on(60, every=5)
+    assert world.stream.looks == 3
+
+
+def test_a_job_is_given_its_spec_its_longest_life_and_the_number_of_jobs(world: World) -> None:
+    begun(world)
+    order = world.running[0].order
+    assert order.spec.supervise.task_count == 2
+    assert order.max_duration == timedelta(seconds=TASK_DURATION + COMPLETION_TIMEOUT)
+    assert order.workers == 2
+    known = world.jobs.get(order.job.owner)
+    assert known is not None and known.task == "supervisor/clicks"
+
+
+# Ending and failing
+
+
+def test_a_job_that_ends_well_is_replaced_and_the_others_go_on(world: World) -> None:
+    begun(world)
+    world.running[0].end()
+    world.turn()
+    assert world.owners == ["job-2", "job-3"]
+    assert (world.health.successful_jobs, world.health.failed_jobs) == (1, 0)
+
+
+def test_a_job_that_failed_is_noted_and_replaced_after_a_pause_that_grows(world: World) -> None:
+    begun(world, task_count=1, period=30)
+    pauses = []
+    for _ in range(7):
+        world.running[0].end(1, "ProvisionedThroughputExceededException: slow down")
+        world.turn()
+        start_after = world.supervision().start_after
+        assert start_after is not None and world.running == []
+        pauses.append((start_after - world.clock.now()).total_seconds())
+        world.clock.advance(pauses[-1] - 1)
+        assert world.turn().actions == ()
+        world.clock.advance(1)
+        world.turn()
+        world.begin()
+    assert pauses == [30, 60, 120, 240, 480, 600, 600]
+    error = world.health.errors[-1]
+    assert (error.error_class, error.owner) == ("ProvisionedThroughputExceededException", "job-7")
+
+
+def test_a_job_that_vanished_gives_its_leases_back_and_counts_as_failed(world: World) -> None:
+    begun(world, task_count=1)
+    world.running[0].is_dead = True
+    world.go_on(VANISHED)
+    assert world.read_by() == {"S0": None, "S1": None}
+    assert world.health.failed_jobs == 1
+    assert world.cluster.killed == ["job-1"]
+    assert "gave no sign of life" in world.health.errors[-1].message
+    world.go_on(30)
+    assert world.read_by() == {"S0": "job-2", "S1": "job-2"}
+
+
+def test_a_job_that_does_not_begin_in_time_is_given_up(world: World) -> None:
+    world.submit()
+    world.turn()
+    world.go_on(START_TIMEOUT.total_seconds(), begin=False)
+    assert world.health.failed_jobs == 1
+    assert "did not begin by" in world.health.errors[-1].message
+
+
+def test_a_job_that_cannot_be_submitted_counts_as_failed_and_the_turn_ends_well(world: World) -> None:
+    world.submit()
+    world.cluster.refuses = RuntimeError("the cluster is full")
+    turn = world.turn()
+    assert turn.errors == () and world.supervision().jobs == ()
+    assert world.health.failed_jobs == 1
+    assert world.health.errors[-1].message == "RuntimeError: the cluster is full"
+    assert world.health.failed_runs == 0
+
+
+def test_three_failed_jobs_make_the_supervisor_unhealthy_and_three_good_ones_healthy(world: World) -> None:
+    begun(world, task_count=1)
+    for _ in range(3):
+        world.running[0].end(1, "no")
+        world.go_on(140)
+    assert world.state is DetailedState.UNHEALTHY_TASKS
+    for number in range(3):
+        assert world.state is DetailedState.UNHEALTHY_TASKS, number
+        world.running[0].end()
+        world.turn()
+        world.begin()
+    assert world.state is DetailedState.RUNNING
+
+
+def test_what_a_job_counted_is_added_to_the_totals_once(world: World) -> None:
+    begun(world, task_count=1)
+    world.running[0].report(processed=7)
+    world.running[0].end()
+    world.turn()
+    world.turn()
+    world.begin()[0].report(processed=5)
+    world.running[0].end(1, "no")
+    world.turn()
+    assert world.supervision().totals["processed"] == 12
+
+
+# Handing over
+
+
+def test_a_job_hands_over_after_its_duration_and_reads_until_its_successor_runs(world: World) -> None:
+    begun(world, task_count=1)
+    world.go_on(TASK_DURATION, begin=False)
+    assert world.owners == ["job-1", "job-2"]
+    assert world.read_by() == {"S0": "job-1", "S1": "job-1"}
+    world.running[1].begin()
+    world.turn()
+    assert world.running[0].round(0) == ["S0", "S1"]  # it delivers what it has read
+    assert world.running[0].stop == "job-2 takes over"
+    world.rounds()
+    world.turn()
+    assert world.read_by() == {"S0": "job-2", "S1": "job-2"}
+    assert [job.owner for job in world.supervision().jobs] == ["job-2"]
+    assert world.health.successful_jobs == 1
+
+
+def test_a_successor_that_never_begins_leaves_the_old_job_reading(world: World) -> None:
+    begun(world, task_count=1)
+    world.go_on(TASK_DURATION, begin=False)
+    assert world.owners == ["job-1", "job-2"]
+    world.go_on(START_TIMEOUT.total_seconds(), begin=False)
+    assert world.read_by() == {"S0": "job-1", "S1": "job-1"}
+    assert world.health.failed_jobs == 1
+    world.go_on(30, begin=False)
+    assert world.owners == ["job-1", "job-3"]
+
+
+def test_a_job_that_does_not_end_in_time_is_ended_and_counts_as_failed(world: World) -> None:
+    begun(world, task_count=1)
+    world.go_on(TASK_DURATION, begin=False)
+    old, successor = world.running
+    successor.begin()
+    world.turn()
+    for _ in range(COMPLETION_TIMEOUT // 10):  # it goes on delivering, and renews its lease
+        world.clock.advance(10)
+        old.round(0)
+        successor.round(0)
+        if world.supervisor.look().needs_turn:
+            world.turn()
+    assert world.cluster.killed == ["job-1"]
+    assert world.health.failed_jobs == 1
+    assert "did not in time" in world.health.errors[-1].message
+    world.rounds()
+    assert world.read_by() == {"S0": "job-2", "S1": "job-2"}
+
+
+def test_a_changed_spec_lets_jobs_hand_over_and_a_cosmetic_change_does_not(world: World) -> None:
+    begun(world, task_count=1)
+    world.submit(**TIMES, description="all clicks")
+    world.go_on(60)
+    assert world.owners == ["job-1"]
+    world.submit(**TIMES, path="/data/lake/other")
+    world.go_on(60)
+    assert world.owners == ["job-2"]
+    assert world.supervision().jobs[0].spec_version == 3
+
+
+def test_a_job_that_has_not_begun_when_the_spec_changes_is_withdrawn(world: World) -> None:
+    world.submit()
+    world.turn()
+    world.submit(path="/data/lake/other")
+    turn = world.turn()
+    assert [type(action) for action in turn.actions] == [EndJob, StartJob]
+    assert world.owners == ["job-2"]
+    assert world.health.failed_jobs == world.health.successful_jobs == 0
+    known = world.jobs.get("job-1")
+    assert known is not None and known.state is JobState.ENDED
+
+
+def test_a_handover_that_is_asked_for_happens_once(world: World) -> None:
+    begun(world)
+    world.clock.advance(1)
+    world.store.request_handover()
+    world.go_on(60)
+    assert sorted(world.owners) == ["job-3", "job-4"]
+    world.go_on(60)
+    assert sorted(world.owners) == ["job-3", "job-4"]
+    assert world.supervision().handover_requested_at is None
+
+
+def test_a_handover_is_asked_for_again_while_one_is_under_way(world: World) -> None:
+    begun(world, task_count=1)
+    world.clock.advance(1)
+    world.store.request_handover()
+    world.turn()
+    world.clock.advance(1)
+    world.store.request_handover()
+    world.turn()
+    assert world.owners == ["job-1", "job-2"]
+    world.go_on(30)
+    assert world.owners == ["job-2"]
+
+
+# Suspended, terminated, done
+
+
+def test_a_suspended_source_lets_its_jobs_end_and_starts_none(world: World) -> None:
+    begun(world)
+    world.suspend()
+    world.go_on(30)
+    assert world.running == []
+    assert world.state is DetailedState.SUSPENDED
+    world.go_on(HOUR, every=60)
+    assert world.running == [] and world.state is DetailedState.SUSPENDED
+    world.resume()
+    world.go_on(30)
+    assert len(world.running) == 2 and world.state is DetailedState.RUNNING
+
+
+def test_a_terminated_supervisor_stops_its_jobs_and_is_terminated_once_they_have_ended(world: World) -> None:
+    begun(world)
+    world.store.terminate(by="ann", reason="moved away")
+    assert world.state is DetailedState.STOPPING
+    world.turn()
+    assert world.state is DetailedState.STOPPING
+    world.go_on(20)
+    assert world.running == [] and world.state is DetailedState.TERMINATED
+    world.go_on(HOUR, every=60)
+    assert world.running == [] and world.state is DetailedState.TERMINATED
+
+
+def test_a_spec_after_a_termination_begins_anew(world: World) -> None:
+    begun(world)
+    world.store.terminate(by="ann")
+    world.go_on(20)
+    world.submit(task_count=1)
+    assert world.state is DetailedState.PENDING
+    world.go_on(20)
+    assert len(world.running) == 1 and world.state is DetailedState.RUNNING
+
+
+def test_a_bounded_read_terminates_once_every_partition_is_read(world: World) -> None:
+    begun(world, terminate_when_done=True, period=10)
+    world.running[0].coordinator.leases.give_up_all()
+    world.running[1].coordinator.leases.give_up_all()
+    world.complete("S0", "S1")
+    world.go_on(200)
+    assert world.state is DetailedState.TERMINATED
+    assert world.supervision().terminated_because == "every partition is read: 'terminate_when_done'"
+    latest = world.store.current()
+    assert latest is not None and latest.is_termination and latest.by == "supervise_clicks"
+
+
+def test_a_bounded_read_of_a_source_that_is_empty_does_not_terminate(world: World) -> None:
+    world.stream.shards = []
+    begun(world, terminate_when_done=True)
+    world.go_on(200)
+    assert world.state is DetailedState.RUNNING
+
+
+# The source
+
+
+def test_contact_that_is_lost_and_comes_back_is_noticed_while_jobs_go_on(world: World) -> None:
+    begun(world, period=30)
+    world.go_on(60)
+    world.stream.error = SourceError("stream 'clicks' does not answer")
+    world.go_on(100)
+    assert world.state is DetailedState.LOST_CONTACT_WITH_STREAM
+    assert len(world.running) == 2
+    world.stream.error = None
+    world.go_on(100)
+    assert world.state is DetailedState.RUNNING
+
+
+def test_a_stream_that_never_answered_is_not_connected_to(world: World) -> None:
+    world.stream.error = SourceError("stream 'clicks' does not exist")
+    world.submit(period=30)
+    world.turn()
+    assert world.state is DetailedState.CONNECTING_TO_STREAM
+    world.go_on(100)
+    assert world.state is DetailedState.UNABLE_TO_CONNECT_TO_STREAM
+    world.stream.error = None
+    world.go_on(140)
+    assert world.state is DetailedState.RUNNING and len(world.running) == 1
+
+
+def test_a_stored_spec_that_cannot_be_read_leaves_jobs_alone_and_shows(world: World) -> None:
+    begun(world)
+    world.store.submit({"version": 99}, by="a newer version of the package")
+    world.go_on(100)
+    assert len(world.running) == 2
+    assert world.state is DetailedState.UNHEALTHY_SUPERVISOR
+    assert "99" in world.health.errors[-1].message
+
+
+def test_jobs_that_are_too_many_for_the_partitions_end_after_the_transition(world: World) -> None:
+    begun(world)
+    world.running[1].coordinator.leases.give_up_all()
+    world.complete("S1")
+    world.go_on(110)
+    assert len(world.running) == 2
+    world.go_on(60)
+    assert len(world.running) == 1
+
+
+# Two at once, and turns that stop
+
+
+def test_a_later_run_takes_over_at_once_and_the_earlier_one_ends(world: World) -> None:
+    begun(world)
+    world.clock.advance(5)
+    later = world.another_supervisor(world.later_claimant())
+    assert not later.look().needs_turn
+    with pytest.raises(SupervisedElsewhereError, match="a later run of DAG 'supervise_clicks'"):
+        world.turn()
+    assert len(world.running) == 2
+
+
+def test_another_dag_is_refused_until_the_lease_has_run_out_and_both_are_named(world: World) -> None:
+    begun(world)
+    other = world.another_supervisor(world.later_claimant(dag_id="my_clicks"))
+    with pytest.raises(SupervisedElsewhereError, match=r"by DAG 'supervise_clicks'.*DAG 'my_clicks' cannot"):
+        other.turn(world.cluster)
+    world.clock.advance(VANISHED)
+    other.turn(world.cluster)
+    assert world.supervision().dag_id == "my_clicks"
+
+
+def test_of_two_turns_that_decide_at_once_one_acts(world: World) -> None:
+    world.submit(task_count=2)
+    world.stream.look_for_partitions()
+    twin = world.another_supervisor(world.claimant)
+    first = world.cluster.start
+
+    def start_and_be_overtaken(order: object) -> None:
+        world.cluster.start = first  # type: ignore[method-assign]
+        twin.turn(world.cluster)
+        first(order)  # type: ignore[arg-type]
+
+    world.cluster.start = start_and_be_overtaken  # type: ignore[method-assign]
+    world.turn()
+    assert len(world.running) == 2
+
+
+def test_a_job_that_was_planned_and_never_submitted_is_given_up_and_does_not_start_late(world: World) -> None:
+    world.submit()
+    world.stream.look_for_partitions()
+    planned = world.supervisor.look().decision
+    stored = world.store.acquire(world.claimant)
+    owner = "job-of-a-turn-that-stopped"
+    job = replace(planned.supervision.jobs[0], owner=owner)
+    world.store.save(stored, replace(planned.supervision, jobs=(job,)))
+    world.clock.advance(60)
+    assert not world.supervisor.look().needs_turn
+    world.clock.advance(60)
+    turn = world.turn()
+    assert EndJob(owner=owner, kind=EndKind.GIVEN_UP, reason=_reason(turn.actions[0])) == turn.actions[0]
+    assert not world.jobs.submit(owner, task="supervisor/clicks", digest="", start_by=world.clock.now())
+
+
+def _reason(action: object) -> str:
+    assert isinstance(action, EndJob)
+    return action.reason
+
+
+def test_a_job_that_nobody_remembers_is_asked_to_end(world: World) -> None:
+    begun(world, task_count=1)
+    stored = world.store.acquire(world.claimant)
+    world.store.save(stored, replace(stored.supervision, jobs=()))
+    world.go_on(60)
+    assert world.owners == ["job-2"]
+
+
+def test_jobs_whose_records_were_purged_while_nobody_supervised_are_forgotten_without_a_failure(world: World) -> None:
+    begun(world)
+    for job in world.running:
+        job.end()
+    world.clock.advance(25 * HOUR)
+    world.jobs.purge()
+    world.go_on(60)
+    assert len(world.running) == 2
+    assert world.health.failed_jobs == 0
+
+
+def test_a_released_supervision_can_be_taken_by_any_dag(world: World) -> None:
+    begun(world)
+    world.supervisor.release()
+    other = world.another_supervisor(world.later_claimant(dag_id="my_clicks"))
+    assert not other.look().needs_turn

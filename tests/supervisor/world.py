@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
@@ -10,13 +10,13 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import SourceError
-from airflow_provider_coordination.coordination.job_reports import JobReport
+from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
-from airflow_provider_coordination.supervisor.states import DetailedState
+from airflow_provider_coordination.supervisor.states import DetailedState, Health
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant, SpecVersion, Supervision
 from airflow_provider_coordination.supervisor.turn import JobOrder, Supervisor, Turn
@@ -64,14 +64,15 @@ class SparkJob:
         if self.record is not None and not self.is_dead:
             self.record.renew_due()
             self.coordinator.leases.renew_due()
-            if self.stop is None:
+            if self.stop is None and limit > 0:
                 self.coordinator.leases.acquire(limit)
         return sorted(self.coordinator.leases.held)
 
-    def report(self, **lag_ms: int) -> None:
+    def report(self, processed: int = 0, **lag_ms: int) -> None:
+        """Report the lag of partitions, and how many records it has processed."""
         assert self.record is not None
-        text = JobReport(at=self.coordinator.clock.now(), lag_ms=lag_ms).to_text()
-        self.record.note(report=text)
+        totals = RecordCounts(processed=processed)
+        self.record.note(report=JobReport(at=self.coordinator.clock.now(), totals=totals, lag_ms=lag_ms).to_text())
 
     def end(self, exit_code: int = 0, error: str | None = None) -> None:
         """Give the leases back, leave the outcome."""
@@ -144,12 +145,25 @@ class Stream:
 
 
 class World:
-    """One source and all that is about it."""
+    """One source and all that is about it.
 
-    def __init__(self, *shards: str, store: CoordinationStore | None = None) -> None:
-        self.clock = ManualClock()
+    :param shards: what it consists of at first.
+    :param store: where everything is kept; memory by default.
+    :param source: its name.
+    """
+
+    def __init__(
+        self,
+        *shards: str,
+        store: CoordinationStore | None = None,
+        clock: Any = None,
+        source: str = SOURCE,
+        prefix: str | None = "test",
+    ) -> None:
+        self.clock: Any = clock or ManualClock()
         self.backend = store or InMemoryStore()
         self.backend.initialize()
+        self.source, self.prefix = source, prefix
         self.view = self.coordinator("test").view
         self.jobs = Jobs(self.view)
         self.store = SupervisionStore(self.view)
@@ -158,13 +172,13 @@ class World:
         self.claimant = Claimant(owner="supervisor-1", dag_id="supervise_clicks", run_at=self.clock.now())
         self.supervisor = self.another_supervisor(self.claimant)
 
-    def coordinator(self, owner: str) -> SourceCoordinator:
-        made = SourceCoordinator(self.backend, SOURCE, owner, prefix="test", clock=self.clock)
+    def coordinator(self, owner: str, store: CoordinationStore | None = None) -> SourceCoordinator:
+        made = SourceCoordinator(store or self.backend, self.source, owner, prefix=self.prefix, clock=self.clock)
         made.initialize()
         return made
 
-    def another_supervisor(self, claimant: Claimant) -> Supervisor:
-        return Supervisor(self.coordinator(claimant.owner), claimant, probe=self.stream)
+    def another_supervisor(self, claimant: Claimant, store: CoordinationStore | None = None) -> Supervisor:
+        return Supervisor(self.coordinator(claimant.owner, store), claimant, probe=self.stream)
 
     def later_claimant(self, **changes: Any) -> Claimant:
         return replace(self.claimant, **{"owner": "supervisor-2", "run_at": self.clock.now(), **changes})
@@ -181,13 +195,21 @@ class World:
         return stored.supervision
 
     @property
+    def health(self) -> Health:
+        return self.supervision().health
+
+    @property
     def state(self) -> DetailedState:
-        return self.supervision().health.state
+        return self.health.state
 
     @property
     def running(self) -> list[SparkJob]:
         """The jobs on the cluster that live."""
         return [job for job in self.cluster.submitted if not job.is_dead]
+
+    @property
+    def owners(self) -> list[str]:
+        return [job.owner for job in self.running]
 
     def begin(self) -> list[SparkJob]:
         """Let every submitted job begin, and make a round; one that is to stop ends well at once."""
@@ -198,25 +220,33 @@ class World:
         return self.running
 
     def rounds(self) -> None:
-        for job in self.running:
-            if job.record is None:
-                continue
-            share = -(-len(self.stream.shards) // max(1, len(self.running)))
-            job.round(share - len(job.coordinator.leases.held))
+        """Let every job that has begun make a round: one that is to stop ends well, the others share what there is."""
+        begun = [job for job in self.running if job.record is not None]
+        for job in begun:
+            job.round(0)
             if job.stop is not None:
                 job.end()
+        going = [job for job in begun if not job.is_dead]
+        unfinished = list(self.view.partitions(*UNFINISHED))
+        share = -(-len(unfinished) // max(1, len(going)))
+        for job in going:
+            for key in sorted(job.coordinator.leases.held)[share:]:
+                job.coordinator.leases.give_up(key)
+        for job in going:
+            job.round(share - len(job.coordinator.leases.held))
 
-    def go_on(self, seconds: float, *, every: float = 10, each: Callable[[], object] | None = None) -> None:
-        """Let time pass: jobs make rounds, and the supervisor looks, and turns if there is something to do."""
+    def go_on(self, seconds: float, *, every: float = 10, begin: bool = True) -> None:
+        """Let time pass: jobs begin and make rounds, and the supervisor looks, and turns if there is a need."""
         left = seconds
         while left > 0:
             self.clock.advance(min(every, left))
             left -= every
-            self.begin()
+            if begin:
+                self.begin()
+            else:
+                self.rounds()
             if self.supervisor.look().needs_turn:
                 self.turn()
-            if each is not None:
-                each()
 
     def complete(self, *keys: str) -> None:
         """Have partitions read to their end."""
@@ -225,5 +255,14 @@ class World:
             assert partition is not None
             self.backend.transact(update=[partition.completed(self.clock.now())])
 
-    def statuses(self) -> dict[PartitionStatus, int]:
-        return {status: n for status, n in self.view.count_by_status().items() if n}
+    def suspend(self) -> None:
+        self.view.suspensions.suspend("ann", "maintenance")
+
+    def resume(self) -> None:
+        self.view.suspensions.resume("ann", "done")
+
+    def read_by(self) -> dict[str, str | None]:
+        """Who reads each unfinished partition."""
+        return {
+            p.partition_key: p.owner for p in sorted(self.view.partitions(*UNFINISHED), key=lambda p: p.partition_key)
+        }

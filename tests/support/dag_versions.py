@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.spark import storage
+from airflow_provider_coordination.spark.bad_records import Stage
+from airflow_provider_coordination.spark.event_time import EPOCH, MILLISECONDS
 from airflow_provider_coordination.spark.layout import RecordLayout
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
 from airflow_provider_coordination.spark.sinks import Sink
-from airflow_provider_coordination.spark.transformation import ROUTE, Transformed
+from airflow_provider_coordination.spark.transformation import ROUTE, Sieve, Transformed
 
 CHECK = "check"
 BAD = b"bad"
@@ -26,6 +30,7 @@ class Dag:
     :param copies: whether it takes any.
     :param transforms: whether records are transformed, which leaves the version's name in what is written.
     :param schema: whether bad records go to the dead letters.
+    :param rejects: records whose number is smaller are late, and go to the dead letters; None for none.
     :param downstream: who acknowledges after the job.
     """
 
@@ -34,11 +39,20 @@ class Dag:
     copies: bool = True
     transforms: bool = False
     schema: bool = False
+    rejects: int | None = None
     downstream: tuple[str, ...] = ()
 
     @property
     def all_sinks(self) -> tuple[str, ...]:
-        return (*((DEAD_LETTER,) if self.schema else ()), *self.sinks)
+        return (*((DEAD_LETTER,) if self.schema or self.rejects is not None else ()), *self.sinks)
+
+    @property
+    def bounds(self) -> EventTimeBounds | None:
+        """What the version's jobs record; numbers are milliseconds since 1970."""
+        if self.rejects is None:
+            return None
+        earliest = EPOCH + timedelta(milliseconds=self.rejects)
+        return EventTimeBounds(column="number", type=MILLISECONDS, earliest=earliest, latest=None)
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,8 @@ CHECKED_PLAIN = Dag("plain", downstream=(CHECK,))
 CHECKED_OLD = Dag("old", transforms=True, downstream=(CHECK,))
 CHECKED_MENDED = Dag("mended", transforms=True, downstream=(CHECK,))
 CHECKED_TWO = Dag("two", sinks=(MAIN, "copy"), transforms=True, downstream=(CHECK,))
+LATE = Dag("late", transforms=True, rejects=4)
+LATER = Dag("later", transforms=True, rejects=8)
 CHECKED_EMPTY = Dag("empty", sinks=(MAIN, "copy"), copies=False, transforms=True, downstream=(CHECK,))
 
 STORIES: dict[str, tuple[Dag, Dag, bool]] = {
@@ -86,6 +102,8 @@ STORIES: dict[str, tuple[Dag, Dag, bool]] = {
     "rejected-then-mended": (CHECKED_OLD, CHECKED_MENDED, True),
     "copy-mended": (CHECKED_EMPTY, CHECKED_TWO, True),
     "copy-emptied": (CHECKED_TWO, CHECKED_EMPTY, True),
+    "late": (LATE, LATE, False),
+    "late-bound-moved": (LATE, LATER, False),
     "check-dropped": (CHECKED_OLD, OLD, False),
 }
 CASES = [
@@ -103,20 +121,17 @@ class ArrowTransformation:
         self.layout = layout
         self._dag = dag
 
-    @property
-    def parses(self) -> bool:
-        return self._dag.schema
-
-    def unfit(self, file: str) -> pa.Table:
+    def left_out(self, file: str, bounds: EventTimeBounds | None) -> pa.Table:
         records = storage.read_table(file)
-        bad = records.filter(is_bad(records))
-        return bad.select(self.layout.position).append_column(
-            "error", pa.array(["no JSON"] * bad.num_rows, pa.string())
-        )
+        bad = is_bad(records) if self._dag.schema else nothing(records)
+        found = records.append_column("stage", pc.if_else(bad, str(Stage.SCHEMA), str(Stage.TIME)))
+        found = found.filter(pc.or_(bad, is_late(records, bounds)))
+        return found.append_column("error", found.column("stage")).select([*self.layout.position, "error", "stage"])
 
-    def write(self, file: str, folder: str, batch_id: str, *, fitting: bool) -> Transformed:
+    def write(self, file: str, folder: str, batch_id: str, sieve: Sieve) -> Transformed:
         records = storage.read_table(file)
-        if fitting:
+        records = records.filter(pc.invert(is_late(records, sieve.bounds)))
+        if sieve.unfit:
             records = records.filter(pc.invert(is_bad(records)))
         records = records.append_column("made_by", pa.array([self._dag.name] * records.num_rows, pa.string()))
         if len(self._dag.sinks) > 1:
@@ -129,7 +144,7 @@ class ArrowTransformation:
         storage.write_table(records, made)
         return Transformed(files=[made], types={field.name: str(field.type) for field in records.schema})
 
-    def fails(self, file: str, batch_id: str, *, fitting: bool) -> str | None:
+    def fails(self, file: str, batch_id: str, sieve: Sieve) -> str | None:
         return None
 
     def take(self, made: Transformed, number: int, sink: Sink, folder: str) -> list[str]:
@@ -147,6 +162,17 @@ def text_of(payload: str | bytes) -> str:
 
 def number_of(payload: str | bytes) -> int:
     return int(text_of(payload).rpartition("/")[2])
+
+
+def nothing(records: pa.Table) -> pa.Array:
+    return pa.array([False] * records.num_rows, pa.bool_())
+
+
+def is_late(records: pa.Table, bounds: EventTimeBounds | None) -> pa.Array:
+    if bounds is None or bounds.earliest is None:
+        return nothing(records)
+    earliest = (bounds.earliest - EPOCH) // timedelta(milliseconds=1)
+    return pa.array([number_of(payload) < earliest for payload in records["data"].to_pylist()], pa.bool_())
 
 
 def is_bad(records: pa.Table) -> pa.Array:

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric, MetricTotals
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.kinesis.bounds import Bounds
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key, partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
@@ -108,6 +109,7 @@ class History:
     ) -> None:
         self.folder, self.on_data_loss, self.settings = folder, on_data_loss, settings
         self.initial_position = initial_position
+        self.bounds: Bounds | None = None
         self.clock = VirtualClock()
         self.engine = Engine(self.clock)
         self.client = InProcessClient(self.engine)
@@ -181,6 +183,7 @@ class History:
             coordinator,
             initial_position=self.initial_position,
             on_data_loss=self.on_data_loss,
+            bounds=self.bounds,
             sleep=self.clock.sleep,
         )
 
@@ -208,6 +211,7 @@ class History:
                 "idle_duration": 1.0,
                 "round_duration": 5.0,
                 "on_data_loss": self.on_data_loss,
+                "bounds": self.bounds,
                 "ownership_timeout": LEASE,
                 "safety_margin": MARGIN,
                 **self.settings,
@@ -228,6 +232,7 @@ class History:
             PublishInOrder(str(self.folder), self.sink),
             reading=partial(ShardReading, None, streams_of(settings), streams),
             stop_at=streams_of(settings).stop_at,
+            is_bounded=streams_of(settings).bounds is not None,
             stop=Waiting(self.clock),
             observer=lambda phase: worker.passes(phase),
             clock=self.clock,

@@ -15,10 +15,13 @@ from airflow_provider_coordination.coordination.acknowledgment import Acknowledg
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.job_reports import WINDOWS, JobReport, RecordCounts
+from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
 from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.partition import (
     PARKED_UNTIL,
     Partition,
+    format_instant,
     new_partition,
     source_identifier,
 )
@@ -31,6 +34,11 @@ from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE
 from airflow_provider_coordination.stores.recording import RecordingStore
 from airflow_provider_coordination.stores.sql import SqlStore
+from airflow_provider_coordination.supervisor.lag import LagReading, LagSeries
+from airflow_provider_coordination.supervisor.states import DetailedState, ErrorEvent
+from airflow_provider_coordination.supervisor.store import SupervisionStore
+from airflow_provider_coordination.supervisor.supervision import Claimant, SupervisedJob, TaskCountChange
+from airflow_provider_coordination.supervisor.turn import task_of
 from tests.support.clock import ManualClock
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -41,6 +49,14 @@ DAMAGED = "orders-17.json.gz: line 18 is not JSON: Expecting ',' delimiter: colu
 
 EPOCH = 1_760_000_000
 STREAM = "telemetry"
+
+SPEC: Mapping[str, Any] = {
+    "version": 1,
+    "reads": {"s3": {"paths": "s3://orders/in", "format": "json", "aws_conn_id": None, "region_name": "eu-west-1"}},
+    "writes": [{"parquet": {"path": "/data/lake/orders"}}],
+    "supervise": {"task_count": 2},
+    "context": {"description": "every order"},
+}
 
 ODD_SOURCE = 'odd/names & "quotes" <b>50%</b> 🦀'
 ODD_KEYS = (
@@ -235,6 +251,42 @@ class Scenery:
             partitions.append(replace(partition, change=None))
         for start in range(0, len(partitions), 1000):
             self.store.create(partitions[start : start + 1000])
+
+    def supervised(self, source: str, **spec: Any) -> None:
+        """Give a source a supervisor with two jobs, one of which runs and reports; it looked a moment ago."""
+        worker = self.worker(source)
+        kept, jobs, now = SupervisionStore(worker.view), Jobs(worker.view), datetime.now(UTC)
+        kept.submit({**SPEC, "source": source, **spec}, by="ann", reason="the first")
+        claimant = Claimant(owner="host:supervise", dag_id="supervise_orders", run_at=now)
+        stored = kept.acquire(claimant)
+        names = [f"{owner(number)}:job" for number in range(2)]
+        for name in names:
+            jobs.submit(name, task=task_of(source), digest="", start_by=now + HOUR)
+        health = replace(stored.supervision.health, state=DetailedState.RUNNING, has_succeeded=True)
+        health = health.noting(ErrorEvent(at=now, error_class="ReadTimeout", message="no answer", is_stream_error=True))
+        change = TaskCountChange(at=now, before=1, after=2, reason="6 of 21 points have a lag of at least 6000 seconds")
+        kept.save(
+            stored,
+            replace(
+                stored.supervision,
+                started_at=now - HOUR,
+                looked_at=now,
+                health=health,
+                jobs=(
+                    SupervisedJob(owner=names[0], spec_version=1, planned_at=now - MINUTE, began_at=now - MINUTE),
+                    SupervisedJob(owner=names[1], spec_version=1, planned_at=now - MINUTE),
+                ),
+                task_count_changes=(change,),
+            ),
+        )
+        kept.save_lag(LagSeries().adding(LagReading(at=now, partitions={"state/held.json.gz": 1200})))
+        record = JobRecord(SourceCoordinator(self.store, source, names[0]))
+        record.begin()
+        error = {"at": format_instant(now), "stage": "parse", "error": "line 18 is not JSON"}
+        rates = {window: {"processed": 2.5} for window in WINDOWS}
+        totals = RecordCounts(processed=300, processed_bytes=60_000, unparseable=1)
+        report = JobReport(at=now, totals=totals, rates=rates, lag_ms={"state/held.json.gz": 800}, parse_errors=[error])
+        record.note(report=report.to_text(), application_id="app-1")
 
     def odd(self) -> None:
         """Make a source and partitions with names that somebody will forget to escape."""

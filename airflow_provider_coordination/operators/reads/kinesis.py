@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,6 +19,8 @@ from airflow_provider_coordination.operators.templated import (
 )
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.kinesis.bounds import Bounds
+from airflow_provider_coordination.sources.kinesis.given_bounds import bounds_value
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import KIND
 from airflow_provider_coordination.sources.kinesis.settings import DEFAULT_SYNC_INTERVAL, KinesisSettings
@@ -42,6 +44,10 @@ class KinesisStreams:
         instant, as an aware datetime or its ISO 8601 text. (templated)
     :param stop_at: deliver what arrived before this instant, exactly, and stop: an aware datetime, its ISO 8601 text,
         or `"start"` for what is there when the task begins; None reads on. (templated)
+    :param bounds: read this part of the streams and nothing else, under leases of its own, and be done: `{"start": …,
+        "end": …}`. Both are instants, of which the end does not belong to it and the start may be `"TRIM_HORIZON"`; or
+        both give a sequence number for each of some shards of the only stream, of which both records belong to it. None
+        has no such bounds. (templated)
     :param on_data_loss: what becomes of a shard, or stream, that is gone before it was read: `"fail"` parks its
         partition, `"reset"` records the gap and goes on with what follows. (templated)
     :param filter_by_hash_range: drop user records of an aggregate that belong to another shard. (templated)
@@ -60,6 +66,7 @@ class KinesisStreams:
         "source",
         "initial_position",
         "stop_at",
+        "bounds",
         "on_data_loss",
         "filter_by_hash_range",
         "consumer_name",
@@ -75,6 +82,7 @@ class KinesisStreams:
     source: str | None = None
     initial_position: str | datetime = TRIM_HORIZON
     stop_at: datetime | str | None = None
+    bounds: Mapping[str, Any] | Bounds | None = None
     on_data_loss: str = "fail"
     filter_by_hash_range: bool | str = True
     consumer_name: str | None = None
@@ -82,7 +90,6 @@ class KinesisStreams:
     repartition_transition_duration: timedelta | float | str = timedelta(0)
     aws_conn_id: str | None = "aws_default"
     region_name: str | None = None
-    _begin_at: datetime | None = field(default=None, repr=False)  # of an interval; `within` sets it
 
     @property
     def kind(self) -> str:
@@ -98,7 +105,7 @@ class KinesisStreams:
 
     @property
     def default_source(self) -> str:
-        """See `Reads.default_source`."""
+        """See `Reads.default_source`: a part of a stream is a source of its own."""
         if name := text_value(self.source):
             return name
         if len(self.parts) > 1:
@@ -106,7 +113,8 @@ class KinesisStreams:
                 f"KinesisStreams: field 'source' is missing: the streams {', '.join(map(repr, self.parts))} need a "
                 "source's name in common"
             )
-        return self.parts[0]
+        bounds = bounds_value(self.bounds)
+        return self.parts[0] if bounds is None else f"{self.parts[0]}@{bounds.name}"
 
     @property
     def position(self) -> str:
@@ -114,9 +122,15 @@ class KinesisStreams:
 
         :raises ConfigurationError: if it is neither `TRIM_HORIZON`, `LATEST` nor an instant with a time zone.
         """
-        if self._begin_at is not None:
-            return at_timestamp(self._begin_at)
         text = text_value(self.initial_position)
+        bounds = bounds_value(self.bounds)
+        if bounds is not None:
+            if text is not None and text.upper() != TRIM_HORIZON:
+                raise ConfigurationError(
+                    f"KinesisStreams: field 'initial_position' is {text!r}, and field 'bounds' says where reading "
+                    "begins: remove one of the two"
+                )
+            return TRIM_HORIZON if bounds.start is None else at_timestamp(bounds.start)
         if text is None or text.upper() == TRIM_HORIZON:
             return TRIM_HORIZON
         if text.upper() == LATEST:
@@ -135,13 +149,14 @@ class KinesisStreams:
 
     def within(self, start: datetime, end: datetime) -> KinesisStreams:
         """See `Bounded.within`."""
-        for name, nothing in (("stop_at", NOTHING), ("initial_position", (*NOTHING, TRIM_HORIZON))):
+        own = (("stop_at", NOTHING), ("bounds", NOTHING), ("initial_position", (*NOTHING, TRIM_HORIZON)))
+        for name, nothing in own:
             if (given := getattr(self, name)) not in nothing:
                 raise ConfigurationError(
                     f"KinesisStreams: field {name!r} is {str(given)!r}, and field 'interval' bounds what is read: "
                     "remove one of the two"
                 )
-        return replace(self, _begin_at=start, stop_at=end)
+        return replace(self, bounds=Bounds(start=start, end=end))
 
     def beside(
         self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
@@ -152,6 +167,13 @@ class KinesisStreams:
         began = began_at(other, self.parts)
         return None if began <= start else self.within(start, min(began, end))
 
+    def check(self) -> None:
+        """Check every value, as far as that needs no connection.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        _ = self.position, self._unconnected()
+
     def settings(self, default_region: str | None = None) -> KinesisSettings:
         """Return the settings, checked, the AWS connection resolved.
 
@@ -160,20 +182,7 @@ class KinesisStreams:
         """
         from airflow_provider_coordination.hooks.aws import aws_settings
 
-        interval = seconds_value("shard_sync_interval", self.shard_sync_interval)
-        transition = seconds_value("repartition_transition_duration", self.repartition_transition_duration)
-        is_bounded = self._begin_at is not None
-        settings = KinesisSettings(
-            streams=self.parts,
-            stop_at=instant_value("stop_at", self.stop_at, now=datetime.now(UTC)),
-            finish_at_stop=is_bounded,
-            on_data_loss=text_value(self.on_data_loss) or "fail",
-            filter_by_hash_range=yes_or_no_value("filter_by_hash_range", self.filter_by_hash_range),
-            consumer_name=text_value(self.consumer_name),
-            shard_sync_interval=_sync_interval(interval, is_bounded=is_bounded),
-            repartition_transition_duration=timedelta(seconds=transition or 0.0),
-        )
-        settings.check()
+        settings = self._unconnected()
         aws = aws_settings(
             text_value(self.aws_conn_id),
             text_value(self.region_name),
@@ -181,6 +190,24 @@ class KinesisStreams:
             default_region=default_region,
         )
         return replace(settings, aws=aws)
+
+    def _unconnected(self) -> KinesisSettings:
+        """Return the settings, checked, without how to reach the streams."""
+        interval = seconds_value("shard_sync_interval", self.shard_sync_interval)
+        transition = seconds_value("repartition_transition_duration", self.repartition_transition_duration)
+        bounds = bounds_value(self.bounds)
+        settings = KinesisSettings(
+            streams=self.parts,
+            stop_at=instant_value("stop_at", self.stop_at, now=datetime.now(UTC)),
+            bounds=bounds,
+            on_data_loss=text_value(self.on_data_loss) or "fail",
+            filter_by_hash_range=yes_or_no_value("filter_by_hash_range", self.filter_by_hash_range),
+            consumer_name=text_value(self.consumer_name),
+            shard_sync_interval=_sync_interval(interval, is_bounded=bounds is not None),
+            repartition_transition_duration=timedelta(seconds=transition or 0.0),
+        )
+        settings.check()
+        return settings
 
     def connect(self, default_region: str | None = None) -> Connected:
         """See `Reads.connect`."""
@@ -216,7 +243,7 @@ class KinesisStreams:
 
 
 def _sync_interval(seconds: float | None, *, is_bounded: bool) -> timedelta | None:
-    """Return how often a job syncs shards; of an interval they are known once it begins."""
+    """Return how often a job syncs shards; within bounds they are known once it begins."""
     if is_bounded or seconds == 0:
         return None
     return DEFAULT_SYNC_INTERVAL if seconds is None else timedelta(seconds=seconds)

@@ -13,12 +13,13 @@ counts as a loss. Whether there was one is never left in silence.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecords, ShardPage, instant, microseconds
-from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
+from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position, position_order
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap
 
 LEAST_RETENTION = timedelta(hours=24)
@@ -64,7 +65,7 @@ class BatchStart:
         position = parse_position(self.position)
         # Long before it can be lost: the clocks may differ.
         return position.sequence_number is not None and (
-            position.sub_sequence_number is not None or self.may_have_lost(now + self.kept_for / 2)
+            position.has_record_ahead or self.may_have_lost(now + self.kept_for / 2)
         )
 
 
@@ -84,16 +85,17 @@ class BatchReading:
 
     :param start: where it begins.
     :param inclusive: whether the pages begin with the record that the start names.
-    :param stop_at: an instant (aware): the batch ends before the first record that arrived then or later.
+    :param stop: where it has to end: a sequence number, of whose record all belongs to it, or an instant, before the
+        first record that arrived then or later; None for nowhere.
     :param reads_on: whether to read on behind data that is lost.
     """
 
     def __init__(
-        self, start: BatchStart, *, inclusive: bool, stop_at: datetime | None = None, reads_on: bool = False
+        self, start: BatchStart, *, inclusive: bool, stop: Position | None = None, reads_on: bool = False
     ) -> None:
         self._start = start
         self._position: Position = parse_position(start.position)
-        self._stop_at = stop_at
+        self._stop = stop
         self._reads_on = reads_on
         self._inclusive = inclusive
         self._is_begun = False
@@ -102,7 +104,7 @@ class BatchReading:
         self.gap: Gap | None = None
         """What was lost before the first record."""
         self.at_stop = False
-        """Whether everything before `stop_at` is read."""
+        """Whether everything up to `stop` is read."""
         self.end_of_shard = False
         """Whether the shard has nothing after the batch."""
         self.children: tuple[ChildShard, ...] = ()
@@ -116,9 +118,11 @@ class BatchReading:
 
     @property
     def begins_at_stop(self) -> bool:
-        """Whether nothing can be in the batch: it would begin with what arrived at `stop_at` or later."""
-        begins = self._position.timestamp
-        return self._stop_at is not None and begins is not None and begins >= self._stop_at
+        """Whether nothing can be in the batch: it would begin where it has to end, or behind that."""
+        begins, stop = self._position, self._stop
+        if stop is None or (begins.timestamp is None) != (stop.timestamp is None):
+            return False
+        return position_order(str(begins)) >= position_order(str(stop))
 
     @property
     def after(self) -> int | None:
@@ -142,8 +146,8 @@ class BatchReading:
                 self.at_stop, records = True, records[:stop]
             elif page.end_of_shard:
                 self.end_of_shard, self.children = True, page.children
-            elif page.is_drained and self._stop_at is not None:
-                self.at_stop = page.read_at - SETTLING >= self._stop_at
+            elif page.is_drained and self._stops_at is not None:
+                self.at_stop = page.read_at - SETTLING >= self._stops_at
             self._note_read_until(page, records)
             if records:
                 self.end = records.sequence_numbers[-1]
@@ -158,7 +162,7 @@ class BatchReading:
         self._is_begun = True
         number = self._position.sequence_number
         if self._inclusive and records and records.sequence_numbers[0] == number:
-            return records if self._position.sub_sequence_number is not None else records[1:]
+            return records if self._position.has_record_ahead else records[1:]
         may_be_lost = self._inclusive or number is None
         if self._position.sub_sequence_number is not None or (may_be_lost and self._start.may_have_lost(page.read_at)):
             self.gap = self._gap_before(page, records)
@@ -171,7 +175,8 @@ class BatchReading:
         if self._position.sub_sequence_number is not None:
             reason = "the record that the position lies in is trimmed, with what of it was not read"
         elif self._position.sequence_number is not None:
-            reason = f"the record at the position is trimmed (records are kept for {hours:g} h); more may be"
+            gone = "is trimmed, or never was" if self._position.is_before else "is trimmed"
+            reason = f"the record at the position {gone} (records are kept for {hours:g} h); more may be"
         else:
             reason = f"nothing was read for longer than records are kept ({hours:g} h); some may be trimmed"
         return Gap(
@@ -183,19 +188,30 @@ class BatchReading:
             reason=reason,
         )
 
+    @property
+    def _stops_at(self) -> datetime | None:
+        return None if self._stop is None else self._stop.timestamp
+
     def _stop_index(self, records: KinesisRecords) -> int | None:
-        """Return where the first record is that arrived too late for the batch; None if there is none."""
-        if self._stop_at is None:
+        """Return how many of the records belong to the batch, if it ends with them; None if it does not."""
+        if self._stop is None or not records:
             return None
-        stop = microseconds(self._stop_at)
-        if not records or max(records.arrivals) < stop:
+        if self._stop.sequence_number is not None:
+            last = int(self._stop.sequence_number)
+            if int(records.sequence_numbers[-1]) < last:
+                return None
+            return bisect_right(records.sequence_numbers, last, key=int)
+        if self._stop.timestamp is None:
+            return None
+        stop = microseconds(self._stop.timestamp)
+        if max(records.arrivals) < stop:
             return None
         return next(index for index, arrival in enumerate(records.arrivals) if arrival >= stop)
 
     def _note_read_until(self, page: ShardPage, records: KinesisRecords) -> None:
-        if self.at_stop:
-            self.read_until = self._stop_at
-        elif page.end_of_shard or page.is_drained:
+        if self.at_stop and self._stops_at is not None:
+            self.read_until = self._stops_at
+        elif not self.at_stop and (page.end_of_shard or page.is_drained):
             self.read_until = page.read_at
         elif records:
             self.read_until = instant(records.arrivals[-1])

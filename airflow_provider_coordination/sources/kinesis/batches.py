@@ -32,6 +32,8 @@ class ShardBatches(LandedBatches):
         self, settlement: Settlement, partition: Partition, before: ShardProgress, after: ShardProgress, lookup: Lookup
     ) -> Settlement:
         """See `LandedBatches.followed`: the children of a finished shard follow it once no parent is unfinished."""
+        if not after.is_followed:
+            return settlement
         parents = _other_parents(partition.partition_key, after, lookup)
         ready = [child for child in after.children if _is_ready(child, after.shard_id, parents)]
         return replace(
@@ -56,6 +58,7 @@ def _first(
         checkpoint=checkpoint,
         delivered_until=max((instant for instant in known if instant), default=None),
         epoch=epoch,
+        end=parent.end,
     ).to_mapping()
 
 

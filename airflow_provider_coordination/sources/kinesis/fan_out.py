@@ -142,7 +142,7 @@ def subscribe_shard(
     :raises KinesisUnavailableError: while reading, if subscribing went on failing.
     """
     position = parse_position(start)
-    inclusive = inclusive or position.sub_sequence_number is not None
+    inclusive = inclusive or position.has_record_ahead
     subscribing = _Subscribing(client, consumer_arn, stream_name, shard_id, position, inclusive, patience or Patience())
     return subscribing.pages()
 

@@ -63,6 +63,8 @@ class KinesisKind(SourceKind):
             set_at = datetime.fromtimestamp(known.epoch, UTC)
             yield "epoch", f"{known.epoch} (set by hand at {set_at:%Y-%m-%dT%H:%M:%SZ})" if known.epoch else "0"
             yield "delivered_until", known.delivered_until
+            if known.end is not None:
+                yield "end", known.end
 
     def stream_of(self, partition_key: str) -> str | None:
         """See `SourceKind.stream_of`."""
@@ -138,8 +140,8 @@ class KinesisKind(SourceKind):
         read_settings(KinesisSettings, "settings of KinesisStreams", settings).check()
 
     def ends(self, settings: Settings) -> bool:
-        """See `SourceKind.ends`: those of an interval do."""
-        return settings.get("finish_at_stop") is True
+        """See `SourceKind.ends`: those within bounds do."""
+        return settings.get("bounds") is not None
 
     def location(self, settings: Settings) -> dict[str, Any]:
         """See `SourceKind.location`: the streams, and where they are."""

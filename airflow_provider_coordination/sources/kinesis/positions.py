@@ -5,6 +5,7 @@ A position lies after everything that is delivered; the next read begins there. 
 - `TRIM_HORIZON`: before the earliest record that the shard still holds;
 - `AT_TIMESTAMP:<instant>`: before the first record that arrived at this instant or later. `LATEST` is never stored: it
   is written down as the instant at which it was asked for, so that a pause skips nothing;
+- `AT_SEQUENCE_NUMBER:<sequence number>`: before this Kinesis record. Only the start of a bounded read is such a one;
 - `<sequence number>`: after this Kinesis record;
 - `<sequence number>:<sub-sequence number>`: inside an aggregated Kinesis record, after this one of its user records.
   Only the Kinesis Client Library leaves such a position behind.
@@ -24,6 +25,8 @@ TRIM_HORIZON = "TRIM_HORIZON"
 """The position before the earliest record that a shard still holds."""
 AT_TIMESTAMP = "AT_TIMESTAMP"
 """Begins a position before the first record from an instant on."""
+AT_SEQUENCE_NUMBER = "AT_SEQUENCE_NUMBER"
+"""Begins a position before a Kinesis record."""
 LATEST = "LATEST"
 """After everything that is there now: what a person may ask for, and no position stores."""
 
@@ -34,20 +37,29 @@ _ORDER_OF_TIMESTAMPS, _ORDER_OF_TRIM_HORIZON = -3, -2  # as in the Kinesis Clien
 class Position:
     """What a position says; at most one of the two is given, and neither means TRIM_HORIZON.
 
-    :param sequence_number: the Kinesis record that it follows, or lies in; a decimal number.
+    :param sequence_number: the Kinesis record that it follows, lies in, or is before; a decimal number.
     :param sub_sequence_number: the user record that it follows, where it lies in a Kinesis record; 0 is the first.
     :param timestamp: the instant (aware, UTC) that it begins at.
+    :param is_before: whether it is before the record of its sequence number.
     """
 
     sequence_number: str | None = None
     sub_sequence_number: int | None = None
     timestamp: datetime | None = None
+    is_before: bool = False
+
+    @property
+    def has_record_ahead(self) -> bool:
+        """Whether the record that it names is still to be read, or a part of it."""
+        return self.is_before or self.sub_sequence_number is not None
 
     def __str__(self) -> str:
         if self.timestamp is not None:
             return at_timestamp(self.timestamp)
         if self.sequence_number is None:
             return TRIM_HORIZON
+        if self.is_before:
+            return at_sequence_number(self.sequence_number)
         sub = self.sub_sequence_number
         return self.sequence_number if sub is None else f"{self.sequence_number}:{sub}"
 
@@ -55,6 +67,11 @@ class Position:
 def at_timestamp(instant: datetime) -> str:
     """Return the position before the first record that arrived at an instant (aware) or later."""
     return f"{AT_TIMESTAMP}:{format_instant(instant)}"
+
+
+def at_sequence_number(number: str) -> str:
+    """Return the position before a Kinesis record."""
+    return f"{AT_SEQUENCE_NUMBER}:{number}"
 
 
 def parse_position(text: str) -> Position:
@@ -70,11 +87,13 @@ def parse_position(text: str) -> Position:
             return Position(timestamp=parse_instant(rest))
         except ValueError:
             pass
+    elif kind == AT_SEQUENCE_NUMBER and _is_number(rest):
+        return Position(sequence_number=rest, is_before=True)
     elif _is_number(kind) and (not colon or _is_number(rest)):
         return Position(sequence_number=kind, sub_sequence_number=int(rest) if colon else None)
     raise ValueError(
         f"position '{text}' is neither {TRIM_HORIZON}, {AT_TIMESTAMP}:<instant in UTC> nor a sequence number in "
-        "decimal digits, with or without ':' and a sub-sequence number"
+        f"decimal digits, with or without ':' and a sub-sequence number, or {AT_SEQUENCE_NUMBER}: before it"
     )
 
 
@@ -82,7 +101,7 @@ def position_order(position: str) -> tuple[int, float]:
     """Return what positions of one shard compare by: sequence numbers as integers, never as text.
 
     Instants come before `TRIM_HORIZON`, and both before every sequence number, as in the Kinesis Client Library. A
-    sequence number alone is after all user records of its Kinesis record.
+    sequence number alone is after all user records of its Kinesis record, and `AT_SEQUENCE_NUMBER` before them.
 
     :raises ValueError: if the text is no position.
     """
@@ -91,6 +110,8 @@ def position_order(position: str) -> tuple[int, float]:
         return _ORDER_OF_TIMESTAMPS, parsed.timestamp.timestamp()
     if parsed.sequence_number is None:
         return _ORDER_OF_TRIM_HORIZON, 0
+    if parsed.is_before:
+        return int(parsed.sequence_number), -1
     sub = parsed.sub_sequence_number
     return int(parsed.sequence_number), math.inf if sub is None else sub
 
@@ -100,7 +121,8 @@ def is_sequence_number(position: str) -> bool:
 
     :raises ValueError: if the text is no position.
     """
-    return parse_position(position).sequence_number is not None
+    parsed = parse_position(position)
+    return parsed.sequence_number is not None and not parsed.is_before
 
 
 def _is_number(text: str) -> bool:

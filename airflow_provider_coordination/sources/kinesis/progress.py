@@ -144,6 +144,7 @@ class ShardProgress(LandedProgress):
     :param owed_since: what arrived at this instant (aware) or later has to be read, and is lost if it is gone before;
         what arrived earlier is read if it is still there. None where `delivered_until` says it.
     :param put_aside: that shard sync parked it, and as which version; None if it never did.
+    :param end: where reading it ends, a sequence number or an instant, see `bounds`; None for the end of the shard.
     :raises ValueError: if the kind is another one, the checkpoint is no position, or a batch ends before it starts.
     """
 
@@ -162,11 +163,14 @@ class ShardProgress(LandedProgress):
     throughput: float | None = None
     owed_since: datetime | None = None
     put_aside: PutAside | None = None
+    end: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind != KIND:
             raise ValueError(f"field 'kind' must be {KIND!r}; got {self.kind!r}")
         position_order(self.checkpoint)
+        if self.end is not None:
+            position_order(self.end)
         for batch in self.landed:
             if position_order(batch.end) < position_order(batch.start):
                 raise ValueError(f"batch '{batch.batch_id}' ends at {batch.end}, before its start {batch.start}")
@@ -175,6 +179,14 @@ class ShardProgress(LandedProgress):
     def name(self) -> str:
         """See `LandedProgress.name`."""
         return f"shard '{self.shard_id}'"
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether the shards that it continues in are read too, up to the same end.
+
+        Where it ends at a sequence number, the others of its source have numbers of their own.
+        """
+        return self.end is None or parse_position(self.end).sequence_number is None
 
     @property
     def owed_from(self) -> datetime | None:
@@ -248,6 +260,7 @@ class ShardProgress(LandedProgress):
         delivered_until: datetime | None = None,
         owed_since: datetime | None = None,
         epoch: int = 0,
+        end: str | None = None,
     ) -> ShardProgress:
         """Return the progress of a shard that nothing was read from yet.
 
@@ -255,6 +268,7 @@ class ShardProgress(LandedProgress):
         :param delivered_until: an instant (aware) before which nothing arrived in it, as far as is known.
         :param owed_since: from which instant (aware) on nothing may be missing, where that is later.
         :param epoch: that of the shards it came from; see `start_of_child`.
+        :param end: where reading it ends; None for the end of the shard.
         """
         return cls(
             stream=stream,
@@ -266,6 +280,7 @@ class ShardProgress(LandedProgress):
             delivered_until=delivered_until,
             owed_since=owed_since,
             epoch=epoch,
+            end=end,
         )
 
     @classmethod

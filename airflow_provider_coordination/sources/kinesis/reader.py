@@ -128,7 +128,7 @@ class _Polling:
         self._stream = stream
         self._shard_id = shard_id
         self._position = start
-        self._inclusive = inclusive or start.sub_sequence_number is not None
+        self._inclusive = inclusive or start.has_record_ahead
         self._page_records = page_records
         self._patience = patience
         self._pace = pace

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.kinesis.bounds import Bounds
 from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS
 
 DEFAULT_SYNC_INTERVAL = timedelta(minutes=1)
@@ -20,8 +21,7 @@ class KinesisSettings:
     :param streams: their names.
     :param aws: how to reach them.
     :param stop_at: deliver no record that arrived at this instant (aware) or later; stop when every shard is there.
-    :param finish_at_stop: complete each shard that is read up to `stop_at`, since nobody will ever read on: the leases
-        are of an interval.
+    :param bounds: what is read, after which its partitions are COMPLETED; None if there is no such end.
     :param on_data_loss: `"fail"` parks a shard whose data is gone before it was read, `"reset"` reads on behind the gap
         and records it.
     :param filter_by_hash_range: drop user records of an aggregate whose hash key is not of its shard: after a
@@ -34,7 +34,7 @@ class KinesisSettings:
     streams: tuple[str, ...]
     aws: AwsSettings = field(default_factory=AwsSettings)
     stop_at: datetime | None = None
-    finish_at_stop: bool = False
+    bounds: Bounds | None = None
     on_data_loss: str = "fail"
     filter_by_hash_range: bool = True
     consumer_name: str | None = None
@@ -60,10 +60,13 @@ class KinesisSettings:
             raise ConfigurationError(
                 f"KinesisStreams: field 'stop_at' must have a time zone; got {self.stop_at.isoformat()!r}"
             )
-        if self.finish_at_stop and self.stop_at is None:
-            raise ConfigurationError(
-                "KinesisStreams: field 'stop_at' is missing, and 'finish_at_stop' needs it: give it"
-            )
+        if self.bounds is not None:
+            self.bounds.check(self.streams)
+            if self.stop_at is not None:
+                raise ConfigurationError(
+                    f"KinesisStreams: field 'stop_at' is {self.stop_at.isoformat()!r}, and field 'bounds' says where "
+                    "reading ends: remove one of the two"
+                )
         if self.consumer_name is not None and not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", self.consumer_name):
             raise ConfigurationError(
                 f"KinesisStreams: field 'consumer_name' must be 1 to 128 letters, digits, '_', '.' and '-'; got "

@@ -27,6 +27,7 @@ from airflow_provider_coordination.sources.kinesis.beginnings import (
     first_shards,
     resolved,
 )
+from airflow_provider_coordination.sources.kinesis.bounds import Bounds, bounded_shards, check_kept
 from airflow_provider_coordination.sources.kinesis.cleanup import (
     CHILDREN_STARTED,
     EXPIRED,
@@ -72,6 +73,7 @@ KEEP_COMPLETED = timedelta(hours=1)
 READY_WITHIN_SECONDS = 60.0
 
 NOTHING_TO_DO = "every hash key is read, and the shards were listed not long ago"
+WITHIN_BOUNDS = "the shards within the bounds are known"
 TAKEN_OVER = "another worker took over before the end"
 SUSPENDED = "the source is {}"
 EXPIRED_UNREAD = "shard sync: the shard expired before its end was read"
@@ -87,6 +89,8 @@ class ShardSync:
     :param on_data_loss: what becomes of a partition whose shard is gone before it was read: `"fail"` parks it,
         `"reset"` records the gap, finishes it and goes on with what follows.
     :param keep_completed: finished partitions are removed no earlier than this.
+    :param bounds: what is read of the streams; None for everything from the initial position on. The shards of bounds
+        are found once: those that follow are created as their parents end.
     :param full_listing_interval: how often shards are listed even if nothing seems to have changed.
     :param sleep: waits that many seconds.
     :raises ConfigurationError: if a value is not usable.
@@ -100,6 +104,7 @@ class ShardSync:
         initial_position: str = TRIM_HORIZON,
         on_data_loss: str = "fail",
         keep_completed: timedelta = KEEP_COMPLETED,
+        bounds: Bounds | None = None,
         full_listing_interval: timedelta = FULL_LISTING_INTERVAL,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -113,6 +118,7 @@ class ShardSync:
         self.initial_position = initial_position
         self.on_data_loss = on_data_loss
         self.keep_completed = keep_completed
+        self.bounds = bounds
         self.full_listing_interval = full_listing_interval
         self.sleep = sleep
 
@@ -137,6 +143,9 @@ class ShardSync:
         if not forced and not self._may_have_changed(streams):
             self.coordinator.events.count(ShardSyncMetric.SKIPPED)
             return ShardSyncSummary(self.coordinator.source, skipped=NOTHING_TO_DO)
+        if self.bounds is not None and is_synced(self.coordinator.view, streams, self.bounds):
+            # Its shards are known, and their children follow them; what is finished shall stay so.
+            return ShardSyncSummary(self.coordinator.source, skipped=WITHIN_BOUNDS)
         run = _Run(self, streams, forced=forced)
         created = self.coordinator.supply(run.pages, patience=PATIENCE if forced else None, sleep=self.sleep)
         if created is None:
@@ -160,7 +169,8 @@ class ShardSync:
         """Return whether a sync could find anything new; it costs no call to Kinesis."""
         state = SyncState.from_mapping(self.coordinator.view.supplier_state())
         # Where a stream that is new to the source begins, a forced run says.
-        known = [each for stream in streams if (each := state.latest(stream)) is not None]
+        latest = (state.latest(stream) for stream in streams)
+        known = [each for each in latest if each is not None and each.bounds is None]
         now = self.coordinator.clock.now()
         if any(each.hole is not None or self.listing_due(each, now) for each in known):
             return True
@@ -194,11 +204,11 @@ class ShardSync:
             )  # fmt: skip
 
 
-def is_synced(view: SourceView, streams: Sequence[str]) -> bool:
-    """Return whether a sync has begun each of these streams, and come to its end, once at the least."""
+def is_synced(view: SourceView, streams: Sequence[str], bounds: Bounds) -> bool:
+    """Return whether a sync has begun each of these streams within bounds, and come to its end."""
     state = SyncState.from_mapping(view.supplier_state())
     known = [state.latest(stream) for stream in streams]
-    return all(each is not None and each.listed_at is not None for each in known)
+    return all(each is not None and each.bounds == bounds.name and each.listed_at is not None for each in known)
 
 
 def began_at(other: SourceCoordinator, streams: Sequence[str]) -> datetime:
@@ -242,6 +252,10 @@ def sync_shards(client: KinesisClient, coordinator: SourceCoordinator, stream_na
     if not summary.streams:
         raise SourceError(f"stream '{stream_name}' was not synced: {summary.skipped}; try again")
     return summary.streams[0]
+
+
+def _within(bounds: str | None) -> str:
+    return "without bounds" if bounds is None else f"within the bounds {bounds}"
 
 
 def _or_suspended(view: SourceView, otherwise: str) -> str:
@@ -333,11 +347,14 @@ class _Run:
             return
         key = StreamKey(name, described.creation_epoch)
         result.creation_epoch = key.creation_epoch
+        self._check_bounds(key, described)
         result.existing = len(self._leases.get(key, {}))
         was_recreated = self._lose_former(
             name, key, changes, "was deleted and created anew", until=datetime.fromtimestamp(key.creation_epoch, UTC)
         )
-        if result.existing:
+        if self._sync.bounds is not None and self._sync.bounds.shards:
+            yield from self._sync_given(key, described, self._sync.bounds, result)
+        elif result.existing:
             yield from self._sync_known(key, described, changes, result)
         else:
             yield from self._sync_new(key, described, result, was_recreated=was_recreated)
@@ -345,6 +362,8 @@ class _Run:
     def _only_watches(self, name: str, result: StreamSync) -> bool:
         """Note whether all hash keys are read, and tell whether there is nothing more to do without a listing."""
         known, now = self._state.latest(name), self._coordinator.clock.now()
+        if known is not None and known.bounds is not None:
+            return True
         if known is None:
             log.info("shard sync: stream %s is left to the task that says where it begins", name)
             return True
@@ -376,10 +395,50 @@ class _Run:
         if known is None:
             # Written before the leases: should only some of them be created now, the others begin there as well.
             self._state = self._state.having(
-                StreamState(stream=key.stream, creation_epoch=key.creation_epoch, began=beginning.began)
+                StreamState(
+                    stream=key.stream, creation_epoch=key.creation_epoch, began=beginning.began, bounds=self._bounds
+                )
             )
             yield Page({}, self._state.to_mapping())
         yield from self._create(key, described, listing, beginning, HoleTracker(), result)
+
+    @property
+    def _bounds(self) -> str | None:
+        return None if self._sync.bounds is None else self._sync.bounds.name
+
+    def _check_bounds(self, key: StreamKey, described: StreamDescription) -> None:
+        """Check that a stream is begun within the same bounds as before, and still keeps what is in them."""
+        known = self._state.of(key)
+        if known is not None and known.bounds != self._bounds:
+            raise ConfigurationError(
+                f"source {self._coordinator.source!r} reads stream {key.stream!r} {_within(known.bounds)}, and now it "
+                f"is to be read {_within(self._bounds)}: give that a source of its own"
+            )
+        if known is None and self._sync.bounds is not None:
+            check_kept(described, self._sync.bounds, self._sync.on_data_loss)
+
+    def _sync_given(
+        self, key: StreamKey, described: StreamDescription, bounds: Bounds, result: StreamSync
+    ) -> Generator[Page]:
+        """Create the leases of the shards whose sequence numbers are given, and of no others."""
+        now = self._coordinator.clock.now()
+        listing = shard_listing(self._sync.client, key.stream, sleep=self._sync.sleep)
+        first = bounded_shards(bounds, described, listing.shards, on_data_loss=self._sync.on_data_loss, now=now)
+        result.shards, result.open_shards = len(listing.shards), sum(shard.is_open for shard in listing.shards)
+        state = StreamState(
+            stream=key.stream, creation_epoch=key.creation_epoch, began=TRIM_HORIZON, bounds=bounds.name
+        )
+        # Written before the leases: whoever reads the source otherwise is refused from now on.
+        self._state = self._state.having(state)
+        yield Page({}, self._state.to_mapping())
+        self._state = self._state.having(replace(state, listed_at=now))
+        leased = self._leases.setdefault(key, {})
+        wanted = {partition_key(*key, name): progress.to_mapping() for name, progress in first.items()}
+        for name, progress in first.items():
+            shard_key = ShardKey(*key, name)
+            partition = self._coordinator.view.new(partition_key(*shard_key), progress.to_mapping())
+            leased.setdefault(name, ShardLease(shard_key, partition, progress))
+        yield Page(wanted, self._state.to_mapping())
 
     def _sync_known(
         self, key: StreamKey, described: StreamDescription, changes: LeaseChanges, result: StreamSync
@@ -442,7 +501,11 @@ class _Run:
         result.hole = None if hole is None else str(hole)
         self._state = self._state.having(
             StreamState(
-                stream=key.stream, creation_epoch=key.creation_epoch, began=beginning.began, listed_at=now
+                stream=key.stream,
+                creation_epoch=key.creation_epoch,
+                began=beginning.began,
+                listed_at=now,
+                bounds=self._bounds,
             ).watching(HoleTracker() if hole is None else tracker)
         )
         yield Page(wanted, self._state.to_mapping())
@@ -451,19 +514,25 @@ class _Run:
         self, described: StreamDescription, new: NewLease, leases: Mapping[str, ShardLease], began: str
     ) -> ShardProgress:
         now = self._coordinator.clock.now()
+        end = None if self._sync.bounds is None else self._sync.bounds.end_position
         leased = [leases[name].progress for name in new.shard.parent_shard_ids if name in leases]
         if leased:  # they are finished
             parents = [parent for parent in leased if parent is not None]
             checkpoint, epoch = start_of_child(parents)
             ends = [parent.delivered_until for parent in parents if parent.delivered_until is not None]
             return ShardProgress.first(
-                described.name, new.shard, checkpoint=checkpoint, epoch=epoch, owed_since=max(ends, default=now)
+                described.name,
+                new.shard,
+                checkpoint=checkpoint,
+                epoch=epoch,
+                owed_since=max(ends, default=now),
+                end=end,
             )
         began_at = parse_position(began).timestamp
         kept_since = (described.described_at or now) - timedelta(hours=described.retention_hours)
         if began_at is None or began_at < kept_since:  # what is gone by now was there for a lease before this one
-            return ShardProgress.first(described.name, new.shard, checkpoint=began, owed_since=now)
-        return ShardProgress.first(described.name, new.shard, checkpoint=began, delivered_until=began_at)
+            return ShardProgress.first(described.name, new.shard, checkpoint=began, owed_since=now, end=end)
+        return ShardProgress.first(described.name, new.shard, checkpoint=began, delivered_until=began_at, end=end)
 
     # What is gone
 

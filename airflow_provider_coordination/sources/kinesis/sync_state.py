@@ -28,6 +28,7 @@ class StreamState:
     :param listed_at: when all its shards were listed last (aware); None if they never were.
     :param hole: the hash keys that nobody reads, as the audit saw them last; None for none.
     :param sights: how often in a row it saw this hole.
+    :param bounds: what is read of it, see `Bounds.name`; None if it is read without bounds.
     :raises ValueError: if `began` is no position.
     """
 
@@ -37,6 +38,7 @@ class StreamState:
     listed_at: datetime | None = None
     hole: str | None = None
     sights: int = 0
+    bounds: str | None = None
 
     def __post_init__(self) -> None:
         parse_position(self.began)

@@ -34,6 +34,7 @@ from airflow_provider_coordination.sources.kinesis.pacing import (
     Patience,
 )
 from airflow_provider_coordination.sources.kinesis.pages import ShardPage
+from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap, batch_id
 from airflow_provider_coordination.sources.kinesis.reader import read_shard, reading_client
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA, user_records
@@ -67,6 +68,7 @@ class ReadPlan:
     :param delivered_until: nothing that arrived by this instant (aware) is missing; None if unknown.
     :param retention_seconds: how long the stream keeps records; None if unknown.
     :param consumer_arn: read by enhanced fan-out as this consumer; None polls.
+    :param end: the position at which the partition ends; None if it ends with the shard.
     """
 
     source_identifier: str
@@ -81,6 +83,7 @@ class ReadPlan:
     delivered_until: datetime | None = None
     retention_seconds: float | None = None
     consumer_arn: str | None = None
+    end: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +116,7 @@ class Landed(LandedRow):
 
     :param children: the shards that follow it, where this is its end.
     :param millis_behind_latest: what the service said of the last page.
-    :param at_stop: whether everything before `stop_at` is read.
+    :param at_stop: whether everything before `LandingOptions.stop_at` is read, and more may follow later.
     :param filtered: user records that were dropped because they belong to another shard.
     :param throttled: reads that were refused although this job kept to what a shard allows: others read it too.
     :param gap: what was lost before the first record; with `error`, what stands in the way.
@@ -223,11 +226,15 @@ def _land_shard(
         retention=None if plan.retention_seconds is None else timedelta(seconds=plan.retention_seconds),
     )
     inclusive = start.is_inclusive(clock.now())
+    stop = Position(timestamp=options.stop_at) if options.stop_at is not None else None
     reading = BatchReading(
-        start, inclusive=inclusive, stop_at=options.stop_at, reads_on=options.on_data_loss == "reset"
+        start,
+        inclusive=inclusive,
+        stop=parse_position(plan.end) if plan.end is not None else stop,
+        reads_on=options.on_data_loss == "reset",
     )
     if reading.begins_at_stop:
-        return Landed(partition_key=plan.partition_key, start=plan.start, end=plan.start, at_stop=True)
+        return _nothing_left(plan)
     hash_keys = None
     if options.filter_by_hash_range:
         hash_keys = HashKeyRange(int(plan.starting_hash_key), int(plan.ending_hash_key))
@@ -260,16 +267,28 @@ def _land_shard(
         file_bytes=file_bytes,
         records=records_landed,
         bytes=sum(pc.sum(pc.binary_length(table.column("data"))).as_py() or 0 for table in tables),
-        is_last=reading.end_of_shard,
+        is_last=reading.end_of_shard or (reading.at_stop and plan.end is not None),
         children=reading.children,
         read_until=reading.read_until,
         millis_behind_latest=reading.millis_behind_latest,
         last_arrival=_last_arrival(tables),
-        at_stop=reading.at_stop,
+        at_stop=reading.at_stop and plan.end is None,
         filtered=filtered,
         throttled=reading.throttled,
         seconds=seconds,
         gap=reading.gap,
+    )
+
+
+def _nothing_left(plan: ReadPlan) -> Landed:
+    """Return the row of a shard that is read as far as it may be."""
+    return Landed(
+        partition_key=plan.partition_key,
+        batch_id=batch_id(plan.source_identifier, plan.partition_key, plan.start, plan.start, plan.epoch),
+        start=plan.start,
+        end=plan.start,
+        is_last=plan.end is not None,
+        at_stop=plan.end is None,
     )
 
 

@@ -15,7 +15,7 @@ from airflow_provider_coordination.coordination.metrics import CoordinationMetri
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinesis.cleanup import ended, gap_after, with_loss
 from airflow_provider_coordination.sources.kinesis.errors import StreamGoneError
-from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key, sibling_key
+from airflow_provider_coordination.sources.kinesis.keys import sibling_key
 from airflow_provider_coordination.sources.kinesis.positions import is_sequence_number
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
 from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
@@ -67,7 +67,6 @@ class ShardReading:
         self._summary = summary
         self._clock = coordinator.clock
         self._on_data_loss = kinesis.on_data_loss
-        self._finish_at_stop = kinesis.finish_at_stop
         self._landing = LandingOptions(
             kinesis=kinesis.aws,
             root=settings.landing_path,
@@ -125,15 +124,6 @@ class ShardReading:
     def end_round(self) -> None:
         """See `Reading.end_round`."""
         self._lose_gone()
-        if self._finish_at_stop:
-            self._finish_stopped()
-
-    def _finish_stopped(self) -> None:
-        """Complete the shards of which everything that is wanted is delivered."""
-        for key in list(self._at_stop):
-            with suppress(*LOST):
-                if not self._shards.progress(key).landed:
-                    self._coordinator.leases.complete(key)
 
     def _lose_gone(self) -> None:
         """Report what shards held that are gone with their stream, once what is landed of them is delivered."""
@@ -174,9 +164,11 @@ class ShardReading:
         )
         if self._settling_time and until > now:
             self._settling[key] = until
-        elif any(parent and parent.status is not PartitionStatus.COMPLETED for parent in parents):
+        elif unfinished := [p for p in parents if p and p.status is not PartitionStatus.COMPLETED]:
             log.info("partition %s waits for its parents", key)
             until = now + PARENT_POLL
+            if progress.end is not None and not any(parent.is_parked for parent in unfinished):
+                self._settling[key] = until  # a bounded job ends when nothing is left
         else:
             self._settling.pop(key, None)
             return False
@@ -205,6 +197,7 @@ class ShardReading:
             delivered_until=progress.owed_from,
             retention_seconds=self._streams.retention_seconds(progress.stream),
             consumer_arn=self._streams.consumer_arn(progress.stream),
+            end=progress.end,
         )
 
     def record(self, rows: Sequence[Landed]) -> RoundRead:
@@ -218,7 +211,7 @@ class ShardReading:
         return RoundRead(
             partitions=sum(row.is_batch for row in rows),
             bytes=sum(row.bytes for row in rows),
-            behind_ms={_shard(row): row.millis_behind_latest for row in rows if not row.error},
+            behind_ms={row.partition_key: row.millis_behind_latest for row in rows if not row.error},
             filtered=sum(row.filtered for row in rows),
             throttled=sum(row.throttled for row in rows),
         )
@@ -320,7 +313,3 @@ class ShardReading:
             self._coordinator.leases.checkpoint(key, idle.to_mapping())
             self._measured_at[key] = self._clock.monotonic()
             self._summary.note_progress(key)
-
-
-def _shard(row: Landed) -> str:
-    return parse_partition_key(row.partition_key).shard_id

@@ -51,6 +51,11 @@ class KinesisSource:
         """See `JobSource.stop_at`."""
         return self._settings.stop_at
 
+    @property
+    def is_bounded(self) -> bool:
+        """See `JobSource.is_bounded`."""
+        return self._settings.bounds is not None
+
     def opened(self, coordinator: SourceCoordinator) -> Callable[[SparkSession], MakeReading]:
         """See `JobSource.opened`: the streams are described."""
         streams = self._streams(kinesis_client(self._settings.aws), coordinator)

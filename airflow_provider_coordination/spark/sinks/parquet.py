@@ -220,6 +220,12 @@ class PublishLanded:
         return {attempt.batch_id: self._prepare(attempt, attempt.batch_id in needed) for attempt in attempts}
 
     def _prepare(self, attempt: Attempt, is_needed: bool) -> Prepared:
+        if attempt.batch.bounds is not None:
+            raise DeliveryError(
+                f"batch {attempt.batch_id}: it was landed by a job that leaves records out by their field "
+                f"{attempt.batch.bounds.column!r}, and this one publishes all of it as it was landed: give the job a "
+                "'schema' or a 'transform' until the batch is delivered"
+            )
         visible = self._sink.file(attempt.batch_id)
         if is_needed:
             ensure_landed(attempt, [self._sink])

@@ -97,6 +97,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             url = stack.enter_context(postgres_database(request.getfixturevalue("postgres_server")))
         scenery = stack.enter_context(closing(Scenery(url)))
         scenery.trouble(NAME)
+        scenery.supervised(NAME)
         first, *_ = AcknowledgmentSets(scenery.worker(NAME)).view.pending()
         yield World(scenery, first.set_id, is_sqlite=request.param == "sqlite")
 

@@ -14,6 +14,7 @@ from airflow_provider_coordination.sources.kinesis.batch_reading import (
     DataLostError,
 )
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, ShardPage
+from airflow_provider_coordination.sources.kinesis.positions import Position
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -45,10 +46,14 @@ def reading_of(
     *,
     retention: timedelta | None = DAY,
     stop_at: datetime | None = None,
+    stop_after: str | None = None,
     reads_on: bool = False,
 ) -> BatchReading:
     start = BatchStart(position=position, delivered_until=delivered_until, retention=retention)
-    return BatchReading(start, inclusive=start.is_inclusive(NOON), stop_at=stop_at, reads_on=reads_on)
+    stop = None if stop_at is None else Position(timestamp=stop_at)
+    if stop_after is not None:
+        stop = Position(sequence_number=stop_after)
+    return BatchReading(start, inclusive=start.is_inclusive(NOON), stop=stop, reads_on=reads_on)
 
 
 def numbers(reading: BatchReading, *pages: ShardPage) -> list[int]:
@@ -208,6 +213,59 @@ def test_a_shard_that_ended_before_the_stop_is_at_its_end_and_not_at_the_stop() 
 )
 def test_what_begins_at_the_stop_has_nothing_before_it(begins: str, at_stop: bool) -> None:
     assert reading_of(f"AT_TIMESTAMP:{begins}", stop_at=NOON).begins_at_stop is at_stop
+
+
+def test_a_batch_stops_after_the_record_of_a_sequence_number() -> None:
+    reading = reading_of("1", NOON, stop_after="10")
+    arrivals = [NOON - HOUR, NOON, NOON]
+    assert numbers(reading, a_page(9, 10, 11, arrivals=arrivals, end=True)) == [9, 10]
+    assert reading.at_stop and not reading.end_of_shard and reading.children == ()
+    assert (reading.end, reading.read_until) == ("10", NOON)
+
+
+def test_the_record_of_the_stop_ends_the_batch_though_nothing_follows_it() -> None:
+    reading = reading_of("1", NOON, stop_after="10")
+    assert numbers(reading, a_page(9, behind=5), a_page(10)) == [9, 10]
+    assert reading.at_stop
+
+
+def test_a_stop_that_is_no_record_ends_the_batch_at_the_first_one_behind_it() -> None:
+    reading = reading_of("1", NOON, stop_after="10")
+    assert numbers(reading, a_page(9, behind=5), a_page(12)) == [9]
+    assert (reading.at_stop, reading.end) == (True, "9")
+
+
+def test_a_stop_that_is_yet_to_come_leaves_the_batch_at_the_tip() -> None:
+    reading = reading_of("1", NOON, stop_after="10")
+    assert numbers(reading, a_page(9), a_page()) == [9]
+    assert not reading.at_stop
+
+
+@pytest.mark.parametrize(
+    ("begins", "at_stop"), [("10", True), ("11", True), ("9", False), ("AT_SEQUENCE_NUMBER:10", False)]
+)
+def test_what_begins_behind_the_record_of_the_stop_has_nothing_before_it(begins: str, at_stop: bool) -> None:
+    assert reading_of(begins, stop_after="10").begins_at_stop is at_stop
+
+
+def test_a_batch_may_begin_with_the_record_that_its_position_names() -> None:
+    reading = reading_of("AT_SEQUENCE_NUMBER:5")
+    assert numbers(reading, a_page(5, 6, behind=9), a_page()) == [5, 6]
+    assert (reading.gap, reading.end) == (None, "6")
+
+
+def test_a_first_record_that_is_not_there_counts_as_trimmed() -> None:
+    with pytest.raises(DataLostError, match="is trimmed, or never was"):
+        numbers(reading_of("AT_SEQUENCE_NUMBER:5"), a_page(7))
+    reading = reading_of("AT_SEQUENCE_NUMBER:5", stop_after="6", reads_on=True)
+    assert numbers(reading, a_page(7)) == []
+    assert reading.at_stop and reading.gap is not None and reading.gap.before == "7"
+
+
+def test_a_first_record_that_never_was_is_no_loss_where_nothing_can_have_been_trimmed() -> None:
+    reading = reading_of("AT_SEQUENCE_NUMBER:5", NOON - HOUR)
+    assert numbers(reading, a_page(7), a_page()) == [7]
+    assert reading.gap is None
 
 
 def test_throttled_reads_are_counted_over_all_pages() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from airflow_provider_coordination.sources.kinesis.positions import (
     TRIM_HORIZON,
     Position,
+    at_sequence_number,
     at_timestamp,
     is_sequence_number,
     parse_position,
@@ -23,14 +24,26 @@ NUMBERS = st.integers(0, 10**60).map(str)
 POSITIONS = st.one_of(
     st.just(Position()),
     st.builds(Position, timestamp=INSTANTS),
-    st.builds(Position, sequence_number=NUMBERS),
+    st.builds(Position, sequence_number=NUMBERS, is_before=st.booleans()),
     st.builds(Position, sequence_number=NUMBERS, sub_sequence_number=st.integers(0, 10**6)),
 )
 
 
 def test_positions_are_in_the_order_of_the_kinesis_client_library_and_numbers_are_no_text() -> None:
     positions = [
-        *(at_timestamp(NOON - HOUR), at_timestamp(NOON), TRIM_HORIZON, "0", "9", "10:0", "10:9", "10:10", "10", "11:0"),
+        *(
+            at_timestamp(NOON - HOUR),
+            at_timestamp(NOON),
+            TRIM_HORIZON,
+            "0",
+            "9",
+            at_sequence_number("10"),
+            "10:0",
+            "10:9",
+            "10:10",
+            "10",
+            "11:0",
+        ),
         "49" + "0" * 54,
     ]
 
@@ -41,7 +54,8 @@ def test_positions_are_in_the_order_of_the_kinesis_client_library_and_numbers_ar
 @given(POSITIONS)
 def test_a_position_is_read_as_it_was_written(position: Position) -> None:
     assert parse_position(str(position)) == position
-    assert is_sequence_number(str(position)) == (position.sequence_number is not None)
+    follows_a_record = position.sequence_number is not None and not position.is_before
+    assert is_sequence_number(str(position)) == follows_a_record
 
 
 @given(POSITIONS, POSITIONS)
@@ -52,7 +66,7 @@ def test_positions_compare_by_what_they_say(one: Position, other: Position) -> N
         if p.sequence_number is None:
             return (1,)
         whole = p.sub_sequence_number is None
-        return (2, int(p.sequence_number), whole, p.sub_sequence_number or 0)
+        return (2, int(p.sequence_number), not p.is_before, whole, p.sub_sequence_number or 0)
 
     assert (position_order(str(one)) < position_order(str(other))) == (order(one) < order(other))
 
@@ -61,6 +75,7 @@ def test_positions_compare_by_what_they_say(one: Position, other: Position) -> N
     "position",
     [
         *("", "LATEST", "SHARD_END", "-1", "1.5", " 7", "٣", "7:", ":7", "7:-1", "7:1:2"),
+        *("AT_SEQUENCE_NUMBER", "AT_SEQUENCE_NUMBER:", "AT_SEQUENCE_NUMBER:7:1"),
         *("AT_TIMESTAMP", "AT_TIMESTAMP:", "AT_TIMESTAMP:now", "AT_TIMESTAMP:2026-01-01"),
     ],
 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.landed_files import ensure_landed
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, under_token
@@ -17,6 +19,7 @@ from airflow_provider_coordination.spark.sinks.parquet import ParquetSink, Publi
 from airflow_provider_coordination.spark.storage import MissingFileError, publish, write_table
 from tests.support.sinks import an_attempt
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BATCH = "shard-1-abc"
 FOLDER = f"clicks/{BATCH}"
 LANDED = as_landed(pa.table({"n": [1, 2]}), BATCH)
@@ -53,6 +56,16 @@ def test_publishing_moves_the_landed_file_to_its_batch_name(out: Path, landed: A
     deliver(PublishLanded(str(out)), landed)
     assert pq.read_table(out / "shard-1-abc.parquet").num_rows == 2
     assert not Path(landed.file).exists()
+
+
+def test_a_batch_of_which_records_are_to_be_left_out_is_not_published_as_it_was_landed(
+    out: Path, landed: Attempt
+) -> None:
+    bounds = EventTimeBounds(column="at", type="timestamp", earliest=NOW, latest=None)
+    bounded = replace(landed, batch=replace(landed.batch, bounds=bounds))
+    with pytest.raises(DeliveryError, match=r"leaves records out by their field 'at', .* give the job a 'schema' or"):
+        deliver(PublishLanded(str(out)), bounded)
+    assert not published(out)
 
 
 def test_what_is_published_is_counted(out: Path, landed: Attempt) -> None:

@@ -1,0 +1,87 @@
+"""The bounds of a stream's read, as people give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.kinesis.bounds import Bounds, ShardBounds
+from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON
+
+FIELD = "KinesisStreams: field 'bounds'"
+EXAMPLE = (
+    "{'start': '2026-01-01T00:00:00Z', 'end': '2026-01-02T00:00:00Z'}, or sequence numbers by shard: "
+    "{'start': {'shardId-000000000000': '495...'}, 'end': {'shardId-000000000000': '496...'}}"
+)
+
+
+def bounds_value(given: Any) -> Bounds | None:
+    """Return the bounds of a read; None if it has none.
+
+    :param given: an object with `start` and `end`: both instants (aware), of which the start may be `TRIM_HORIZON`, or
+        both objects with a sequence number for each shard.
+    :raises ConfigurationError: if it is something else, or they do not fit together.
+    """
+    if given in (None, "", "None") or isinstance(given, Bounds):
+        return given or None
+    if not isinstance(given, Mapping) or set(given) != {"start", "end"}:
+        raise ConfigurationError(f"{FIELD} must have 'start' and 'end', such as {EXAMPLE}; got {given!r}")
+    start, end = given["start"], given["end"]
+    if isinstance(start, Mapping) and isinstance(end, Mapping):
+        return _of_shards(start, end)
+    if isinstance(start, Mapping) or isinstance(end, Mapping):
+        raise ConfigurationError(
+            f"{FIELD}: 'start' and 'end' must both be instants, or both have a sequence number for each shard; got "
+            f"{given!r}"
+        )
+    from_earliest = str(start).strip().upper() == TRIM_HORIZON
+    first, last = None if from_earliest else _instant("start", start), _instant("end", end)
+    if first is not None and first >= last:
+        raise ConfigurationError(
+            f"{FIELD}: 'start' must be before 'end'; got {str(start)!r} and {str(end)!r}: exchange the two"
+        )
+    return Bounds(start=first, end=last)
+
+
+def _of_shards(start: Mapping[Any, Any], end: Mapping[Any, Any]) -> Bounds:
+    if only := sorted(set(map(str, start)) ^ set(map(str, end))):
+        named = "start" if only[0] in map(str, start) else "end"
+        raise ConfigurationError(
+            f"{FIELD}: 'start' and 'end' must name the same shards, and only {named!r} names {only[0]!r}: give "
+            "it both, or leave it out"
+        )
+    if not start:
+        raise ConfigurationError(f"{FIELD} names no shard; got {{}}: give each shard its sequence numbers")
+    return Bounds(
+        shards=tuple(
+            ShardBounds(
+                shard_id=str(shard), start=_number("start", shard, start[shard]), end=_number("end", shard, end[shard])
+            )
+            for shard in start
+        )
+    )
+
+
+def _number(field: str, shard: Any, given: Any) -> str:
+    text = str(given).strip()
+    if isinstance(given, bool | float) or not (text.isascii() and text.isdigit()):
+        raise ConfigurationError(
+            f"{FIELD}: {field!r} of shard {shard!r} must be a sequence number in decimal digits; got {given!r}"
+        )
+    return str(int(text))
+
+
+def _instant(field: str, given: Any) -> datetime:
+    try:
+        instant = given if isinstance(given, datetime) else datetime.fromisoformat(str(given).strip())
+    except ValueError:
+        instant = None
+    if instant is None or instant.tzinfo is None:
+        also = f" or {TRIM_HORIZON!r}" if field == "start" else ""
+        raise ConfigurationError(
+            f"{FIELD}: {field!r} must be an instant with a time zone, such as '2026-01-01T00:00:00Z'{also}; got "
+            f"{str(given)!r}"
+        )
+    return instant

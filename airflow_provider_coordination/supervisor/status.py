@@ -1,0 +1,425 @@
+"""How a supervisor stands: one JSON object, made from what is stored alone.
+
+Nobody has to supervise for it to be right. What jobs report, who holds which partition, and whether somebody supervises
+at all are read from the store whenever somebody asks, and what the supervisor itself last noted is corrected by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.coordination.job_reports import COUNTED, WINDOWS, RecordCounts
+from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
+from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus, format_instant
+from airflow_provider_coordination.coordination.source_view import SourceView
+from airflow_provider_coordination.coordination.suspension import Suspension
+from airflow_provider_coordination.supervisor.decisions import Decision, Observation, PartitionCounts, decide
+from airflow_provider_coordination.supervisor.lag import LagReading, LagSeries
+from airflow_provider_coordination.supervisor.observer import is_readable
+from airflow_provider_coordination.supervisor.settings import SuperviseSettings
+from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
+from airflow_provider_coordination.supervisor.states import DetailedState
+from airflow_provider_coordination.supervisor.store import StoredSupervision, SupervisionStore
+from airflow_provider_coordination.supervisor.supervision import SpecVersion, SupervisedJob, Supervision
+from airflow_provider_coordination.supervisor.turn import task_of
+
+PARTITIONS_READ = 20_000
+"""How many unfinished partitions are looked at."""
+JOBS_READ = 1_000
+UNSUPERVISED_AFTER = timedelta(minutes=2)
+"""How long nobody may lease a supervision: between two runs of its DAG nobody does for seconds."""
+RATES_FRESH = timedelta(minutes=1)
+"""The rates of a report that is older are those of a job that has stopped working."""
+VANISHED = "VANISHED"
+"""The state of a job that has not begun in time, or whose lease has run out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """What the store holds of a supervisor and its source.
+
+    :param source: the source.
+    :param at: when it was read (aware).
+    :param safety_margin: how far clocks of machines may differ.
+    :param supervision: what the supervisor remembers, and who leases that.
+    :param latest: the latest version of the spec, a termination included; None if it is unreadable.
+    :param spec: the spec that rules, or that ruled before the termination, as it was written; None if it is unreadable.
+    :param settings: how the source is supervised; None if the spec cannot be read by this version of the package.
+    :param problem: why the spec cannot be read; empty if it can.
+    :param outdated: versions of the spec whose jobs have another thing to do than the one that rules.
+    :param suspension: how the source is suspended; None if it is not.
+    :param jobs: the jobs of the supervisor that the store knows, by owner.
+    :param partitions: how many partitions each status has.
+    :param unfinished: the partitions that are not COMPLETED; the first ones, of very many.
+    :param lag: the lag as the supervisor noted it.
+    """
+
+    source: str
+    at: datetime
+    safety_margin: timedelta
+    supervision: StoredSupervision
+    latest: SpecVersion | None = None
+    spec: Mapping[str, Any] | None = None
+    settings: SuperviseSettings | None = None
+    problem: str = ""
+    outdated: frozenset[int] = frozenset()
+    suspension: Suspension | None = None
+    jobs: Mapping[str, Job] = field(default_factory=dict)
+    partitions: Mapping[PartitionStatus, int] = field(default_factory=dict)
+    unfinished: Sequence[Partition] = ()
+    lag: LagSeries = field(default_factory=LagSeries)
+
+    @property
+    def memory(self) -> Supervision:
+        """What the supervisor remembers."""
+        return self.supervision.supervision
+
+
+def read_status(view: SourceView) -> dict[str, Any] | None:
+    """Return how the supervisor of a source stands, a JSON object; None if the source has none.
+
+    :param view: of the source, initialized.
+    """
+    stored = read_stored(view)
+    return None if stored is None else status_of(stored)
+
+
+def read_stored(view: SourceView) -> Stored | None:
+    """Read what the store holds of a supervisor; None if the source has none."""
+    kept = SupervisionStore(view)
+    supervision = kept.get()
+    if supervision is None or not supervision.supervision.spec_version:
+        return None
+    memory = supervision.supervision
+    latest = kept.spec(memory.spec_version)
+    ruling = kept.spec(memory.spec_version - 1) if latest is not None and latest.is_termination else latest
+    spec, problem = _read_spec(ruling)
+    return Stored(
+        source=view.source,
+        at=view.clock.now(),
+        safety_margin=view.safety_margin,
+        supervision=supervision,
+        latest=latest,
+        spec=None if ruling is None else ruling.spec,
+        settings=None if spec is None else spec.supervise,
+        problem=problem,
+        outdated=frozenset() if spec is None else frozenset(_outdated(kept, memory, spec)),
+        suspension=view.suspensions.get(),
+        jobs=_jobs(view, memory),
+        partitions=view.count_by_status(),
+        unfinished=list(islice(view.partitions(*UNFINISHED), PARTITIONS_READ)),
+        lag=kept.lag(),
+    )
+
+
+def _read_spec(version: SpecVersion | None) -> tuple[IngestionSpec | None, str]:
+    """Return a spec and why it cannot be read, one of which there is."""
+    if version is None or version.spec is None:
+        return None, "the stored spec is unreadable; submit it again"
+    try:
+        return IngestionSpec.read(version.spec), ""
+    except CoordinationError as error:
+        return None, f"version {version.version} of the spec cannot be read: {error}"
+
+
+def _outdated(kept: SupervisionStore, memory: Supervision, spec: IngestionSpec) -> Iterable[int]:
+    """Yield the versions, of those that jobs work by, that have them do another thing than the spec that rules."""
+    for number in {job.spec_version for job in memory.jobs} - {memory.spec_version}:
+        old, _ = _read_spec(kept.spec(number))
+        if change_between(old, spec) is Change.JOBS:
+            yield number
+
+
+def _jobs(view: SourceView, memory: Supervision) -> dict[str, Job]:
+    """Return the jobs that the supervisor remembers, and those that work for it otherwise, as the store knows them."""
+    known, task = Jobs(view), task_of(view.source)
+    found = {job.owner: job for job in islice(known.unfinished(), JOBS_READ) if job.task == task}
+    for job in memory.jobs:
+        if job.owner not in found and (ended := known.get(job.owner)) is not None:
+            found[job.owner] = ended
+    return found
+
+
+def status_of(stored: Stored) -> dict[str, Any]:
+    """Return how a supervisor stands, a JSON object: a pure function of what is stored."""
+    memory = stored.memory
+    decision = _decision(stored)
+    jobs = _job_rows(stored)
+    state = _state(stored, jobs)
+    return {
+        "source": stored.source,
+        "dag_id": memory.dag_id,
+        "kind": _kind(stored),
+        "generated_at": format_instant(stored.at),
+        "state": state.basic.value,
+        "detailed_state": state.value,
+        "healthy": state.is_healthy,
+        "suspended": None if stored.suspension is None else suspension_mapping(stored.suspension),
+        "terminated": None
+        if memory.terminated_at is None
+        else {"at": format_instant(memory.terminated_at), "because": memory.terminated_because},
+        "spec_version": memory.spec_version,
+        "spec_by": "" if stored.latest is None else stored.latest.by,
+        "spec_at": None if stored.latest is None else format_instant(stored.latest.submitted_at),
+        "started_at": _written(memory.started_at),
+        "looked_at": _written(memory.looked_at),
+        "is_supervised": stored.supervision.is_supervised(stored.at),
+        "supervised_until": _written(stored.supervision.leased_until),
+        "task_count": _task_count(stored, decision),
+        "partitions": {
+            "open": sum(stored.partitions.get(status, 0) for status in UNFINISHED),
+            **{status.value: stored.partitions.get(status, 0) for status in PartitionStatus},
+        },
+        "jobs": jobs,
+        "lag": _lag(stored),
+        "lag_series": [
+            {
+                "at": format_instant(point.at),
+                "oldest_ms": point.oldest_ms,
+                "sum_ms": point.sum_ms,
+                "counted": point.counted.to_mapping(),
+            }
+            for point in stored.lag.points
+        ],
+        "stats": _stats(stored),
+        "errors": _errors(stored, decision),
+        "needs_turn": bool(decision.actions),
+    }
+
+
+def suspension_mapping(suspension: Suspension) -> dict[str, Any]:
+    """Return a suspension as a JSON object."""
+    return {"since": format_instant(suspension.since), "by": suspension.by, "reason": suspension.reason}
+
+
+# The state
+
+
+def _state(stored: Stored, jobs: list[dict[str, Any]]) -> DetailedState:
+    """Return the state that the supervisor noted, or what has become of it since."""
+    memory, noted = stored.memory, stored.memory.health.state
+    if memory.terminated_at is not None:
+        works = any(job["state"] != VANISHED for job in jobs)
+        return DetailedState.STOPPING if works else DetailedState.TERMINATED
+    if not noted.is_healthy:
+        return noted
+    if stored.suspension is not None:
+        return DetailedState.SUSPENDED
+    if memory.started_at is not None and _is_abandoned(stored):
+        return DetailedState.NOT_SUPERVISED
+    if noted is DetailedState.SUSPENDED:  # it was resumed since
+        return DetailedState.RUNNING if memory.health.has_succeeded else DetailedState.PENDING
+    return noted
+
+
+def _is_abandoned(stored: Stored) -> bool:
+    """Return whether nobody has supervised for a while."""
+    if stored.supervision.is_supervised(stored.at):
+        return False
+    # Of a lease that was given back, the priority is when; of one that ran out, when it did.
+    return stored.at - stored.supervision.item.priority > UNSUPERVISED_AFTER
+
+
+# How many jobs
+
+
+def _decision(stored: Stored) -> Decision:
+    """Return what a supervisor that knows what is stored, and nothing of the source itself, would do next."""
+    settings = stored.settings if stored.memory.terminated_at is None else None
+    soon = stored.at + (timedelta(0) if settings is None else settings.period)
+    remembered = {job.owner for job in stored.memory.jobs}
+    counts = PartitionCounts(
+        readable=sum(is_readable(partition, soon) for partition in stored.unfinished),
+        unfinished=len(stored.unfinished),
+        is_empty=not any(stored.partitions.values()),
+    )
+    seen = Observation(
+        at=stored.at,
+        settings=settings,
+        outdated=stored.outdated,
+        is_suspended=stored.suspension is not None,
+        partitions=counts,
+        jobs=stored.jobs,
+        strays=frozenset(
+            owner
+            for owner, job in stored.jobs.items()
+            if owner not in remembered and job.stop is None and job.state is not JobState.ENDED
+        ),
+        safety_margin=stored.safety_margin,
+        lag=stored.lag.points,
+        shards=stored.memory.shards,
+    )
+    return decide(stored.memory, seen, lambda: "")
+
+
+def _task_count(stored: Stored, decision: Decision) -> dict[str, Any]:
+    settings = stored.settings
+    scaling = None if settings is None else settings.auto_scale
+    return {
+        "wanted": decision.wanted,
+        "configured": None if settings is None else settings.task_count,
+        "min": None if scaling is None else scaling.task_count_min,
+        "max": None if scaling is None else scaling.task_count_max,
+        "reason": decision.reason,
+        "changes": [change.to_mapping() for change in stored.memory.task_count_changes],
+    }
+
+
+# Jobs
+
+
+def _job_rows(stored: Stored) -> list[dict[str, Any]]:
+    """Return the jobs that have not ended: those that the supervisor remembers, and others that work for it."""
+    remembered = {job.owner: job for job in stored.memory.jobs}
+    rows = []
+    for owner in {**remembered, **stored.jobs}:
+        known = stored.jobs.get(owner)
+        if known is None or known.state is not JobState.ENDED:
+            rows.append(_job_row(stored, owner, remembered.get(owner), known))
+    return rows
+
+
+def _job_row(stored: Stored, owner: str, planned: SupervisedJob | None, known: Job | None) -> dict[str, Any]:
+    """Return a job that has not ended.
+
+    :param planned: as the supervisor remembers it; None if it does not.
+    :param known: as the store knows it; None if it was planned, and is about to be submitted.
+    """
+    report = None if known is None else known.report
+    stop_reason = planned.stop_reason if planned is not None and planned.is_ending else None
+    if known is not None and known.stop is not None:
+        stop_reason = known.stop
+    planned_at = planned.planned_at if planned is not None else known and known.submitted_at
+    return {
+        "owner": owner,
+        "state": _job_state(stored, known, is_ending=stop_reason is not None),
+        "spec_version": None if planned is None else planned.spec_version,
+        "planned_at": _written(planned_at or None),
+        "started_at": None if planned is None else _written(planned.began_at),
+        "remaining_seconds": _remaining(stored, planned),
+        "application_id": None if known is None else known.application_id,
+        "partitions": sum(each.owner == owner and not each.is_awaiting for each in stored.unfinished),
+        "lag_ms": None if report is None else max(report.lag_ms.values(), default=None),
+        "stop_reason": stop_reason,
+        "is_outdated": planned is not None and planned.spec_version in stored.outdated,
+    }
+
+
+def _job_state(stored: Stored, known: Job | None, *, is_ending: bool) -> str:
+    if known is None:
+        return JobState.SUBMITTED.value
+    given_up_at = known.given_up_at(stored.safety_margin)
+    if given_up_at is not None and given_up_at <= stored.at:
+        return VANISHED
+    return "ENDING" if is_ending else known.state.value
+
+
+def _is_alive(stored: Stored, known: Job) -> bool:
+    return known.state is not JobState.ENDED and _job_state(stored, known, is_ending=False) != VANISHED
+
+
+def _remaining(stored: Stored, job: SupervisedJob | None) -> int | None:
+    """Return for how many seconds a job still reads, or, if it was asked to end, until when it is waited for."""
+    if job is None or stored.settings is None:
+        return None
+    if job.stop_requested_at is not None:
+        until = job.stop_requested_at + stored.settings.completion_timeout
+    elif job.began_at is not None:
+        until = job.began_at + stored.settings.task_duration
+    else:
+        return None
+    return max(0, int((until - stored.at).total_seconds()))
+
+
+# Lag, figures and errors
+
+
+def _lag(stored: Stored) -> dict[str, Any]:
+    """Return the lag of each unfinished partition: as jobs that live report it, or as the supervisor noted it."""
+    noted = stored.lag.latest
+    known = {} if noted is None else dict(noted.partitions)
+    at = None if noted is None else noted.at
+    for job in stored.jobs.values():
+        if job.report is not None and _is_alive(stored, job) and (noted is None or job.report.at > noted.at):
+            known.update(job.report.lag_ms)
+            at = job.report.at if at is None else max(at, job.report.at)
+    partitions = {each.partition_key: known.get(each.partition_key) for each in stored.unfinished}
+    if at is None:
+        return {"at": None, "oldest_ms": None, "sum_ms": 0, "average_ms": None, "unknown": 0, "partitions": {}}
+    point = LagReading(at=at, partitions=partitions).point
+    return {
+        "at": format_instant(at),
+        "oldest_ms": point.oldest_ms,
+        "sum_ms": point.sum_ms,
+        "average_ms": point.average_ms,
+        "unknown": point.unknown,
+        "partitions": partitions,
+    }
+
+
+def _stats(stored: Stored) -> dict[str, Any]:
+    """Return what all jobs counted, those that have ended too, and what those that run do a second."""
+    totals = RecordCounts.from_mapping(stored.memory.totals)
+    rates = {window: dict.fromkeys(COUNTED, 0.0) for window in WINDOWS}
+    jobs = {}
+    for job in stored.jobs.values():
+        if job.report is None:
+            continue
+        totals += job.report.totals
+        if not _is_alive(stored, job):
+            continue
+        is_fresh = stored.at - job.report.at < RATES_FRESH
+        own = {window: _rates(job.report.rates.get(window) if is_fresh else None) for window in WINDOWS}
+        jobs[job.owner] = {"totals": job.report.totals.to_mapping(), "rates": own}
+        for window, rate in own.items():
+            rates[window] = {name: round(rates[window][name] + rate[name], 3) for name in COUNTED}
+    return {"totals": totals.to_mapping(), "rates": rates, "jobs": jobs}
+
+
+def _rates(rate: object) -> dict[str, float]:
+    known = rate if isinstance(rate, Mapping) else {}
+    return {name: float(value) if isinstance(value := known.get(name), int | float) else 0.0 for name in COUNTED}
+
+
+def _errors(stored: Stored, decision: Decision) -> list[dict[str, Any]]:
+    """Return what went wrong, the latest first; a spec that cannot be read goes wrong now."""
+    errors = [error.to_mapping() for error in reversed(decision.supervision.health.errors)]
+    if stored.problem and stored.memory.terminated_at is None:
+        errors.insert(
+            0,
+            {
+                "at": format_instant(stored.at),
+                "error_class": "ConfigurationError",
+                "message": stored.problem,
+                "partition": None,
+                "owner": None,
+                "is_stream_error": False,
+            },
+        )
+    return errors
+
+
+def read_parse_errors(view: SourceView) -> list[dict[str, Any]]:
+    """Return the bad records that the jobs of a supervisor reported last, those of the last day, the latest first.
+
+    :returns: JSON objects with `at`, `stage`, `error`, what says which record it is, and the job's `owner`.
+    """
+    jobs = Jobs(view).of_task(task_of(view.source))
+    found = [
+        {**error, "owner": job.owner} for job in jobs if job.report is not None for error in job.report.parse_errors
+    ]
+    return sorted(found, key=lambda error: str(error.get("at") or ""), reverse=True)
+
+
+def _kind(stored: Stored) -> str | None:
+    reads = None if stored.spec is None else stored.spec.get("reads")
+    return next(iter(reads), None) if isinstance(reads, Mapping) else None
+
+
+def _written(instant: datetime | None) -> str | None:
+    return None if instant is None else format_instant(instant)

@@ -1,0 +1,180 @@
+"""Streams that are read within bounds: how the bounds are given, a source of its own, and what is refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.operators.interval import Interval
+from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from airflow_provider_coordination.sources.kinesis.bounds import Bounds, ShardBounds
+from airflow_provider_coordination.sources.kinesis.given_bounds import bounds_value
+from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
+from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+END = START + timedelta(days=1)
+INSTANTS = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}
+POSITIONS = {"start": {"s0": "5", "s1": 7}, "end": {"s1": "9", "s0": "5"}}
+
+
+def source_of(coordination: SourceCoordinator, name: str) -> SourceCoordinator:
+    source = SourceCoordinator(coordination.store, name, "test")
+    source.initialize()
+    return source
+
+
+# How they are given
+
+
+@pytest.mark.parametrize(
+    ("given", "bounds"),
+    [
+        (None, None),
+        ("", None),
+        (INSTANTS, Bounds(start=START, end=END)),
+        ({"start": START, "end": END}, Bounds(start=START, end=END)),
+        ({"start": "TRIM_HORIZON", "end": END}, Bounds(end=END)),
+        (
+            POSITIONS,
+            Bounds(
+                shards=(ShardBounds(shard_id="s0", start="5", end="5"), ShardBounds(shard_id="s1", start="7", end="9"))
+            ),
+        ),
+    ],
+    ids=str,
+)
+def test_bounds_are_instants_or_sequence_numbers_by_shard(given: Any, bounds: Bounds | None) -> None:
+    assert bounds_value(given) == bounds
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"start": START}, "must have 'start' and 'end', such as"),
+        ({**INSTANTS, "until": END}, "must have 'start' and 'end', such as"),
+        ("2026-01-01/2026-01-02", "must have 'start' and 'end'.*got '2026-01-01/2026-01-02'"),
+        ({"start": "yesterday", "end": END}, "'start' must be an instant with a time zone.*or 'TRIM_HORIZON'; got"),
+        ({"start": START, "end": "2026-01-02T00:00:00"}, "'end' must be an instant with a time zone"),
+        ({"start": END, "end": START}, "'start' must be before 'end'.*exchange the two"),
+        ({"start": START, "end": START}, "'start' must be before 'end'"),
+        ({"start": START, "end": {"s0": "5"}}, "must both be instants, or both have a sequence number for each shard"),
+        ({"start": {"s0": "1"}, "end": {"s1": "1"}}, "must name the same shards, and only 'start' names 's0'"),
+        ({"start": {}, "end": {}}, "names no shard"),
+        ({"start": {"s0": "LATEST"}, "end": {"s0": "5"}}, "'start' of shard 's0' must be a sequence number.*'LATEST'"),
+        ({"start": {"s0": 1.0}, "end": {"s0": "5"}}, "must be a sequence number in decimal digits; got 1.0"),
+    ],
+    ids=str,
+)
+def test_what_are_no_bounds_is_refused_with_the_remedy(given: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        bounds_value(given)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"bounds": {"start": {"s0": "5"}, "end": {"s0": "4"}}},
+            "shard 's0' starts at 5, after its end 4: exchange the two",
+        ),
+        ({"streams": ["a", "b"], "source": "web", "bounds": POSITIONS}, "which are of one stream, and field 'streams'"),
+        ({"bounds": INSTANTS, "stop_at": "start"}, "field 'stop_at' is .*and field 'bounds' says where reading ends"),
+    ],
+    ids=str,
+)
+def test_bounds_that_do_not_fit_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        KinesisStreams(**{"streams": "clicks", "aws_conn_id": None, **arguments}).settings("eu-west-1")
+
+
+def test_a_beginning_beside_bounds_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="field 'initial_position' is 'LATEST', and field 'bounds' says where"):
+        _ = KinesisStreams("clicks", bounds=INSTANTS, initial_position="LATEST").position
+
+
+def test_an_interval_beside_bounds_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"field 'bounds' is .* and field 'interval' bounds what is read"):
+        KinesisStreams("clicks", bounds=INSTANTS).within(START, END)
+
+
+# A source of its own
+
+
+def test_a_part_of_a_stream_is_a_source_of_its_own() -> None:
+    assert KinesisStreams("clicks", bounds=INSTANTS).default_source == Interval(START, END).of("clicks")
+    from_earliest = KinesisStreams("clicks", bounds={"start": "TRIM_HORIZON", "end": END})
+    assert from_earliest.default_source == "clicks@TRIM_HORIZON--2026-01-02T00:00:00Z"
+    assert KinesisStreams("clicks", bounds=INSTANTS, source="backfill").default_source == "backfill"
+
+
+def test_the_same_positions_are_the_same_source_however_they_are_written() -> None:
+    other = {"start": {"s1": "07", "s0": 5}, "end": {"s0": "5", "s1": "9"}}
+    name = KinesisStreams("clicks", bounds=POSITIONS).default_source
+    assert name.startswith("clicks@positions-")
+    assert KinesisStreams("clicks", bounds=other).default_source == name
+    assert KinesisStreams("clicks", bounds={**POSITIONS, "start": {"s0": 5, "s1": 8}}).default_source != name
+
+
+def test_the_tasks_of_a_group_work_on_the_same_part() -> None:
+    with DAG("backfill", schedule=None) as dag:
+        coordinated_ingestion(reads=KinesisStreams("clicks", bounds=INSTANTS), writes=ParquetDataset("out"))
+    sync, ingest = dag.get_task("ingestion.sync_shards"), dag.get_task("ingestion.ingest")
+    assert sync.reads.default_source == ingest.partial_kwargs["reads"].default_source
+
+
+# In tasks
+
+
+@pytest.fixture
+def services(connect: Any, kinesis: FakeKinesis, coordination: SourceCoordinator) -> None:
+    extra = {"region_name": "eu-west-1", "endpoint_url": kinesis.url}
+    connect("aws_default", "aws", login="AKIA", password=SECRET, extra=extra)
+    kinesis.streams["clicks"] = ["s0", "s1"]
+
+
+@pytest.mark.usefixtures("services")
+def test_a_sync_within_bounds_creates_partitions_that_know_their_end(
+    coordination: SourceCoordinator, context: Any
+) -> None:
+    end = datetime.now(UTC).replace(microsecond=0)
+    reads = KinesisStreams("clicks", bounds={"start": end - timedelta(hours=1), "end": end})
+    summary = KinesisShardSyncOperator(task_id="sync", reads=reads).execute(context)
+    assert summary["source"] == reads.default_source
+    ends = [p.progress["end"] for p in source_of(coordination, summary["source"]).view.partitions()]
+    assert ends == [f"AT_TIMESTAMP:{end:%Y-%m-%dT%H:%M:%S}.000000Z"] * 2
+    assert list(coordination.view.partitions()) == [], "live ingestion has leases of its own"
+
+
+@pytest.mark.usefixtures("services")
+def test_a_shard_that_is_not_there_fails_the_task_without_a_retry(context: Any) -> None:
+    reads = KinesisStreams("clicks", bounds={"start": {"s9": "1"}, "end": {"s9": "2"}})
+    with pytest.raises(AirflowFailException, match="stream 'clicks' has no shard 's9'"):
+        KinesisShardSyncOperator(task_id="sync", reads=reads).execute(context)
+
+
+@pytest.mark.usefixtures("services")
+def test_a_job_within_bounds_is_given_them_and_leaves_shard_sync_to_others(
+    coordination: SourceCoordinator, spark: StubSpark, context: Any, tmp_path: Any
+) -> None:
+    end = datetime.now(UTC).replace(microsecond=0)
+    reads = KinesisStreams("clicks", bounds={"start": end - timedelta(hours=1), "end": end})
+    KinesisShardSyncOperator(task_id="sync", reads=reads).execute(context)
+    ingest = CoordinatedSparkSubmitOperator(
+        task_id="ingest", reads=reads, writes=ParquetDataset(str(tmp_path)), env_vars={"PATH": spark.path}
+    )
+    ingest.execute(context)
+    [call] = spark.calls
+    streams = call["settings"]["reads"]["settings"]
+    assert call["settings"]["source"] == reads.default_source
+    assert datetime.fromisoformat(streams["bounds"]["end"]) == end
+    assert streams["shard_sync_interval"] is None

@@ -1,0 +1,74 @@
+"""The lag of a source: one point of many partitions, and a series that stays short."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+
+from airflow_provider_coordination.coordination.job_reports import RecordCounts
+from airflow_provider_coordination.supervisor.lag import COARSE, FINE, KEPT, LagReading, LagSeries
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def test_a_reading_is_one_point_of_what_is_known() -> None:
+    point = LagReading(at=NOON, partitions={"a": 100, "b": 50, "c": None, "d": -3}).point
+    assert (point.oldest_ms, point.sum_ms, point.average_ms, point.count, point.unknown) == (100, 150, 50, 3, 1)
+
+
+def test_what_nothing_is_known_of_has_no_lag_and_what_has_no_partition_has_none_to_catch_up() -> None:
+    unknown = LagReading(at=NOON, partitions={"a": None}).point
+    assert (unknown.oldest_ms, unknown.average_ms, unknown.unknown) == (None, None, 1)
+    assert LagReading(at=NOON).point.oldest_ms == 0
+
+
+def test_a_series_of_a_day_is_short_and_keeps_its_worst_points() -> None:
+    series, rng = LagSeries(), random.Random(1)
+    seconds = int(2 * KEPT.total_seconds())
+    for second in range(0, seconds, 30):
+        lag = 9_999_999 if second == seconds - 7200 else rng.randrange(100_000)
+        series = series.adding(LagReading(at=NOON + timedelta(seconds=second), partitions={"a": lag}))
+    last = series.points[-1].at
+    assert len(series.points) <= (KEPT - FINE) // COARSE + FINE // timedelta(seconds=30) + 2
+    assert last - series.points[0].at <= KEPT
+    assert [p.at for p in series.points] == sorted(p.at for p in series.points)
+    assert max(p.oldest_ms or 0 for p in series.points) == 9_999_999
+    fine = [p for p in series.points if last - p.at < FINE]
+    assert len(fine) == FINE // timedelta(seconds=30)
+    assert len(json.dumps(series.to_mapping())) < 10_000
+
+
+def test_the_lag_of_a_thousand_partitions_fits_into_an_item() -> None:
+    rng = random.Random(1)
+    keys = [f"clicks:1767225600:shardId-{number:012d}" for number in range(1000)]
+    series = LagSeries()
+    for second in range(0, 86_400, 300):
+        lags = {key: rng.randrange(10_000_000) for key in keys}
+        counted = RecordCounts(processed=second * 1_000_003, processed_bytes=second * 700_000_001)
+        series = series.adding(LagReading(at=NOON + timedelta(seconds=second), partitions=lags, counted=counted))
+    text = json.dumps(series.to_mapping())
+    assert len(text) < 40_000
+    assert LagSeries.from_mapping(json.loads(text)) == series
+
+
+def test_of_more_partitions_than_an_item_holds_those_are_kept_that_lag_most() -> None:
+    rng = random.Random(1)
+    lags = {f"clicks:1767225600:shardId-{number:012d}": rng.randrange(10_000_000) for number in range(10_000)}
+    series = LagSeries().adding(LagReading(at=NOON, partitions=lags))
+    mapping = series.to_mapping()
+    assert len(json.dumps(mapping)) < 64_000
+    kept = LagSeries.from_mapping(mapping)
+    assert kept.points == series.points
+    assert kept.latest is not None and 1000 < len(kept.latest.partitions) < 10_000
+    assert min(v or 0 for v in kept.latest.partitions.values()) >= sorted(lags.values())[-len(kept.latest.partitions)]
+
+
+def test_what_is_unreadable_is_an_empty_series() -> None:
+    assert LagSeries.from_mapping({}) == LagSeries()
+    assert LagSeries.from_mapping({"packed": "?"}) == LagSeries()
+
+
+def test_of_two_points_at_one_instant_the_latter_counts() -> None:
+    series = LagSeries().adding(LagReading(at=NOON, partitions={"a": 1}))
+    assert [p.oldest_ms for p in series.adding(LagReading(at=NOON, partitions={"a": 2})).points] == [2]

@@ -1,0 +1,127 @@
+"""How many jobs the lag asks for, over windows of its points."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.supervisor.lag import LagPoint
+from airflow_provider_coordination.supervisor.scaling import (
+    Scaling,
+    configured_count,
+    first_judged_at,
+    scale,
+    window_of,
+)
+from airflow_provider_coordination.supervisor.settings import AVERAGE, SUM, AutoScaleSettings
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+OUT, IN, BETWEEN = 6_000_000, 1_000_000, 3_000_000
+"""Lags in milliseconds that ask for more jobs, for fewer, and for neither, by the default thresholds."""
+
+
+def settings(**changes: Any) -> AutoScaleSettings:
+    return AutoScaleSettings(**{"task_count_min": 1, "task_count_max": 10, **changes})
+
+
+def points(*lags: int | None, every: int = 30, partitions: int = 1) -> list[LagPoint]:
+    """Points of these greatest lags, the last one now; each of several partitions lags as much."""
+    first = NOW - timedelta(seconds=every * (len(lags) - 1))
+    return [
+        LagPoint(
+            at=first + timedelta(seconds=every * number),
+            oldest_ms=lag,
+            sum_ms=(lag or 0) * partitions,
+            count=0 if lag is None else partitions,
+        )
+        for number, lag in enumerate(lags)
+    ]
+
+
+def scaled(count: int, *lags: int | None, partitions: int = 100, **changes: Any) -> int:
+    return scale(settings(**changes), count, points(*lags), partitions=partitions, now=NOW).count
+
+
+def test_the_window_of_the_defaults_has_21_points_and_the_first_decision_is_after_900_seconds() -> None:
+    assert len(window_of(settings(), points(*[0] * 40), NOW)) == 21
+    assert first_judged_at(settings(), NOW) == NOW + timedelta(seconds=900)
+
+
+def test_what_is_older_than_the_window_is_not_judged() -> None:
+    old = [LagPoint(at=NOW - timedelta(hours=1), oldest_ms=OUT, sum_ms=OUT, count=1)]
+    assert window_of(settings(), [*old, *points(0, 0)], NOW) == points(0, 0)
+
+
+@pytest.mark.parametrize(("beyond", "count"), [(6, 3), (7, 5), (21, 5)], ids=["6 of 21 < 0.3", "7 of 21 >= 0.3", "all"])
+def test_it_grows_by_two_once_three_tenths_of_the_points_are_beyond(beyond: int, count: int) -> None:
+    assert scaled(3, *[OUT] * beyond, *[BETWEEN] * (21 - beyond)) == count
+
+
+@pytest.mark.parametrize(
+    ("within", "count"), [(18, 3), (19, 2), (21, 2)], ids=["18 of 21 < 0.9", "19 of 21 >= 0.9", "all"]
+)
+def test_it_shrinks_by_one_once_nine_tenths_of_the_points_are_within(within: int, count: int) -> None:
+    assert scaled(3, *[IN] * within, *[BETWEEN] * (21 - within)) == count
+
+
+def test_between_the_thresholds_nothing_changes() -> None:
+    assert scale(settings(), 3, points(*[BETWEEN] * 21), partitions=9, now=NOW) == Scaling(count=3)
+
+
+def test_more_has_priority_over_fewer() -> None:
+    assert scaled(3, *[OUT, IN], trigger_scale_out_fraction=0.5, trigger_scale_in_fraction=0.5) == 5
+
+
+def test_an_empty_window_asks_for_nothing() -> None:
+    assert scale(settings(trigger_scale_out_fraction=0.0), 3, [], partitions=9, now=NOW) == Scaling(count=3)
+
+
+def test_points_whose_lag_is_unknown_ask_for_nothing_and_count() -> None:
+    assert scaled(3, OUT, None, None, None) == 3
+    assert scaled(3, IN, IN, None) == 3
+
+
+@pytest.mark.parametrize(("aggregate", "count"), [("max", 1), (SUM, 3), (AVERAGE, 1)])
+def test_lags_are_aggregated_as_is_asked_for(aggregate: str, count: int) -> None:
+    window = points(600_000, partitions=10)  # ten shards, ten minutes behind each
+    assert scale(settings(lag_aggregate=aggregate), 1, window, partitions=10, now=NOW).count == count
+
+
+@pytest.mark.parametrize(
+    ("count", "partitions", "lag", "after", "why"),
+    [
+        (9, 100, OUT, 10, ""),
+        (10, 100, OUT, 10, "10 jobs are the most that 'auto_scale' allows"),
+        (3, 4, OUT, 4, ""),
+        (4, 4, OUT, 4, "there are only 4 partitions to read"),
+        (2, 100, IN, 1, ""),
+        (1, 100, IN, 1, "1 jobs are the fewest that 'auto_scale' allows"),
+    ],
+    ids=["up to the most", "at the most", "up to the shards", "at the shards", "down to the fewest", "at the fewest"],
+)
+def test_it_stays_within_its_bounds_and_says_why(count: int, partitions: int, lag: int, after: int, why: str) -> None:
+    found = scale(settings(), count, points(lag), partitions=partitions, now=NOW)
+    assert found.count == after
+    assert found.reason.endswith(f"not changed: {why}" if why else "s")
+    assert found.reason.startswith("1 of 1 points have a lag of at ")
+
+
+def test_nothing_changes_while_jobs_deliver_what_they_have_read() -> None:
+    found = scale(settings(), 3, points(OUT), partitions=9, now=NOW, ending=2)
+    assert found.count == 3
+    assert found.reason.endswith("not changed: 2 jobs still deliver what they have read")
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(599, 3), (600, 5)])
+def test_nothing_changes_for_ten_minutes_after_a_change(seconds: int, count: int) -> None:
+    changed_at = NOW - timedelta(seconds=seconds)
+    found = scale(settings(), 3, points(OUT), partitions=9, now=NOW, changed_at=changed_at)
+    assert found.count == count
+    assert ("not changed: it was changed recently, wait 1 s more" in found.reason) is (count == 3)
+
+
+@pytest.mark.parametrize(("start", "task_count", "count"), [(None, 4, 4), (None, 99, 10), (None, 1, 2), (3, 4, 3)])
+def test_it_begins_with_its_start_or_with_the_count_of_the_spec(start: int | None, task_count: int, count: int) -> None:
+    assert configured_count(settings(task_count_min=2, task_count_start=start), task_count) == count

@@ -1,0 +1,246 @@
+"""How a supervisor stands, from what is stored: right at any moment, and when nobody supervises any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts
+from airflow_provider_coordination.supervisor.status import UNSUPERVISED_AFTER, read_parse_errors, read_status
+from airflow_provider_coordination.supervisor.supervision import SpecVersion
+from tests.supervisor.specs import SPEC, spec_with
+from tests.supervisor.world import SparkJob, World
+
+COUNTS = RecordCounts(processed=10, processed_bytes=1000, unparseable=2)
+
+
+class Supervised(World):
+    """A source with a spec as people write it, and two shards."""
+
+    def submitted(self, spec: Mapping[str, Any] = SPEC) -> SpecVersion:
+        return self.store.submit(spec, by="ann", reason="first")
+
+    def runs(self) -> list[SparkJob]:
+        """Let the supervisor start its jobs, and let them run."""
+        self.submitted(spec_with("supervise.start_delay", 0))
+        self.turn()
+        jobs = self.begin()
+        self.supervisor.look()
+        return jobs
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found = read_status(self.view)
+        assert found is not None
+        return found
+
+    def report(self, job: SparkJob, *, errors: list[dict[str, Any]] | None = None, **lag_ms: int) -> None:
+        rates = {"1m": {"processed": 1.5}, "5m": {"processed": 1.0}, "15m": {"processed": 0.5}}
+        report = JobReport(
+            at=self.clock.now(), totals=COUNTS, rates=rates, lag_ms=lag_ms, parse_errors=tuple(errors or ())
+        )
+        assert job.record is not None
+        job.record.note(report=report.to_text())
+
+
+@pytest.fixture
+def world() -> Supervised:
+    return Supervised("S0", "S1")
+
+
+def test_a_source_without_a_spec_has_no_status(world: Supervised) -> None:
+    world.view.suspensions.suspend("ann", "before it begins")
+    assert read_status(world.view) is None
+
+
+def test_a_submitted_spec_is_pending_until_somebody_supervises(world: Supervised) -> None:
+    world.submitted()
+    world.clock.advance(3600)
+    status = world.status
+    assert (status["state"], status["is_supervised"], status["started_at"]) == ("PENDING", False, None)
+    assert (status["spec_version"], status["spec_by"], status["kind"]) == (1, "ann", "kinesis")
+
+
+def test_a_running_one_has_its_jobs_with_what_they_hold(world: Supervised) -> None:
+    world.runs()
+    status = world.status
+    assert (status["state"], status["healthy"], status["is_supervised"]) == ("RUNNING", True, True)
+    assert [(job["state"], job["partitions"], job["remaining_seconds"]) for job in status["jobs"]] == [
+        ("RUNNING", 1, 7200),
+        ("RUNNING", 1, 7200),
+    ]
+    assert (status["task_count"]["wanted"], status["task_count"]["configured"]) == (2, 2)
+    assert status["partitions"] == {"open": 2, "UNASSIGNED": 0, "ASSIGNED": 2, "CLOSED": 0, "COMPLETED": 0}
+    assert status["needs_turn"] is False
+
+
+def test_a_suspension_shows_at_once_and_so_does_its_end(world: Supervised) -> None:
+    world.runs()
+    world.view.suspensions.suspend("ann", "the table is migrated")
+    status = world.status
+    assert (status["state"], status["healthy"]) == ("SUSPENDED", True)
+    assert (status["suspended"]["by"], status["suspended"]["reason"]) == ("ann", "the table is migrated")
+    assert (status["task_count"]["wanted"], status["needs_turn"]) == (0, True)
+    world.turn()
+    assert world.status["detailed_state"] == "SUSPENDED"
+    world.view.suspensions.resume("ann")
+    assert world.status["state"] == "RUNNING"
+
+
+def test_a_terminated_one_is_stopping_until_its_jobs_have_ended(world: Supervised) -> None:
+    world.runs()
+    world.store.terminate(by="ann", reason="moved elsewhere")
+    status = world.status
+    assert (status["state"], status["task_count"]["wanted"]) == ("STOPPING", 0)
+    assert status["terminated"]["because"] == "moved elsewhere"
+    world.turn()
+    assert [job["state"] for job in world.status["jobs"]] == ["ENDING", "ENDING"]
+    for job in world.running:
+        job.end()
+    status = world.status
+    assert (status["state"], status["jobs"], status["kind"]) == ("TERMINATED", [], "kinesis")
+
+
+def test_one_that_nobody_supervises_any_more_is_unhealthy_after_minutes(world: Supervised) -> None:
+    world.runs()
+    until = world.status["supervised_until"]
+    world.clock.advance(61)
+    assert (world.status["is_supervised"], world.status["state"]) == (False, "RUNNING")
+    world.clock.advance(UNSUPERVISED_AFTER.total_seconds())
+    status = world.status
+    assert (status["state"], status["detailed_state"], status["healthy"]) == (
+        "UNHEALTHY_SUPERVISOR",
+        "NOT_SUPERVISED",
+        False,
+    )
+    assert status["supervised_until"] == until
+
+
+def test_between_two_runs_of_its_dag_it_stays_healthy(world: Supervised) -> None:
+    world.runs()
+    world.supervisor.release()
+    world.clock.advance(UNSUPERVISED_AFTER.total_seconds() - 1)
+    status = world.status
+    assert (status["state"], status["is_supervised"], status["supervised_until"]) == ("RUNNING", False, None)
+
+
+def test_a_suspended_one_that_nobody_supervises_is_suspended(world: Supervised) -> None:
+    world.runs()
+    world.view.suspensions.suspend("ann", "over the holidays")
+    world.clock.advance(24 * 3600)
+    assert world.status["state"] == "SUSPENDED"
+
+
+def test_a_job_whose_lease_has_run_out_has_vanished(world: Supervised) -> None:
+    [first, second] = world.runs()
+    first.is_dead = True
+    for _ in range(20):
+        world.clock.advance(60)
+        second.round(0)
+    states = {job["owner"]: job["state"] for job in world.status["jobs"]}
+    assert states == {first.owner: "VANISHED", second.owner: "RUNNING"}
+    assert world.status["needs_turn"] is True
+
+
+def test_a_job_that_has_ended_is_gone_before_the_supervisor_notices(world: Supervised) -> None:
+    [first, second] = world.runs()
+    world.report(first, S0=5)
+    first.end(exit_code=1, error="ValueError: no such column")
+    status = world.status
+    assert [job["owner"] for job in status["jobs"]] == [second.owner]
+    assert status["stats"]["totals"] == COUNTS.to_mapping()
+    assert (status["errors"][0]["error_class"], status["errors"][0]["owner"]) == ("ValueError", first.owner)
+    world.turn()
+    assert world.status["stats"]["totals"] == COUNTS.to_mapping()
+
+
+def test_the_lag_is_what_jobs_report_and_else_what_was_noted(world: Supervised) -> None:
+    world.stream.lag_ms = {"S1": 900}
+    [first, _] = world.runs()
+    world.go_on(30)
+    world.clock.advance(1)
+    world.report(first, S0=120)
+    lag = world.status["lag"]
+    assert lag["partitions"]["S0"] == 120
+    assert (lag["oldest_ms"], lag["sum_ms"], lag["unknown"]) == (120, 120, 1)
+    assert [job["lag_ms"] for job in world.status["jobs"]] == [120, None]
+    assert world.status["lag_series"][-1]["counted"]["processed"] == 0
+
+
+def test_a_finished_partition_has_no_lag_any_more(world: Supervised) -> None:
+    [first, _] = world.runs()
+    world.report(first, S0=120)
+    world.complete("S0")
+    assert world.status["lag"]["partitions"] == {"S1": None}
+
+
+def test_figures_are_sums_over_jobs_and_rates_those_of_jobs_that_work(world: Supervised) -> None:
+    [first, second] = world.runs()
+    world.report(first)
+    world.report(second)
+    stats = world.status["stats"]
+    assert (stats["totals"]["processed"], stats["rates"]["1m"]["processed"]) == (20, 3.0)
+    assert stats["jobs"][first.owner]["rates"]["15m"]["processed"] == 0.5
+    world.clock.advance(61)
+    world.report(second)
+    stats = world.status["stats"]
+    assert (stats["totals"]["processed"], stats["rates"]["1m"]["processed"]) == (20, 1.5)
+
+
+def test_jobs_of_a_changed_spec_are_outdated_and_those_of_a_cosmetic_change_are_not(world: Supervised) -> None:
+    world.runs()
+    spec = spec_with("supervise.start_delay", 0)
+    world.submitted({**spec, "context": {"description": "each click"}})
+    assert [job["is_outdated"] for job in world.status["jobs"]] == [False, False]
+    assert world.status["needs_turn"] is False
+    world.submitted({**spec, "schema": "id STRING"})
+    assert [job["is_outdated"] for job in world.status["jobs"]] == [True, True]
+    assert world.status["needs_turn"] is True
+
+
+def test_a_spec_of_a_newer_version_is_an_error_of_the_status_and_nothing_else(world: Supervised) -> None:
+    world.runs()
+    world.submitted(spec_with("version", 2))
+    status = world.status
+    assert "version 2 of the spec cannot be read" in status["errors"][0]["message"]
+    assert (status["task_count"]["wanted"], status["task_count"]["configured"]) == (None, None)
+    assert [job["state"] for job in status["jobs"]] == ["RUNNING", "RUNNING"]
+
+
+def test_a_handover_asks_for_a_turn_until_it_is_done(world: Supervised) -> None:
+    world.runs()
+    assert world.status["needs_turn"] is False
+    world.clock.advance(1)
+    world.store.request_handover()
+    assert world.status["needs_turn"] is True
+
+
+def test_bad_records_are_those_of_all_jobs_also_of_the_last_day_the_latest_first(world: Supervised) -> None:
+    [first, second] = world.runs()
+    world.report(first, errors=[{"at": "2026-01-01T00:00:01.000000Z", "stage": "parse", "error": "not JSON"}])
+    world.report(second, errors=[{"at": "2026-01-01T00:00:02.000000Z", "stage": "parse", "error": "no column"}])
+    first.end()
+    found = read_parse_errors(world.view)
+    assert [(error["owner"], error["error"]) for error in found] == [
+        (second.owner, "no column"),
+        (first.owner, "not JSON"),
+    ]
+
+
+def test_it_says_the_same_whoever_asks_and_writes_nothing(world: Supervised) -> None:
+    world.runs()
+    before = world.store.get()
+    assert read_status(world.coordinator("another").view) == world.status
+    assert world.store.get() == before
+
+
+def test_how_long_a_job_is_waited_for_once_it_was_asked_to_end(world: Supervised) -> None:
+    world.runs()
+    world.view.suspensions.suspend("ann", "x")
+    world.turn()
+    world.clock.advance(60)
+    job = world.status["jobs"][0]
+    assert (job["state"], job["remaining_seconds"]) == ("ENDING", 29 * 60)
+    assert "suspended" in job["stop_reason"]

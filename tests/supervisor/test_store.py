@@ -1,0 +1,290 @@
+"""What a supervisor keeps: versions of the spec, the leased supervision, and verbs that change both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import (
+    ConfigurationError,
+    PartitionUpdateError,
+    StoreUnavailableError,
+    SupervisedElsewhereError,
+    SupervisionError,
+)
+from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.sql import SqlStore
+from airflow_provider_coordination.supervisor.lag import LagReading, LagSeries
+from airflow_provider_coordination.supervisor.states import DetailedState
+from airflow_provider_coordination.supervisor.store import LEASE, SupervisionStore
+from airflow_provider_coordination.supervisor.supervision import Claimant, SupervisedJob
+from tests.coordination.unreliable_store import Fault, UnreliableStore
+from tests.support.clock import ManualClock
+
+MARGIN = timedelta(seconds=10)
+
+
+class Kept:
+    """The supervision of one source in a store."""
+
+    def __init__(self, backend: CoordinationStore) -> None:
+        self.clock = ManualClock()
+        self.network = UnreliableStore(backend)
+        self.network.initialize()
+        self.store = self.another()
+        self.claimant = Claimant(owner="run-1", dag_id="supervise_clicks", run_at=self.clock.now())
+
+    def another(self) -> SupervisionStore:
+        """The same store, as another process sees it."""
+        coordinator = SourceCoordinator(self.network, "clicks", "anybody", prefix="test", clock=self.clock)
+        coordinator.initialize()
+        return SupervisionStore(coordinator.view)
+
+    def before_next_write(self, happens: object) -> None:
+        self.network.fault = Fault(before=happens)  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=["in_memory", "sqlite"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
+    backend = (
+        InMemoryStore()
+        if request.param == "in_memory"
+        else SqlStore(f"sqlite:///{tmp_path}/store.db", table="coordination")
+    )
+    yield Kept(backend)
+    backend.close()
+
+
+# Specs
+
+
+def test_nothing_was_submitted_at_first(kept: Kept) -> None:
+    assert kept.store.get() is None
+    assert kept.store.current() is None
+    assert kept.store.history() == []
+
+
+def test_versions_count_from_one_and_the_history_shows_the_latest_first(kept: Kept) -> None:
+    kept.store.submit({"n": 1}, by="ann", reason="first")
+    kept.clock.advance(60)
+    kept.store.submit({"n": 2}, by="bob", file_digest="d")
+    found = [(v.version, v.spec, v.by, v.reason, v.file_digest) for v in kept.store.history()]
+    assert found == [(2, {"n": 2}, "bob", "", "d"), (1, {"n": 1}, "ann", "first", None)]
+    assert kept.store.history(limit=1) == [kept.store.current()]
+    assert kept.store.spec(1) == kept.store.history()[1]
+    assert kept.store.spec(3) is None
+
+
+def test_the_spec_that_rules_makes_no_new_version(kept: Kept) -> None:
+    first = kept.store.submit({"n": 1}, by="ann", file_digest="d")
+    assert kept.store.submit({"n": 1}, by="bob") == first
+    assert kept.store.submit({"n": 1}, file_digest="d") == first
+    assert kept.store.submit({"n": 1}, file_digest="e").version == 2
+
+
+def test_the_digest_of_the_last_file_stays_when_a_person_submits(kept: Kept) -> None:
+    kept.store.submit({"n": 1}, file_digest="d")
+    kept.store.submit({"n": 2}, by="ann")
+    stored = kept.store.get()
+    assert stored is not None and stored.supervision.file_digest == "d"
+
+
+def test_two_submits_at_once_are_both_kept_in_order(kept: Kept) -> None:
+    kept.store.submit({"n": 0})
+    kept.before_next_write(lambda: kept.another().submit({"n": 1}, by="bob"))
+    assert kept.store.submit({"n": 2}, by="ann").version == 3
+    assert [(v.spec, v.by) for v in kept.store.history()] == [({"n": 2}, "ann"), ({"n": 1}, "bob"), ({"n": 0}, "")]
+
+
+def test_the_first_two_submits_at_once_are_both_kept(kept: Kept) -> None:
+    kept.before_next_write(lambda: kept.another().submit({"n": 1}))
+    assert kept.store.submit({"n": 2}).version == 2
+
+
+def test_a_submit_upon_a_version_that_was_replaced_is_refused_and_names_who_did(kept: Kept) -> None:
+    kept.store.submit({"n": 0})
+    kept.before_next_write(lambda: kept.another().submit({"n": 1}, by="bob"))
+    with pytest.raises(SupervisionError, match=r"version 1 .* is replaced by bob: version 2 rules"):
+        kept.store.submit({"n": 2}, by="ann", replacing=1)
+    assert len(kept.store.history()) == 2
+
+
+def test_a_spec_that_no_item_can_hold_is_refused_with_its_size(kept: Kept) -> None:
+    with pytest.raises(ConfigurationError, match="65536"):
+        kept.store.submit({"conf": "x" * 70_000})
+    assert kept.store.history() == []
+
+
+# Termination
+
+
+def test_a_termination_is_a_version_without_a_spec(kept: Kept) -> None:
+    kept.store.submit({"n": 1})
+    version = kept.store.terminate(by="ann", reason="moved")
+    assert (version.version, version.is_termination, version.by) == (2, True, "ann")
+    assert kept.store.current() == version
+    stored = kept.store.get()
+    assert stored is not None
+    assert stored.supervision.terminated_because == "moved"
+    assert stored.supervision.health.state is DetailedState.TERMINATED  # no job has anything to deliver
+
+
+def test_what_was_terminated_is_not_terminated_again(kept: Kept) -> None:
+    kept.store.submit({"n": 1})
+    kept.store.terminate()
+    with pytest.raises(SupervisionError, match=r"is terminated already, since 2026-01-01.*submit a spec"):
+        kept.store.terminate()
+    assert len(kept.store.history()) == 2
+
+
+def test_what_was_never_submitted_cannot_be_terminated(kept: Kept) -> None:
+    with pytest.raises(SupervisionError, match="has no supervisor"):
+        kept.store.terminate()
+
+
+def test_a_spec_after_a_termination_begins_anew_and_keeps_the_history(kept: Kept) -> None:
+    kept.store.submit({"n": 1})
+    held = kept.store.acquire(kept.claimant)
+    job = SupervisedJob(owner="job-1", spec_version=1, planned_at=kept.clock.now())
+    kept.store.save(held, replace(held.supervision, jobs=(job,), started_at=kept.clock.now(), totals={"processed": 5}))
+    kept.store.terminate()
+    kept.store.submit({"n": 1})
+    stored = kept.store.get()
+    assert stored is not None
+    assert stored.supervision.terminated_at is stored.supervision.started_at is None
+    assert stored.supervision.jobs == (job,)  # it still delivers
+    assert stored.supervision.totals == {"processed": 5}
+    assert [v.is_termination for v in kept.store.history()] == [False, True, False]
+
+
+@pytest.mark.parametrize("verb", ["request_handover", "note_reset"])
+def test_a_verb_needs_a_supervisor_that_is_not_terminated(kept: Kept, verb: str) -> None:
+    with pytest.raises(SupervisionError, match="has no supervisor"):
+        getattr(kept.store, verb)()
+    kept.store.submit({"n": 1})
+    kept.store.terminate()
+    with pytest.raises(SupervisionError, match="is terminated"):
+        getattr(kept.store, verb)()
+
+
+# The lease
+
+
+def test_a_turn_that_read_before_a_verb_came_writes_nothing(kept: Kept) -> None:
+    kept.store.submit({"n": 1})
+    held = kept.store.acquire(kept.claimant)
+    kept.another().terminate(by="ann")
+    with pytest.raises(PartitionUpdateError):
+        kept.store.save(held, held.supervision)
+    stored = kept.store.get()
+    assert stored is not None and stored.supervision.terminated_at is not None
+    assert stored.claimant == kept.claimant  # who supervises goes on doing so
+
+
+def test_a_verb_comes_through_although_a_turn_writes_in_between(kept: Kept) -> None:
+    kept.store.submit({"n": 1})
+    held = kept.store.acquire(kept.claimant)
+    kept.before_next_write(lambda: kept.another().save(held, replace(held.supervision, shards=4)))
+    assert kept.store.request_handover().shards == 4
+
+
+def test_the_lease_runs_out_and_is_renewed_by_whoever_has_it(kept: Kept) -> None:
+    held = kept.store.acquire(kept.claimant)
+    assert held.leased_until == kept.clock.now() + LEASE
+    kept.clock.advance(LEASE.total_seconds() / 3)
+    assert kept.store.acquire(kept.claimant).leased_until == held.leased_until
+    kept.clock.advance(LEASE.total_seconds() / 3)
+    renewed = kept.store.acquire(kept.claimant)
+    assert renewed.leased_until == kept.clock.now() + LEASE
+    assert renewed.is_supervised(kept.clock.now())
+    assert not renewed.is_supervised(kept.clock.now() + LEASE)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "try_number", "dag_id", "taken"),
+    [
+        (1, 1, "supervise_clicks", True),
+        (0, 2, "supervise_clicks", True),
+        (0, 1, "supervise_clicks", True),
+        (-1, 1, "supervise_clicks", False),
+        (0, 0, "supervise_clicks", False),
+        (3600, 1, "my_clicks", False),
+    ],
+    ids=["a later run", "a later try", "the same try", "an earlier run", "an earlier try", "another DAG"],
+)
+def test_only_a_later_try_of_the_same_dag_takes_a_running_lease(
+    kept: Kept, seconds: int, try_number: int, dag_id: str, taken: bool
+) -> None:
+    kept.store.acquire(kept.claimant)
+    run_at = kept.claimant.run_at + timedelta(seconds=seconds)
+    other = Claimant(owner="run-2", dag_id=dag_id, run_at=run_at, try_number=try_number)
+    if taken:
+        assert kept.another().acquire(other).claimant == other
+    else:
+        with pytest.raises(SupervisedElsewhereError):
+            kept.another().acquire(other)
+        kept.clock.advance((LEASE + MARGIN).total_seconds())
+        assert kept.another().acquire(other).claimant == other
+
+
+def test_who_lost_the_lease_cannot_write(kept: Kept) -> None:
+    held = kept.store.acquire(kept.claimant)
+    later = replace(kept.claimant, owner="run-2", try_number=2)
+    kept.another().acquire(later)
+    with pytest.raises(PartitionUpdateError):
+        kept.store.save(held, held.supervision)
+
+
+def test_of_two_who_acquire_at_once_one_succeeds(kept: Kept) -> None:
+    other = replace(kept.claimant, owner="run-2", dag_id="my_clicks")
+    kept.store.submit({"n": 1})
+    kept.before_next_write(lambda: kept.another().acquire(other))
+    with pytest.raises(SupervisedElsewhereError, match=r"'my_clicks'.*'supervise_clicks'"):
+        kept.store.acquire(kept.claimant)
+
+
+def test_a_lease_that_is_given_back_is_free_for_all(kept: Kept) -> None:
+    kept.store.submit({"n": 1})
+    kept.store.acquire(kept.claimant)
+    kept.another().release(replace(kept.claimant, owner="somebody else"))
+    assert kept.store.get().claimant == kept.claimant  # type: ignore[union-attr]
+    kept.store.release(kept.claimant)
+    other = replace(kept.claimant, owner="run-2", dag_id="my_clicks")
+    assert kept.store.acquire(other).supervision.spec_version == 1
+
+
+def test_a_supervision_that_nobody_leases_cannot_be_saved(kept: Kept) -> None:
+    kept.store.submit({"n": 1})
+    stored = kept.store.get()
+    assert stored is not None
+    with pytest.raises(PartitionUpdateError, match="acquire it first"):
+        kept.store.save(stored, stored.supervision)
+
+
+def test_a_submit_whose_answer_is_lost_is_either_there_whole_or_not_at_all(kept: Kept) -> None:
+    kept.store.submit({"n": 1})
+    kept.network.fault = Fault(answers=False)
+    with pytest.raises(StoreUnavailableError):
+        kept.store.submit({"n": 2})
+    current = kept.store.current()
+    assert current is not None and (current.version, current.spec) == (2, {"n": 2})
+
+
+# The lag
+
+
+def test_the_lag_is_kept_apart_from_the_supervision(kept: Kept) -> None:
+    assert kept.store.lag() == LagSeries()
+    series = LagSeries().adding(LagReading(at=kept.clock.now(), partitions={"S0": 5, "S1": None}))
+    kept.store.save_lag(series)
+    assert kept.another().lag() == series
+    kept.clock.advance(30)
+    kept.store.save_lag(series.adding(LagReading(at=kept.clock.now(), partitions={"S0": 7})))
+    assert [point.oldest_ms for point in kept.store.lag().points] == [5, 7]
+    assert kept.store.get() is None
