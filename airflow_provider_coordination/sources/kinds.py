@@ -199,6 +199,15 @@ class SourceKind:
         """
         return settings
 
+    def sample(self, service: Any, settings: Settings) -> Sequence[bytes]:
+        """Return a few payloads of what a job with these settings would read; none where it cannot be seen beforehand.
+
+        :param service: what asks the source, as `service` makes it.
+        :raises ConfigurationError: if there is nothing to read under the name and at the place that they give.
+        :raises SourceError: if the source does not answer.
+        """
+        return ()
+
     def plan_some(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
         """Plan to reset just these partitions.
 

@@ -105,6 +105,12 @@ class KinesisKind(SourceKind):
 
         return kinesis_client(read_settings(AwsSettings, "AWS settings of Kinesis", settings.get("aws", {})))
 
+    def sample(self, service: KinesisClient, settings: Settings) -> Sequence[bytes]:
+        """See `SourceKind.sample`."""
+        from airflow_provider_coordination.sources.kinesis.sampling import sample
+
+        return sample(service, settings["streams"])
+
     def plan_some(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
         """See `SourceKind.plan_some`; the shards that came from these stay as they are."""
         from airflow_provider_coordination.sources.kinesis.stream_resets import checked_with_service
