@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,7 +21,9 @@ WINDOWS: Mapping[str, timedelta] = {f"{minutes}m": timedelta(minutes=minutes) fo
 MAX_PARSE_ERRORS = 20
 """How many bad records, the latest ones, a report has."""
 MAX_REPORT_CHARACTERS = 20_000
-"""A stored progress has 64 KB, and the outcome of a job needs the larger part of it."""
+"""About what the lags of 2,000 shards need."""
+MAX_LAST_REPORT_CHARACTERS = 4_000
+"""A stored progress has 64 KB, and the outcome of a job needs nearly all of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,19 +89,25 @@ class JobReport:
     lag_ms: Mapping[str, int] = field(default_factory=dict)
     parse_errors: Sequence[Mapping[str, Any]] = ()
 
-    def to_text(self) -> str:
-        """Return it as a text of `MAX_REPORT_CHARACTERS` at most.
+    def to_text(self, limit: int = MAX_REPORT_CHARACTERS) -> str:
+        """Return it as a text.
 
         Where it does not fit, the oldest bad records are left out, then the partitions that lag least.
+
+        :param limit: most characters.
         """
         errors = list(self.parse_errors)[-MAX_PARSE_ERRORS:]
         lags = sorted(self.lag_ms.items(), key=lambda each: (-each[1], each[0]))
-        while len(text := self._packed(errors, lags)) > MAX_REPORT_CHARACTERS:
+        while len(text := self._packed(errors, lags)) > limit:
             if errors:
                 errors = errors[len(errors) // 2 + 1 :]
             else:
                 lags = lags[: len(lags) * 9 // 10]
         return text
+
+    def to_last_text(self) -> str:
+        """Return it as a job leaves it at its end, where it reads nothing any more."""
+        return replace(self, lag_ms={}).to_text(MAX_LAST_REPORT_CHARACTERS)
 
     def _packed(self, errors: Sequence[Mapping[str, Any]], lags: Sequence[tuple[str, int]]) -> str:
         by_key = sorted(lags)  # neighbours share most of their keys, which makes the text short

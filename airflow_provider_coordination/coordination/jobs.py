@@ -21,7 +21,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
-from airflow_provider_coordination.coordination.job_reports import JobReport
+from airflow_provider_coordination.coordination.job_reports import REPORT_INTERVAL, JobReport
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import (
     Partition,
@@ -37,6 +37,8 @@ from airflow_provider_coordination.coordination.workers import item_key
 log = logging.getLogger(__name__)
 
 FAMILY = "JOB"
+HEARTBEAT = timedelta(seconds=5)
+"""How often a job looks at its item at least: so long it may take until it finds out that it shall stop."""
 RETENTION = timedelta(days=1)
 """How long the outcome of a job is kept, and the item of one that never left any."""
 PURGED_AT_A_TIME = 100
@@ -223,19 +225,28 @@ class Jobs:
 class JobRecord:
     """A job's own item: it leases it while it runs, and leaves its outcome in it.
 
-    `renew_due` is called by a `LeaseRenewer`, which makes the heartbeat: a twelfth of the ownership timeout.
+    `renew_due` is called by a `LeaseRenewer`, which makes the heartbeat: a twelfth of the ownership timeout, and
+    `HEARTBEAT` at most.
 
     :param coordinator: of the source, initialized, for the job's owner.
     :param when_stopped: called once with the reason, when the job is asked to stop; from the thread that finds out.
+    :param report: returns what the job reports of itself; None as long as it has nothing to report.
     """
 
-    def __init__(self, coordinator: SourceCoordinator, when_stopped: Callable[[str], None] = lambda why: None) -> None:
+    def __init__(
+        self,
+        coordinator: SourceCoordinator,
+        when_stopped: Callable[[str], None] = lambda why: None,
+        report: Callable[[], JobReport | None] = lambda: None,
+    ) -> None:
         self._store = coordinator.store
         self._clock = coordinator.clock
         self._owner = coordinator.owner
         self._family = coordinator.view.family(FAMILY)
         self._key = item_key(coordinator.owner)
         self._when_stopped = when_stopped
+        self._report = report
+        self._reported_at: float | None = None
         self._is_stopped = False
         self._leases = coordinator.leases_in(self._family)
 
@@ -267,17 +278,29 @@ class JobRecord:
         self._write(lambda item: self._leases.renewed(item.with_progress({**item.progress, **said})))
 
     def renew_due(self) -> None:
-        """Look whether the job is asked to stop, and renew the item's lease if a third of its time has passed."""
+        """Look whether the job is asked to stop, write its report if it is time to, and renew the item's lease.
+
+        A report renews the lease as well. One that cannot be written is made anew at the next heartbeat.
+        """
         if not self._is_stopped:
             self._look()
+        now = self._clock.monotonic()
+        if self._reported_at is None or now - self._reported_at >= REPORT_INTERVAL.total_seconds():
+            report = self._report()
+            if report is not None:
+                self.note(report=report.to_text())
+                self._reported_at = now
         self._leases.renew_due()
 
     def end(self, outcome: Mapping[str, Any]) -> bool:
-        """Leave the outcome.
+        """Leave the outcome, and the last report.
 
         :returns: whether it is there; False if somebody else wrote one before.
         """
-        return self._write(lambda item: _ended(item, outcome, self._clock.now()))
+        report = self._report()
+        last = {} if report is None else {"report": report.to_last_text()}
+        now = self._clock.now()
+        return self._write(lambda item: _ended(item.with_progress({**item.progress, **last}), outcome, now))
 
     def _write(self, change: Change) -> bool:
         while self._key in self._leases.held:

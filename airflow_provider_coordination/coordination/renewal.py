@@ -34,11 +34,13 @@ class LeaseRenewer:
 
     :param leases: what to renew: a coordinator, leases of their own, a balancer; in this order, each whatever becomes
         of the others.
+    :param interval: how often to look what is due, at least; None for a twelfth of the shortest ownership timeout.
     """
 
-    def __init__(self, *leases: Renewable) -> None:
+    def __init__(self, *leases: Renewable, interval: timedelta | None = None) -> None:
         self._leases = leases
-        self._interval_seconds = min(each.ownership_timeout for each in leases).total_seconds() / 12
+        twelfth = min(each.ownership_timeout for each in leases) / 12
+        self._interval_seconds = min(twelfth, interval or twelfth).total_seconds()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease-renewal", daemon=True)
 

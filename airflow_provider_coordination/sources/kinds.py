@@ -15,7 +15,7 @@ import importlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
@@ -199,6 +199,15 @@ class SourceKind:
         """
         return settings
 
+    def sample(self, service: Any, settings: Settings) -> Sequence[bytes]:
+        """Return a few payloads of what a job with these settings would read; none where it cannot be seen beforehand.
+
+        :param service: what asks the source, as `service` makes it.
+        :raises ConfigurationError: if there is nothing to read under the name and at the place that they give.
+        :raises SourceError: if the source does not answer.
+        """
+        return ()
+
     def plan_some(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
         """Plan to reset just these partitions.
 
@@ -224,6 +233,25 @@ class SourceKind:
     ) -> ResetPlan:
         """Plan to read a whole group anew; None is for the partitions that are in none. See `plan_some`."""
         return self.plan_some(partitions, target, access)
+
+    # What a supervisor asks the source
+
+    def open_partitions(self, service: Any, settings: Settings) -> int | None:
+        """Ask the source how many partitions it can go on in; None if the kind cannot say.
+
+        :param service: as `service` makes it.
+        :param settings: of what is read.
+        :raises ConfigurationError: if the source does not exist, or refuses to answer.
+        :raises SourceError: if it does not answer.
+        """
+        return None
+
+    def unread_lag(self, service: Any, partition: Partition) -> timedelta | None:
+        """Return how long something of a partition waits that nobody reads now; None if that is not known.
+
+        :param service: as `service` makes it.
+        """
+        return None
 
     # What an installation needs
 

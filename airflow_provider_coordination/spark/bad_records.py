@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID, PAYLOAD, RECORD, RecordLayout
 
@@ -110,6 +111,7 @@ def samples(layout: RecordLayout, letters: pa.Table, limit: int) -> list[dict[st
     return [
         {
             **{told: row[name] for told, name in layout.sampled.items()},
+            "at": format_instant(row["failed_at"]),
             "stage": row["stage"],
             "error": row["error"][:ERROR_CHARACTERS],
             "data": (row[PAYLOAD] or (row.get(RECORD) or "").encode())[:PAYLOAD_CHARACTERS].decode(

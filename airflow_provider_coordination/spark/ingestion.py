@@ -21,6 +21,7 @@ from airflow_provider_coordination.coordination.balancer import Balancer
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import CoordinationError, StoreUnavailableError
+from airflow_provider_coordination.coordination.job_reports import JobReport
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import Metrics, NoMetrics
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
@@ -36,6 +37,7 @@ from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.metrics import note_round
 from airflow_provider_coordination.spark.reading import MakeReading, Reading
 from airflow_provider_coordination.spark.redaction import Redaction
+from airflow_provider_coordination.spark.reporting import JobReporting
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
 from airflow_provider_coordination.spark.spans import NoSpans, Span, Spans
 from airflow_provider_coordination.spark.stopping import STOPPED, StopConditions, because_of
@@ -112,6 +114,7 @@ class Ingestion:
         )
         self._summary = Summary()
         self._redaction = Redaction(settings)
+        self._reporting = JobReporting(settings.rounds, self._bad_records, self._redaction, self._clock)
         self._partitions = ActivePartitions(
             coordinator,
             self._balancer,
@@ -124,6 +127,10 @@ class Ingestion:
         )
         self._reading: Reading = reading(settings, coordinator, self._partitions, self._summary)
         self._delivered: set[str] = set()
+
+    def report(self) -> JobReport:
+        """Return what the job reports of itself now. Called from any thread."""
+        return self._reporting.report()
 
     def run(self) -> Summary:
         """Make rounds until a stop condition holds; then give every lease back.
@@ -206,6 +213,8 @@ class Ingestion:
         with self._timed(seconds, "record") as recording:
             read = self._reading.record(rows)
             recording.note(records=summary.records_landed - landed_before)
+        reached = dict.fromkeys(self._reading.at_stop, 0)  # of these there is nothing left to read
+        self._reporting.note_read({**read.behind_ms, **reached}, self._partitions.read_until)
         self._observer("recorded")
         with self._timed(seconds, "deliver"):
             self._deliver()
@@ -371,6 +380,7 @@ class Ingestion:
         if delivered is not None:
             summary.note_delivered(key, batch, is_first=key not in self._delivered)
             self._delivered.add(key)
+            self._reporting.note_delivered(batch, delivered)
             summary.note_columns(delivered.columns)
             summary.unrouted += delivered.unrouted
             summary.thrown_away += delivered.left_out.get(Stage.TIME, 0)

@@ -12,7 +12,8 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.coordination.jobs import JobRecord
+from airflow_provider_coordination.coordination.job_reports import JobReport
+from airflow_provider_coordination.coordination.jobs import HEARTBEAT, JobRecord
 from airflow_provider_coordination.coordination.metrics import Metrics
 from airflow_provider_coordination.coordination.packing import packed, unpacked
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
@@ -72,12 +73,24 @@ class Followed:
     def __init__(self, record: JobRecord | None = None) -> None:
         self._record = record
         self._stop: Callable[[], None] | None = None
+        self._reporting: Callable[[], JobReport] | None = None
         self.is_stopped = False
 
     def began(self, application_id: str, ui_url: str | None) -> None:
         """Tell where the job's Spark application is."""
         if self._record is not None:
             self._record.note(application_id=application_id, ui_url=ui_url)
+
+    def reports(self, reporting: Callable[[], JobReport]) -> None:
+        """Have the job's report written from now on, by the thread that keeps the record alive.
+
+        :param reporting: returns the report as of now.
+        """
+        self._reporting = reporting
+
+    def report(self) -> JobReport | None:
+        """Return what the job reports of itself; None if it has not begun."""
+        return None if self._reporting is None else self._reporting()
 
     def ended(self, outcome: Outcome) -> None:
         """Leave the outcome in the store; whoever waits for it learns otherwise only that the job vanished."""
@@ -115,10 +128,10 @@ def following(settings: IngestSettings, settings_file: Path) -> Iterator[Followe
     coordinator = coordinator_of(settings, settings.owner)
     with closing(coordinator.store):
         followed = Followed()
-        record = JobRecord(coordinator, followed.note_stop)
+        record = JobRecord(coordinator, followed.note_stop, followed.report)
         followed._record = record
         record.begin()
-        with LeaseRenewer(record):
+        with LeaseRenewer(record, interval=HEARTBEAT):
             yield followed
 
 

@@ -27,7 +27,7 @@ class RoundRead:
     :param items: how many items were done with; None where the source has none.
     :param gone: how many of these were not there any more.
     :param set_aside: how many of these could not be read.
-    :param behind_ms: how far each partition is behind its source, in milliseconds; None where nobody says.
+    :param behind_ms: how far each partition is behind its source, by its key, in milliseconds; None where nobody says.
     :param filtered: records that were left out because they belong to another partition.
     :param throttled: reads that the source refused because there were too many.
     """

@@ -5,18 +5,33 @@ The names and defaults are those of Druid's Kinesis supervisor, in this package'
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.job_settings import RejectionSettings
+from airflow_provider_coordination.supervisor.spec_values import format_duration
 
 MAX = "max"
 SUM = "sum"
 AVERAGE = "average"
 LAG_AGGREGATES = (MAX, SUM, AVERAGE)
 """How the lags of shards become one number for scaling."""
+LONGEST = {
+    "task_duration": timedelta(days=30),
+    "completion_timeout": timedelta(days=7),
+    "start_delay": timedelta(hours=1),
+    "period": timedelta(hours=1),
+    "auto_scale.scale_out_threshold": timedelta(days=31),
+    "auto_scale.scale_in_threshold": timedelta(days=31),
+    "auto_scale.lag_collection_interval": timedelta(hours=1),
+    "auto_scale.lag_collection_range": timedelta(days=1),
+    "auto_scale.scale_action_period": timedelta(days=1),
+    "auto_scale.scale_action_start_delay": timedelta(days=1),
+    "auto_scale.min_trigger_scale_action_frequency": timedelta(days=7),
+}
+"""The longest durations that anybody means: a longer one was given in milliseconds, as Druid's are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +102,7 @@ class AutoScaleSettings:
                 "auto_scale.lag_collection_range", "must be at least 'lag_collection_interval'",
                 self.lag_collection_range,
             )  # fmt: skip
+        _check_longest("auto_scale.", self)
         if self.scale_out_threshold < self.scale_in_threshold:
             raise _wrong(
                 "auto_scale.scale_out_threshold", "must be at least 'scale_in_threshold'", self.scale_out_threshold
@@ -153,6 +169,7 @@ class SuperviseSettings:
             raise _wrong("start_delay", "must not be negative", self.start_delay)
         if self.period < timedelta(seconds=1):
             raise _wrong("period", "must be at least a second", self.period)
+        _check_longest("", self)
         for name in ("late_message_rejection_period", "early_message_rejection_period"):
             value = getattr(self, name)
             if value is not None and value < timedelta(0):
@@ -193,6 +210,15 @@ class SuperviseSettings:
         )
 
 
+def _check_longest(prefix: str, settings: SuperviseSettings | AutoScaleSettings) -> None:
+    for field in fields(settings):
+        longest = LONGEST.get(f"{prefix}{field.name}")
+        value = getattr(settings, field.name)
+        if longest is not None and value > longest:
+            most = f"must be at most {format_duration(longest)}; give seconds, not milliseconds"
+            raise _wrong(f"{prefix}{field.name}", most, value)
+
+
 def _wrong(name: str, wanted: str, value: Any) -> ConfigurationError:
-    shown = f"{value.total_seconds():g} seconds" if isinstance(value, timedelta) else repr(value)
+    shown = format_duration(value) if isinstance(value, timedelta) else repr(value)
     return ConfigurationError(f"supervise: field {name!r} {wanted}; got {shown}")

@@ -17,6 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import source_identifier
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings
+from airflow_provider_coordination.supervisor.ddl import columns_of
 from airflow_provider_coordination.supervisor.hiding import without_secrets
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec_keys import SECTIONS, check_names, check_top_names
@@ -41,6 +42,10 @@ OF_JOBS = (
 """What of `supervise` jobs act by."""
 FOLLOWING = ("start_timeout", "spark_ui_url", "job_log_url")
 """What of `tuning` serves those who follow jobs, and not the jobs."""
+
+
+EVENT_TIME_TYPES = ("TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ", "BIGINT", "LONG")
+"""The types of a column by which records are late or early; a whole number is of milliseconds."""
 
 
 class Change(IntEnum):
@@ -134,6 +139,7 @@ class IngestionSpec:
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
         source_identifier(self.source)
+        self._check_schema()
         for part in (self.reads, *self.writes):
             if isinstance(part, Checkable):
                 part.check()
@@ -149,6 +155,23 @@ class IngestionSpec:
             raise ConfigurationError(
                 f"spec: it has {size} bytes as JSON and may have {MAX_BYTES}; move what is large, such as queries and "
                 "settings of Spark, into a connection or a properties file"
+            )
+
+    def _check_schema(self) -> None:
+        columns = {} if self.schema is None else columns_of(self.schema)
+        name = self.supervise.event_time
+        if name is None:
+            return
+        kind = columns.get(name)
+        if kind is None:
+            known = ", ".join(map(repr, columns)) or "none, as 'schema' is missing"
+            raise ConfigurationError(
+                f"spec: field 'supervise.event_time' must name a column of 'schema'; got {name!r}; columns are {known}"
+            )
+        if kind not in EVENT_TIME_TYPES:
+            raise ConfigurationError(
+                f"spec: field 'supervise.event_time' must name a column of type {', '.join(EVENT_TIME_TYPES)}; "
+                f"{name!r} is of type {kind}"
             )
 
     def reads_object(self) -> Any:

@@ -56,7 +56,10 @@ ABSENT: Mapping[type, Mapping[str, str]] = {
     RoundSettings: dict.fromkeys(("until_caught_up", "max_duration", "max_idle_rounds"), WHEN_JOBS_END)
 }
 """Fields of classes that a spec does not give, and why."""
-ABSENT_OF_READS = {"source": "the source is named by the key 'source' at the top of the spec"}
+ABSENT_OF_READS = {
+    "source": "the source is named by the key 'source' at the top of the spec",
+    "stop_at": "a job that stops is replaced; bound what is read by 'bounds', and give 'supervise.terminate_when_done'",
+}
 UNITS = {"m": "PT{}M", "h": "PT{}H", "d": "P{}D", "s": "PT{}S"}
 MAX_SHOWN = 200
 

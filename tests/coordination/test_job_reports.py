@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.job_reports import (
+    MAX_LAST_REPORT_CHARACTERS,
     MAX_PARSE_ERRORS,
     MAX_REPORT_CHARACTERS,
     JobReport,
@@ -75,6 +76,15 @@ def test_where_a_report_does_not_fit_bad_records_go_first_and_then_the_partition
     assert read.totals == COUNTS and not read.parse_errors
     kept = set(read.lag_ms.values())
     assert kept == set(range(1000 - len(kept), 1000)) and len(kept) > 200
+
+
+def test_the_last_report_of_a_job_is_short_and_says_nothing_of_lag() -> None:
+    errors = tuple(an_error(number, 500) for number in range(MAX_PARSE_ERRORS))
+    text = JobReport(at=NOW, totals=COUNTS, lag_ms={shard(0): 1}, parse_errors=errors).to_last_text()
+    read = JobReport.from_text(text)
+    assert read is not None
+    assert (read.totals, read.lag_ms) == (COUNTS, {})
+    assert len(text) <= MAX_LAST_REPORT_CHARACTERS and read.parse_errors[-1]["number"] == MAX_PARSE_ERRORS - 1
 
 
 def test_counts_are_of_one_kind_each() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
+from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts
 from airflow_provider_coordination.coordination.jobs import RETENTION, Job, JobRecord, Jobs, JobState
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet
@@ -31,8 +33,34 @@ def submit(fleet: Fleet, jobs: Jobs, owner: str = "a", task: str = TASK) -> None
     jobs.submit(owner, task=task, digest="d", start_by=fleet.clock.now() + timedelta(hours=1), log="/tmp/x/job.log")
 
 
-def record(fleet: Fleet, owner: str = "a", stops: list[str] | None = None) -> JobRecord:
-    return JobRecord(fleet.owner(owner), (stops if stops is not None else []).append)
+def record(
+    fleet: Fleet,
+    owner: str = "a",
+    stops: list[str] | None = None,
+    report: Callable[[], JobReport | None] = lambda: None,
+) -> JobRecord:
+    return JobRecord(fleet.owner(owner), (stops if stops is not None else []).append, report)
+
+
+def reporting(fleet: Fleet, jobs: Jobs) -> tuple[JobRecord, list[int]]:
+    """A job that has begun, and the number of its reports, each with one record more."""
+    made = [0]
+
+    def report() -> JobReport:
+        made[0] += 1
+        totals = RecordCounts(processed=made[0])
+        return JobReport(at=fleet.clock.now(), totals=totals, lag_ms={"x": 7})
+
+    submit(fleet, jobs)
+    running = record(fleet, report=report)
+    running.begin()
+    return running, made
+
+
+def reported(jobs: Jobs) -> JobReport:
+    report = known(jobs).report
+    assert report is not None
+    return report
 
 
 def known(jobs: Jobs, owner: str = "a") -> Job:
@@ -196,6 +224,76 @@ def test_a_job_that_nobody_submitted_has_a_record_all_the_same(fleet: Fleet, job
     running.begin()
     assert known(jobs).state is JobState.RUNNING
     assert running.end(DONE)
+
+
+def test_a_job_writes_its_report_with_its_heartbeat_every_ten_seconds(fleet: Fleet, jobs: Jobs) -> None:
+    running, made = reporting(fleet, jobs)
+    assert known(jobs).report is None
+    for _ in range(7):  # after 0, 5, … 30 seconds
+        running.renew_due()
+        fleet.clock.advance(5)
+    assert made == [4]
+    assert reported(jobs) == JobReport(
+        at=fleet.clock.now() - timedelta(seconds=5), totals=RecordCounts(processed=4), lag_ms={"x": 7}
+    )
+
+
+def test_a_report_renews_the_lease_of_the_job(fleet: Fleet, jobs: Jobs) -> None:
+    running, _ = reporting(fleet, jobs)
+    writes = fleet.store.calls.count("transact")
+    for _ in range(6):
+        fleet.clock.advance(10)
+        running.renew_due()
+    assert known(jobs).since == fleet.clock.now() + timedelta(seconds=TIMEOUT)
+    assert fleet.store.calls.count("transact") == writes + 6, "a write each, and none for the lease alone"
+
+
+def test_a_job_that_has_not_begun_to_read_reports_nothing(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    running = record(fleet)
+    running.begin()
+    running.renew_due()
+    assert running.end(DONE)
+    assert known(jobs).report is None
+
+
+def test_a_report_that_the_store_did_not_take_is_made_anew_at_the_next_heartbeat(fleet: Fleet, jobs: Jobs) -> None:
+    running, made = reporting(fleet, jobs)
+    fleet.store.away = True
+    for _ in range(3):
+        with pytest.raises(StoreUnavailableError):
+            running.renew_due()
+        fleet.clock.advance(5)
+    fleet.store.away = False
+    running.renew_due()
+    assert reported(jobs).totals.processed == made[0]
+
+
+def test_a_job_leaves_its_last_counts_with_its_outcome_and_no_lag_of_what_it_reads_no_more(
+    fleet: Fleet, jobs: Jobs
+) -> None:
+    running, made = reporting(fleet, jobs)
+    running.renew_due()
+    assert running.end(DONE)
+    assert known(jobs).outcome == DONE
+    assert made == [2]
+    assert (reported(jobs).totals.processed, reported(jobs).lag_ms) == (2, {})
+
+
+def test_what_a_job_reported_outlives_its_death(fleet: Fleet, jobs: Jobs) -> None:
+    running, _ = reporting(fleet, jobs)
+    running.renew_due()
+    jobs.end("a", {"exit_code": None})
+    fleet.clock.advance(10)
+    running.renew_due()
+    assert (reported(jobs).totals.processed, known(jobs).outcome) == (1, {"exit_code": None})
+
+
+def test_a_stop_that_is_asked_for_while_the_job_reports_is_not_lost(fleet: Fleet, jobs: Jobs) -> None:
+    running, _ = reporting(fleet, jobs)
+    fleet.store.fault = Fault(before=lambda: jobs.request_stop("a", "handed over"))
+    running.renew_due()
+    assert (known(jobs).stop, reported(jobs).totals.processed) == ("handed over", 1)
 
 
 def test_the_jobs_of_a_task_are_told_in_the_order_of_their_submission(fleet: Fleet, jobs: Jobs) -> None:

@@ -181,6 +181,7 @@ def test_samples_are_the_last_ones_cut_short() -> None:
     table = landed(b"0", b"1" * 1000, b"\xff")
     found = samples(SHARD_RECORDS, letters_of(bad(table, 0, 1, 2), table), 2)
     assert [(s["sub_sequence_number"], s["data"]) for s in found] == [(1, "1" * 200), (0, "\\xff")]
+    assert {s["at"] for s in found} == {"2026-01-01T00:00:00.000000Z"}
     assert samples(SHARD_RECORDS, letters_of(bad(table, 0), table), 0) == []
 
 

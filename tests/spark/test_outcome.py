@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.coordination.job_reports import JobReport
 from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark import submission
@@ -67,6 +68,17 @@ def test_a_summary_that_is_too_large_however_it_is_packed_is_cut_at_its_longest_
     assert read["rounds"] == 7
     assert 0 < len(read["acknowledgment_sets"]) < 1000
     assert read["acknowledgment_sets"] == told["acknowledgment_sets"][: len(read["acknowledgment_sets"])]
+
+
+def test_the_largest_outcome_fits_into_the_store_beside_the_last_report(settings: IngestSettings, jobs: Jobs) -> None:
+    errors = [{"error": secrets.token_hex(250), "data": secrets.token_hex(100)} for _ in range(20)]
+    with following(settings, Path("nowhere")) as followed:
+        followed.reports(lambda: JobReport(at=datetime.now(UTC), parse_errors=errors))
+        told = {"acknowledgment_sets": [secrets.token_hex(64) for _ in range(1000)]}
+        followed.ended(Outcome(exit_code=0, error="\0" * 9000, tail="\0" * 9000, summary=told))
+    job = jobs.get("a job")
+    assert job is not None and job.report is not None
+    assert outcome_of(jobs).exit_code == 0 and job.report.parse_errors
 
 
 def test_an_outcome_in_another_form_says_nothing() -> None:

@@ -42,6 +42,7 @@ def test_a_spec_of_python_is_the_one_that_is_read() -> None:
     made = IngestionSpec(
         reads=KinesisStreams("clicks"),
         writes=ParquetDataset("/data/lake/clicks"),
+        schema="at TIMESTAMP",
         supervise=SuperviseSettings(late_message_rejection_start=datetime(2026, 1, 1, tzinfo=UTC), event_time="at"),
         tuning=TuningSettings(leases=LeaseSettings(handover_timeout=timedelta(seconds=90))),
     )
@@ -51,6 +52,7 @@ def test_a_spec_of_python_is_the_one_that_is_read() -> None:
         "source": "clicks",
         "reads": {"kinesis": {"streams": "clicks"}},
         "writes": [{"parquet": {"path": "/data/lake/clicks"}}],
+        "schema": "at TIMESTAMP",
         "tuning": {"leases": {"handover_timeout": "PT1M30S"}},
         "supervise": {"event_time": "at", "late_message_rejection_start": "2026-01-01T00:00:00.000000Z"},
     }
@@ -77,8 +79,8 @@ def test_two_callers_do_not_share_what_is_read() -> None:
     ("reads", "expected"),
     [
         (
-            {"s3": {"paths": ["s3://in/a/", "s3://in/b/"], "interval": "PT5M", "max_objects": 5}},
-            S3Objects(paths=("s3://in/a/", "s3://in/b/"), interval=timedelta(minutes=5), max_objects=5),
+            {"s3": {"paths": ["s3://incoming/a/", "s3://incoming/b/"], "interval": "PT5M", "max_objects": 5}},
+            S3Objects(paths=("s3://incoming/a/", "s3://incoming/b/"), interval=timedelta(minutes=5), max_objects=5),
         ),
         (
             {"jdbc": {"table": "t", "column": "at", "incremental": True, "lag": "PT1M"}},
@@ -116,7 +118,7 @@ def test_a_job_reads_on_until_it_is_asked_to_hand_over_and_ends_by_itself_if_nob
 
 
 def test_a_job_of_partitions_that_come_to_an_end_stops_when_none_is_left() -> None:
-    spec = IngestionSpec.read(spec_with("reads", {"s3": {"paths": "s3://in/a/"}}))
+    spec = IngestionSpec.read(spec_with("reads", {"s3": {"paths": "s3://incoming/a/"}}))
     assert spec.job_arguments()["rounds"].until_caught_up
 
 

@@ -24,7 +24,12 @@ import pyarrow.parquet as pq
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import AcknowledgmentError, StoreUnavailableError
+from airflow_provider_coordination.coordination.errors import (
+    AcknowledgmentError,
+    CoordinationError,
+    StoreUnavailableError,
+)
+from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.batches import SourceBatches, landed_progress
 from airflow_provider_coordination.sources.items import Item, ReadPage, SourceUnavailableError
@@ -118,6 +123,9 @@ class Life(ABC):
         self._seen: set[str] = set()
         self.look = self.coordinator("look", self.store)
         self.sets = AcknowledgmentSets(self.look, SourceBatches())
+        self.jobs = Jobs(self.look.view)
+        self.record: JobRecord | None = None
+        """What the victim keeps of itself in the store, and reports in."""
 
     # What kinds of sources do in their own ways
 
@@ -198,6 +206,9 @@ class Life(ABC):
     def renew(self, job: Ingestion) -> None:
         for renewable in job.renewables:
             renewable.renew_due()
+        if self.record is not None and acting.get() == VICTIM:
+            with suppress(CoordinationError):  # the thread that keeps a record alive tries again
+                self.record.renew_due()
 
     def check(self) -> None:
         """Others say what they think of the batches that every sink has taken."""
@@ -215,6 +226,8 @@ class Life(ABC):
     def victim(self) -> None:
         """What the victim does, on a thread of its own."""
         job = acting_as(VICTIM, lambda: self.job(self.case.first, owner="a", counts=True))
+        self.record = JobRecord(self.coordinator("a", CountedStore(self.store, self.calls)), report=job.report)
+        self.record.begin()
         if not self.gives_up:  # otherwise it believes in its leases until it asks
             self.calls.renew = lambda: self.renew(job)
         for step in self.steps():
@@ -222,6 +235,8 @@ class Life(ABC):
             acting_as(VICTIM, lambda: self.round(job))
             if CHECK in self.case.first.downstream:
                 self.check()
+        with suppress(StoreUnavailableError):
+            acting_as(VICTIM, partial(self.record.end, {"exit_code": 0}))
 
     def live(self) -> None:
         """Let everything happen, and check what came of it.
@@ -237,6 +252,7 @@ class Life(ABC):
                 self.look.give_up_owner("a")
             else:
                 self.clock.advance((LEASE + 3 * MARGIN).total_seconds())
+            ended = self.jobs.end("a", {"exit_code": None})
             acknowledged = self._follow(victim)
             if victim.is_alive():
                 self._thaw(victim, self.calls)
@@ -247,6 +263,8 @@ class Life(ABC):
         changed = [file for file, rows in acknowledged.items() if after.get(file) != rows]
         assert not changed, f"acknowledged, and changed since: {changed}"
         self._check_everything()
+        if (job := self.jobs.get("a")) is not None:
+            assert job.outcome == {"exit_code": None if ended else 0}, "an outcome was overwritten"
 
     def _follow(self, victim: threading.Thread) -> dict[str, Any]:
         """Let others settle everything, during which the victim may go on; return the files that were acknowledged

@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, ClassVar
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
@@ -92,9 +93,25 @@ class DynamoDBTable:
         """See `Located.reads_from`."""
         return {"table": self.table, "region_name": text_value(self.region_name)}
 
+    def check(self) -> None:
+        """Check every value, as far as that needs no connection.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        self._settings(AwsSettings())
+
     def connect(self, default_region: str | None = None) -> Connected:
         """See `Reads.connect`."""
-        settings = DynamoDBSettings(
+        settings = self._settings(aws_settings(self.aws_conn_id, text_value(self.region_name), service="dynamodb"))
+        reads = ReadsSettings(kind=self.kind, settings=write_settings(settings))
+        return Connected(reads=reads, supplier=partial(_segments, settings))
+
+    def _settings(self, aws: AwsSettings) -> DynamoDBSettings:
+        """Return the settings, checked.
+
+        :param aws: how to reach DynamoDB.
+        """
+        return DynamoDBSettings(
             table=text_value(self.table) or "",
             segments=whole_value("segments", self.segments),
             scan=text_value(self.scan) or "",
@@ -106,10 +123,8 @@ class DynamoDBTable:
             read_units_per_second=number_value("read_units_per_second", self.read_units_per_second),
             interval_seconds=seconds_value("interval", self.interval),
             count=whole_value("count", self.count),
-            aws=aws_settings(self.aws_conn_id, text_value(self.region_name), service="dynamodb"),
+            aws=aws,
         )
-        reads = ReadsSettings(kind=self.kind, settings=write_settings(settings))
-        return Connected(reads=reads, supplier=partial(_segments, settings))
 
 
 @dataclass(kw_only=True)
@@ -179,10 +194,30 @@ class DynamoDBExport:
         """See `Located.reads_from`: the table; another export of it is the same data, later."""
         return {"table_arn": table} if (table := text_value(self.table_arn)) else {}
 
+    def check(self) -> None:
+        """Check every value, as far as that needs no connection.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        self._settings(AwsSettings(), AwsSettings())
+
     def connect(self, default_region: str | None = None) -> Connected:
         """See `Reads.connect`."""
         region = text_value(self.region_name)
-        settings = DynamoDBExportSettings(
+        settings = self._settings(
+            dynamodb=aws_settings(self.aws_conn_id, region, service="dynamodb"),
+            s3=aws_settings(self.aws_conn_id, region, service="s3"),
+        )
+        reads = ReadsSettings(kind=self.kind, settings=write_settings(settings))
+        return Connected(reads=reads, supplier=partial(_files, settings))
+
+    def _settings(self, dynamodb: AwsSettings, s3: AwsSettings) -> DynamoDBExportSettings:
+        """Return the settings, checked.
+
+        :param dynamodb: how to reach DynamoDB.
+        :param s3: how to reach S3.
+        """
+        return DynamoDBExportSettings(
             export_arn=text_value(self.export_arn),
             location=text_value(self.location),
             table_arn=text_value(self.table_arn),
@@ -192,11 +227,9 @@ class DynamoDBExport:
             kms_key_id=text_value(self.kms_key_id),
             export=text_value(self.export) or "",
             files_per_partition=whole_value("files_per_partition", self.files_per_partition) or 0,
-            aws=aws_settings(self.aws_conn_id, region, service="dynamodb"),
-            s3=aws_settings(self.aws_conn_id, region, service="s3"),
+            aws=dynamodb,
+            s3=s3,
         )
-        reads = ReadsSettings(kind=self.kind, settings=write_settings(settings))
-        return Connected(reads=reads, supplier=partial(_files, settings))
 
 
 def _segments(settings: DynamoDBSettings, coordinator: SourceCoordinator) -> Supplier:

@@ -135,6 +135,13 @@ class JdbcTable:
             return None
         return self.within(start, min(end, began))
 
+    def check(self) -> None:
+        """Check every value, as far as that needs no connection.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        self._ranges().check()
+
     def connect(self, default_region: str | None = None) -> Connected:
         """See `Reads.connect`."""
         ranges = self._ranges()

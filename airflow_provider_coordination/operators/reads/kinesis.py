@@ -167,6 +167,13 @@ class KinesisStreams:
         began = began_at(other, self.parts)
         return None if began <= start else self.within(start, min(began, end))
 
+    def check(self) -> None:
+        """Check every value, as far as that needs no connection.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        _ = self.position, self._unconnected()
+
     def settings(self, default_region: str | None = None) -> KinesisSettings:
         """Return the settings, checked, the AWS connection resolved.
 
@@ -175,6 +182,17 @@ class KinesisStreams:
         """
         from airflow_provider_coordination.hooks.aws import aws_settings
 
+        settings = self._unconnected()
+        aws = aws_settings(
+            text_value(self.aws_conn_id),
+            text_value(self.region_name),
+            service=KIND,
+            default_region=default_region,
+        )
+        return replace(settings, aws=aws)
+
+    def _unconnected(self) -> KinesisSettings:
+        """Return the settings, checked, without how to reach the streams."""
         interval = seconds_value("shard_sync_interval", self.shard_sync_interval)
         transition = seconds_value("repartition_transition_duration", self.repartition_transition_duration)
         bounds = bounds_value(self.bounds)
@@ -189,13 +207,7 @@ class KinesisStreams:
             repartition_transition_duration=timedelta(seconds=transition or 0.0),
         )
         settings.check()
-        aws = aws_settings(
-            text_value(self.aws_conn_id),
-            text_value(self.region_name),
-            service=KIND,
-            default_region=default_region,
-        )
-        return replace(settings, aws=aws)
+        return settings
 
     def connect(self, default_region: str | None = None) -> Connected:
         """See `Reads.connect`."""
@@ -208,6 +220,20 @@ class KinesisStreams:
             )
 
         return Connected(reads=ReadsSettings(kind=KIND, settings=write_settings(settings)), supplier=supplier)
+
+    def sync(self, coordinator: SourceCoordinator, default_region: str | None = None) -> None:
+        """See `Synced.sync`: shard sync."""
+        from airflow_provider_coordination.sources.kinesis.client import kinesis_client
+        from airflow_provider_coordination.sources.kinesis.sync import ShardSync
+
+        settings = self.settings(default_region)
+        sync = ShardSync(
+            kinesis_client(settings.aws),
+            coordinator,
+            initial_position=self.position,
+            on_data_loss=settings.on_data_loss,
+        )
+        sync.run(self.parts, forced=True)
 
     def creating(self, **arguments: Any) -> BaseOperator:
         """See `Created.creating`: shard sync."""

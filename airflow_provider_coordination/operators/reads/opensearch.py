@@ -73,12 +73,28 @@ class OpenSearchIndices:
         """See `Located.reads_from`."""
         return {"opensearch_conn_id": self.opensearch_conn_id, "indices": sorted(_names("indices", self.indices))}
 
+    def check(self) -> None:
+        """Check every value, as far as that needs no connection.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        self._settings({"hosts": ("https://localhost",)})
+
     def connect(self, default_region: str | None = None) -> Connected:
         """See `Reads.connect`."""
+        settings = self._settings(opensearch_cluster(self.opensearch_conn_id))
+        reads = ReadsSettings(kind=self.kind, settings=write_settings(settings))
+        return Connected(reads=reads, supplier=partial(_slices, settings))
+
+    def _settings(self, cluster: Mapping[str, Any]) -> OpenSearchSettings:
+        """Return the settings, checked.
+
+        :param cluster: how to reach the cluster.
+        """
         if self.query is not None and not isinstance(self.query, Mapping):
             raise ConfigurationError(f"field 'query' must be a mapping, in OpenSearch's query DSL; got {self.query!r}")
-        settings = OpenSearchSettings(
-            **opensearch_cluster(self.opensearch_conn_id),
+        return OpenSearchSettings(
+            **cluster,
             indices=_names("indices", self.indices),
             exclude=_names("exclude", self.exclude) if self.exclude else (),
             slices=whole_value("slices", self.slices),
@@ -88,8 +104,6 @@ class OpenSearchIndices:
             interval_seconds=seconds_value("interval", self.interval),
             count=whole_value("count", self.count),
         )
-        reads = ReadsSettings(kind=self.kind, settings=write_settings(settings))
-        return Connected(reads=reads, supplier=partial(_slices, settings))
 
 
 def _slices(settings: OpenSearchSettings, coordinator: SourceCoordinator) -> Supplier:

@@ -157,6 +157,13 @@ class S3Objects:
         coordinator.share_claims(other.source)
         return self.within(start, end)
 
+    def check(self) -> None:
+        """Check every value, as far as that needs no connection.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        self.settings()
+
     def settings(self) -> S3Settings:
         """Return the settings of the source, checked, its connection resolved.
 

@@ -15,7 +15,7 @@ from airflow_provider_coordination.coordination.metrics import CoordinationMetri
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinesis.cleanup import ended, gap_after, with_loss
 from airflow_provider_coordination.sources.kinesis.errors import StreamGoneError
-from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key, sibling_key
+from airflow_provider_coordination.sources.kinesis.keys import sibling_key
 from airflow_provider_coordination.sources.kinesis.positions import is_sequence_number
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
 from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
@@ -211,7 +211,7 @@ class ShardReading:
         return RoundRead(
             partitions=sum(row.is_batch for row in rows),
             bytes=sum(row.bytes for row in rows),
-            behind_ms={_shard(row): row.millis_behind_latest for row in rows if not row.error},
+            behind_ms={row.partition_key: row.millis_behind_latest for row in rows if not row.error},
             filtered=sum(row.filtered for row in rows),
             throttled=sum(row.throttled for row in rows),
         )
@@ -313,7 +313,3 @@ class ShardReading:
             self._coordinator.leases.checkpoint(key, idle.to_mapping())
             self._measured_at[key] = self._clock.monotonic()
             self._summary.note_progress(key)
-
-
-def _shard(row: Landed) -> str:
-    return parse_partition_key(row.partition_key).shard_id

@@ -1,0 +1,189 @@
+"""The columns of a Druid data schema, as the schema of a payload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
+from airflow_provider_coordination.supervisor.druid.filters import FUNCTION, TIME, identifier
+from airflow_provider_coordination.supervisor.druid.rows import RefusedError
+
+DIMENSION_TYPES = {
+    "string": "STRING",
+    "auto": "STRING",
+    "json": "STRING",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+}
+"""What a dimension is, by its type in Druid, in small letters."""
+TIME_TYPES = {"auto": "TIMESTAMP", "iso": "TIMESTAMP", "posix": "TIMESTAMP", "millis": "BIGINT"}
+"""What the column of the time is, by its format in Druid."""
+METRIC_TYPES = {"long": "BIGINT", "double": "DOUBLE", "float": "FLOAT", "string": "STRING", "quantiles": "DOUBLE"}
+"""What a metric is made of, by how the name of its type begins; anything else is made of texts."""
+RESERVED = frozenset(name.lower() for name in (*SHARD_RECORDS.names, "_batch_id", "_error"))
+"""The columns that records have already."""
+
+
+@dataclass
+class Columns:
+    """The columns of a schema that is being made.
+
+    :param types: the type of each, by name.
+    :param required: those that must not be null.
+    :param nested: where the value of a column is that has another place in the payload, by its name.
+    """
+
+    types: dict[str, str] = field(default_factory=dict)
+    required: set[str] = field(default_factory=set)
+    nested: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, kind: str) -> None:
+        """Add a column, unless it is there.
+
+        :raises RefusedError: if records cannot have it.
+        """
+        if name in self.types or name in self.nested or name == TIME:
+            return
+        if name.lower() in RESERVED:
+            raise RefusedError(
+                f"{name!r} is a column that every record has; {FUNCTION}, which parses the column 'data'"
+            )
+        for other in self.types:
+            if other.lower() == name.lower():
+                raise RefusedError(
+                    f"{name!r} and {other!r} are one column for Spark; {FUNCTION}, and rename one of them"
+                )
+        self.types[name] = kind
+
+    @property
+    def ddl(self) -> str | None:
+        """The schema; None without a column."""
+        parts = (
+            f"{identifier(name)} {kind}{' NOT NULL' * (name in self.required)}" for name, kind in self.types.items()
+        )
+        return ", ".join(parts) or None
+
+
+def add_time(columns: Columns, spec: Any, *, has_transform: bool) -> str:
+    """Add the column of the time.
+
+    :param spec: Druid's `timestampSpec`.
+    :param has_transform: whether a transform of the user's does what a schema cannot.
+    :returns: its name.
+    :raises RefusedError: if a schema cannot say it.
+    """
+    given = _object("timestampSpec", spec)
+    _check_keys("timestampSpec", given, ("column", "format", "missingValue"))
+    name, time_format = given.get("column", "timestamp"), given.get("format") or "auto"
+    if not isinstance(name, str) or not name:
+        raise RefusedError(f"'column' must be the name of a column; got {name!r}")
+    kind = TIME_TYPES.get(time_format)
+    missing = given.get("missingValue")
+    if not has_transform and kind is None:
+        raise RefusedError(f"format {time_format!r} is not parsed by a schema; {FUNCTION}")
+    if not has_transform and missing is not None:
+        raise RefusedError(f"'missingValue' is {missing!r}, and a schema puts in no values; {FUNCTION}")
+    columns.add(name, kind or "STRING")
+    if missing is None:
+        columns.required.add(name)
+    return name
+
+
+def add_dimensions(columns: Columns, spec: Any) -> None:
+    """Add a column for each dimension.
+
+    :param spec: Druid's `dimensionsSpec`.
+    :raises RefusedError: if a schema cannot say it.
+    """
+    given = _object("dimensionsSpec", spec)
+    _check_keys(
+        "dimensionsSpec",
+        given,
+        ("dimensions", "dimensionExclusions", "spatialDimensions", "includeAllDimensions", "useSchemaDiscovery"),
+    )
+    if given.get("spatialDimensions"):
+        raise RefusedError(
+            "'spatialDimensions' are of Druid's indexes: list their columns as dimensions of type double"
+        )
+    for each in given.get("dimensions") or ():
+        if isinstance(each, str):
+            columns.add(each, "STRING")
+            continue
+        if not isinstance(each, Mapping) or not isinstance(each.get("name"), str):
+            raise RefusedError(f"a dimension must be a name, or an object with a 'name'; got {each!r}")
+        kind = str(each.get("type", "string")).lower()
+        if kind not in DIMENSION_TYPES:
+            raise RefusedError(
+                f"dimension {each['name']!r} is of type {each['type']!r}; known are {', '.join(DIMENSION_TYPES)}"
+            )
+        columns.add(each["name"], DIMENSION_TYPES[kind])
+
+
+def add_metrics(columns: Columns, specs: Any, *, has_transform: bool) -> None:
+    """Add the columns that metrics are made of.
+
+    :param specs: Druid's `metricsSpec`.
+    :param has_transform: whether a transform of the user's does what a schema cannot.
+    :raises RefusedError: if a schema cannot say it.
+    """
+    if not isinstance(specs, list):
+        raise RefusedError(f"it must be a list; got {specs!r}")
+    for each in specs:
+        metric = each
+        while isinstance(metric, Mapping) and metric.get("type") == "filtered":
+            metric = metric.get("aggregator")
+        if not isinstance(metric, Mapping) or not isinstance(metric.get("type"), str):
+            raise RefusedError(f"a metric must be an object with a 'type'; got {each!r}")
+        if metric.get("expression") is not None and not has_transform:
+            raise RefusedError(f"metric {metric.get('name')!r} is made of an expression; {FUNCTION}")
+        name = metric.get("fieldName")
+        for column in [name] if isinstance(name, str) else metric.get("fieldNames", metric.get("fields")) or ():
+            if isinstance(column, str):
+                kind = metric["type"]
+                columns.add(column, next((t for p, t in METRIC_TYPES.items() if kind.startswith(p)), "STRING"))
+
+
+def note_format(columns: Columns, given: Any, *, has_transform: bool) -> bool:
+    """Look at how payloads are written.
+
+    :param given: Druid's `inputFormat`.
+    :returns: whether a schema can parse them.
+    :raises RefusedError: if it cannot, and there is no transform.
+    """
+    given = _object("inputFormat", given)
+    kind = given.get("type")
+    if kind == "kinesis":
+        return note_format(columns, given.get("valueFormat"), has_transform=has_transform)
+    if kind != "json":
+        if has_transform:
+            return False
+        raise RefusedError(
+            f"payloads are {kind!r}, and a schema parses JSON alone; write a function that splits the column 'data', "
+            "and name it by 'transform'"
+        )
+    flatten = _object("flattenSpec", given.get("flattenSpec") or {})
+    for each in flatten.get("fields") or ():
+        if isinstance(each, str) or not isinstance(each, Mapping) or each.get("type") == "root":
+            continue
+        name, expression = str(each.get("name")), str(each.get("expr") or each.get("nodes"))
+        if expression in (f"$.{name}", f".{name}", f"$['{name}']"):
+            continue
+        if not has_transform:
+            raise RefusedError(f"field {name!r} is taken from {expression!r}; {FUNCTION}")
+        columns.nested[name] = expression
+    return True
+
+
+def _object(what: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise RefusedError(f"{what} must be an object; got {given!r}")
+    return given
+
+
+def _check_keys(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for name in given:
+        if name not in known:
+            raise RefusedError(f"{what} has the unknown field {name!r}; known are {', '.join(known)}")

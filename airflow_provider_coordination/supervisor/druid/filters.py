@@ -1,0 +1,264 @@
+"""Filters of Druid as predicates of Spark SQL."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow_provider_coordination.coordination.partition import format_instant
+from airflow_provider_coordination.supervisor.druid.rows import RefusedError
+
+TIME = "__time"
+NUMERIC = frozenset({"BIGINT", "DOUBLE", "FLOAT"})
+MAX_DEPTH = 20
+FUNCTION = "write it as a function, and name that by 'transform'"
+
+
+class Filters:
+    """Writes filters as predicates over the columns of a schema.
+
+    :param columns: the type of each column, by name.
+    :param time_column: what Druid calls `__time`.
+    """
+
+    def __init__(self, columns: Mapping[str, str], time_column: str) -> None:
+        self._columns = columns
+        self._time = time_column
+
+    def predicate(self, given: Any, depth: int = 0) -> str:
+        """Return a filter as a predicate.
+
+        :raises RefusedError: if there is no such predicate.
+        """
+        if not isinstance(given, Mapping) or not isinstance(given.get("type"), str):
+            raise RefusedError(f"a filter must be an object with a 'type'; got {given!r}")
+        if depth > MAX_DEPTH:
+            raise RefusedError(f"filters are nested more than {MAX_DEPTH} deep; {FUNCTION}")
+        kind: str = given["type"]
+        if given.get("extractionFn") is not None:
+            raise RefusedError(f"filter {kind!r} has an 'extractionFn'; {FUNCTION}")
+        writers = self._writers
+        if kind in ("and", "or"):
+            return self._joined(kind.upper(), given, depth)
+        if kind == "not":
+            return f"NOT ({self.predicate(given.get('field'), depth + 1)})"
+        if kind in ("true", "false"):
+            return kind.upper()
+        if kind not in writers:
+            raise RefusedError(f"filter of type {kind!r} is not translated; {FUNCTION}")
+        return writers[kind](given)
+
+    @property
+    def _writers(self) -> Mapping[str, Callable[[Mapping[str, Any]], str]]:
+        return {
+            "selector": lambda given: self._equals(_text(given, "dimension"), given.get("value")),
+            "equals": lambda given: self._equals(_text(given, "column"), given.get("matchValue")),
+            "null": lambda given: f"{self._column(_text(given, 'column'))} IS NULL",
+            "in": lambda given: self._among(_text(given, "dimension"), given.get("values")),
+            "inType": lambda given: self._among(_text(given, "column"), given.get("sortedValues", given.get("values"))),
+            "bound": self._bound,
+            "range": self._range,
+            "interval": self._interval,
+            "like": self._like,
+            "regex": lambda given: (
+                f"{self._as_text(_text(given, 'dimension'))} RLIKE {quoted(_text(given, 'pattern'))}"
+            ),
+            "search": self._search,
+            "columnComparison": self._same,
+        }
+
+    def _joined(self, word: str, given: Mapping[str, Any], depth: int) -> str:
+        fields = given.get("fields")
+        if not isinstance(fields, list) or not fields:
+            raise RefusedError(f"filter {word.lower()!r} must have 'fields'; got {fields!r}")
+        return "(" + f" {word} ".join(self.predicate(each, depth + 1) for each in fields) + ")"
+
+    def _equals(self, name: str, value: Any) -> str:
+        # In Druid an empty text and null were once the same; since version 28 they are not, as in SQL.
+        return (
+            f"{self._column(name)} IS NULL" if value is None else f"{self._column(name)} = {self._literal(name, value)}"
+        )
+
+    def _among(self, name: str, values: Any) -> str:
+        if not isinstance(values, list) or not values:
+            raise RefusedError(f"filter on {name!r} must have a list of values; got {values!r}")
+        given = [self._literal(name, value) for value in values if value is not None]
+        parts = [f"{self._column(name)} IN ({', '.join(given)})"] if given else []
+        if None in values:
+            parts.append(f"{self._column(name)} IS NULL")
+        return parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
+
+    def _bound(self, given: Mapping[str, Any]) -> str:
+        name, ordering = _text(given, "dimension"), given.get("ordering", "lexicographic")
+        match ordering:
+            case "numeric":
+                is_numeric = self._type(name) in NUMERIC
+                left = self._column(name) if is_numeric else f"try_cast({self._column(name)} AS DOUBLE)"
+                write: Callable[[Any], str] = _number
+            case "lexicographic":
+                left, write = self._as_text(name), lambda value: quoted(str(value))
+            case "strlen":
+                left, write = f"length({self._as_text(name)})", lambda value: f"length({quoted(str(value))})"
+            case _:
+                raise RefusedError(f"filter 'bound' on {name!r} has the ordering {ordering!r}; {FUNCTION}")
+        return _between(left, given, write, is_open=("lowerStrict", "upperStrict"))
+
+    def _range(self, given: Mapping[str, Any]) -> str:
+        name = _text(given, "column")
+        return _between(
+            self._column(name), given, lambda value: self._literal(name, value), is_open=("lowerOpen", "upperOpen")
+        )
+
+    def _interval(self, given: Mapping[str, Any]) -> str:
+        name, intervals = _text(given, "dimension"), given.get("intervals")
+        if not isinstance(intervals, list) or not intervals:
+            raise RefusedError(f"filter 'interval' on {name!r} must have 'intervals'; got {intervals!r}")
+        parts = []
+        for interval in intervals:
+            start, _, end = str(interval).partition("/")
+            parts.append(
+                f"({self._column(name)} >= {self._instant(name, start)} AND {self._column(name)} < "
+                f"{self._instant(name, end)})"
+            )
+        return parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
+
+    def _like(self, given: Mapping[str, Any]) -> str:
+        name, pattern, escape = _text(given, "dimension"), _text(given, "pattern"), given.get("escape")
+        if escape is not None and (not isinstance(escape, str) or len(escape) != 1):
+            raise RefusedError(f"filter 'like' on {name!r}: 'escape' must be one character; got {escape!r}")
+        if escape is None:  # Spark has one of its own
+            return f"{self._as_text(name)} LIKE {quoted(pattern.replace(chr(92), chr(92) * 2))}"
+        return f"{self._as_text(name)} LIKE {quoted(pattern)} ESCAPE {quoted(escape)}"
+
+    def _search(self, given: Mapping[str, Any]) -> str:
+        name, query = _text(given, "dimension"), given.get("query")
+        query = query if isinstance(query, Mapping) else {}
+        match query.get("type"):
+            case "insensitive_contains":
+                wanted, is_sensitive = [query.get("value")], False
+            case "contains":
+                wanted, is_sensitive = (
+                    [query.get("value")],
+                    query.get("caseSensitive", query.get("case_sensitive", False)),
+                )
+            case "fragment":
+                wanted, is_sensitive = query.get("values") or [None], query.get("caseSensitive", False)
+            case other:
+                raise RefusedError(f"filter 'search' on {name!r} has a query of type {other!r}; {FUNCTION}")
+        texts = [each for each in wanted if isinstance(each, str)]
+        if texts != wanted:
+            raise RefusedError(f"filter 'search' on {name!r} must have texts to search for; got {wanted!r}")
+        column = self._as_text(name)
+        parts = [
+            f"contains({column}, {quoted(each)})"
+            if is_sensitive
+            else f"contains(lower({column}), {quoted(each.lower())})"
+            for each in texts
+        ]
+        return parts[0] if len(parts) == 1 else f"({' AND '.join(parts)})"
+
+    def _same(self, given: Mapping[str, Any]) -> str:
+        names = given.get("dimensions")
+        if not isinstance(names, list) or len(names) < 2 or not all(isinstance(name, str) for name in names):
+            raise RefusedError(f"filter 'columnComparison' must name columns in 'dimensions'; got {names!r}")
+        first, *others = map(self._as_text, names)
+        return "(" + " AND ".join(f"{first} <=> {other}" for other in others) + ")"
+
+    # Columns and values
+
+    def _name(self, name: str) -> str:
+        return self._time if name == TIME else name
+
+    def _type(self, name: str) -> str:
+        return self._columns.get(self._name(name), "STRING")
+
+    def _column(self, name: str) -> str:
+        return identifier(self._name(name))
+
+    def _as_text(self, name: str) -> str:
+        return self._column(name) if self._type(name) == "STRING" else f"CAST({self._column(name)} AS STRING)"
+
+    def _literal(self, name: str, value: Any) -> str:
+        """Return a value as a literal that a column can be compared with."""
+        if name == TIME or self._type(name) == "TIMESTAMP":
+            return self._instant(name, value)
+        if self._type(name) in NUMERIC:
+            return _number(value)
+        if isinstance(value, bool):
+            return quoted(str(value).lower())
+        if not isinstance(value, str | int | float):
+            raise RefusedError(f"filter on {name!r} compares with {value!r}; {FUNCTION}")
+        return quoted(str(value))
+
+    def _instant(self, name: str, value: Any) -> str:
+        try:
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                instant = datetime.fromtimestamp(value / 1000, UTC)
+            else:
+                instant = datetime.fromisoformat(str(value))
+        except (ValueError, OverflowError, OSError):
+            raise RefusedError(f"filter on {name!r} compares with {value!r}, which is no instant") from None
+        instant = instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
+        if self._type(name) == "BIGINT":
+            return str(int(instant.timestamp() * 1000))
+        if self._type(name) != "TIMESTAMP":
+            raise RefusedError(f"filter on {name!r} compares a text with an instant; {FUNCTION}")
+        return f"TIMESTAMP '{format_instant(instant)}'"
+
+
+def columns_in(given: Any) -> Iterator[str]:
+    """Yield the columns that a filter looks at, as Druid names them."""
+    if isinstance(given, list):
+        for each in given:
+            yield from columns_in(each)
+    if isinstance(given, Mapping):
+        for name in ("dimension", "column"):
+            if isinstance(given.get(name), str):
+                yield given[name]
+        if given.get("type") == "columnComparison" and isinstance(given.get("dimensions"), list):
+            yield from (name for name in given["dimensions"] if isinstance(name, str))
+        for name in ("field", "fields"):
+            yield from columns_in(given.get(name))
+
+
+def identifier(name: str) -> str:
+    """Return the name of a column as SQL has it."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def quoted(text: str) -> str:
+    """Return a text as a literal of Spark SQL, which resolves escapes."""
+    for plain, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"), ("\0", "\\0")):
+        text = text.replace(plain, escaped)
+    return f"'{text}'"
+
+
+def _between(left: str, given: Mapping[str, Any], write: Callable[[Any], str], *, is_open: tuple[str, str]) -> str:
+    parts = []
+    for bound, sign, name in (("lower", ">", is_open[0]), ("upper", "<", is_open[1])):
+        if (value := given.get(bound)) is not None:
+            parts.append(f"{left} {sign}{'' if given.get(name) else '='} {write(value)}")
+    if not parts:
+        raise RefusedError(f"filter {given['type']!r} must have 'lower' or 'upper'")
+    return parts[0] if len(parts) == 1 else f"({' AND '.join(parts)})"
+
+
+def _number(value: Any) -> str:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise RefusedError(f"a filter compares a number with {value!r}; give a number")
+    is_whole = isinstance(value, int) or str(value).lstrip("+-").isdigit()
+    return str(int(value)) if is_whole else f"{json.dumps(number)}D"
+
+
+def _text(given: Mapping[str, Any], name: str) -> str:
+    value = given.get(name)
+    if not isinstance(value, str) or not value:
+        raise RefusedError(f"filter {given['type']!r}: {name!r} must be text; got {value!r}")
+    return value

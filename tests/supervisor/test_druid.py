@@ -1,0 +1,258 @@
+"""A spec of Druid's Kinesis supervisor becomes one of ours: each field has its row, and nothing is passed over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.supervisor.druid import from_druid
+from airflow_provider_coordination.supervisor.druid.fields import FIELDS
+from airflow_provider_coordination.supervisor.druid.rows import Verdict
+from airflow_provider_coordination.supervisor.spec import IngestionSpec
+
+DRUID: Mapping[str, Any] = {
+    "type": "kinesis",
+    "spec": {
+        "dataSchema": {
+            "dataSource": "metrics",
+            "timestampSpec": {"column": "at", "format": "iso"},
+            "dimensionsSpec": {"dimensions": ["page", {"type": "long", "name": "added"}]},
+            "metricsSpec": [
+                {"name": "count", "type": "count"},
+                {"name": "value_sum", "fieldName": "value", "type": "doubleSum"},
+            ],
+            "granularitySpec": {"type": "uniform", "segmentGranularity": "HOUR", "queryGranularity": "NONE"},
+        },
+        "ioConfig": {
+            "stream": "metrics-stream",
+            "inputFormat": {"type": "json"},
+            "endpoint": "kinesis.eu-west-1.amazonaws.com",
+            "taskCount": 2,
+            "replicas": 1,
+            "taskDuration": "PT2H",
+        },
+        "tuningConfig": {"type": "kinesis", "maxRowsPerSegment": 5000000},
+    },
+}
+"""The example of Druid's manual, with a few values of its own."""
+
+
+def druid_with(path: str, value: Any) -> dict[str, Any]:
+    changed = deepcopy(dict(DRUID))
+    *above, name = path.split(".")
+    place: Any = changed["spec"]
+    for each in above:
+        place = place.setdefault(each, {})
+    place[name] = value
+    return changed
+
+
+def spec_from(path: str, value: Any, **options: Any) -> Any:
+    return from_druid(druid_with(path, value), lake="/lake", **options).spec
+
+
+def at(spec: Any, place: str) -> Any:
+    for name in place.split("."):
+        spec = spec[int(name)] if isinstance(spec, list) else spec.get(name, {})
+    return spec
+
+
+def test_the_example_of_druids_manual_is_translated() -> None:
+    assert from_druid(DRUID, lake="s3://lake/").spec == {
+        "version": 1,
+        "source": "metrics",
+        "reads": {
+            "kinesis": {"streams": "metrics-stream", "region_name": "eu-west-1", "initial_position": "LATEST"},
+        },
+        "writes": [{"parquet": {"path": "s3://lake/metrics"}}],
+        "schema": "`at` TIMESTAMP NOT NULL, `page` STRING, `added` BIGINT, `value` DOUBLE",
+        "on_bad_records": {"dead_letter_path": "s3://lake/_bad/metrics"},
+        "supervise": {"task_count": 2, "task_duration": "PT2H"},
+    }
+
+
+def test_what_comes_out_is_a_spec() -> None:
+    assert IngestionSpec.read(from_druid(DRUID, lake="/lake").spec).source == "metrics"
+
+
+def test_every_field_of_the_spec_has_a_row() -> None:
+    rows = {row.field: row.verdict for row in from_druid(DRUID, lake="/lake").rows}
+    given = {f"{part}.{name}" for part, fields in DRUID["spec"].items() for name in fields} | {"type"}
+    assert set(rows) == given
+    assert (rows["ioConfig.taskCount"], rows["ioConfig.endpoint"], rows["ioConfig.replicas"]) == (
+        Verdict.TAKEN_OVER, Verdict.TRANSLATED, Verdict.WITHOUT_MEANING,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "place", "expected"),
+    [
+        ("ioConfig.region", "us-west-2", "reads.kinesis.region_name", "us-west-2"),
+        ("ioConfig.useEarliestSequenceNumber", True, "reads.kinesis.initial_position", "TRIM_HORIZON"),
+        ("ioConfig.useEarliestSequenceNumber", False, "reads.kinesis.initial_position", "LATEST"),
+        ("ioConfig.stopTaskCount", 1, "supervise.stop_task_count", 1),
+        ("ioConfig.startDelay", "PT10S", "supervise.start_delay", "PT10S"),
+        ("ioConfig.period", "PT1M", "supervise.period", "PT1M"),
+        ("ioConfig.completionTimeout", "PT6H", "supervise.completion_timeout", "PT6H"),
+        ("ioConfig.lateMessageRejectionPeriod", "P1D", "supervise.late_message_rejection_period", "P1D"),
+        ("ioConfig.lateMessageRejectionPeriod", "P1D", "supervise.event_time", "at"),
+        ("ioConfig.earlyMessageRejectionPeriod", "PT1H", "supervise.early_message_rejection_period", "PT1H"),
+        (
+            "ioConfig.lateMessageRejectionStartDateTime", "2026-01-01T00:00:00",
+            "supervise.late_message_rejection_start", "2026-01-01T00:00:00.000000Z",
+        ),
+        ("tuningConfig.maxParseExceptions", 7, "on_bad_records.max_parse_exceptions", 7),
+        ("tuningConfig.maxParseExceptions", 2147483647, "on_bad_records.max_parse_exceptions", {}),
+        ("tuningConfig.maxSavedParseExceptions", 5000, "on_bad_records.max_saved_parse_exceptions", 100),
+        ("tuningConfig.reportParseExceptions", True, "on_bad_records.max_parse_exceptions", 0),
+        ("tuningConfig.resetOffsetAutomatically", True, "reads.kinesis.on_data_loss", "reset"),
+        (
+            "tuningConfig.repartitionTransitionDuration", "PT2M",
+            "reads.kinesis.repartition_transition_duration", "PT2M",
+        ),
+        (
+            "dataSchema.timestampSpec", {"column": "t", "format": "millis"}, "schema",
+            "`t` BIGINT NOT NULL, `page` STRING, `added` BIGINT, `value` DOUBLE",
+        ),
+    ],
+)  # fmt: skip
+def test_a_field_has_its_place(field: str, value: Any, place: str, expected: Any) -> None:
+    assert at(spec_from(field, value), place) == expected
+
+
+def test_thresholds_of_scaling_are_durations_and_the_lag_is_summed_as_in_druid() -> None:
+    scaler = {
+        "enableTaskAutoScaler": True, "taskCountMin": 2, "taskCountMax": 6, "autoScalerStrategy": "lagBased",
+        "scaleOutThreshold": 6000000, "scaleActionPeriodMillis": 60000, "scaleInStep": 2,
+    }  # fmt: skip
+    assert at(spec_from("ioConfig.autoScalerConfig", scaler), "supervise.auto_scale") == {
+        "task_count_min": 2, "task_count_max": 6, "scale_out_threshold": "PT1H40M", "scale_action_period": "PT1M",
+        "scale_in_step": 2, "lag_aggregate": "sum",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("scaler", [{}, {"enableTaskAutoScaler": False, "taskCountMin": 2}])
+def test_a_scaler_that_is_not_enabled_says_nothing(scaler: dict[str, Any]) -> None:
+    assert "auto_scale" not in spec_from("ioConfig.autoScalerConfig", scaler)["supervise"]
+
+
+def test_a_role_and_an_endpoint_of_ones_own_are_said_in_the_connection_by_hand() -> None:
+    given = druid_with("ioConfig.endpoint", "http://localhost:4566")
+    given["spec"]["ioConfig"]["awsAssumedRoleArn"] = "arn:aws:iam::1:role/reader"
+    given["suspended"] = True
+    translation = from_druid(given, lake="/lake")
+    assert [row.field for row in translation.by_hand] == [
+        "suspended", "ioConfig.endpoint", "ioConfig.awsAssumedRoleArn",
+    ]  # fmt: skip
+    assert "http://localhost:4566" not in json.dumps(translation.spec)
+
+
+def test_an_earlier_spec_with_a_parser_and_without_the_inner_spec_is_translated() -> None:
+    given = deepcopy(dict(DRUID["spec"])) | {"type": "kinesis"}
+    del given["ioConfig"]["inputFormat"]
+    schema = given["dataSchema"]
+    schema["parser"] = {
+        "type": "string",
+        "parseSpec": {
+            "format": "json",
+            "timestampSpec": schema.pop("timestampSpec"),
+            "dimensionsSpec": schema.pop("dimensionsSpec"),
+        },
+    }
+    assert from_druid(given, lake="s3://lake").spec == from_druid(DRUID, lake="s3://lake").spec
+
+
+def test_a_kinesis_format_around_json_is_json() -> None:
+    value_format = {"type": "kinesis", "valueFormat": {"type": "json"}, "timestampColumnName": "arrived"}
+    assert spec_from("ioConfig.inputFormat", value_format) == from_druid(DRUID, lake="/lake").spec
+
+
+def test_without_dimensions_the_payload_stays_whole_beside_the_time() -> None:
+    given = druid_with("dataSchema.dimensionsSpec", {"useSchemaDiscovery": True})
+    del given["spec"]["dataSchema"]["metricsSpec"]
+    assert from_druid(given, lake="/lake").spec["schema"] == "`at` TIMESTAMP NOT NULL"
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_a_transform_splits_what_a_schema_does_not_parse(kind: str) -> None:
+    spec = spec_from("ioConfig.inputFormat", {"type": kind, "columns": ["at", "page"]}, transform="my_project:split")
+    assert "schema" not in spec and spec["transform"] == "my_project:split"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("ioConfig.inputFormat", {"type": "csv"}, "payloads are 'csv'.*splits the column 'data'"),
+        ("ioConfig.inputFormat", {"type": "tsv"}, "payloads are 'tsv'"),
+        ("ioConfig.inputFormat", {"type": "avro_stream"}, "payloads are 'avro_stream'"),
+        (
+            "ioConfig.inputFormat",
+            {"type": "json", "flattenSpec": {"fields": [{"type": "path", "name": "page", "expr": "$.a.b"}]}},
+            r"'page' is taken from '\$.a.b'",
+        ),
+        ("ioConfig.type", "kafka", "only supervisors of type 'kinesis'"),
+        ("ioConfig.recordsPerFetsch", 5, "'ioConfig.recordsPerFetsch': it is not known"),
+        ("ioConfig.autoScalerConfig", {"enableTaskAutoScaler": True, "autoScalerStrategy": "costBased"}, "'costBased'"),
+        ("ioConfig.boundedStreamConfig", {"startSequenceNumbers": {"a": "1"}}, "must name the same shards"),
+        ("dataSchema.timestampSpec", {"column": "at", "format": "yyyy-MM"}, "'yyyy-MM' is not parsed by a schema"),
+        ("dataSchema.timestampSpec", {"column": "at", "missingValue": "2020-01-01"}, "'missingValue' is '2020-01-01'"),
+        ("dataSchema.dimensionsSpec", {"dimensions": ["shard_id"]}, "'shard_id' is a column that every record has"),
+        ("dataSchema.dimensionsSpec", {"dimensions": ["Page", "page"]}, "'page' and 'Page' are one column for Spark"),
+        ("dataSchema.transformSpec", {"transforms": [{"name": "upper"}]}, "'transforms' makes the columns upper"),
+        ("dataSchema.transformSpec", {"filter": {"type": "javascript"}}, "'javascript' is not translated"),
+    ],
+)
+def test_what_cannot_be_done_is_an_error_that_names_the_field_and_the_remedy(field: str, value: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        from_druid(druid_with(field, value), lake="/lake")
+
+
+def test_one_error_names_all_that_cannot_be_done() -> None:
+    given = druid_with("ioConfig.inputFormat", {"type": "csv"})
+    given["spec"]["tuningConfig"]["unheardOf"] = 1
+    with pytest.raises(ConfigurationError, match=r"'ioConfig.inputFormat': .*; field 'tuningConfig.unheardOf': "):
+        from_druid(given, lake="/lake")
+
+
+def test_a_spec_that_names_no_stream_and_no_data_source_is_an_error() -> None:
+    with pytest.raises(ConfigurationError, match=r"'dataSchema.dataSource': it is missing.*'ioConfig.stream'"):
+        from_druid({"type": "kinesis"}, lake="/lake")
+
+
+# fmt: off
+IO_FIELDS = [
+    "type", "stream", "inputFormat", "endpoint", "region", "replicas", "serverPriorityToReplicas", "taskCount",
+    "autoScalerConfig", "stopTaskCount", "taskDuration", "startDelay", "period", "useEarliestSequenceNumber",
+    "completionTimeout", "lateMessageRejectionPeriod", "lateMessageRejectionStartDateTime",
+    "earlyMessageRejectionPeriod", "recordsPerFetch", "fetchDelayMillis", "awsAssumedRoleArn", "awsExternalId",
+    "deaggregate", "idleConfig", "boundedStreamConfig",
+]
+# fmt: on
+# fmt: off
+TUNING_FIELDS = [
+    "maxRowsInMemory", "maxBytesInMemory", "skipBytesInMemoryOverheadCheck", "maxRowsPerSegment", "maxTotalRows",
+    "intermediateHandoffPeriod", "intermediatePersistPeriod", "maxPendingPersists", "indexSpec",
+    "indexSpecForIntermediatePersists", "segmentWriteOutMediumFactory", "appendableIndexSpec", "numPersistThreads",
+    "maxColumnsToMerge", "messageGapStatsEnabled", "reportParseExceptions", "logParseExceptions",
+    "maxParseExceptions", "maxSavedParseExceptions", "handoffConditionTimeout", "resetOffsetAutomatically",
+    "skipSequenceNumberAvailabilityCheck", "workerThreads", "chatThreads", "chatRetries", "httpTimeout",
+    "shutdownTimeout", "offsetFetchPeriod", "repartitionTransitionDuration", "recordBufferSize",
+    "recordBufferSizeBytes", "recordBufferOfferTimeout", "recordBufferFullWait", "fetchThreads",
+    "fetchSequenceNumberTimeout", "maxRecordsPerPoll", "maxBytesPerPoll", "useListShards", "skipIgnorableShards",
+]
+# fmt: on
+
+
+def test_every_field_of_druids_reference_is_known() -> None:
+    known = {field.name for field in FIELDS}
+    assert {f"ioConfig.{name}" for name in IO_FIELDS} <= known
+    assert {f"tuningConfig.{name}" for name in TUNING_FIELDS} <= known
+
+
+def test_every_field_that_is_not_taken_over_says_how_or_why() -> None:
+    assert [field.name for field in FIELDS if not field.note] == []

@@ -1,0 +1,229 @@
+"""A wrong spec is one error that names the field, the value and the remedy, before anything runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.supervisor.spec import MAX_BYTES, IngestionSpec
+from airflow_provider_coordination.supervisor.spec_values import Sort
+from tests.supervisor.specs import SPEC, spec_with, spec_without
+
+
+def error_of(values: Any) -> str:
+    with pytest.raises(ConfigurationError) as raised:
+        IngestionSpec.read(values)
+    return str(raised.value)
+
+
+# What a new user writes first
+
+
+def test_a_key_in_the_wrong_section_is_sent_to_the_right_one() -> None:
+    assert error_of(spec_with("task_count", 4)) == "spec: unknown field 'task_count'; write 'supervise.task_count'"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "remedy"),
+    [
+        ("supervise.task_duration", "1h", f"must be {Sort.DURATION}; got '1h': write PT1H"),
+        ("supervise.task_duration", "90 minutes", "got '90 minutes': write PT90M"),
+        ("supervise.task_duration", "60000ms", "got '60000ms': write 60, in seconds"),
+        ("supervise.task_duration", "P1M", "years and months differ in length, write days, such as P30D"),
+        (
+            "supervise.task_duration",
+            3_600_000,
+            "must be at most P30D; give seconds, not milliseconds; got P41DT16H",
+        ),
+        ("supervise.period", 30_000, "'period' must be at most PT1H; give seconds, not milliseconds"),
+        ("tuning.spark.executor_memory", 2, "'tuning.spark.executor_memory' must be text; got 2: write it in quotes"),
+        ("tuning.spark.executor_memory", "2", "must be a size with its unit, such as '2g'; got '2'"),
+        (
+            "supervise.auto_scale",
+            {"task_count_min": 1, "task_count_max": 2, "scale_out_threshold": 6_000_000},
+            "'auto_scale.scale_out_threshold' must be at most P31D; give seconds, not milliseconds",
+        ),
+    ],
+)
+def test_a_wrong_unit_is_answered_with_the_right_one(path: str, value: Any, remedy: str) -> None:
+    assert remedy in error_of(spec_with(path, value))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("reads", {"kafka": {"topics": "clicks"}}, "field 'reads': kind 'kafka' is not known; known are 'dynamodb', "),
+        ("writes", [{"delta": {"path": "/x"}}], "field 'writes': kind 'delta' is not known; known are 'parquet'"),
+        ("schema", "id TEXT", "field 'schema': column 'id': 'TEXT' is no type of Spark"),
+    ],
+)
+def test_an_unknown_type_is_answered_with_those_that_are_known(path: str, value: Any, said: str) -> None:
+    assert said in error_of(spec_with(path, value))
+
+
+def test_of_both_late_bounds_one_has_to_go() -> None:
+    late = {
+        "event_time": "at",
+        "late_message_rejection_period": "PT1H",
+        "late_message_rejection_start": "2026-01-01T00:00:00Z",
+    }
+    assert error_of(spec_with("supervise", late)) == (
+        "supervise: fields 'late_message_rejection_period' and 'late_message_rejection_start' are both given: remove "
+        "one of them"
+    )
+
+
+def test_no_job_at_all_is_a_suspension() -> None:
+    assert error_of(spec_with("supervise.task_count", 0)) == (
+        "supervise: field 'task_count' must be at least 1; to let no job run, suspend the supervisor; got 0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("id STRING", "must name a column of 'schema'; got 'at'; columns are 'id'"),
+        ("at DOUBLE", "must name a column of type TIMESTAMP, .*; 'at' is of type DOUBLE"),
+        (None, "columns are none, as 'schema' is missing"),
+    ],
+)
+def test_a_schema_has_the_column_of_the_event_time(schema: str | None, said: str) -> None:
+    spec = spec_with("supervise", {"event_time": "at", "late_message_rejection_period": "PT1H"})
+    with pytest.raises(ConfigurationError, match=said):
+        IngestionSpec.read({**spec, "schema": schema})
+
+
+# Keys that belong elsewhere, or are called otherwise
+
+
+@pytest.mark.parametrize(
+    ("path", "remedy"),
+    [
+        ("taskCount", "'supervise.task_count'"),
+        ("taskDuration", "'supervise.task_duration'"),
+        ("supervise.taskCount", "'supervise.task_count'"),
+        ("autoScalerConfig", "'supervise.auto_scale'"),
+        ("useEarliestSequenceNumber", "'reads.kinesis.initial_position'"),
+        ("lateMessageRejectionStartDateTime", "'supervise.late_message_rejection_start'"),
+        ("reads.kinesis.stream", "'reads.kinesis.streams'"),
+        ("stream_name", "'reads.kinesis.streams'"),
+        ("output_path", "'writes[0].parquet.path'"),
+        ("sinks", "'writes'"),
+        ("round_seconds", "'tuning.rounds.round_duration'"),
+        ("acknowledgment_timeout", "'acknowledgments.timeout'"),
+        ("workers", "'supervise.task_count'"),
+        ("initial_position", "'reads.kinesis.initial_position'"),
+        ("supervise.initial_position", "'reads.kinesis.initial_position'"),
+        ("max_leases", "'tuning.leases.max_leases'"),
+        ("tuning.max_leases", "'tuning.leases.max_leases'"),
+        ("executor_memory", "'tuning.spark.executor_memory'"),
+        ("tuning.conf", "'tuning.spark.conf'"),
+        ("dead_letter_path", "'on_bad_records.dead_letter_path'"),
+        ("supervise.task_count_max", "'supervise.auto_scale.task_count_max'"),
+        ("supervise.task_duratoin", "'supervise.task_duration'"),
+        ("description", "'context.description'"),
+    ],
+)
+def test_an_unknown_key_is_answered_with_its_place(path: str, remedy: str) -> None:
+    assert error_of(spec_with(path, 1)) == f"spec: unknown field {path!r}; write {remedy}"
+
+
+def test_a_key_that_nothing_resembles_is_answered_with_those_that_are_known() -> None:
+    assert "unknown field 'xyz'; known are version, source, reads" in error_of(spec_with("xyz", 1))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("tuning.rounds.until_caught_up", True, "the supervisor decides when a job ends"),
+        ("reads.kinesis.source", "clicks", "the source is named by the key 'source' at the top of the spec"),
+        ("reads.kinesis.stop_at", "start", "bound what is read by 'bounds'"),
+    ],
+)
+def test_what_a_spec_does_not_give_says_why(path: str, value: Any, said: str) -> None:
+    assert f"field {path!r} is not given in a spec: " in error_of(spec_with(path, value))
+    assert said in error_of(spec_with(path, value))
+
+
+def test_a_spec_of_druid_is_sent_to_its_translation() -> None:
+    assert "this is a spec of Druid" in error_of({"type": "kinesis", "spec": {"ioConfig": {}}})
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("version", 2, "field 'version' is 2, which is newer than this package reads; upgrade the package"),
+        ("version", "1", "field 'version' must be 1; got '1'"),
+        ("version", True, "field 'version' must be 1; got True"),
+        ("source", "", "field 'source' must be text that is not empty"),
+        ("source", "a|b", "source"),
+        ("reads", {}, "field 'reads' must be an object of one key"),
+        ("reads", {"s3": {"paths": "s3://a"}, "jdbc": {}}, "got ['s3', 'jdbc']"),
+        ("reads", ["kinesis"], "field 'reads' must be an object of one key"),
+        ("reads", {"kinesis": {}}, "field 'reads.kinesis.streams' is missing"),
+        ("reads", {"kinesis": "clicks"}, "field 'reads.kinesis' must be an object of the keys streams, "),
+        ("reads.kinesis.streams", 5, "field 'reads.kinesis.streams' must be text or a list; got 5: write it in quotes"),
+        ("reads.kinesis.streams", ["a", 5], "field 'reads.kinesis.streams[1]' must be text; got 5"),
+        (
+            "reads.kinesis.initial_position",
+            "NEWEST",
+            "'initial_position' must be 'TRIM_HORIZON', 'LATEST' or an instant",
+        ),
+        ("reads.kinesis.filter_by_hash_range", "true", "must be true or false; got 'true': write it without quotes"),
+        ("reads.kinesis.on_data_loss", "ignore", "'on_data_loss' must be 'fail' or 'reset'; got 'ignore'"),
+        ("reads.kinesis.streams", "clicks-{{ ds }}", "'reads.kinesis.streams' is a template, and a spec belongs to no"),
+        ("writes", [], "field 'writes' must be a list of sinks"),
+        ("writes", "parquet", "field 'writes' must be a list of sinks"),
+        ("writes.0.parquet.path", None, "field 'writes[0].parquet.path' has no value; give text, or leave it out"),
+        ("transform", "clean", "'transform' must be of the form 'module:function'"),
+        ("acknowledgments.by", 5, "field 'acknowledgments.by' must be text or a list"),
+        ("on_bad_records.max_parse_exceptions", 1.5, "must be a whole number; got 1.5"),
+        ("on_bad_records.max_parse_exceptions", True, "must be a whole number; got True"),
+        ("tuning.spark.env_vars", {"A": 1}, "field 'tuning.spark.env_vars.A' must be text; got 1: write it in quotes"),
+        ("tuning.spark.deploy_mode", "cloud", "'tuning.spark.deploy_mode' must be 'client' or 'cluster'; got 'cloud'"),
+        ("supervise.late_message_rejection_start", "2026-01-01T00:00:00", "must be an instant with a time zone"),
+        ("supervise.late_message_rejection_period", "PT1H", "field 'event_time' is missing"),
+        ("supervise.auto_scale", {}, "field 'supervise.auto_scale.task_count_min' is missing"),
+        ("supervise", [], "field 'supervise' must be an object of the keys task_count, "),
+        ("context", "mine", "field 'context' must be an object"),
+        ("schema", "id STRING, id DOUBLE", "column 'id' is there twice"),
+        ("schema", "id STRING,", "'' is not a name and a type"),
+        ("schema", "id ARRAY<STRING", "a bracket or a quote is not closed"),
+        ("context.notes", "x" * MAX_BYTES, f"and may have {MAX_BYTES}"),
+    ],
+)
+def test_a_wrong_value_is_an_error_that_names_it(path: str, value: Any, said: str) -> None:
+    assert said in error_of(spec_with(path, value))
+
+
+@pytest.mark.parametrize("name", ["version", "reads", "writes"])
+def test_a_key_that_is_missing_is_named(name: str) -> None:
+    assert f"field {name!r} is missing" in error_of(spec_without(name))
+
+
+@pytest.mark.parametrize("values", [None, [], "clicks", 5])
+def test_what_is_no_object_is_no_spec(values: Any) -> None:
+    assert error_of(values).startswith("spec: expected an object")
+
+
+def test_an_error_does_not_show_what_may_be_a_secret() -> None:
+    reads = {"jdbc": {"table": "t", "column": "id", "url": 5}}
+    assert "a value that may be a secret" in error_of({**SPEC, "reads": reads})
+
+
+def test_a_schema_may_have_types_within_types_and_comments() -> None:
+    schema = "`a b` STRUCT<x: INT, y: ARRAY<STRING>> COMMENT 'one, two', d DECIMAL(10, 2) NOT NULL, m MAP<STRING, INT>"
+    assert IngestionSpec.read(spec_with("schema", schema)).schema == schema
+
+
+def test_secrets_are_hidden_in_the_effective_spec() -> None:
+    spark = {"conf": {"spark.hadoop.fs.s3a.secret.key": "abc"}, "env_vars": {"API_TOKEN": "12345"}}
+    reads = {"jdbc": {"table": "t", "column": "id", "url": "jdbc:db:1", "properties": {"p": "geheim"}}}
+    shown = str(IngestionSpec.read({**spec_with("tuning.spark", spark), "reads": reads}).effective())
+    for secret in ("abc", "12345", "geheim", "jdbc:db:1"):
+        assert f"'{secret}'" not in shown
