@@ -24,6 +24,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.registry import Registry
 from airflow_provider_coordination.permissions import Permission
+from airflow_provider_coordination.sources.capacity import Capacity
 from airflow_provider_coordination.sources.landed import LandedBatches, LandedProgress, ProgressFormatError
 from airflow_provider_coordination.sources.stored import objects_in, text_of, whole_of
 from airflow_provider_coordination.sources.targets import ResetAction, ResetPlan, ResetStep, Target
@@ -277,6 +278,16 @@ class SourceKind:
     def ends(self, settings: Settings) -> bool:
         """Return whether the partitions that a job with these settings reads come to an end some day."""
         return False
+
+    def capacity(self, settings: Settings, *, ask: bool) -> Capacity:
+        """Return what the source gives to a job with these settings.
+
+        :param settings: those of a job; as far as they are given, where the source is not asked.
+        :param ask: ask the source for its extent.
+        :raises SourceError: if it does not answer.
+        :raises ConfigurationError: if it does not let us ask.
+        """
+        return Capacity()
 
     def location(self, settings: Settings) -> dict[str, Any]:
         """Return what decides which data a job with these settings reads: DAGs that differ in it cannot share a source.
