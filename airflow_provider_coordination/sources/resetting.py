@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
@@ -149,9 +150,10 @@ class Resets:
         """Return partitions by what people call them; the latest one, where several have had a name."""
         found = {}
         for partition in sorted(self._all_partitions(), key=lambda each: each.partition_key):
-            kind = kind_of_stored(partition)
-            if kind is not None and group in (None, kind.group_of(partition)):
-                found[kind.short_name(partition) or partition.partition_key] = partition
+            with suppress(ProgressError):  # it is called by its key alone
+                kind = kind_of_stored(partition)
+                if kind is not None and group in (None, kind.group_of(partition)):
+                    found[kind.short_name(partition) or partition.partition_key] = partition
         return found
 
     def _groups(self) -> dict[tuple[str | None, str | None], list[Partition]]:

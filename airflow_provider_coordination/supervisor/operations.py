@@ -16,6 +16,8 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     CoordinationError,
+    ProgressError,
+    StoreUnavailableError,
     SupervisionError,
     SupervisorNotFoundError,
 )
@@ -35,7 +37,16 @@ from airflow_provider_coordination.sources.targets import EARLIEST, ResetPlan, R
 from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import KEY, SpecVersion, Supervision
+from airflow_provider_coordination.supervisor.versions import (
+    effective_spec,
+    history_mapping,
+    readable,
+    version_mapping,
+    with_hidden,
+)
 
+PERHAPS_DONE = "the store did not answer: perhaps it was done; look at it again"
+NOT_TRIED = "it was not tried, since the store did not answer; try again"
 CONSEQUENCES = {
     Change.NONE: "nothing changes",
     Change.COSMETIC: "only what people read changes: jobs go on",
@@ -137,23 +148,22 @@ class SupervisorVerbs:
         :raises ConfigurationError: if the spec is wrong, of a newer version, or of another source.
         :raises SupervisionError: if another version than `replacing` rules by now; nothing was stored.
         """
+        IngestionSpec.read(spec)
+        former = self._kept.current()
+        spec = with_hidden(spec, self._last_spec(former))
         checked = IngestionSpec.read(spec)
         if checked.source != self._view.source:
             raise ConfigurationError(
                 f"spec: field 'source' is {checked.source!r}, and it was submitted for {self._view.source!r}; submit "
                 "it for that source, or set 'source'"
             )
-        former = self._kept.current()
         version = self._kept.submit(
             spec, by=self._by, reason=self._reason, file_digest=file_digest, replacing=replacing
         )
         if former is not None and version.version == former.version:
             return Submission(version=version, change=Change.NONE)
-        # Somebody may have submitted another one since `former` was read.
-        before = (
-            former if former is None or former.version + 1 == version.version else self._kept.spec(version.version - 1)
-        )
-        return Submission(version=version, change=change_between(_readable(before), checked))
+        before = self._kept.spec(version.version - 1) if version.version > 1 else None
+        return Submission(version=version, change=change_between(readable(before), checked))
 
     def suspend(self) -> Suspension:
         """Suspend the source: jobs deliver what they have read and end, and none is started.
@@ -204,7 +214,10 @@ class SupervisorVerbs:
         spec = IngestionSpec.read(current.spec)
         sets = AcknowledgmentSets(self._coordinator, SourceBatches())
         resets = Resets(sets, by=self._by, reason=self._reason)
-        plans = self._plans(resets, spec, to, positions, default_region)
+        try:
+            plans = self._plans(resets, spec, to, positions, default_region)
+        except ProgressError as error:  # what is stored, or asked for, is wrong, and stays so
+            raise ConfigurationError(str(error)) from None
         outcomes = tuple(
             _outcome(step, became) for plan in plans for step, became in resets.carry_out(plan, as_seen=False)
         )
@@ -233,13 +246,12 @@ class SupervisorVerbs:
         self._supervision()
         return self._kept.terminate(by=self._by, reason=self._reason)
 
-    def history(self, limit: int) -> list[SpecVersion]:
-        """Return the latest versions of the spec, terminations included, the latest first.
-
-        :raises SupervisorNotFoundError: if nothing was ever submitted.
-        """
-        self._supervision()
-        return self._kept.history(limit)
+    def _last_spec(self, current: SpecVersion | None) -> Mapping[str, Any] | None:
+        """Return the spec that rules, or that ruled before the termination; None if there is none."""
+        if current is None or not current.is_termination:
+            return None if current is None else current.spec
+        before = self._kept.spec(current.version - 1)
+        return None if before is None else before.spec
 
     def _plans(
         self,
@@ -298,37 +310,70 @@ def supervised_sources(store: CoordinationStore, prefix: str | None) -> list[str
 
 
 def for_all(
-    coordinators: Sequence[SourceCoordinator],
+    sources: Sequence[str],
+    verbs_of: Callable[[str], SupervisorVerbs],
     verb: Callable[[SupervisorVerbs], object],
-    *,
-    by: str,
-    reason: str,
 ) -> Iterator[VerbOutcome]:
     """Ask the same of several supervisors; yield what it came to for each.
 
     Where it makes no sense, as to suspend a suspended one, the supervisor stays as it is, and the others are asked.
 
-    :param coordinators: of their sources, initialized.
+    :param sources: of which sources.
+    :param verbs_of: returns the verbs for the supervisor of a source.
     :param verb: such as `SupervisorVerbs.suspend`.
+    :raises StoreUnavailableError: if the store does not answer the first time.
     """
-    for coordinator in coordinators:
+    for number, source in enumerate(sources):
         try:
-            verb(SupervisorVerbs(coordinator, by=by, reason=reason))
+            verb(verbs_of(source))
         except SupervisionError as error:
-            yield VerbOutcome(source=coordinator.source, is_done=False, detail=str(error))
+            yield VerbOutcome(source=source, is_done=False, detail=str(error))
+        except StoreUnavailableError:
+            if not number:
+                raise
+            yield VerbOutcome(source=source, is_done=False, detail=PERHAPS_DONE)
+            # To try the others would take seconds for each.
+            yield from (VerbOutcome(source=each, is_done=False, detail=NOT_TRIED) for each in sources[number + 1 :])
+            return
         else:
-            yield VerbOutcome(source=coordinator.source, is_done=True)
+            yield VerbOutcome(source=source, is_done=True)
 
 
-def ruling_spec(view: SourceView) -> SpecVersion:
-    """Return the version of the spec that rules, a termination included.
+def read_spec(view: SourceView, version: int | None = None) -> dict[str, Any]:
+    """Return a version of the spec of a source, a JSON object without secrets, with every default as `effective`.
 
+    :param view: of the source, initialized.
+    :param version: which; None for the one that rules, a termination included.
+    :raises SupervisorNotFoundError: if nothing was ever submitted, or there is no such version.
+    """
+    kept, latest = SupervisionStore(view), _latest(view)
+    number = latest if version is None else version
+    found = kept.spec(number)
+    if found is None:
+        raise SupervisorNotFoundError(
+            f"source {view.source!r} has no version {number} of its spec; the latest is {latest}"
+        )
+    effective, problem = effective_spec(found)
+    before = kept.spec(number - 1) if number > 1 else None
+    return {**version_mapping(found, before), "effective": effective, "problem": problem}
+
+
+def read_history(view: SourceView, limit: int) -> list[dict[str, Any]]:
+    """Return the latest versions of the spec of a source, JSON objects without secrets, the latest first.
+
+    :param view: of the source, initialized.
+    :param limit: at most this number.
     :raises SupervisorNotFoundError: if nothing was ever submitted.
     """
-    current = SupervisionStore(view).current()
-    if current is None:
+    _latest(view)
+    return history_mapping(SupervisionStore(view).history(limit + 1))[:limit]
+
+
+def _latest(view: SourceView) -> int:
+    stored = SupervisionStore(view).get()
+    if stored is None or not stored.supervision.spec_version:
         raise SupervisorNotFoundError(no_supervisor(view.source))
-    return current
+    return stored.supervision.spec_version
 
 
 def no_supervisor(source: str) -> str:
@@ -339,16 +384,6 @@ def no_supervisor(source: str) -> str:
 def _has_supervisor(store: CoordinationStore, source: str, prefix: str | None) -> bool:
     item = store.get(source_identifier(source, prefix=prefix, family=FAMILY), KEY)
     return item is not None and Supervision.from_mapping(item.progress).spec_version > 0
-
-
-def _readable(version: SpecVersion | None) -> IngestionSpec | None:
-    """Return a spec; None if there is none, or it cannot be read by this version of the package."""
-    if version is None or version.spec is None:
-        return None
-    try:
-        return IngestionSpec.read(version.spec)
-    except ConfigurationError:
-        return None
 
 
 def _access(spec: IngestionSpec, default_region: str | None) -> Access:

@@ -71,6 +71,20 @@ def read_spec_text(text: str, what: str, *, is_json: bool = False) -> dict[str, 
     return value
 
 
+def write_spec_text(mapping: Mapping[str, Any]) -> str:
+    """Return a JSON object as the YAML that `read_spec_text` reads."""
+    has_odd_breaks = re.search("[\x85\u2028\u2029\ufeff]", json.dumps(mapping, ensure_ascii=False)) is not None
+    text: str = yaml.dump(
+        dict(mapping),
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=not has_odd_breaks,
+        default_flow_style=False,
+        width=120,
+    )
+    return text
+
+
 def digest_of(mapping: Mapping[str, Any]) -> str:
     """Return a digest of a JSON object, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(mapping, sort_keys=True).encode()).hexdigest()
@@ -115,14 +129,19 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         return made
 
 
-_Loader.yaml_implicit_resolvers = {}
-for _tag, _pattern, _first in (
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?(?:0|[1-9]\d*)", list("-+0123456789")),
-    ("float", r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?", list("-+.0123456789")),
-):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), _first)
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """Writes what the loader reads as the same."""
+
+
+for _class in (_Loader, _Dumper):
+    _class.yaml_implicit_resolvers = {}
+    for _tag, _pattern, _first in (
+        ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+        ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+        ("int", r"[-+]?(?:0|[1-9]\d*)", list("-+0123456789")),
+        ("float", r"[-+]?(?:\.\d+|(?:0|[1-9]\d*)(?:\.\d*)?)(?:[eE][-+]?\d+)?", list("-+.0123456789")),
+    ):
+        _class.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), _first)
 
 
 def _json(text: str) -> Any:

@@ -95,7 +95,9 @@ def check_top_names(values: Mapping[str, object], *, kind: str | None) -> None:
     :raises ConfigurationError: naming the first wrong key, and where it belongs.
     """
     if not any(name in values for name in ("version", "reads", "writes")) and any(name in values for name in DRUID):
-        raise ConfigurationError("spec: this is a spec of Druid; translate it by from_druid()")
+        raise ConfigurationError(
+            "spec: this is a spec of Druid; translate it by `airflow-coordination spec from-druid`"
+        )
     for name in values:
         if name not in TOP:
             raise unknown_key("", name, TOP, kind=kind)

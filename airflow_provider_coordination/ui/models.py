@@ -22,6 +22,7 @@ from pydantic import (
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import ChangeKind, check_partition_key
+from airflow_provider_coordination.sources.targets import EARLIEST
 
 MAX_REASON_CHARACTERS = 500
 MAX_PARTITIONS_AT_ONCE = 500
@@ -493,3 +494,110 @@ class SupervisorList(BaseModel):
 
     as_of: datetime
     supervisors: list[SupervisorStatus]
+
+
+class SpecFacts(BaseModel):
+    """A version of a spec; `spec` is null in a termination. Secrets are hidden."""
+
+    version: int
+    at: datetime
+    by: str
+    reason: str
+    is_termination: bool
+    is_from_file: bool
+    change: Literal["NONE", "COSMETIC", "SUPERVISION", "JOBS"] | None
+    spec: dict[str, Any] | None
+
+
+class SpecDetail(SpecFacts):
+    """The same with every default, as `effective`, or why it cannot be read, as `problem`."""
+
+    effective: dict[str, Any] | None
+    problem: str
+
+
+class SpecHistory(BaseModel):
+    """The latest versions of a spec, the latest first."""
+
+    source: str
+    versions: list[SpecFacts]
+
+
+class SupervisorHealth(BaseModel):
+    """Whether a supervisor is healthy."""
+
+    source: str
+    healthy: bool
+    state: str
+    detailed_state: str
+
+
+class SourceStats(SupervisorStats):
+    """What the jobs of a supervisor counted."""
+
+    source: str
+    generated_at: datetime
+
+
+class ParseErrors(BaseModel):
+    """The bad records that jobs reported last, the latest first; what is known of each differs."""
+
+    source: str
+    errors: list[dict[str, Any]]
+
+
+class SubmitBody(ReasonBody):
+    """A spec, and why it is submitted; `replacing` is the version that it was made from: another one stays."""
+
+    spec: dict[str, Any]
+    replacing: StrictInt | None = None
+
+
+class ResetBody(ReasonBody):
+    """Where a source is read from, or the partitions in `positions`, each from its own; and why."""
+
+    to: Annotated[str, StringConstraints(min_length=1, max_length=200)] = EARLIEST
+    positions: Annotated[
+        dict[str, Annotated[str, StringConstraints(min_length=1, max_length=200)]] | None,
+        Field(min_length=1, max_length=MAX_PARTITIONS_AT_ONCE),
+    ] = None
+
+
+class SubmissionFacts(BaseModel):
+    """What became of a spec: the version that rules, and what follows from it."""
+
+    version: int
+    change: Literal["NONE", "COSMETIC", "SUPERVISION", "JOBS"]
+    consequence: str
+    supervisor: SupervisorStatus
+
+
+class ResetOutcomeFacts(BaseModel):
+    """What became of a partition; `error` says why nothing was done, and is empty if it was."""
+
+    partition_key: str
+    action: str
+    error: str
+
+
+class ResetFacts(BaseModel):
+    """What became of a reset; `left` are the partitions that stay as they are, and why."""
+
+    outcomes: list[ResetOutcomeFacts]
+    left: dict[str, str]
+    warnings: list[str]
+    supervisor: SupervisorStatus
+
+
+class VerbOutcomeFacts(BaseModel):
+    """What a verb for all came to for one supervisor; `detail` says why nothing was done."""
+
+    source: str
+    is_done: bool
+    detail: str
+
+
+class VerbOutcomes(BaseModel):
+    """What a verb for all supervisors came to, by source."""
+
+    results: list[VerbOutcomeFacts]

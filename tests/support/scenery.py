@@ -272,7 +272,10 @@ class Scenery:
                 started_at=now - HOUR,
                 looked_at=now,
                 health=health,
-                jobs=tuple(SupervisedJob(owner=name, spec_version=1, planned_at=now - MINUTE) for name in names),
+                jobs=(
+                    SupervisedJob(owner=names[0], spec_version=1, planned_at=now - MINUTE, began_at=now - MINUTE),
+                    SupervisedJob(owner=names[1], spec_version=1, planned_at=now - MINUTE),
+                ),
                 task_count_changes=(change,),
             ),
         )

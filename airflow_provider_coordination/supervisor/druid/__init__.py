@@ -23,6 +23,7 @@ from airflow_provider_coordination.supervisor.druid.columns import (
 from airflow_provider_coordination.supervisor.druid.filters import FUNCTION, Filters, columns_in
 from airflow_provider_coordination.supervisor.druid.rows import DruidField, RefusedError, Row, Verdict, by_name
 from airflow_provider_coordination.supervisor.spec import VERSION, IngestionSpec
+from airflow_provider_coordination.supervisor.spec_keys import TOP
 
 PARTS = ("ioConfig", "dataSchema", "tuningConfig")
 """The parts of a spec, in the order in which they are translated: columns follow from how payloads are written."""
@@ -98,7 +99,8 @@ class _Translation:
                 "spec of Druid: " + "; ".join(f"field {row.field!r}: {row.note}" for row in refused)
             )
         IngestionSpec.read(self.spec)
-        return DruidTranslation(spec=self.spec, rows=tuple(self._rows))
+        spec = {name: self.spec[name] for name in TOP if name in self.spec}
+        return DruidTranslation(spec=spec, rows=tuple(self._rows))
 
     def _field(self, name: str, value: Any) -> None:
         known = KNOWN.get(name)
@@ -166,8 +168,11 @@ class _Translation:
     def _transforms(self, field: DruidField, value: Any) -> Row:
         if not isinstance(value, Mapping) or not set(value) <= {"filter", "transforms"}:
             raise RefusedError(f"it must be an object of 'filter' and 'transforms'; got {value!r}")
-        if value.get("transforms") and self._transform is None:
-            names = [str(each.get("name")) if isinstance(each, Mapping) else repr(each) for each in value["transforms"]]
+        transforms = value.get("transforms")
+        if not isinstance(transforms, list | None):
+            raise RefusedError(f"'transforms' must be a list; got {transforms!r}")
+        if transforms and self._transform is None:
+            names = [str(each.get("name")) if isinstance(each, Mapping) else repr(each) for each in transforms]
             raise RefusedError(f"'transforms' makes the columns {', '.join(names)} by expressions; {FUNCTION}")
         if value.get("filter") is not None:
             for name in columns_in(value["filter"]):

@@ -97,7 +97,7 @@ TOP = (
     without_meaning("context", "It holds settings of Druid's tasks, such as locks and priorities."),
     by_hand(
         "suspended",
-        "the verb `suspend`",
+        "the verb suspend",
         "A source is suspended beside its spec: suspend it before you submit the spec.",
     ),
 )

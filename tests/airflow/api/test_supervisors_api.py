@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from airflow_provider_coordination.supervisor.states import DetailedState
+from airflow_provider_coordination.supervisor.store import SupervisionStore
 from tests.airflow.api.test_ui_api import CONNECTION, at, found
-from tests.support.scenery import Scenery
+from tests.support.scenery import SPEC, Scenery
 
 pytestmark = pytest.mark.integration  # needs no server, but Airflow's API, and so seconds
 
@@ -55,3 +58,105 @@ def test_a_source_without_a_supervisor_is_not_found(scenery: Scenery, op: TestCl
     assert answer.json()["detail"] == (
         "source 'clicks' has no supervisor; check the name, or submit a spec to have one"
     )
+
+
+def post(op: TestClient, verb: str, **body: Any) -> Any:
+    return op.post(at("orders", f"supervisor{verb}"), json={"reason": "on call", **body})
+
+
+def test_each_verb_answers_how_the_supervisor_stands_then(scenery: Scenery, op: TestClient) -> None:
+    assert found(post(op, "/suspend"))["suspended"] == {
+        "since": found(op.get(at("orders", "supervisor")))["suspended"]["since"],
+        "by": "olga",
+        "reason": "on call",
+    }
+    assert found(post(op, "/resume"))["suspended"] is None
+    assert found(post(op, "/handover"))["needs_turn"] is True
+    assert found(post(op, "/terminate"))["state"] == "STOPPING"
+
+
+@pytest.mark.parametrize(
+    ("before", "verb", "detail"),
+    [
+        ([], "/resume", "is not suspended"),
+        (["/suspend"], "/suspend", "is suspended by olga since"),
+        (["/terminate"], "/terminate", "is terminated already, since"),
+        (["/terminate"], "/reset", "cannot be reset: it is terminated since"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_reason(
+    scenery: Scenery, op: TestClient, before: list[str], verb: str, detail: str
+) -> None:
+    for each in before:
+        found(post(op, each))
+    answer = post(op, verb)
+    assert answer.status_code == 409 and detail in answer.json()["detail"]
+
+
+def test_a_spec_is_submitted_and_says_what_it_changes(scenery: Scenery, op: TestClient) -> None:
+    shown = found(op.get(at("orders", "supervisor/spec")))
+    assert (shown["version"], shown["by"], shown["change"]) == (1, "ann", "JOBS")
+    assert shown["effective"]["supervise"]["task_count"] == 2
+    spec = {**shown["spec"], "supervise": {"task_count": 3}}
+    answer = found(post(op, "", spec=spec, replacing=1))
+    assert (answer["version"], answer["change"]) == (2, "SUPERVISION")
+    assert answer["supervisor"]["task_count"]["configured"] == 3
+    late = post(op, "", spec=shown["spec"], replacing=1)
+    assert late.status_code == 409 and "is replaced by olga: version 2 rules" in late.json()["detail"]
+    versions = found(op.get(at("orders", "supervisor/history")))["versions"]
+    assert [(each["version"], each["by"], each["reason"]) for each in versions] == [
+        (2, "olga", "on call"),
+        (1, "ann", "the first"),
+    ]
+
+
+def test_a_wrong_spec_is_refused_with_field_value_and_remedy(scenery: Scenery, op: TestClient) -> None:
+    spec = {**SPEC, "source": "orders", "supervise": {"task_count": 0}}
+    answer = post(op, "", spec=spec)
+    assert answer.status_code == 422
+    assert (
+        "'task_count' must be at least 1; to let no job run, suspend the supervisor; got 0" in answer.json()["detail"]
+    )
+
+
+def test_health_is_an_answer_that_needs_no_reading(scenery: Scenery, op: TestClient) -> None:
+    assert found(op.get(at("orders", "supervisor/health")))["healthy"] is True
+    worker = scenery.worker("orders")
+    kept = SupervisionStore(worker.view)
+    stored = kept.get()
+    assert stored is not None
+    health = replace(stored.supervision.health, state=DetailedState.UNHEALTHY_TASKS)
+    kept.save(stored, replace(stored.supervision, health=health))
+    op.post(f"{CONNECTION}/supervisors/resume", json={"reason": "what was asked a moment ago is asked anew"})
+    answer = op.get(at("orders", "supervisor/health"))
+    assert answer.status_code == 503
+    assert answer.json() == {
+        "source": "orders",
+        "healthy": False,
+        "state": "UNHEALTHY_TASKS",
+        "detailed_state": "UNHEALTHY_TASKS",
+    }
+
+
+def test_figures_and_bad_records_are_those_that_jobs_reported(scenery: Scenery, op: TestClient) -> None:
+    stats = found(op.get(at("orders", "supervisor/stats")))
+    assert stats["totals"]["processed_bytes"] == 60_000 and stats["rates"]["5m"]["processed"] == 2.5
+    [error] = found(op.get(at("orders", "supervisor/parse-errors")))["errors"]
+    assert error["error"] == "line 18 is not JSON" and error["owner"] in stats["jobs"]
+
+
+def test_a_reset_says_what_became_of_each_partition(scenery: Scenery, op: TestClient) -> None:
+    answer = found(post(op, "/reset", positions={"state/completed.json.gz": "earliest"}))
+    assert answer["outcomes"] == [{"partition_key": "state/completed.json.gz", "action": "reset", "error": ""}]
+    unknown = post(op, "/reset", positions={"nothing": "earliest"})
+    assert unknown.status_code == 422 and "has no partition 'nothing'" in unknown.json()["detail"]
+
+
+def test_what_is_asked_of_all_says_what_it_came_to_for_each(scenery: Scenery, op: TestClient) -> None:
+    scenery.supervised("payments")
+    found(post(op, "/suspend"))
+    for is_first in (True, False):
+        answer = op.post(f"{CONNECTION}/supervisors/suspend", json={"reason": "maintenance"})
+        results = {each["source"]: each for each in found(answer)["results"]}
+        assert (results["orders"]["is_done"], results["payments"]["is_done"]) == (False, is_first)
+        assert "is suspended by olga" in results["orders"]["detail"]

@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.acknowledgment_sets import Ackno
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, source_identifier
 from airflow_provider_coordination.ui import kinesis, models
 from airflow_provider_coordination.ui.answers import SOURCE
-from tests.support.scenery import Scenery
+from tests.support.scenery import SPEC, Scenery
 
 pytestmark = pytest.mark.integration  # needs no server, but Airflow's API, and so seconds
 
@@ -28,6 +28,8 @@ PREFIX = "/coordination"
 READERS = {"anonymous": 401, "viewer": 403, "user": 403, "op": 200, "admin": 200, "foreign": 200}
 """A page of another site may ask what its user may see: its browser does not show it the answer."""
 ACTORS = {**READERS, "foreign": 403}
+ONCE = {**ACTORS, "admin": 409}
+"""Whoever asks the second time is refused: a suspended supervisor is not suspended once more."""
 ANYBODY = dict.fromkeys(READERS, 200) | {"anonymous": 401}
 FOREIGN: list[dict[str, str]] = [
     {"Origin": "https://evil.example"},
@@ -77,6 +79,11 @@ TABLE = {
     ("GET", SOURCE + "/jobs/{owner:path}/spark-ui"): Route({**READERS, "op": 404, "admin": 404, "foreign": 404}),
     ("GET", "/connections/{connection_id}/supervisors"): Route(READERS),
     ("GET", SOURCE + "/supervisor"): Route(READERS),
+    ("GET", SOURCE + "/supervisor/spec"): Route(READERS),
+    ("GET", SOURCE + "/supervisor/history"): Route(READERS),
+    ("GET", SOURCE + "/supervisor/health"): Route(READERS),
+    ("GET", SOURCE + "/supervisor/stats"): Route(READERS),
+    ("GET", SOURCE + "/supervisor/parse-errors"): Route(READERS),
     ("GET", "/runs"): Route(ANYBODY, "?dag_id=nightly_orders&run_id=any"),
     ("GET", "/static/{path:path}"): Route(ANYBODY),
     ("POST", SOURCE + "/partitions/release"): on("state/held.json.gz"),
@@ -85,6 +92,25 @@ TABLE = {
     ("POST", SOURCE + "/partitions/reset"): on("state/completed.json.gz", to="earliest"),
     ("POST", SOURCE + "/suspend"): Route(ACTORS, body=lambda version: {"reason": "the sink is full"}),
     ("POST", SOURCE + "/resume"): Route(ACTORS, body=lambda version: {"reason": "it was emptied"}),
+    ("POST", SOURCE + "/supervisor"): Route(
+        ACTORS, body=lambda version: {"spec": {**SPEC, "source": NAME, "context": {}}, "reason": "more jobs"}
+    ),
+    ("POST", SOURCE + "/supervisor/suspend"): Route(ONCE, body=lambda version: {"reason": "the sink is full"}),
+    ("POST", SOURCE + "/supervisor/resume"): Route(ONCE, body=lambda version: {"reason": "it was emptied"}),
+    ("POST", SOURCE + "/supervisor/reset"): Route(
+        ACTORS, body=lambda version: {"positions": {"state/waiting.json.gz": "earliest"}, "reason": "read it again"}
+    ),
+    ("POST", SOURCE + "/supervisor/handover"): Route(ACTORS, body=lambda version: {"reason": "a new image"}),
+    ("POST", SOURCE + "/supervisor/terminate"): Route(ONCE, body=lambda version: {"reason": "moved elsewhere"}),
+    ("POST", "/connections/{connection_id}/supervisors/suspend"): Route(
+        ACTORS, body=lambda version: {"reason": "maintenance"}
+    ),
+    ("POST", "/connections/{connection_id}/supervisors/resume"): Route(
+        ACTORS, body=lambda version: {"reason": "it is over"}
+    ),
+    ("POST", "/connections/{connection_id}/supervisors/terminate"): Route(
+        ACTORS, body=lambda version: {"reason": "the cluster is gone"}
+    ),
     ("POST", SOURCE + "/acknowledgments/{set_id:path}/release"): Route(
         ACTORS,
         body=lambda version: {"positive": True, "handle": "warehouse", "version": version},
@@ -173,6 +199,16 @@ def test_every_route_is_in_the_manual() -> None:
         ("of a shard", kinesis.ShardNode),
         ("of a holding", models.HoldingFacts),
         ("of a worker", models.WorkerRow),
+        ("of a supervisor", models.SupervisorStatus),
+        ("of its task count", models.TaskCountFacts),
+        ("of its jobs", models.SupervisedJobFacts),
+        ("of its lag", models.LagFacts),
+        ("of its errors", models.SupervisorErrorFacts),
+        ("of a version of a spec", models.SpecDetail),
+        ("body of a submission", models.SubmitBody),
+        ("body of a reset", models.ResetBody),
+        ("answer to a submission", models.SubmissionFacts),
+        ("answer to a reset", models.ResetFacts),
         ("body of an action", models.ActionBody),
     ],
 )

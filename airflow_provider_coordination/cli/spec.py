@@ -1,0 +1,135 @@
+"""The commands about specs: `spec check`, `print`, `schema` and `from-druid`. They need no store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from airflow_provider_coordination.cli.access import connections_of_airflow
+from airflow_provider_coordination.cli.commands import EXIT_REFUSED, EXIT_USAGE, JSON, CommandError
+from airflow_provider_coordination.cli.output import Column, Output, printable, table
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.supervisor.druid import from_druid
+from airflow_provider_coordination.supervisor.spec import IngestionSpec
+from airflow_provider_coordination.supervisor.spec_file import SUFFIXES, read_spec_file, write_spec_text
+from airflow_provider_coordination.supervisor.spec_schema import json_schema
+
+FILES = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Specs, or folders of specs.", show_default=False)]
+FILE = Annotated[Path, typer.Argument(metavar="FILE", help="The spec.", show_default=False)]
+DRUID_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="The spec of Druid.", show_default=False)]
+CONNECT = Annotated[
+    bool, typer.Option("--connect", help="Ask the source too: is it there, and does its data fit the schema?")
+]
+LAKE = Annotated[
+    str,
+    typer.Option("--lake", help="The folder below which the dataset gets a folder of its name.", show_default=False),
+]
+TRANSFORM = Annotated[
+    str | None,
+    typer.Option(
+        "--transform", help="A module:function that does what a schema and a predicate cannot.", show_default=False
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group `spec` to the application."""
+    group = typer.Typer(
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        help="Check, print and translate ingestion specs. No store is asked.",
+    )
+    group.command("check")(check_specs)
+    group.command("print")(print_spec)
+    group.command("schema")(print_schema)
+    group.command("from-druid")(translate_from_druid)
+    app.add_typer(group, name="spec")
+
+
+def check_specs(files: FILES, *, connect: CONNECT = False, as_json: JSON = False) -> None:
+    """Check specs, each with one error that names the field, the value and the remedy."""
+    output = Output(as_json=as_json)
+    found = list(_files_in(files))
+    if not found:
+        raise CommandError(f"there is no file that ends with {', '.join(SUFFIXES)}", EXIT_USAGE)
+    with connections_of_airflow() if connect else nullcontext():
+        results = [(file, *_checked(file, connect=connect)) for file in found]
+    for file, source, error in results:
+        if as_json:
+            output.record({"file": str(file), "source": source, "error": error})
+        elif error is None:
+            output.line(printable(f"ok     {file}: source {source!r}"))
+        else:
+            output.line(printable(f"error  {file}: {error}"))
+    if any(error is not None for _, _, error in results):
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def print_spec(file: FILE, *, as_json: JSON = False) -> None:
+    """Print the effective spec: with every default, and without secrets."""
+    with _one_line():
+        mapping, _ = read_spec_file(file)
+        _print(IngestionSpec.read(mapping).effective(), as_json=as_json)
+
+
+def print_schema() -> None:
+    """Print the JSON Schema of specs, with the kinds that are installed here."""
+    typer.echo(json.dumps(json_schema(), indent=2))
+
+
+def translate_from_druid(file: DRUID_FILE, *, lake: LAKE, transform: TRANSFORM = None, as_json: JSON = False) -> None:
+    """Translate a spec of Druid's Kinesis supervisor; say on standard error what became of each field."""
+    output = Output(as_json=as_json)
+    with _one_line():
+        mapping, _ = read_spec_file(file)
+        translation = from_druid(mapping, lake=lake, transform=transform)
+    if as_json:
+        output.record({"spec": translation.spec, "rows": [row.to_mapping() for row in translation.rows]})
+        return
+    _print(translation.spec, as_json=False)
+    columns = (Column("field"), Column("becomes"), Column("place"), Column("note"))
+    rows = [(row.field, row.verdict.value, row.place, row.note) for row in translation.rows]
+    output.talk.print(table(output.talk, columns, [tuple(Text(cell) for cell in row) for row in rows]))
+
+
+def _files_in(paths: list[Path]) -> Iterator[Path]:
+    for path in paths:
+        if path.is_dir():
+            yield from sorted(each for each in path.iterdir() if each.suffix.lower() in SUFFIXES)
+        else:
+            yield path
+
+
+def _checked(file: Path, *, connect: bool) -> tuple[str | None, str | None]:
+    """Return the source of a spec, and what is wrong with it.
+
+    :param connect: whether the source is asked too.
+    """
+    try:
+        mapping, _ = read_spec_file(file)
+        spec = IngestionSpec.read(mapping)
+        if connect:
+            from airflow_provider_coordination.hooks.checking import check_against_source
+
+            check_against_source(spec)
+    except CoordinationError as error:
+        return None, str(error)
+    return spec.source, None
+
+
+def _print(mapping: Any, *, as_json: bool) -> None:
+    typer.echo(json.dumps(mapping) if as_json else write_spec_text(mapping), nl=as_json)
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    try:
+        yield
+    except ConfigurationError as error:
+        raise CommandError(str(error), EXIT_USAGE) from None

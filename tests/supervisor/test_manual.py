@@ -1,0 +1,127 @@
+"""The pages about specs say what the code does: keys, defaults, errors, examples, and what becomes of Druid."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from airflow_provider_coordination.cli.app import application
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.supervisor.druid import fields, filters
+from airflow_provider_coordination.supervisor.druid.rows import DruidField
+from airflow_provider_coordination.supervisor.settings import AutoScaleSettings, SuperviseSettings
+from airflow_provider_coordination.supervisor.spec import IngestionSpec
+from airflow_provider_coordination.supervisor.spec_file import read_spec_text
+from airflow_provider_coordination.supervisor.spec_keys import TOP
+from airflow_provider_coordination.supervisor.spec_kinds import reads_classes
+from airflow_provider_coordination.supervisor.spec_values import Field, fields_of, written_whole
+from airflow_provider_coordination.supervisor.tuning import SparkSettings, TuningSettings
+from tests.test_docs import blocks, code, page, rows
+
+
+def default_of(field: Field) -> str:
+    default = written_whole(field.default)
+    if field.is_required:
+        return "required"
+    if default is None or isinstance(default, dict):
+        return "-"
+    return f"`{default if isinstance(default, str) else json.dumps(default)}`"
+
+
+@pytest.mark.parametrize(
+    ("heading", "cls"),
+    [
+        ("\n## supervise\n", SuperviseSettings),
+        ("\n### auto_scale\n", AutoScaleSettings),
+        ("\n## tuning\n", TuningSettings),
+        ("\n### spark\n", SparkSettings),
+    ],
+)
+def test_every_key_of_a_section_is_documented_with_its_default(heading: str, cls: type[Any]) -> None:
+    documented = [(code(key), default) for key, default, _ in rows(page("specs.md"), "key", below=heading)]
+    assert documented == [(name, default_of(field)) for name, field in fields_of(cls).items()]
+
+
+def test_every_key_of_a_spec_is_documented() -> None:
+    assert [code(key) for key, *_ in rows(page("specs.md"), "key", below="\n## The keys\n")] == list(TOP)
+
+
+def test_every_kind_of_source_is_documented_with_its_class() -> None:
+    documented = {
+        code(kind): code(cls) for kind, cls, _ in rows(page("specs.md"), "`reads`", below="\n## Sources and sinks\n")
+    }
+    assert documented == {kind: cls.__name__ for kind, cls in reads_classes().items()}
+
+
+def test_the_example_of_a_spec_is_one() -> None:
+    example, _ = blocks(page("specs.md"), "yaml")
+    assert IngestionSpec.read(read_spec_text(example, "the example")).source == "clicks"
+
+
+def test_the_example_of_python_is_a_spec() -> None:
+    [example] = blocks(page("specs.md"), "python")
+    made: dict[str, Any] = {}
+    exec(example, made)
+    assert IngestionSpec.read(made["spec"].to_mapping()) == made["spec"]
+
+
+def test_every_command_about_specs_is_documented() -> None:
+    group = typer.main.get_command(application()).commands["spec"]  # type: ignore[attr-defined]
+    listed = [re.findall(r"spec ([a-z-]+)", command)[0] for command, _ in rows(page("specs.md"), "command")]
+    assert listed == list(group.commands)
+
+
+@pytest.mark.parametrize(
+    ("number", "path", "value"),
+    [
+        (0, ("task_count",), 4),
+        (1, ("taskCount",), 4),
+        (2, ("stream_name",), "clicks"),
+        (3, ("supervise", "task_duration"), "1h"),
+        (4, ("reads",), {"kafka": {}}),
+        (5, ("supervise", "task_count"), 0),
+        (6, ("supervise", "late_message_rejection_start"), "2026-01-01T00:00:00Z"),
+        (9, ("supervise", "event_time"), "time"),
+    ],
+)
+def test_an_error_reads_as_documented(number: int, path: tuple[str, ...], value: Any) -> None:
+    _, answer = rows(page("specs.md"), "written")[number]
+    spec: Any = read_spec_text(blocks(page("specs.md"), "yaml")[0], "the example")
+    place = spec
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    with pytest.raises(ConfigurationError) as raised:
+        IngestionSpec.read(spec)
+    assert code(answer).removesuffix(", ...") in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("heading", "known"),
+    [
+        ("\n## Every field\n", fields.TOP),
+        ("\n### dataSchema\n", fields.DATA_SCHEMA),
+        ("\n### ioConfig\n", fields.IO_CONFIG),
+        ("\n### autoScalerConfig\n", fields.AUTO_SCALER_CONFIG),
+        ("\n### tuningConfig\n", fields.TUNING_CONFIG),
+    ],
+)
+def test_every_field_of_druid_has_the_row_of_the_code(heading: str, known: tuple[DruidField, ...]) -> None:
+    documented = [(code(n), v, code(p), note) for n, v, p, note in rows(page("druid.md"), "field", below=heading)]
+    assert documented == [(each.name, each.verdict.value, each.place or "-", each.note) for each in known]
+
+
+def test_every_filter_that_is_translated_is_documented() -> None:
+    documented = {name for cell, _ in rows(page("druid.md"), "filter") for name in re.findall(r"`(\w+)`", cell)}
+    translated = set(filters.Filters({}, "at")._writers)
+    assert documented == translated | {"and", "or", "not", "true", "false"}
+
+
+def test_the_page_that_names_the_schema_leads_to_it() -> None:
+    assert (Path(__file__).resolve().parents[2] / "docs" / "spec.schema.json").is_file()
+    assert "[spec.schema.json](spec.schema.json)" in page("specs.md")

@@ -1,0 +1,373 @@
+"""The verbs of a supervisor: each does what it says, or is refused with one clear sentence and nothing lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import (
+    ConfigurationError,
+    CoordinationError,
+    PartitionUpdateError,
+    StoreUnavailableError,
+    SupervisionError,
+    SupervisorNotFoundError,
+)
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.supervisor.operations import (
+    NOT_TRIED,
+    PERHAPS_DONE,
+    SupervisorVerbs,
+    for_all,
+    read_history,
+    read_spec,
+    supervised_sources,
+)
+from airflow_provider_coordination.supervisor.spec import Change
+from airflow_provider_coordination.supervisor.status import read_status
+from tests.supervisor.specs import SPEC, spec_with
+from tests.supervisor.world import World
+
+
+def items_spec(**changes: Any) -> dict[str, Any]:
+    """Return a spec of a source that can be reset without asking it."""
+    return {
+        "version": 1,
+        "source": "clicks",
+        "reads": {"s3": {"paths": "s3://clicks/in", "format": "json", "aws_conn_id": None}},
+        "writes": [{"parquet": {"path": "/data/lake/clicks"}}],
+        "supervise": {"start_delay": 0},
+        **changes,
+    }
+
+
+@pytest.fixture
+def world() -> World:
+    return World("S0", "S1")
+
+
+def verbs(world: World, by: str = "ann", reason: str = "on call") -> SupervisorVerbs:
+    return SupervisorVerbs(world.coordinator(f"host:{by}"), by=by, reason=reason)
+
+
+def status(world: World) -> dict[str, Any]:
+    found = read_status(world.view)
+    assert found is not None
+    return found
+
+
+def refused(world: World, verb: str, *args: Any) -> str:
+    before = world.store.get()
+    with pytest.raises(CoordinationError) as caught:
+        getattr(verbs(world), verb)(*args)
+    assert world.store.get() == before, "what was refused has changed something"
+    return str(caught.value)
+
+
+# Submit
+
+
+def test_a_spec_becomes_the_first_version_with_who_and_why(world: World) -> None:
+    done = verbs(world).submit(SPEC)
+    assert (done.version.version, done.change) == (1, Change.JOBS)
+    assert (done.version.by, done.version.reason) == ("ann", "on call")
+    assert world.supervision().spec_version == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "change"),
+    [
+        ("context.description", "each click", Change.COSMETIC),
+        ("supervise.task_count", 3, Change.SUPERVISION),
+        ("schema", "id STRING", Change.JOBS),
+    ],
+)
+def test_what_a_new_version_changes_is_said(world: World, path: str, value: Any, change: Change) -> None:
+    verbs(world).submit(SPEC)
+    done = verbs(world, "bob").submit(spec_with(path, value))
+    assert (done.version.version, done.change, bool(done.consequence)) == (2, change, True)
+
+
+def test_the_spec_that_rules_already_makes_no_version(world: World) -> None:
+    verbs(world).submit(SPEC)
+    again = verbs(world, "bob").submit(SPEC)
+    assert (again.version.version, again.version.by, again.change) == (1, "ann", Change.NONE)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (spec_with("supervise.task_count", 0), "field 'task_count' must be at least 1; .*suspend the supervisor"),
+        (spec_with("version", 2), "field 'version' is 2, which is newer than this package reads; upgrade"),
+        (spec_with("source", "orders"), "field 'source' is 'orders', and it was submitted for 'clicks'"),
+        (["no", "object"], "spec"),
+    ],
+)
+def test_a_wrong_spec_is_refused_and_the_former_one_rules_on(world: World, spec: Any, message: str) -> None:
+    verbs(world).submit(SPEC)
+    with pytest.raises(ConfigurationError, match=message):
+        verbs(world).submit(spec)
+    assert world.supervision().spec_version == 1
+
+
+def test_of_two_submits_of_the_same_version_the_later_one_is_refused_and_can_be_made_again(world: World) -> None:
+    verbs(world).submit(SPEC)
+    verbs(world, "bob").submit(spec_with("schema", "id STRING"), replacing=1)
+    with pytest.raises(SupervisionError, match=r"version 1 of the spec.* is replaced by bob: version 2 rules"):
+        verbs(world).submit(spec_with("supervise.task_count", 3), replacing=1)
+    assert verbs(world).submit(spec_with("supervise.task_count", 3), replacing=2).version.version == 3
+
+
+def test_submits_at_once_become_versions_in_order_and_none_is_lost(tmp_path: Path) -> None:
+    store = open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/s.db"))
+    world = World("S0", store=store)
+    names = [f"person-{number}" for number in range(6)]
+    everybody = [verbs(world, name) for name in names]
+    begin = threading.Barrier(len(names))
+
+    def submit(number: int) -> None:
+        begin.wait()
+        everybody[number].submit(spec_with("context.description", names[number]))
+
+    threads = [threading.Thread(target=submit, args=(number,)) for number in range(len(names))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    versions = world.store.history()
+    assert [version.version for version in versions] == [6, 5, 4, 3, 2, 1]
+    assert sorted(version.by for version in versions) == names
+    assert all(version.spec and version.spec["context"]["description"] == version.by for version in versions)
+    store.close()
+
+
+def test_a_spec_that_was_read_with_hidden_secrets_is_submitted_with_those_that_are_stored(world: World) -> None:
+    key = "spark.hadoop.fs.s3a.secret.key"
+    verbs(world).submit(spec_with("tuning.spark.conf", {key: "opensesame"}))
+    shown = read_spec(world.view)["spec"]
+    assert "opensesame" not in str(shown)
+    shown["context"] = {"description": "edited"}
+    done = verbs(world).submit(shown)
+    assert done.change is Change.COSMETIC
+    assert done.version.spec is not None and done.version.spec["tuning"]["spark"]["conf"][key] == "opensesame"
+    shown["tuning"]["spark"]["conf"] = {"spark.other.password": shown["tuning"]["spark"]["conf"][key]}
+    with pytest.raises(ConfigurationError, match=r"field 'tuning.spark.conf.spark.other.password' is hidden"):
+        verbs(world).submit(shown)
+
+
+# Suspend and resume
+
+
+def test_a_suspended_one_is_refused_another_suspension_and_keeps_its_own(world: World) -> None:
+    verbs(world).submit(SPEC)
+    verbs(world, "ann", "the sink is full").suspend()
+    assert "is suspended by ann since 2026-01-01T00:00:00Z: the sink is full already; it stays so" in refused(
+        world, "suspend"
+    )
+    assert verbs(world, "bob").resume().by == "ann"
+
+
+def test_one_that_is_not_suspended_cannot_be_resumed(world: World) -> None:
+    verbs(world).submit(SPEC)
+    assert "is not suspended" in refused(world, "resume")
+
+
+def test_a_suspension_that_the_person_did_not_see_stays(world: World) -> None:
+    verbs(world).submit(SPEC)
+    seen = verbs(world).suspend()
+    verbs(world).resume()
+    world.clock.advance(60)
+    verbs(world, "bob").suspend()
+    with pytest.raises(PartitionUpdateError, match="suspended anew"):
+        verbs(world).resume(seen.since)
+    assert status(world)["suspended"]["by"] == "bob"
+
+
+def test_jobs_of_a_suspended_one_end_and_those_of_a_resumed_one_begin(world: World) -> None:
+    verbs(world).submit(items_spec())
+    world.go_on(30)
+    assert len(world.running) == 1
+    verbs(world).suspend()
+    world.go_on(30)
+    assert (world.running, status(world)["state"]) == ([], "SUSPENDED")
+    verbs(world).resume()
+    world.go_on(30)
+    assert (len(world.running), status(world)["state"]) == (1, "RUNNING")
+
+
+# Reset
+
+
+def test_a_reset_reads_all_of_it_anew_whatever_job_holds_it(world: World) -> None:
+    verbs(world).submit(items_spec())
+    world.go_on(30)
+    world.complete("S1")
+    done = verbs(world).reset()
+    assert sorted((each.partition_key, each.action, each.error) for each in done.outcomes) == [
+        ("S0", "reset", ""),
+        ("S1", "reset", ""),
+    ]
+    assert world.view.count_by_status()[PartitionStatus.UNASSIGNED] == 2
+    assert world.supervision().lag_since == world.clock.now()
+
+
+def test_some_partitions_are_reset_each_to_its_own_position(world: World) -> None:
+    verbs(world).submit(items_spec())
+    world.go_on(30)
+    done = verbs(world).reset(positions={"S1": "earliest"})
+    assert [each.partition_key for each in done.outcomes] == ["S1"]
+
+
+@pytest.mark.parametrize(
+    ("positions", "message"),
+    [
+        ({"S1": "earliest", "S9": "earliest"}, "has no partition 'S9'"),
+        ({"S0": "earliest", "S1": "42"}, "S1"),
+        ({"S0": "earliest", "S1": "2999-01-01T00:00:00Z"}, "lies in the future"),
+        ({}, "'positions' is empty"),
+    ],
+)
+def test_a_reset_with_one_wrong_position_resets_nothing(
+    world: World, positions: Mapping[str, str], message: str
+) -> None:
+    verbs(world).submit(items_spec())
+    world.go_on(30)
+    before = [world.view.get(key) for key in ("S0", "S1")]
+    with pytest.raises(CoordinationError, match=message):
+        verbs(world).reset(positions=positions)
+    assert [world.view.get(key) for key in ("S0", "S1")] == before
+
+
+def test_a_terminated_one_is_not_reset_and_says_what_to_do(world: World) -> None:
+    verbs(world).submit(items_spec())
+    verbs(world).terminate()
+    assert "cannot be reset: it is terminated since" in refused(world, "reset")
+    assert "submit a spec to begin anew" in refused(world, "reset")
+
+
+def test_a_suspended_one_can_be_reset(world: World) -> None:
+    verbs(world).submit(items_spec())
+    world.go_on(30)
+    verbs(world).suspend()
+    assert [each.error for each in verbs(world).reset().outcomes] == ["", ""]
+
+
+# Hand over, terminate
+
+
+def test_a_handover_replaces_every_job(world: World) -> None:
+    verbs(world).submit(items_spec())
+    world.go_on(30)
+    [before] = world.running
+    verbs(world).hand_over()
+    world.go_on(60)
+    [after] = world.running
+    assert after.owner != before.owner
+    assert status(world)["needs_turn"] is False
+
+
+def test_terminate_twice_is_refused_once_and_leaves_one_termination(world: World) -> None:
+    verbs(world).submit(SPEC)
+    verbs(world, "bob", "moved").terminate()
+    assert "is terminated already, since 2026-01-01T00:00:00" in refused(world, "terminate")
+    assert [version.is_termination for version in world.store.history()] == [True, False]
+    assert status(world)["terminated"]["because"] == "moved"
+
+
+@pytest.mark.parametrize("verb", ["suspend", "resume", "reset", "hand_over"])
+def test_a_terminated_one_takes_a_new_spec_alone(world: World, verb: str) -> None:
+    verbs(world).submit(SPEC)
+    verbs(world).terminate()
+    assert "is terminated" in refused(world, verb)
+    assert verbs(world).submit(SPEC).version.version == 3
+    assert status(world)["terminated"] is None
+
+
+@pytest.mark.parametrize("verb", ["suspend", "resume", "reset", "hand_over", "terminate"])
+def test_what_was_never_submitted_is_not_found(world: World, verb: str) -> None:
+    with pytest.raises(SupervisorNotFoundError, match="source 'clicks' has no supervisor; check the name, or submit"):
+        getattr(verbs(world), verb)()
+    assert world.store.get() is None
+
+
+# Specs
+
+
+def test_the_history_says_who_submitted_what_why_and_what_it_changed(world: World) -> None:
+    verbs(world, "ann", "first").submit(SPEC)
+    verbs(world, "bob", "more jobs").submit(spec_with("supervise.task_count", 4))
+    verbs(world, "ann", "moved").terminate()
+    found = read_history(world.view, 2)
+    assert [(each["version"], each["by"], each["reason"], each["change"]) for each in found] == [
+        (3, "ann", "moved", None),
+        (2, "bob", "more jobs", "SUPERVISION"),
+    ]
+    assert found[0]["is_termination"] and found[0]["spec"] is None
+    assert [each["change"] for each in read_history(world.view, 50)] == [None, "SUPERVISION", "JOBS"]
+
+
+def test_a_spec_is_shown_with_every_default(world: World) -> None:
+    verbs(world).submit(SPEC)
+    found = read_spec(world.view)
+    assert found["spec"] == SPEC and found["problem"] == ""
+    assert found["effective"]["supervise"]["completion_timeout"]
+    with pytest.raises(SupervisorNotFoundError, match="has no version 7 of its spec; the latest is 1"):
+        read_spec(world.view, 7)
+
+
+def test_a_stored_spec_of_a_newer_version_is_shown_with_why_it_cannot_be_read(world: World) -> None:
+    world.store.submit(spec_with("version", 2))
+    found = read_spec(world.view)
+    assert found["effective"] is None and "newer than this package reads" in found["problem"]
+
+
+# All of them
+
+
+def several(world: World, *sources: str) -> dict[str, SupervisorVerbs]:
+    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+
+    made = {}
+    for source in sources:
+        coordinator = SourceCoordinator(world.backend, source, "host:ann", prefix="test", clock=world.clock)
+        coordinator.initialize()
+        made[source] = SupervisorVerbs(coordinator, by="ann", reason="maintenance")
+        made[source].submit(items_spec(source=source))
+    return made
+
+
+def test_the_same_is_asked_of_all_and_those_where_it_makes_no_sense_say_why(world: World) -> None:
+    made = several(world, "a", "b", "c")
+    made["b"].suspend()
+    made["c"].terminate()
+    done = {each.source: each for each in for_all(list(made), made.__getitem__, SupervisorVerbs.suspend)}
+    assert [done[source].is_done for source in "abc"] == [True, False, False]
+    assert "suspended by ann" in done["b"].detail and "is terminated" in done["c"].detail
+    again = list(for_all(list(made), made.__getitem__, SupervisorVerbs.suspend))
+    assert not any(each.is_done for each in again)
+
+
+def test_sources_with_a_supervisor_are_those_with_a_spec(world: World) -> None:
+    several(world, "b", "a")
+    world.view.suspensions.suspend("ann", "a source without a supervisor")
+    assert supervised_sources(world.backend, "test") == ["a", "b"]
+    assert supervised_sources(world.backend, None) == []
+
+
+def test_a_store_that_goes_away_midway_leaves_an_answer_for_each(world: World) -> None:
+    made = several(world, "a", "b", "c")
+
+    def verb(of: SupervisorVerbs) -> object:
+        if of is not made["a"]:
+            raise StoreUnavailableError("gone")
+        return of.suspend()
+
+    done = list(for_all(list(made), made.__getitem__, verb))
+    assert [(each.is_done, each.detail) for each in done] == [(True, ""), (False, PERHAPS_DONE), (False, NOT_TRIED)]
+    with pytest.raises(StoreUnavailableError):
+        list(for_all(["b"], made.__getitem__, verb))

@@ -1,0 +1,64 @@
+"""The JSON Schema in the manual is made of the classes that read specs, and says the same as they do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from airflow_provider_coordination.supervisor.spec import IngestionSpec
+from airflow_provider_coordination.supervisor.spec_schema import json_schema
+from tests.supervisor.specs import SPEC, spec_with, spec_without
+
+PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "spec.schema.json"
+
+
+def test_the_published_schema_is_the_one_of_the_classes() -> None:
+    """If it is not: `airflow-coordination spec schema > docs/spec.schema.json`."""
+    assert json.loads(PUBLISHED.read_text()) == json_schema()
+
+
+def test_the_schema_is_one() -> None:
+    Draft202012Validator.check_schema(json_schema())
+
+
+@pytest.mark.parametrize("values", [SPEC, IngestionSpec.read(SPEC).to_mapping(), IngestionSpec.read(SPEC).effective()])
+def test_a_spec_fits_the_schema(values: Any) -> None:
+    Draft202012Validator(json_schema()).validate(values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        spec_with("task_count", 2),
+        spec_with("supervise.taskCount", 2),
+        spec_with("supervise.task_count", "2"),
+        spec_with("supervise.task_duration", "1h"),
+        spec_with("supervise.task_duration", "P1M"),
+        spec_with("supervise.auto_scale", {"task_count_min": 1}),
+        spec_with("reads", {"kafka": {}}),
+        spec_with("reads", {"kinesis": {"streams": "a"}, "s3": {"paths": "s3://bucket"}}),
+        spec_with("reads.kinesis.source", "clicks"),
+        spec_with("reads.kinesis.filter_by_hash_range", "true"),
+        spec_with("writes", []),
+        spec_with("tuning.rounds.until_caught_up", True),
+        spec_with("tuning.spark.executor_memory", 2),
+        spec_with("version", 2),
+        spec_without("version"),
+        spec_without("reads"),
+        spec_with(
+            "supervise",
+            {
+                "event_time": "at",
+                "late_message_rejection_period": "PT1H",
+                "late_message_rejection_start": "2026-01-01T00:00:00Z",
+            },
+        ),
+    ],
+    ids=range(17),
+)
+def test_a_spec_that_is_refused_does_not_fit_the_schema(values: Any) -> None:
+    assert not Draft202012Validator(json_schema()).is_valid(values)
