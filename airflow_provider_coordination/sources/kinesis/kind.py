@@ -14,6 +14,7 @@ from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.settings import read_settings
+from airflow_provider_coordination.sources.capacity import Capacity
 from airflow_provider_coordination.sources.kinds import Access, DatasetName, Inspection, Settings, SourceKind
 from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
 from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_partition_key
@@ -105,6 +106,12 @@ class KinesisKind(SourceKind):
 
         return kinesis_client(read_settings(AwsSettings, "AWS settings of Kinesis", settings.get("aws", {})))
 
+    def sample(self, service: KinesisClient, settings: Settings) -> Sequence[bytes]:
+        """See `SourceKind.sample`."""
+        from airflow_provider_coordination.sources.kinesis.sampling import sample
+
+        return sample(service, settings["streams"])
+
     def plan_some(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
         """See `SourceKind.plan_some`; the shards that came from these stay as they are."""
         from airflow_provider_coordination.sources.kinesis.stream_resets import checked_with_service
@@ -142,6 +149,17 @@ class KinesisKind(SourceKind):
     def ends(self, settings: Settings) -> bool:
         """See `SourceKind.ends`: those within bounds do."""
         return settings.get("bounds") is not None
+
+    def capacity(self, settings: Settings, *, ask: bool) -> Capacity:
+        """See `SourceKind.capacity`: the limits of shards."""
+        from airflow_provider_coordination.sources.kinesis.capacity import capacity_of, extent_of
+
+        limits = capacity_of(settings)
+        if not ask:
+            return limits
+        partitions, retention = extent_of(self.service(settings), settings["streams"])
+        given = objects_in(settings.get("bounds") or {}, "shards")
+        return replace(limits, partitions=len(given) or partitions, retention=retention)
 
     def location(self, settings: Settings) -> dict[str, Any]:
         """See `SourceKind.location`: the streams, and where they are."""
