@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
+import pytest
 import yaml
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -145,8 +146,15 @@ def running(count: int, version: int) -> Callable[[dict[str, Any]], bool]:
 
 
 def test_a_spec_of_druid_runs_a_stream_through_everything_that_happens_to_it(
-    airflow: Standalone, pipeline: Pipeline, look: Callable[[str], SourceCoordinator], folder: Path
+    airflow: Standalone,
+    pipeline: Pipeline,
+    look: Callable[[str], SourceCoordinator],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    aws = {"region_name": "us-east-1", "endpoint_url": pipeline.kinesis.endpoint_url}
+    here = {"conn_type": "aws", "login": "test", "password": "test", "extra": aws}
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(here))  # of the person who resets
     supervised = Supervised(airflow, pipeline, look("clicks"), folder / "dags" / "specs")
     supervised.write_spec(druid_spec(pipeline.stream, "id"))
 
