@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from airflow_provider_coordination import __version__
-from airflow_provider_coordination.cli import acknowledging, acting, doctor, imports, reading, spec
+from airflow_provider_coordination.cli import acknowledging, acting, doctor, imports, reading, spec, supervisor
 from airflow_provider_coordination.cli.commands import CommandGroup
 
 HELP = """
@@ -35,6 +35,7 @@ def application() -> typer.Typer:
     imports.register(app)
     doctor.register(app)
     spec.register(app)
+    supervisor.register(app)
     return app
 
 
