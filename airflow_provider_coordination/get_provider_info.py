@@ -34,6 +34,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_provider_coordination.operators.reopen_partitions",
                     "airflow_provider_coordination.operators.reset_partitions",
                     "airflow_provider_coordination.operators.spark_submit",
+                    "airflow_provider_coordination.operators.supervise",
                     "airflow_provider_coordination.operators.supervisor",
                 ],
             }
@@ -53,6 +54,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "airflow_provider_coordination.triggers.acknowledgments",
                     "airflow_provider_coordination.triggers.jobs",
+                    "airflow_provider_coordination.triggers.supervisor",
                     "airflow_provider_coordination.triggers.partitions",
                 ],
             }

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
+from airflow_provider_coordination.cli.access import connections_of_airflow
 from airflow_provider_coordination.cli.commands import EXIT_REFUSED, EXIT_USAGE, JSON, CommandError
 from airflow_provider_coordination.cli.output import Column, Output, printable, table
-from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.supervisor.druid import from_druid
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import SUFFIXES, read_spec_file, write_spec_text
@@ -22,6 +23,9 @@ from airflow_provider_coordination.supervisor.spec_schema import json_schema
 FILES = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Specs, or folders of specs.", show_default=False)]
 FILE = Annotated[Path, typer.Argument(metavar="FILE", help="The spec.", show_default=False)]
 DRUID_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="The spec of Druid.", show_default=False)]
+CONNECT = Annotated[
+    bool, typer.Option("--connect", help="Ask the source too: is it there, and does its data fit the schema?")
+]
 LAKE = Annotated[
     str,
     typer.Option("--lake", help="The folder below which the dataset gets a folder of its name.", show_default=False),
@@ -48,13 +52,14 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="spec")
 
 
-def check_specs(files: FILES, *, as_json: JSON = False) -> None:
+def check_specs(files: FILES, *, connect: CONNECT = False, as_json: JSON = False) -> None:
     """Check specs, each with one error that names the field, the value and the remedy."""
     output = Output(as_json=as_json)
     found = list(_files_in(files))
     if not found:
         raise CommandError(f"there is no file that ends with {', '.join(SUFFIXES)}", EXIT_USAGE)
-    results = [(file, *_checked(file)) for file in found]
+    with connections_of_airflow() if connect else nullcontext():
+        results = [(file, *_checked(file, connect=connect)) for file in found]
     for file, source, error in results:
         if as_json:
             output.record({"file": str(file), "source": source, "error": error})
@@ -101,13 +106,21 @@ def _files_in(paths: list[Path]) -> Iterator[Path]:
             yield path
 
 
-def _checked(file: Path) -> tuple[str | None, str | None]:
-    """Return the source of a spec, and what is wrong with it."""
+def _checked(file: Path, *, connect: bool) -> tuple[str | None, str | None]:
+    """Return the source of a spec, and what is wrong with it.
+
+    :param connect: whether the source is asked too.
+    """
     try:
         mapping, _ = read_spec_file(file)
-        return IngestionSpec.read(mapping).source, None
-    except ConfigurationError as error:
+        spec = IngestionSpec.read(mapping)
+        if connect:
+            from airflow_provider_coordination.hooks.checking import check_against_source
+
+            check_against_source(spec)
+    except CoordinationError as error:
         return None, str(error)
+    return spec.source, None
 
 
 def _print(mapping: Any, *, as_json: bool) -> None:

@@ -27,7 +27,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.hooks.following import end_local_processes, settings_file_of, stop_job
@@ -96,16 +96,21 @@ class JobFollower:
             yield coordinator, Jobs(coordinator.view)
 
     def submit(self, settings: IngestSettings, job_log: str | None) -> None:
-        """Write down a job that is about to be submitted."""
+        """Write down a job that is about to be submitted.
+
+        :raises CoordinationError: if somebody has given it up before.
+        """
         with self.jobs() as (_, jobs):
             jobs.purge()
-            jobs.submit(
+            may_begin = jobs.submit(
                 settings.owner,
                 task=self.task,
                 digest=digest_of(settings, settings.owner),
                 start_by=settings.expires_at,
                 log=job_log,
             )
+        if not may_begin:
+            raise CoordinationError(f"job {settings.owner!r} was given up before it was submitted")
 
     def earlier(self, settings: IngestSettings) -> Job | None:
         """Return the job of an earlier try that this one may go on with; stop the others.
@@ -234,7 +239,13 @@ def show_log(job_log: str | None, redaction: Redaction) -> None:
         log.info("the job's output has %d lines; the last %d:", len(lines), LINES_SHOWN)
     for line in lines[-LINES_SHOWN:]:
         log.info("%s", redaction.text(line))
-    shutil.rmtree(path.parent, ignore_errors=True)
+    delete_log(job_log)
+
+
+def delete_log(job_log: str | None) -> None:
+    """Delete a job's output, and its folder, if they are on this machine."""
+    if job_log is not None and Path(job_log).is_file():
+        shutil.rmtree(Path(job_log).parent, ignore_errors=True)
 
 
 def job_folder() -> Path:

@@ -31,18 +31,19 @@ START_TIMEOUT = timedelta(hours=1)
 
 
 def ingest_settings(
-    task: CoordinatedSparkSubmitOperator, connection: ConnectionSettings, context: Context
+    task: CoordinatedSparkSubmitOperator, connection: ConnectionSettings, context: Context, owner: str | None = None
 ) -> IngestSettings:
-    """Return what the job of this try of a task is told.
+    """Return the settings of the job of this try of a task.
 
     :param task: its templates rendered.
+    :param owner: the owner of the job's leases; a new one by default.
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
     ti: Any = context["ti"]
     source, reads = _what_is_read(task, connection, interval_value(task.interval, context))
     settings = IngestSettings(
         source=source,
-        owner=owner_of_try(context),
+        owner=owner or owner_of_try(context),
         reads=reads,
         writes=sinks_of(task.writes),
         expires_at=datetime.now(UTC) + (task.execution_timeout or START_TIMEOUT),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from copy import copy
 from dataclasses import dataclass, replace
@@ -392,12 +392,27 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             return self._go_on(follower, earlier.owner, earlier.log, deadline, settings)
         if suspension is not None:
             raise _nothing_begins(settings.source, suspension)
+        job_log = self.submit(follower, settings, partial(super().execute, context))
+        return self._go_on(follower, settings.owner, job_log, deadline, settings)
+
+    def submit(
+        self, follower: JobFollower, settings: IngestSettings, by: Callable[[], object] | None = None
+    ) -> str | None:
+        """Submit a job without waiting for it, in whatever deploy mode the connection says.
+
+        :param follower: who follows the job.
+        :param settings: the job's; `is_followed`, and `expires_at` when it is given up if it has not begun.
+        :param by: submits by the provider's operator, in a task of this operator; None to submit by its hook.
+        :returns: where the job's output goes, on this machine; None if it goes to a cluster.
+        :raises Exception: if it could not be submitted; the job is written down as ended, and nothing is left of it.
+        """
         self.log.info("job is submitted without waiting: source=%s owner=%s", settings.source, settings.owner)
         folder = job_folder()
+        self._follower = follower
         self._hook = None
         self._job = job = _Job(
             settings=settings,
-            connection=connection,
+            connection=follower.connection,
             settings_file=folder / f"{folder.name}.json",
             package_archive=write_package_archive(folder),
             output=JobOutput(self._redaction(settings)),
@@ -405,7 +420,11 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         try:
             settings.write(job.settings_file)
             with failing_when_misconfigured():
-                super().execute(context)
+                if by is None:
+                    self._hook = self._get_hook()
+                    self._hook.submit(self.application)
+                else:
+                    by()
         except BaseException as error:
             self._abandon_job()
             shutil.rmtree(folder, ignore_errors=True)
@@ -415,7 +434,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         if job.log is None:  # it has travelled to the cluster
             shutil.rmtree(folder, ignore_errors=True)
         self._job = None
-        return self._go_on(follower, settings.owner, job.log, deadline, settings)
+        return job.log
 
     def _go_on(
         self,

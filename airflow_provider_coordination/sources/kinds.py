@@ -15,7 +15,7 @@ import importlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
@@ -24,6 +24,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.registry import Registry
 from airflow_provider_coordination.permissions import Permission
+from airflow_provider_coordination.sources.capacity import Capacity
 from airflow_provider_coordination.sources.landed import LandedBatches, LandedProgress, ProgressFormatError
 from airflow_provider_coordination.sources.stored import objects_in, text_of, whole_of
 from airflow_provider_coordination.sources.targets import ResetAction, ResetPlan, ResetStep, Target
@@ -199,6 +200,15 @@ class SourceKind:
         """
         return settings
 
+    def sample(self, service: Any, settings: Settings) -> Sequence[bytes]:
+        """Return a few payloads of what a job with these settings would read; none where it cannot be seen beforehand.
+
+        :param service: what asks the source, as `service` makes it.
+        :raises ConfigurationError: if there is nothing to read under the name and at the place that they give.
+        :raises SourceError: if the source does not answer.
+        """
+        return ()
+
     def plan_some(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
         """Plan to reset just these partitions.
 
@@ -225,6 +235,25 @@ class SourceKind:
         """Plan to read a whole group anew; None is for the partitions that are in none. See `plan_some`."""
         return self.plan_some(partitions, target, access)
 
+    # What a supervisor asks the source
+
+    def open_partitions(self, service: Any, settings: Settings) -> int | None:
+        """Ask the source how many partitions it can go on in; None if the kind cannot say.
+
+        :param service: as `service` makes it.
+        :param settings: of what is read.
+        :raises ConfigurationError: if the source does not exist, or refuses to answer.
+        :raises SourceError: if it does not answer.
+        """
+        return None
+
+    def unread_lag(self, service: Any, partition: Partition) -> timedelta | None:
+        """Return how long something of a partition waits that nobody reads now; None if that is not known.
+
+        :param service: as `service` makes it.
+        """
+        return None
+
     # What an installation needs
 
     def permissions(
@@ -249,6 +278,16 @@ class SourceKind:
     def ends(self, settings: Settings) -> bool:
         """Return whether the partitions that a job with these settings reads come to an end some day."""
         return False
+
+    def capacity(self, settings: Settings, *, ask: bool) -> Capacity:
+        """Return what the source gives to a job with these settings.
+
+        :param settings: those of a job; as far as they are given, where the source is not asked.
+        :param ask: ask the source for its extent.
+        :raises SourceError: if it does not answer.
+        :raises ConfigurationError: if it does not let us ask.
+        """
+        return Capacity()
 
     def location(self, settings: Settings) -> dict[str, Any]:
         """Return what decides which data a job with these settings reads: DAGs that differ in it cannot share a source.

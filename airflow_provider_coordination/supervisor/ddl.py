@@ -24,7 +24,17 @@ def columns_of(ddl: str) -> Mapping[str, str]:
 
     :raises ConfigurationError: naming what is wrong.
     """
-    found: dict[str, str] = {}
+    return {name: kind for name, kind, _ in _columns(ddl)}
+
+
+def required_columns_of(ddl: str) -> frozenset[str]:
+    """Return the names of a schema's columns at the top that are `NOT NULL`."""
+    return frozenset(name for name, _, rest in _columns(ddl) if re.search(r"\bNOT\s+NULL\b", rest, re.IGNORECASE))
+
+
+def _columns(ddl: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the name of each column, the first word of its type, and what follows that."""
+    found: set[str] = set()
     for part in _parts(ddl):
         match = re.fullmatch(r"\s*(`(?:[^`]|``)+`|\w+)\s*:?\s*(\w+)?(.*)", part, re.DOTALL)
         if match is None or match[2] is None:
@@ -32,10 +42,10 @@ def columns_of(ddl: str) -> Mapping[str, str]:
         name, kind = match[1].strip("`").replace("``", "`"), match[2].upper()
         if kind not in TYPES:
             raise _wrong(ddl, f"column {name!r}: {match[2]!r} is no type of Spark")
-        if name.lower() in (other.lower() for other in found):
+        if name.lower() in found:
             raise _wrong(ddl, f"column {name!r} is there twice")
-        found[name] = kind
-    return found
+        found.add(name.lower())
+        yield name, kind, match[3]
 
 
 def _parts(ddl: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ belong to the operators, and are imported when a spec asks for them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -23,8 +23,7 @@ def reads_classes() -> Mapping[str, type]:
 
     :raises ConfigurationError: if one cannot be imported.
     """
-    references = {name: KINDS.load(name).reads for name in KINDS.names()}  # finding the names takes long
-    return {name: _class(reference) for name, reference in {**references, ITEMS: ITEMS_CLASS}.items() if reference}
+    return {name: _class(reference) for name, reference in _reads_references().items()}
 
 
 def writes_classes() -> Mapping[str, type]:
@@ -32,18 +31,7 @@ def writes_classes() -> Mapping[str, type]:
 
     :raises ConfigurationError: if one cannot be imported.
     """
-    references = {name: SINKS.load(name).writes for name in SINKS.names()}
-    return {name: _class(reference) for name, reference in references.items() if reference}
-
-
-def reads_kinds() -> list[str]:
-    """Return the names of the kinds of sources that a spec can read."""
-    return sorted([*(name for name in KINDS.names() if KINDS.load(name).reads), ITEMS])
-
-
-def writes_kinds() -> list[str]:
-    """Return the names of the kinds of sinks that a spec can write."""
-    return sorted(name for name in SINKS.names() if SINKS.load(name).writes)
+    return {name: _class(reference) for name, reference in _writes_references().items()}
 
 
 def reads_class(kind: str) -> type:
@@ -54,7 +42,7 @@ def reads_class(kind: str) -> type:
     if kind == ITEMS:
         return _class(ITEMS_CLASS)
     if not KINDS.knows(kind) or not (reference := KINDS.load(kind).reads):
-        raise _unknown("reads", kind, reads_kinds(), f"a reader of your own is {ITEMS!r}")
+        raise _unknown("reads", kind, _reads_references(), f"a reader of your own is {ITEMS!r}")
     return _class(reference)
 
 
@@ -64,7 +52,7 @@ def writes_class(kind: str) -> type:
     :raises ConfigurationError: if nobody registered it, or it has no class for specs.
     """
     if not SINKS.knows(kind) or not (reference := SINKS.load(kind).writes):
-        raise _unknown("writes", kind, writes_kinds(), f"others register theirs by the group {SINKS.group!r}")
+        raise _unknown("writes", kind, _writes_references(), f"others register theirs by the group {SINKS.group!r}")
     return _class(reference)
 
 
@@ -73,7 +61,7 @@ def reads_kind_of(reads: Any) -> str:
 
     :raises ConfigurationError: if no kind has such a class.
     """
-    return _kind_of("reads", reads, reads_classes())
+    return _kind_of("reads", reads, _reads_references())
 
 
 def writes_kind_of(writes: Any) -> str:
@@ -81,7 +69,18 @@ def writes_kind_of(writes: Any) -> str:
 
     :raises ConfigurationError: if no kind has such a class.
     """
-    return _kind_of("writes", writes, writes_classes())
+    return _kind_of("writes", writes, _writes_references())
+
+
+def _reads_references() -> Mapping[str, str]:
+    """Return `module:attribute` of each class, by the kind's name; none is imported."""
+    references = {name: KINDS.load(name).reads for name in KINDS.names()}  # finding the names takes long
+    return {name: reference for name, reference in sorted({**references, ITEMS: ITEMS_CLASS}.items()) if reference}
+
+
+def _writes_references() -> Mapping[str, str]:
+    references = {name: SINKS.load(name).writes for name in SINKS.names()}
+    return {name: reference for name, reference in references.items() if reference}
 
 
 def _class(reference: str) -> type:
@@ -89,15 +88,16 @@ def _class(reference: str) -> type:
     return found
 
 
-def _kind_of(field: str, value: Any, classes: Mapping[str, type]) -> str:
-    for name, cls in classes.items():
-        if type(value) is cls:
+def _kind_of(field: str, value: Any, references: Mapping[str, str]) -> str:
+    wanted = f"{type(value).__module__}:{type(value).__qualname__}"
+    for name, reference in references.items():
+        if reference == wanted:
             return name
-    known = ", ".join(cls.__name__ for cls in classes.values())
+    known = ", ".join(reference.partition(":")[2] for reference in references.values())
     raise ConfigurationError(f"spec: field {field!r} must be of one of the classes {known}; got {value!r}")
 
 
-def _unknown(field: str, kind: str, known: list[str], otherwise: str) -> ConfigurationError:
+def _unknown(field: str, kind: str, known: Iterable[str], otherwise: str) -> ConfigurationError:
     return ConfigurationError(
         f"spec: field {field!r}: kind {kind!r} is not known; known are {', '.join(map(repr, known))}; {otherwise}"
     )

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from enum import Flag, auto
 from typing import Protocol
 
+from airflow_provider_coordination.supervisor.supervision import Claimant
+
 NEVER = datetime.min.replace(tzinfo=UTC)
 """Up to when a partition has delivered that says nothing of it."""
 ALWAYS = datetime.max.replace(tzinfo=UTC)
@@ -33,6 +35,8 @@ class Wanted(Flag):
     """Which jobs that are followed have no outcome."""
     SUSPENSION = auto()
     """Whether the source is suspended."""
+    SUPERVISION = auto()
+    """Whether a supervisor has something to start or end: the source is asked, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +57,7 @@ class Sighting:
     :param jobs: the jobs without an outcome, by owner: whether its time is up in which it had to begin, or to give a
         sign of life; None if they were not listed.
     :param is_suspended: whether the source is suspended.
+    :param turns: what supervisors have to wake for, in one word, by who supervises; nothing of one that may rest.
     """
 
     pending: Mapping[str, frozenset[str]] | None = None
@@ -66,6 +71,7 @@ class Sighting:
     parked_until: datetime = ALWAYS
     jobs: Mapping[str, bool] | None = None
     is_suspended: bool = False
+    turns: Mapping[Claimant, str] = field(default_factory=dict)
 
 
 class Condition(Protocol):
@@ -188,3 +194,19 @@ class PartitionsReopened:
         if seen.is_suspended:
             return None
         return "reopened" if seen.reopens_at is None or seen.reopens_at > self.reopens_at else None
+
+
+@dataclass(frozen=True)
+class TurnNeeded:
+    """A supervisor has something to start or end, or is not the one that supervises any more.
+
+    :param claimant: who supervises.
+    """
+
+    claimant: Claimant
+    instant: None = field(default=None, init=False)
+    wanted: Wanted = field(default=Wanted.SUPERVISION, init=False)
+
+    def met_by(self, seen: Sighting) -> str | None:
+        """See `Condition.met_by`."""
+        return seen.turns.get(self.claimant)

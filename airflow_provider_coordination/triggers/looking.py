@@ -6,19 +6,21 @@ is touched.
 
 What a look costs depends on what is wanted, not on how many want it. A look at which nothing is due makes a query for
 the next expiry and one for the next reopening; who waits for sets adds one, for availability or a job two, for
-completion one to three. Whether the source is suspended is read once in five seconds at the most, and only where
+completion one to three. A supervisor reads its item, its jobs and what is unfinished; what it asks of the source itself
+it asks once a period. Whether the source is suspended is read once in five seconds at the most, and only where
 partitions are available, or a reopening is waited for.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import SupervisedElsewhereError
 from airflow_provider_coordination.coordination.jobs import Jobs
 from airflow_provider_coordination.coordination.partition import (
     PARKED_UNTIL,
@@ -28,6 +30,9 @@ from airflow_provider_coordination.coordination.partition import (
     parse_instant,
 )
 from airflow_provider_coordination.coordination.store import all_partitions
+from airflow_provider_coordination.hooks.supervision import supervisor_of
+from airflow_provider_coordination.supervisor.supervision import Claimant
+from airflow_provider_coordination.supervisor.turn import Supervisor
 from airflow_provider_coordination.triggers.conditions import ALWAYS, NEVER, Sighting, Wanted
 
 ENDED_MARGIN = timedelta(seconds=30)
@@ -35,6 +40,10 @@ ENDED_MARGIN = timedelta(seconds=30)
 LISTING_INTERVAL = timedelta(minutes=1)
 """How often the pending sets are listed although nobody new waits: what was missed is found by then."""
 PURGE_INTERVAL = timedelta(minutes=10)
+TURN = "turn"
+"""A supervisor has something to start or end."""
+ELSEWHERE = "elsewhere"
+"""Somebody else supervises the source."""
 PURGED_AT_A_TIME = 200
 """A look must not take long; what is left goes with the next ones."""
 
@@ -56,11 +65,14 @@ class SourceWatch:
 
     :param coordinator: of the source, initialized.
     :param sets: its acknowledgment sets.
+    :param region: the AWS region where a supervisor's spec and connections name none.
     """
 
-    def __init__(self, coordinator: SourceCoordinator, sets: AcknowledgmentSets) -> None:
+    def __init__(self, coordinator: SourceCoordinator, sets: AcknowledgmentSets, region: str | None = None) -> None:
         self.coordinator = coordinator
         self.sets = sets
+        self._region = region
+        self._supervisors: dict[Claimant, Supervisor] = {}
         self._jobs = Jobs(coordinator.view)
         self._clock = coordinator.clock
         self._ended_since: datetime | None = None
@@ -69,10 +81,11 @@ class SourceWatch:
         self._purge_at = self._clock.now() + PURGE_INTERVAL * random.random()
         self._behind: str | None = None
 
-    def look(self, wanted: Wanted, instants: Iterable[datetime] = ()) -> Look:
+    def look(self, wanted: Wanted, instants: Iterable[datetime] = (), claimants: Collection[Claimant] = ()) -> Look:
         """Do what is due, and find out what is wanted.
 
         :param instants: up to when those wait for partitions to deliver who wait for that.
+        :param claimants: who supervises the source: mostly one, or none.
         :raises CoordinationError: if the store does not answer.
         """
         began = self._clock.now()
@@ -85,6 +98,7 @@ class SourceWatch:
         parked_until = self._parked_until(closed, first_instant) if Wanted.COMPLETION in wanted else None
         reopens_at = None if closed is None or closed.is_parked else closed.priority
         jobs = self._unfinished_jobs() if Wanted.JOBS in wanted else None
+        turns, looks_due = self._supervise(claimants)
         sighting = Sighting(
             pending=pending,
             ended=self._ended() if Wanted.SETS in wanted and pending is None else frozenset(),
@@ -97,11 +111,13 @@ class SourceWatch:
             parked_until=ALWAYS if parked_until is None else parked_until,
             is_suspended=Wanted.SUSPENSION in wanted and self.coordinator.view.suspension() is not None,
             jobs=None if jobs is None else {owner: at is not None and at <= began for owner, at in jobs.items()},
+            turns=turns,
         )
         due = [expires_at, reopens_at]
         if Wanted.AVAILABILITY in wanted:
             due += map(self.coordinator.view.available_at, firsts)
         due += (jobs or {}).values()
+        due += looks_due
         # What was overdue before, and still is, cannot be done now: it is tried again, but not at once.
         next_due = min((at for at in due if at is not None and at > began), default=None)
         return Look(sighting=sighting, next_due=next_due)
@@ -154,6 +170,27 @@ class SourceWatch:
     def _unfinished_jobs(self) -> dict[str, datetime | None]:
         """Return the jobs without an outcome, each with when its time is up."""
         return {job.owner: job.given_up_at(self._jobs.safety_margin) for job in self._jobs.unfinished()}
+
+    # Supervisors
+
+    def _supervise(self, claimants: Collection[Claimant]) -> tuple[dict[Claimant, str], list[datetime]]:
+        """Look as each supervisor does; return what they have to wake for, and when they look again at the latest."""
+        self._supervisors = {
+            claimant: self._supervisors.get(claimant) or supervisor_of(self.coordinator, claimant, self._region)
+            for claimant in claimants
+        }
+        turns: dict[Claimant, str] = {}
+        due: list[datetime] = []
+        for claimant, supervisor in self._supervisors.items():
+            try:
+                look = supervisor.look()
+            except SupervisedElsewhereError:
+                turns[claimant] = ELSEWHERE
+            else:
+                due.append(look.next_due)
+                if look.needs_turn:
+                    turns[claimant] = TURN
+        return turns, due
 
     # Partitions
 

@@ -15,6 +15,8 @@ from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores import StoreSettings, open_store
 
 THREADS_PER_STORE = 4
+THREADS_FOR_SOURCES = 16
+"""Work that also asks a source has threads of its own: sources that hang shall not keep others from the store."""
 
 T = TypeVar("T")
 
@@ -31,6 +33,7 @@ class SharedStore:
         self._store: CoordinationStore | None = None
         self._opening = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS_PER_STORE, thread_name_prefix="coordination-watch")
+        self._threads_for_sources = ThreadPoolExecutor(THREADS_FOR_SOURCES, thread_name_prefix="coordination-probe")
 
     def open(self) -> CoordinationStore:
         """Return the store, the same each time. To be called in one of the threads.
@@ -41,9 +44,13 @@ class SharedStore:
             self._store = self._store or open_store(self._settings)
             return self._store
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Do work that asks the store in one of the threads; return what it returns."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    async def run(self, work: Callable[[], T], *, asks_source: bool = False) -> T:
+        """Do work that asks the store in one of the threads; return what it returns.
+
+        :param asks_source: whether it may ask a source, too.
+        """
+        threads = self._threads_for_sources if asks_source else self._threads
+        return await asyncio.get_running_loop().run_in_executor(threads, work)
 
     def enter(self) -> None:
         """Count a user in."""
@@ -62,6 +69,7 @@ class SharedStore:
         return True
 
     def _close(self) -> None:
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        for threads in (self._threads, self._threads_for_sources):
+            threads.shutdown(wait=True, cancel_futures=True)
         if self._store is not None:
             self._store.close()

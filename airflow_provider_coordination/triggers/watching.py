@@ -31,7 +31,7 @@ from airflow_provider_coordination.hooks.coordination import ConnectionSettings,
 from airflow_provider_coordination.hooks.following import stop_job
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.stores import StoreSettings
-from airflow_provider_coordination.triggers.conditions import Condition, Sighting, Wanted
+from airflow_provider_coordination.triggers.conditions import Condition, Sighting, TurnNeeded, Wanted
 from airflow_provider_coordination.triggers.looking import SourceWatch
 from airflow_provider_coordination.triggers.pooling import SharedStore
 
@@ -232,7 +232,7 @@ class Watchers:
     def watch(self, settings: ConnectionSettings, source: str, store: SharedStore) -> SourceWatch:
         """Return what looks at a source. To be called in a thread of the store."""
         sets = self._sets(settings, source, store)
-        return SourceWatch(sets.coordinator, sets)
+        return SourceWatch(sets.coordinator, sets, settings.region)
 
     def _sets(self, settings: ConnectionSettings, source: str, store: SharedStore) -> AcknowledgmentSets:
         coordinator = settings.coordinator(source, self.owner, store=store.open(), clock=self.clock)
@@ -354,7 +354,8 @@ class _Watcher:
         for subscription in waiting:
             wanted |= subscription.condition.wanted
         instants = {s.condition.instant for s in waiting if s.condition.instant is not None}
-        look = await store.run(lambda: watch.look(wanted, instants))
+        claimants = {s.condition.claimant for s in waiting if isinstance(s.condition, TurnNeeded)}
+        look = await store.run(lambda: watch.look(wanted, instants, claimants), asks_source=bool(claimants))
         for subscription in waiting:
             subscription.judge(look.sighting)
         return look.next_due

@@ -67,6 +67,10 @@ class FakeKinesis:
 
     def answer(self, operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         self.requests.append((operation, request))
+        if operation == "GetShardIterator":
+            return 200, {"ShardIterator": request["ShardId"]}
+        if operation == "GetRecords":  # a quiet stream
+            return 200, {"Records": [], "NextShardIterator": request["ShardIterator"], "MillisBehindLatest": 0}
         shards = self.streams.get(request["StreamName"])
         if shards is None:
             return 400, {"__type": "ResourceNotFoundException", "message": "no such stream"}

@@ -86,7 +86,7 @@ def test_every_command_about_specs_is_documented() -> None:
         (4, ("reads",), {"kafka": {}}),
         (5, ("supervise", "task_count"), 0),
         (6, ("supervise", "late_message_rejection_start"), "2026-01-01T00:00:00Z"),
-        (7, ("supervise", "event_time"), "time"),
+        (9, ("supervise", "event_time"), "time"),
     ],
 )
 def test_an_error_reads_as_documented(number: int, path: tuple[str, ...], value: Any) -> None:

@@ -437,6 +437,16 @@ def _reason(action: object) -> str:
     return action.reason
 
 
+def test_a_stop_that_was_written_and_never_asked_for_is_asked_for_by_the_next_turn(world: World) -> None:
+    begun(world, task_count=1)
+    stored = world.store.acquire(world.claimant)
+    stopping = replace(stored.supervision.jobs[0], stop_requested_at=world.clock.now(), stop_reason="enough")
+    world.store.save(stored, replace(stored.supervision, jobs=(stopping,)))
+    world.turn()
+    world.rounds()
+    assert world.cluster.job("job-1").stop == "enough"
+
+
 def test_a_job_that_nobody_remembers_is_asked_to_end(world: World) -> None:
     begun(world, task_count=1)
     stored = world.store.acquire(world.claimant)

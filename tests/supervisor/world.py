@@ -33,6 +33,7 @@ def spec(**supervise: Any) -> dict[str, Any]:
         "source": SOURCE,
         "reads": {"kinesis": {"streams": SOURCE}},
         "writes": [{"parquet": {"path": supervise.pop("path", "/data/lake/clicks")}}],
+        "schema": "id STRING, at TIMESTAMP",
         "context": {"description": supervise.pop("description", "clicks")},
         "supervise": supervise,
     }

@@ -221,6 +221,20 @@ class KinesisStreams:
 
         return Connected(reads=ReadsSettings(kind=KIND, settings=write_settings(settings)), supplier=supplier)
 
+    def sync(self, coordinator: SourceCoordinator, default_region: str | None = None) -> None:
+        """See `Synced.sync`: shard sync."""
+        from airflow_provider_coordination.sources.kinesis.client import kinesis_client
+        from airflow_provider_coordination.sources.kinesis.sync import ShardSync
+
+        settings = self.settings(default_region)
+        sync = ShardSync(
+            kinesis_client(settings.aws),
+            coordinator,
+            initial_position=self.position,
+            on_data_loss=settings.on_data_loss,
+        )
+        sync.run(self.parts, forced=True)
+
     def creating(self, **arguments: Any) -> BaseOperator:
         """See `Created.creating`: shard sync."""
         from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator

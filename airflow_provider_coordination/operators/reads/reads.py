@@ -110,6 +110,21 @@ class Created(Protocol):
 
 
 @runtime_checkable
+class Synced(Protocol):
+    """A source whose jobs keep its partitions in step with it, once it was synced; of others a supplier finds them."""
+
+    def sync(self, coordinator: SourceCoordinator, default_region: str | None = None) -> None:
+        """Create the partitions that the source calls for.
+
+        :param coordinator: of the source, initialized, for whoever syncs.
+        :param default_region: the AWS region where nothing else names one.
+        :raises ConfigurationError: if only a person can put things right.
+        :raises SourceError: if the source does not answer.
+        """
+        ...
+
+
+@runtime_checkable
 class Bounded(Protocol):
     """A source that can be read an interval at a time."""
 

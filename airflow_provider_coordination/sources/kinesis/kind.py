@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.aws import AwsSettings
@@ -14,6 +14,7 @@ from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.settings import read_settings
+from airflow_provider_coordination.sources.capacity import Capacity
 from airflow_provider_coordination.sources.kinds import Access, DatasetName, Inspection, Settings, SourceKind
 from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
 from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_partition_key
@@ -105,6 +106,12 @@ class KinesisKind(SourceKind):
 
         return kinesis_client(read_settings(AwsSettings, "AWS settings of Kinesis", settings.get("aws", {})))
 
+    def sample(self, service: KinesisClient, settings: Settings) -> Sequence[bytes]:
+        """See `SourceKind.sample`."""
+        from airflow_provider_coordination.sources.kinesis.sampling import sample
+
+        return sample(service, settings["streams"])
+
     def plan_some(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
         """See `SourceKind.plan_some`; the shards that came from these stay as they are."""
         from airflow_provider_coordination.sources.kinesis.stream_resets import checked_with_service
@@ -123,6 +130,18 @@ class KinesisKind(SourceKind):
             return super().plan_group(group, partitions, target, access)
         return plan_stream(group, partitions, target, access(self))
 
+    def open_partitions(self, service: KinesisClient, settings: Settings) -> int:
+        """See `SourceKind.open_partitions`: the open shards of all streams."""
+        from airflow_provider_coordination.sources.kinesis.shards import describe_stream
+
+        return sum(describe_stream(service, name, ready_within_seconds=0).open_shards for name in settings["streams"])
+
+    def unread_lag(self, service: KinesisClient, partition: Partition) -> timedelta | None:
+        """See `SourceKind.unread_lag`."""
+        from airflow_provider_coordination.sources.kinesis.lag import unread_lag
+
+        return unread_lag(service, partition)
+
     def check(self, settings: Settings) -> None:
         """See `SourceKind.check`."""
         read_settings(KinesisSettings, "settings of KinesisStreams", settings).check()
@@ -130,6 +149,17 @@ class KinesisKind(SourceKind):
     def ends(self, settings: Settings) -> bool:
         """See `SourceKind.ends`: those within bounds do."""
         return settings.get("bounds") is not None
+
+    def capacity(self, settings: Settings, *, ask: bool) -> Capacity:
+        """See `SourceKind.capacity`: the limits of shards."""
+        from airflow_provider_coordination.sources.kinesis.capacity import capacity_of, extent_of
+
+        limits = capacity_of(settings)
+        if not ask:
+            return limits
+        partitions, retention = extent_of(self.service(settings), settings["streams"])
+        given = objects_in(settings.get("bounds") or {}, "shards")
+        return replace(limits, partitions=len(given) or partitions, retention=retention)
 
     def location(self, settings: Settings) -> dict[str, Any]:
         """See `SourceKind.location`: the streams, and where they are."""

@@ -1,0 +1,119 @@
+"""How a supervisor that lives in Airflow asks sources: by the connections that specs name.
+
+The task that takes turns uses it, and so does the triggerer's watcher, which only looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.operators.reads.reads import Reads, Synced
+from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.supervisor.spec import IngestionSpec
+from airflow_provider_coordination.supervisor.supervision import Claimant
+from airflow_provider_coordination.supervisor.turn import Supervisor
+
+REUSED = timedelta(minutes=5)
+"""How long a client of a source is used, before connections are read again and another one is made."""
+MS = timedelta(milliseconds=1)
+
+
+def supervisor_of(coordinator: SourceCoordinator, claimant: Claimant, region: str | None) -> Supervisor:
+    """Return the supervisor of a source.
+
+    :param coordinator: of the source, initialized, for the supervisor.
+    :param claimant: who supervises.
+    :param region: the AWS region where nothing else names one.
+    """
+    return Supervisor(coordinator, claimant, probe=SourceProbe(coordinator, region))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Service:
+    """What asks a source, for a while."""
+
+    reads: ReadsSettings
+    client: Any
+    made_at: float
+
+
+class SourceProbe:
+    """Asks the source itself; see `Probe`.
+
+    :param coordinator: of the source, initialized, for the supervisor.
+    :param region: the AWS region where nothing else names one.
+    """
+
+    def __init__(self, coordinator: SourceCoordinator, region: str | None = None) -> None:
+        self._coordinator = coordinator
+        self._region = region
+        self._spec: IngestionSpec | None = None
+        self._reads: Reads | None = None
+        self._service: _Service | None = None
+
+    def follow(self, spec: IngestionSpec) -> None:
+        """See `Probe.follow`."""
+        if spec is not self._spec:
+            self._spec, self._reads, self._service = spec, spec.reads_object(), None
+
+    @property
+    def looks_for_partitions(self) -> bool:
+        """See `Probe.looks_for_partitions`."""
+        return self._reads is not None and not isinstance(self._reads, Synced)
+
+    def look_for_partitions(self) -> None:
+        """See `Probe.look_for_partitions`."""
+        reads, region = self._reads, self._region
+        if reads is None:
+            return
+        with self._refusals():
+            if isinstance(reads, Synced):
+                reads.sync(self._coordinator, region)
+            else:  # another worker that looks is enough
+                self._coordinator.supply(reads.connect(region).supplier(self._coordinator), patience=None)
+
+    def count(self) -> int | None:
+        """See `Probe.count`."""
+        with self._refusals():
+            service = self._asking()
+            if service is None:
+                return None
+            return service.reads.found().open_partitions(service.client, service.reads.settings)
+
+    def lags(self, partitions: Sequence[Partition]) -> Mapping[str, int]:
+        """See `Probe.lags`."""
+        with self._refusals():
+            service = self._asking()
+            if service is None:
+                return {}
+            kind = service.reads.found()
+            lags = {each.partition_key: kind.unread_lag(service.client, each) for each in partitions}
+        return {key: lag // MS for key, lag in lags.items() if lag is not None}
+
+    def _asking(self) -> _Service | None:
+        if self._reads is None:
+            return None
+        now = self._coordinator.clock.monotonic()
+        if self._service is None or now - self._service.made_at >= REUSED.total_seconds():
+            reads = self._reads.connect(self._region).reads
+            self._service = _Service(reads=reads, client=reads.found().service(reads.settings), made_at=now)
+        return self._service
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Raise what a source refuses as what it is to a supervisor: contact is lost, and may come back."""
+        try:
+            yield
+        except ConfigurationError as error:
+            self._service = None
+            raise SourceError(str(error)) from error
+        except Exception:
+            self._service = None
+            raise

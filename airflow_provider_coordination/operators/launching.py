@@ -1,0 +1,98 @@
+"""Starting and ending the jobs of a supervisor, as the task does it that takes its turns."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow.sdk import Context
+
+from airflow_provider_coordination.coordination.jobs import Job, JobState
+from airflow_provider_coordination.coordination.owner import new_owner
+from airflow_provider_coordination.hooks.coordination import ConnectionSettings
+from airflow_provider_coordination.hooks.following import end_local_processes
+from airflow_provider_coordination.operators.claiming import claim_for_job
+from airflow_provider_coordination.operators.deferring import JobFollower, delete_log, show_log
+from airflow_provider_coordination.operators.ingest_settings import ingest_settings
+from airflow_provider_coordination.operators.shipping import packaged_application
+from airflow_provider_coordination.operators.spark_submit import APPLICATION, CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.spark.outcome import Outcome
+from airflow_provider_coordination.spark.redaction import Redaction
+from airflow_provider_coordination.supervisor.turn import JobOrder
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkLauncher:
+    """Submits jobs to Spark, in whatever deploy mode the connection says, and waits for none; see `Launcher`.
+
+    :param connection: where the store is.
+    :param source: the source's name.
+    :param context: of the task that takes turns: jobs are submitted in its name.
+    """
+
+    connection: ConnectionSettings
+    source: str
+    context: Context
+
+    def new_owner(self) -> str:
+        """See `Launcher.new_owner`."""
+        ti: Any = self.context["ti"]
+        return new_owner(ti.dag_id, ti.run_id, ti.task_id, -1, ti.try_number)
+
+    def start(self, order: JobOrder) -> None:
+        """See `Launcher.start`."""
+        job = job_of(order)
+        settings = replace(
+            ingest_settings(job, self.connection, self.context, order.job.owner),
+            is_followed=True,
+            expires_at=datetime.now(UTC) + order.spec.tuning.start_timeout,
+        )
+        claim_for_job(self.connection, self.context, settings, job.reads)
+        job.submit(JobFollower(connection=self.connection, source=self.source, task=order.task), settings)
+
+    def end(self, job: Job, reason: str) -> None:
+        """See `Launcher.end`."""
+        if end_local_processes(job.log):
+            log.info("job killed: source=%s owner=%s: %s", self.source, job.owner, reason)
+
+
+def job_of(order: JobOrder) -> CoordinatedSparkSubmitOperator:
+    """Return the operator that submits a job; no task of any DAG."""
+    arguments = order.spec.job_arguments()
+    return CoordinatedSparkSubmitOperator(
+        **arguments
+        | {
+            "task_id": "ingest",
+            "application": packaged_application(APPLICATION),
+            "rejection": order.spec.supervise.rejection(order.job.planned_at),
+            "rounds": replace(arguments["rounds"], max_duration=order.max_duration),
+            "workers": order.workers,
+            "deferrable": True,
+        }
+    )
+
+
+def show_ended(follower: JobFollower) -> None:
+    """Log how the jobs ended that have ended since the last time: of one that failed, the end of its output as well.
+
+    :param follower: of the supervisor's jobs.
+    """
+    with follower.jobs() as (_, jobs):
+        ended = [job for job in jobs.of_task(follower.task) if job.state is JobState.ENDED and not job.is_reported]
+    for job in ended:
+        outcome = Outcome.from_mapping(job.outcome or {})
+        if outcome.exit_code == 0:
+            log.info("job ended: source=%s owner=%s %s", follower.source, job.owner, dict(outcome.summary))
+            delete_log(job.log)
+        else:
+            log.error(
+                "job failed: source=%s owner=%s exit code %s: %s\n%s",
+                follower.source, job.owner, outcome.exit_code, outcome.error or "it left no error", outcome.tail,
+            )  # fmt: skip
+            show_log(job.log, Redaction(follower.connection.store, dict(os.environ)))
+        follower.note_reported(job.owner)

@@ -1,0 +1,153 @@
+"""Waiting, in the triggerer, until a supervisor has something to start or end."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
+from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.supervisor.supervision import Claimant
+from airflow_provider_coordination.triggers.conditions import TurnNeeded
+from airflow_provider_coordination.triggers.events import Settling, classpath, error_payload, event
+from airflow_provider_coordination.triggers.watching import WatchError, watchers
+
+OVER = "over"
+"""The time of the run is over."""
+EDITED = "edited"
+"""The spec file was edited, appeared or disappeared."""
+FILE_POLL_SECONDS = 3.0
+MISSING = ""
+
+
+class SupervisorTrigger(BaseTrigger):
+    """Fires when a supervisor has something to start or end, its spec file was edited, or the time of its run is over.
+
+    Until then it looks at the source as the supervisor does, notes health and lag, and keeps the supervisor's lease. If
+    somebody ends the task by hand, nothing happens to the jobs: the next run goes on with them.
+
+    :param source: the source's name.
+    :param owner: of the supervisor's lease; see `Claimant`.
+    :param dag_id: the DAG that supervises.
+    :param run_at: when its run began, an instant.
+    :param try_number: the try of its task.
+    :param coordination_conn_id: the connection of type `coordination`.
+    :param until: when the time of the run is over, an instant; None if it may take any time.
+    :param spec_file: the file that the spec comes from; None if it comes from none. Where the triggerer does not see
+        it, an edit waits for the next turn.
+    :param file_mark: of the file as it was last seen; see `mark_of`.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        owner: str,
+        dag_id: str,
+        run_at: str,
+        try_number: int = 1,
+        coordination_conn_id: str = CoordinationHook.default_conn_name,
+        until: str | None = None,
+        spec_file: str | None = None,
+        file_mark: str = MISSING,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.source = source
+        self.owner = owner
+        self.dag_id = dag_id
+        self.run_at = run_at
+        self.try_number = try_number
+        self.coordination_conn_id = coordination_conn_id
+        self.until = until
+        self.spec_file = spec_file
+        self.file_mark = file_mark
+
+    @classmethod
+    def of(
+        cls,
+        claimant: Claimant,
+        source: str,
+        *,
+        coordination_conn_id: str,
+        until: datetime | None,
+        spec_file: str | None,
+        file_mark: str,
+    ) -> SupervisorTrigger:
+        """Return the trigger of a supervisor; the class says what the parameters are."""
+        return cls(
+            source=source,
+            owner=claimant.owner,
+            dag_id=claimant.dag_id,
+            run_at=format_instant(claimant.run_at),
+            try_number=claimant.try_number,
+            coordination_conn_id=coordination_conn_id,
+            until=None if until is None else format_instant(until),
+            spec_file=spec_file,
+            file_mark=file_mark,
+        )
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return what another triggerer makes the same trigger from."""
+        return classpath(self), {
+            "source": self.source,
+            "owner": self.owner,
+            "dag_id": self.dag_id,
+            "run_at": self.run_at,
+            "try_number": self.try_number,
+            "coordination_conn_id": self.coordination_conn_id,
+            "until": self.until,
+            "spec_file": self.spec_file,
+            "file_mark": self.file_mark,
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield one event: `turn`, `elsewhere`, `edited`, `over`, or `error` with a message."""
+        settling = Settling(self)
+        claimant = Claimant(
+            owner=self.owner, dag_id=self.dag_id, run_at=parse_instant(self.run_at), try_number=self.try_number
+        )
+        subscription = watchers().subscribe(self.coordination_conn_id, self.source, TurnNeeded(claimant))
+        waits = [asyncio.ensure_future(subscription.met())]
+        if self.spec_file is not None:
+            waits.append(asyncio.ensure_future(self._edited(self.spec_file)))
+        if self.until is not None:
+            waits.append(asyncio.ensure_future(_over(parse_instant(self.until))))
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            payload = {"status": done.pop().result()}
+        except WatchError as error:
+            payload = error_payload(error)
+        finally:
+            for each in waits:
+                each.cancel()
+            watchers().unsubscribe(self.coordination_conn_id, subscription)
+        await settling.over()
+        passed_on = {"source": self.source, "coordination_conn_id": self.coordination_conn_id}
+        yield event({**payload, **passed_on, "file_mark": self.file_mark})
+
+    async def _edited(self, spec_file: str) -> str:
+        """Return once the spec file is another one than was last seen."""
+        while (mark := await asyncio.to_thread(mark_of, spec_file)) == self.file_mark:
+            await asyncio.sleep(FILE_POLL_SECONDS)
+        self.file_mark = mark
+        return EDITED
+
+
+async def _over(until: datetime) -> str:
+    """Return once the time of a run is over."""
+    await asyncio.sleep(max(0.0, (until - datetime.now(UTC)).total_seconds()))
+    return OVER
+
+
+def mark_of(spec_file: str) -> str:
+    """Return what changes when a file does; nothing if there is none, or it cannot be read here."""
+    with suppress(OSError):
+        return hashlib.sha256(Path(spec_file).read_bytes()).hexdigest()
+    return MISSING

@@ -1,0 +1,106 @@
+"""What a spec reads is looked at before anything runs: the stream is there, and its records fit the schema."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.hooks.checking import check_against_source
+from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
+from airflow_provider_coordination.supervisor.spec import IngestionSpec
+from tests.supervisor.specs import spec_with
+from tests.support.kinesis_server.clock import VirtualClock
+from tests.support.kinesis_server.engine import Engine
+from tests.support.kinesis_server.in_process import InProcessClient
+
+GOOD = {"id": "1", "at": "2026-01-01T00:00:00Z", "amount": 1.5}
+
+
+class Stream:
+    """A stream `clicks` of two shards, and specs that read it."""
+
+    def __init__(self) -> None:
+        self.client = InProcessClient(Engine(VirtualClock(datetime.now(UTC))))
+        self.client.create_stream(StreamName="clicks", ShardCount=2)
+        self.client.engine.clock.sleep(60)
+
+    def put(self, *payloads: bytes) -> None:
+        for number, payload in enumerate(payloads):
+            self.client.put_record(StreamName="clicks", PartitionKey=str(number), Data=payload)
+
+    def checked(self, path: str, value: Any) -> int:
+        spec = IngestionSpec.read(spec_with(path, value))
+        return check_against_source(spec, service=lambda kind, settings: self.client)
+
+
+@pytest.fixture
+def stream() -> Stream:
+    return Stream()
+
+
+def test_a_stream_that_is_not_in_the_region_is_named_with_the_region(stream: Stream) -> None:
+    said = "field 'reads.kinesis': stream 'orders' does not exist in region .*: check its name, the region"
+    with pytest.raises(ConfigurationError, match=said):
+        stream.checked("reads.kinesis.streams", "orders")
+
+
+def test_records_that_fit_the_schema_are_counted(stream: Stream) -> None:
+    stream.put(*[json.dumps(GOOD).encode()] * 3)
+    assert stream.checked("source", "clicks") == 3
+
+
+def test_a_stream_without_records_fits(stream: Stream) -> None:
+    assert stream.checked("source", "clicks") == 0
+
+
+def test_records_of_an_aggregate_are_looked_at_one_by_one(stream: Stream) -> None:
+    stream.put(aggregate([("a", json.dumps(GOOD).encode()), ("b", json.dumps(GOOD).encode())]))
+    assert stream.checked("source", "clicks") == 2
+
+
+def test_a_few_bad_records_among_good_ones_are_left_to_the_job(stream: Stream) -> None:
+    stream.put(b"no JSON", json.dumps(GOOD).encode())
+    assert stream.checked("source", "clicks") == 2
+
+
+@pytest.mark.parametrize(
+    ("payload", "schema", "said"),
+    [
+        (
+            {**GOOD, "amount": "12.50"},
+            "amount DOUBLE",
+            "column 'amount' is of type DOUBLE, and the record has \"12.50\"",
+        ),
+        (GOOD, "id BIGINT", "column 'id' is of type BIGINT, and the record has \"1\""),
+        (GOOD, "amount INT", "column 'amount' is of type INT, and the record has 1.5"),
+        ({**GOOD, "at": "yesterday"}, "at TIMESTAMP", 'the record has "yesterday"'),
+        (GOOD, "id ARRAY<STRING>", "column 'id' is of type ARRAY"),
+        (GOOD, "id STRING, user STRING NOT NULL", "column 'user' is NOT NULL, and the record has none"),
+        (GOOD, "ID STRING", "it has none of the columns; its fields are 'id', 'at', 'amount'"),
+        ([1], "id STRING", "the payload is no JSON object"),
+    ],
+    ids=str,
+)
+def test_a_schema_that_no_record_fits_is_an_error_that_names_the_column(
+    stream: Stream, payload: Any, schema: str, said: str
+) -> None:
+    stream.put(json.dumps(payload).encode())
+    with pytest.raises(ConfigurationError) as raised:
+        stream.checked("schema", schema)
+    assert "field 'schema' fits none of 1 records: " in str(raised.value) and said in str(raised.value)
+
+
+def test_two_sinks_in_one_place_are_refused(stream: Stream) -> None:
+    sinks = [{"parquet": {"path": "/lake/a"}}, {"parquet": {"path": "/lake/a/", "name": "copy"}}]
+    with pytest.raises(ConfigurationError, match=r"are in one place, '/lake/a/?'"):
+        stream.checked("writes", sinks)
+
+
+@pytest.mark.parametrize("value", [1767225600, "2026-01-01", "2026-01-01 00:00:00", "2026-1-1T00:00:00+02:00", None])
+def test_a_time_may_be_written_in_each_way_that_spark_reads(stream: Stream, value: Any) -> None:
+    stream.put(json.dumps({"at": value, "id": "1"}).encode())
+    assert stream.checked("schema", "at TIMESTAMP, id STRING") == 1

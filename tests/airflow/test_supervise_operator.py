@@ -1,0 +1,273 @@
+"""The task that supervises: it submits its file, takes a turn, and defers until the next one is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from airflow.sdk.exceptions import AirflowException, TaskDeferred
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.jobs import Job, Jobs
+from airflow_provider_coordination.hooks.following import settings_file_of
+from airflow_provider_coordination.operators.shipping import job_processes
+from airflow_provider_coordination.operators.supervise import SuperviseOperator
+from airflow_provider_coordination.spark.outcome import Outcome
+from airflow_provider_coordination.supervisor.store import SupervisionStore
+from airflow_provider_coordination.supervisor.turn import task_of
+from airflow_provider_coordination.triggers.supervisor import SupervisorTrigger, mark_of
+from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
+
+GOOD = Outcome(exit_code=0, summary={"records_delivered": 7}).to_mapping()
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where jobs have their folders."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def connections(connect: Any, coordination: SourceCoordinator, kinesis: FakeKinesis) -> None:
+    kinesis.streams["clicks"] = ["shardId-000000000000", "shardId-000000000001"]
+    extra = {"region_name": "eu-west-1", "endpoint_url": kinesis.url}
+    connect("aws_default", "aws", login="AKIAEXAMPLE", password=SECRET, extra=extra)
+
+
+@pytest.fixture
+def spec(tmp_path: Path, spark: StubSpark) -> dict[str, Any]:
+    spark.will(exit=0, outcome=GOOD, sleep=60)
+    return {
+        "version": 1,
+        "reads": {"kinesis": {"streams": "clicks"}},
+        "writes": [{"parquet": {"path": str(tmp_path / "out")}}],
+        "tuning": {"spark": {"env_vars": {"PATH": spark.path}}},
+        "supervise": {"task_count": 2, "start_delay": 0, "period": 1},
+    }
+
+
+@pytest.fixture
+def file(tmp_path: Path, spec: dict[str, Any]) -> Path:
+    path = tmp_path / "clicks.yaml"
+    path.write_text(yaml.safe_dump(spec))
+    return path
+
+
+@pytest.fixture
+def store(coordination: SourceCoordinator) -> SupervisionStore:
+    return SupervisionStore(coordination.view)
+
+
+@pytest.fixture
+def jobs(coordination: SourceCoordinator) -> Iterator[Callable[[], list[Job]]]:
+    """Gives the jobs of the supervisor; ends those that are left."""
+    of_source = Jobs(coordination.view)
+    yield lambda: of_source.of_task(task_of("clicks"))
+    for job in of_source.of_task(task_of("clicks")):
+        for process in job_processes(str(settings_file_of(job.log))) if job.log else ():
+            process.kill()
+
+
+def in_run(try_number: int = 1, began: timedelta = timedelta(0), dag_id: str = "supervise_clicks") -> Any:
+    """Return the context of a task whose run began so long ago."""
+    return {
+        "ti": SimpleNamespace(dag_id=dag_id, run_id="run", task_id="supervise", map_index=-1, try_number=try_number),
+        "dag_run": SimpleNamespace(start_date=datetime.now(UTC) - began, run_after=None),
+        "task_state_store": None,
+    }
+
+
+def operator(file: Path | None = None, **arguments: Any) -> SuperviseOperator:
+    return SuperviseOperator(task_id="supervise", spec_file=None if file is None else str(file), **arguments)
+
+
+def deferred(task: SuperviseOperator, context: Any, event: dict[str, Any] | None = None) -> SupervisorTrigger:
+    """Let the task take a turn; return the trigger by which it defers."""
+    with pytest.raises(TaskDeferred) as defers:
+        task.execute(context) if event is None else task.execute_complete(context, event)
+    trigger = defers.value.trigger
+    assert isinstance(trigger, SupervisorTrigger)
+    return trigger
+
+
+def event_of(trigger: SupervisorTrigger, status: str = "turn") -> dict[str, Any]:
+    """Return what a trigger sends."""
+    return {
+        "status": status,
+        "source": trigger.source,
+        "coordination_conn_id": trigger.coordination_conn_id,
+        "file_mark": trigger.file_mark,
+    }
+
+
+@pytest.fixture
+def suspended(coordination: SourceCoordinator) -> None:
+    coordination.view.suspensions.suspend(by="a person")
+
+
+def test_the_first_turn_submits_the_file_finds_the_shards_and_starts_the_jobs(
+    file: Path, store: SupervisionStore, jobs: Callable[[], list[Job]], spark: StubSpark, spec: dict[str, Any]
+) -> None:
+    trigger = deferred(operator(file), in_run())
+
+    version = store.current()
+    assert version is not None
+    assert (version.spec, version.by, version.reason) == (spec, "supervise_clicks", "file clicks.yaml")
+    assert len(jobs()) == 2
+    spark.wait_for_a_call()
+    assert spark.calls[0]["settings"]["workers"] == 2
+    stored = store.get()
+    assert stored is not None and stored.claimant is not None
+    assert {job.owner for job in stored.supervision.jobs} == {job.owner for job in jobs()}
+    assert (trigger.source, trigger.owner, trigger.dag_id) == ("clicks", stored.claimant.owner, "supervise_clicks")
+    assert trigger.file_mark == mark_of(str(file))
+
+
+def test_the_jobs_outlive_a_run_whose_time_is_over_and_the_next_run_goes_on_with_them(
+    file: Path, store: SupervisionStore, jobs: Callable[[], list[Job]]
+) -> None:
+    first = in_run(began=timedelta(hours=1, minutes=1))
+    summary = operator(file).execute(first)
+
+    [one, other] = jobs()
+    assert summary == {"source": "clicks", "state": "RUNNING", "spec_version": 1, "jobs": [one.owner, other.owner]}
+    deferred(operator(file), in_run())
+    assert [(job.owner, job.stop) for job in jobs()] == [(one.owner, None), (other.owner, None)]
+
+
+def test_an_edited_file_is_a_new_version_and_the_same_file_is_none(
+    file: Path, spec: dict[str, Any], store: SupervisionStore, suspended: None
+) -> None:
+    trigger = deferred(operator(file), in_run())
+    deferred(operator(file), in_run(), event_of(trigger))
+    assert [version.version for version in store.history()] == [1]
+
+    file.write_text(yaml.safe_dump(spec | {"context": {"description": "clicks of the shop"}}))
+    deferred(operator(file), in_run(), event_of(trigger))
+
+    assert [version.version for version in store.history()] == [2, 1]
+
+
+def test_what_a_person_submitted_stays_until_the_file_is_edited(
+    file: Path, spec: dict[str, Any], store: SupervisionStore, suspended: None
+) -> None:
+    trigger = deferred(operator(file), in_run())
+    store.submit(spec | {"context": {"owner": "a person"}}, by="a person")
+
+    deferred(operator(file), in_run(), event_of(trigger))
+
+    current = store.current()
+    assert current is not None and current.by == "a person"
+
+
+@pytest.mark.parametrize("text", [None, "reads: {kinesis: {", "version: 1\nreads: {kinesis: {stream: clicks}}"])
+def test_a_file_that_is_missing_or_wrong_later_leaves_the_stored_spec_in_force_as_an_error_in_the_status(
+    text: str | None, file: Path, store: SupervisionStore, suspended: None
+) -> None:
+    deferred(operator(file), in_run())
+    if text is None:
+        file.unlink()
+    else:
+        file.write_text(text)
+
+    trigger = deferred(operator(file), in_run(try_number=2))  # which knows the source from the store alone
+    deferred(operator(file), in_run(try_number=2), event_of(trigger))
+
+    stored = store.get()
+    assert trigger.source == "clicks"
+    assert stored is not None and stored.supervision.spec_version == 1
+    [error] = stored.supervision.health.errors
+    assert (error.error_class, str(file) in error.message) == ("ConfigurationError", True)
+
+
+def test_a_file_that_is_wrong_at_first_fails_the_try_naming_the_field_and_starts_nothing(
+    file: Path, spec: dict[str, Any], store: SupervisionStore, jobs: Callable[[], list[Job]]
+) -> None:
+    file.write_text(yaml.safe_dump(spec | {"supervise": {"task_count": 0}}))
+
+    with pytest.raises(AirflowException, match="'task_count' must be at least 1"):
+        operator(file).execute(in_run())
+
+    assert (store.get(), jobs()) == (None, [])
+
+
+def test_while_the_source_is_suspended_the_run_has_no_end_and_no_job_is_started(
+    file: Path, suspended: None, jobs: Callable[[], list[Job]]
+) -> None:
+    trigger = deferred(operator(file), in_run(began=timedelta(days=3)))
+
+    assert (trigger.until, jobs()) == (None, [])
+
+
+def test_a_run_ends_when_the_time_that_a_job_reads_is_over(file: Path, jobs: Callable[[], list[Job]]) -> None:
+    context = in_run(began=timedelta(minutes=20))
+
+    trigger = deferred(operator(file), context)
+
+    assert trigger.until is not None
+    assert datetime.fromisoformat(trigger.until) == context["dag_run"].start_date + timedelta(hours=1)
+
+
+def test_another_dag_cannot_supervise_the_source_too(file: Path, suspended: None) -> None:
+    deferred(operator(file), in_run())
+
+    with pytest.raises(AirflowException, match="supervised by DAG 'supervise_clicks'"):
+        operator(file).execute(in_run(dag_id="supervise_clicks_too"))
+
+
+def test_an_earlier_run_that_still_takes_a_turn_ends_without_an_error(file: Path, suspended: None) -> None:
+    late = in_run(began=timedelta(hours=2))
+    deferred(operator(file), in_run())
+
+    assert operator(file).execute(late)["state"] == "supervised by a later run"
+
+
+def test_without_a_file_it_waits_for_a_spec_and_works_by_it(
+    spec: dict[str, Any], store: SupervisionStore, jobs: Callable[[], list[Job]]
+) -> None:
+    task = operator(source="clicks")
+    trigger = deferred(task, in_run())
+    assert (trigger.until, trigger.spec_file, jobs()) == (None, None, [])
+
+    store.submit(spec, by="a person")
+    deferred(task, in_run(), event_of(trigger))
+
+    assert len(jobs()) == 2
+
+
+def test_a_job_that_failed_is_shown_in_the_log_once_with_the_end_of_its_output(
+    file: Path,
+    store: SupervisionStore,
+    coordination: SourceCoordinator,
+    jobs: Callable[[], list[Job]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    trigger = deferred(operator(file), in_run())
+    failed = jobs()[0]
+    ended = Outcome(exit_code=1, error="ValueError: no such column", tail="the last line")
+    Jobs(coordination.view).end(failed.owner, ended.to_mapping())
+
+    caplog.clear()
+    deferred(operator(file), in_run(), event_of(trigger))
+    deferred(operator(file), in_run(), event_of(trigger))
+
+    shown = [record.message for record in caplog.records if "job failed" in record.message]
+    assert [("no such column" in line, "the last line" in line) for line in shown] == [(True, True)]
+
+
+def test_a_trigger_that_cannot_go_on_fails_the_try(file: Path) -> None:
+    with pytest.raises(AirflowException, match="gone"):
+        operator(file).execute_complete(in_run(), {"status": "error", "message": "the connection is gone"})
+
+
+def test_a_task_is_given_a_file_or_a_source() -> None:
+    with pytest.raises(ValueError, match="either 'source'"):
+        SuperviseOperator(task_id="supervise")

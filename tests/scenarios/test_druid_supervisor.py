@@ -1,0 +1,417 @@
+"""The Druid scenarios of `scenarios.md` about a supervisor, its states and its scaling; each names its number.
+
+Druid's supervisor deals shards to groups of tasks, and tells each task where to begin and to end. Here jobs lease
+shards, whose progress says where to go on; so a job has no positions, and who reads what is not the supervisor's
+business. There are no replicas: where a scenario is about them, the test is about the one job there is. What belongs
+to reading and writing records (39 to 52) is held by the tests of shards, jobs and sinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON
+from airflow_provider_coordination.sources.kinesis.progress import batch_id
+from airflow_provider_coordination.sources.kinesis.shards import list_shards
+from airflow_provider_coordination.supervisor.decisions import RequestStop, StartJob
+from airflow_provider_coordination.supervisor.operations import SupervisorVerbs
+from airflow_provider_coordination.supervisor.settings import AutoScaleSettings
+from airflow_provider_coordination.supervisor.spec import IngestionSpec
+from airflow_provider_coordination.supervisor.states import DetailedState, ErrorEvent, Health
+from airflow_provider_coordination.supervisor.turn import Turn
+from tests.supervisor.world import Stream, World, spec
+from tests.support.synced import STREAM, Synced, shard_id
+
+HOUR = 3600
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Kinesis(Stream):
+    """A stream of a Kinesis in this process, whose shards are synced as ever."""
+
+    def __init__(self, world: World, synced: Synced, initial_position: str) -> None:
+        super().__init__(world, ())
+        self.synced, self.initial_position = synced, initial_position
+
+    def look_for_partitions(self) -> None:
+        self.synced.sync(initial_position=self.initial_position)
+
+    def count(self) -> int | None:
+        return sum(shard.is_open for shard in list_shards(self.synced.client, STREAM))
+
+
+class Clicks(World):
+    """The stream `clicks` with its supervisor."""
+
+    def __init__(self, shards: int, initial_position: str = TRIM_HORIZON) -> None:
+        self.synced = Synced(shards)
+        super().__init__(store=self.synced.store, clock=self.synced.clock, source="source", prefix=None)
+        self.stream = Kinesis(self, self.synced, initial_position)
+        self.supervisor = self.another_supervisor(self.claimant)
+
+    def read_shards(self) -> dict[str, str | None]:
+        """Who reads each unfinished shard, by its number."""
+        return {
+            str(int(name.removeprefix("shardId-"))): lease.owner
+            for name, lease in self.synced.leases().items()
+            if lease.status is not PartitionStatus.COMPLETED
+        }
+
+    def checkpoint(self, shard: int) -> str:
+        return self.synced.progress(shard_id(shard)).checkpoint
+
+    def started(self, turn: Turn) -> list[str]:
+        return [action.job.owner for action in turn.actions if isinstance(action, StartJob)]
+
+
+def begun(world: World, **supervise: Any) -> World:
+    world.submit(**supervise)
+    world.turn()
+    world.begin()
+    world.supervisor.look()
+    return world
+
+
+# Starting
+
+
+def test_1_a_fresh_start_reads_every_shard_from_its_beginning_with_one_job() -> None:
+    clicks = Clicks(2)
+    clicks.submit(task_count=1)
+    assert clicks.started(clicks.turn()) == ["job-1"]
+    clicks.begin()
+    assert clicks.read_shards() == {"0": "job-1", "1": "job-1"}
+    assert [clicks.checkpoint(0), clicks.checkpoint(1)] == [TRIM_HORIZON, TRIM_HORIZON]
+    order = clicks.cluster.job("job-1").order
+    assert not order.spec.supervise.rejects  # no bounds of time; no end of positions, but one of time
+    assert order.max_duration == timedelta(hours=1, minutes=30)
+
+
+def test_2_two_jobs_read_a_shard_each() -> None:
+    clicks = Clicks(2)
+    begun(clicks, task_count=2)
+    assert clicks.read_shards() == {"0": "job-1", "1": "job-2"}
+
+
+def test_4_records_an_hour_older_than_the_start_of_their_job_are_late() -> None:
+    """A job's replacement is planned anew, and has bounds of its own: a batch that was recorded keeps those of then."""
+    world = World("S0", "S1")
+    begun(world, late_message_rejection_period="PT1H", event_time="at")
+    order = world.running[0].order
+    earliest = order.spec.supervise.rejection(order.job.planned_at).earliest
+    assert earliest is not None
+    now = world.clock.now()
+    assert now - timedelta(minutes=61) < earliest < now - timedelta(minutes=59)
+
+
+def test_6_a_period_and_an_instant_for_late_records_exclude_each_other() -> None:
+    both = {"late_message_rejection_period": "PT1H", "late_message_rejection_start": "2026-01-01T00:00:00Z"}
+    with pytest.raises(ConfigurationError, match="late_message_rejection_start"):
+        IngestionSpec.read(spec(**both, event_time="at"))
+
+
+def test_7_positions_that_are_stored_win() -> None:
+    clicks = Clicks(2, initial_position=LATEST)
+    clicks.stream.look_for_partitions()
+    clicks.synced.start(0, 1)  # something of each was delivered long ago
+    stored = [clicks.checkpoint(0), clicks.checkpoint(1)]
+    assert LATEST not in stored
+    clicks.synced.pass_time(hours=2)
+    begun(clicks)
+    assert clicks.read_shards() == {"0": "job-1", "1": "job-1"}
+    assert [clicks.checkpoint(0), clicks.checkpoint(1)] == stored
+
+
+# Jobs that end, are adopted, or hand over
+
+
+def test_9_a_job_that_succeeds_is_replaced_and_the_other_is_left_alone() -> None:
+    """No replica has to be stopped: there is none."""
+    world = begun(World("S0", "S1"), task_count=2)
+    world.running[0].end()
+    turn = world.turn()
+    assert [action.job.owner for action in turn.actions if isinstance(action, StartJob)] == ["job-3"]
+    assert not any(isinstance(action, RequestStop) for action in turn.actions)
+    assert world.owners == ["job-2", "job-3"]
+
+
+def test_11_a_job_that_delivers_is_adopted_and_a_new_one_reads() -> None:
+    world = begun(World("S0", "S1"), task_duration=HOUR)
+    world.clock.advance(30)
+    reader = world.running[0]
+    reader.round(0)
+    reader.report(S1=0, S0=20_000_000)
+    world.jobs.request_stop("job-1", "somebody asked it")
+    stored = world.store.acquire(world.claimant)
+    ending = replace(stored.supervision.jobs[0], stop_requested_at=world.clock.now())
+    world.store.save(stored, replace(stored.supervision, jobs=(ending,)))
+    adopting = world.another_supervisor(world.later_claimant())  # another process, which knows nothing but the store
+    turn = adopting.turn(world.cluster)
+    assert [action.job.owner for action in turn.actions if isinstance(action, StartJob)] == ["job-2"]
+    assert {job.owner: job.is_ending for job in turn.supervision.jobs} == {"job-1": True, "job-2": False}
+    latest = world.store.lag().latest
+    assert latest is not None and latest.partitions == {"S0": 20_000_000, "S1": 0}
+    assert world.state is DetailedState.RUNNING
+    assert world.cluster.killed == []
+
+
+def test_12_a_job_that_delivers_is_kept_until_it_is_done_whatever_became_of_its_shards() -> None:
+    clicks = Clicks(1)
+    begun(clicks, task_duration=60)
+    clicks.go_on(60, begin=False)
+    old, successor = clicks.running
+    successor.begin()
+    clicks.turn()
+    assert old.round(0) == [clicks.synced.leases()[shard_id(0)].partition_key]
+    clicks.synced.split(0)
+    for _ in range(6):
+        clicks.clock.advance(10)
+        old.round(0)
+        successor.round(0)
+        assert not clicks.supervisor.look().needs_turn
+    assert clicks.cluster.killed == [] and old in clicks.running
+
+
+def test_14_the_name_of_a_batch_says_nothing_of_the_job_that_reads_it() -> None:
+    world = World()
+    assert len({world.cluster.new_owner() for _ in range(2)}) == 2
+    one, other = (batch_id("source|PARTITION", "clicks:1:shardId-0", "5", "9") for _ in range(2))
+    assert one == other
+
+
+# Resharding
+
+
+def test_16_after_a_split_is_read_each_child_has_a_job_and_goes_on_where_it_is() -> None:
+    clicks = Clicks(1)
+    begun(clicks, task_count=2)
+    assert clicks.owners == ["job-1"]
+    clicks.synced.split(0)
+    for job in clicks.running:
+        job.coordinator.leases.give_up_all()
+    clicks.synced.work_off(0)
+    clicks.synced.start(1, 2)
+    checkpoints = [clicks.checkpoint(1), clicks.checkpoint(2)]
+    clicks.go_on(60)
+    assert clicks.read_shards() == {"1": "job-1", "2": "job-2"}
+    assert [clicks.checkpoint(1), clicks.checkpoint(2)] == checkpoints
+    assert clicks.synced.leases()[shard_id(0)].status is PartitionStatus.COMPLETED  # and stays, as EXPIRED does
+
+
+def test_17_after_a_merge_is_read_one_job_reads_the_one_shard_and_the_other_ends() -> None:
+    clicks = Clicks(2)
+    begun(clicks, task_count=2)
+    clicks.synced.merge(0, 1)
+    for job in clicks.running:
+        job.coordinator.leases.give_up_all()
+    clicks.synced.work_off(0, 1)
+    clicks.go_on(200)
+    assert len(clicks.running) == 1
+    assert clicks.read_shards() == {"2": clicks.owners[0]}
+    assert clicks.checkpoint(2) == TRIM_HORIZON
+    fresh = clicks.another_supervisor(clicks.later_claimant())  # one that begins now plans one job too
+    assert fresh.look().decision.wanted == 1
+
+
+def test_19_a_shard_that_appears_later_is_read_from_its_beginning_although_the_first_ones_were_not() -> None:
+    clicks = Clicks(1, initial_position=LATEST)
+    begun(clicks)
+    assert clicks.checkpoint(0) != TRIM_HORIZON
+    clicks.synced.split(0)
+    for job in clicks.running:
+        job.coordinator.leases.give_up_all()
+    clicks.synced.work_off(0)
+    assert [clicks.checkpoint(1), clicks.checkpoint(2)] == [TRIM_HORIZON, TRIM_HORIZON]
+
+
+def test_21_two_minutes_after_the_shards_changed_jobs_follow_whatever_the_stop_limit() -> None:
+    """Druid stops every group, as its groups are fixed. Here leases move by themselves, and the number follows."""
+    world = World("S0", "S1", "S2", "S3")
+    begun(world, task_count=4, stop_task_count=1)
+    for job in world.running[1:]:
+        job.coordinator.leases.give_up_all()
+    world.complete("S1", "S2", "S3")
+    world.supervisor.turn(world.cluster)
+    world.clock.advance(60)
+    for job in world.running:
+        job.round(0)
+    assert not world.supervisor.look().needs_turn
+    world.clock.advance(59)
+    for job in world.running:
+        job.round(0)
+    assert not world.supervisor.look().needs_turn
+    world.clock.advance(2)
+    turn = world.turn()
+    assert sum(isinstance(action, RequestStop) for action in turn.actions) == 3
+
+
+def test_22_of_jobs_over_their_duration_only_the_oldest_hands_over_at_a_limit_of_one() -> None:
+    world = World("S0", "S1", "S2")
+    world.submit(task_count=3, task_duration=HOUR, stop_task_count=1)
+    world.turn()
+    for owner, at in (("job-2", 0), ("job-1", 1), ("job-3", 2)):
+        world.clock.advance(min(at, 1))
+        world.cluster.job(owner).begin()
+        world.supervisor.look()
+    for _ in range(HOUR // 20):
+        world.clock.advance(20)
+        for job in world.running:
+            job.round(0)
+    turn = world.turn()
+    [start] = [action for action in turn.actions if isinstance(action, StartJob)]
+    assert start.job.replaces == "job-2"
+
+
+# Resets
+
+
+def test_24_positions_are_taken_as_given_where_nothing_was_read_yet() -> None:
+    clicks = Clicks(2)
+    clicks.submit()
+    clicks.stream.look_for_partitions()
+    keys = [lease.partition_key for lease in clicks.synced.leases().values()]
+    verbs = SupervisorVerbs(clicks.coordinator("ann"), by="ann")
+    assert verbs.reset(positions={keys[0]: "10", keys[1]: "8"}).failed == []
+    assert [clicks.checkpoint(0), clicks.checkpoint(1)] == ["10", "8"]
+
+
+def test_26_a_reset_of_another_stream_changes_nothing() -> None:
+    clicks = Clicks(1)
+    clicks.submit()
+    clicks.stream.look_for_partitions()
+    key = next(iter(clicks.synced.leases().values())).partition_key
+    verbs = SupervisorVerbs(clicks.coordinator("ann"), by="ann")
+    with pytest.raises(ConfigurationError, match="orders"):
+        verbs.reset(positions={key: "10", key.replace("clicks", "orders"): "8"})
+    assert clicks.checkpoint(0) == TRIM_HORIZON
+
+
+# Scaling
+
+
+def test_27_one_second_is_enough_to_scale_out_and_the_most_is_the_most() -> None:
+    world = World("S0", "S1", "S2")
+    scaling = {
+        "task_count_min": 1, "task_count_max": 2, "scale_out_step": 2, "scale_out_threshold": 0,
+        "scale_in_threshold": 0, "trigger_scale_out_fraction": 0, "lag_collection_interval": 1,
+        "lag_collection_range": 1, "scale_action_start_delay": 0, "scale_action_period": 1,
+    }  # fmt: skip
+    begun(world, task_count=1, auto_scale=scaling)
+    assert len(world.running) == 1
+    world.stream.lag_ms = {"S0": 0, "S1": 0, "S2": 0}
+    world.go_on(2, every=1)
+    assert world.supervision().task_count == 2
+    assert len(world.running) == 2
+    change = world.supervision().task_count_changes[0]
+    assert (change.before, change.after) == (1, 2)
+    assert "have a lag of at least 0 s" in change.reason
+
+
+def test_29_scaling_needs_its_bounds_and_a_spec_without_it_has_none() -> None:
+    """Druid passes an empty configuration over. Here it is said what is missing, as it was meant to do something."""
+    assert IngestionSpec.read(spec()).supervise.auto_scale is None
+    with pytest.raises(ConfigurationError, match="task_count_m"):
+        IngestionSpec.read(spec(auto_scale={}))
+    AutoScaleSettings(task_count_min=1, task_count_max=1).check()
+
+
+# States: three failures make it unhealthy, three successes healthy, ten errors are kept
+
+
+def run(health: Health, *, failing: bool = False, is_stream_error: bool = True, failed_job: bool = False) -> Health:
+    """Return the health after one run."""
+    if failed_job:
+        health = health.job_ended(well=False)
+    if failing:
+        event = ErrorEvent(at=NOON, error_class="Boom", message="no", is_stream_error=is_stream_error)
+        health = health.noting(event)
+    return health.run_ended(well=not failing, steady=DetailedState.RUNNING)
+
+
+def test_31_contact_is_lost_at_the_third_failure_and_the_class_of_the_cause_is_noted() -> None:
+    world = begun(World("S0"))
+    error = SourceError("the stream does not answer")
+    error.__cause__ = ConnectionResetError("reset by peer")
+    world.stream.error = error
+    states = []
+    for _ in range(3):
+        world.clock.advance(30)
+        world.rounds()
+        world.supervisor.look()
+        states.append(world.state)
+    assert states == [DetailedState.RUNNING, DetailedState.RUNNING, DetailedState.LOST_CONTACT_WITH_STREAM]
+    assert [event.error_class for event in world.health.errors] == ["ConnectionResetError"] * 3
+
+
+def test_32_a_stream_that_never_answered_is_one_that_nobody_can_connect_to() -> None:
+    health = Health()
+    for _ in range(3):
+        health = run(health, failing=True)
+    assert health.state is DetailedState.UNABLE_TO_CONNECT_TO_STREAM
+
+
+def test_34_three_failed_jobs_are_unhealthy_although_runs_are_clean() -> None:
+    """Druid keeps no event of a failed task. Here why a job failed is the first thing that a person wants to know."""
+    world = begun(World("S0"), period=1)
+    for _ in range(3):
+        assert world.state is DetailedState.RUNNING
+        world.running[0].end(1, "MemoryError: no more")
+        world.turn()
+        world.clock.advance(60)
+        world.turn()
+        world.begin()
+    assert world.state is DetailedState.UNHEALTHY_TASKS
+    assert world.health.failed_runs == 0
+    assert [event.error_class for event in world.health.errors] == ["MemoryError"] * 3
+
+
+def test_36_three_clean_runs_heal_what_three_failed_ones_did_and_the_errors_stay() -> None:
+    health = Health()
+    for _ in range(3):
+        health = run(health, failing=True, is_stream_error=False)
+    seen = []
+    for _ in range(3):
+        seen.append(health.state)
+        health = run(health)
+    assert seen == [DetailedState.UNHEALTHY_SUPERVISOR] * 3
+    assert health.state is DetailedState.RUNNING
+    assert len(health.errors) == 3
+
+
+def test_37_of_trouble_of_both_sorts_that_of_the_supervisor_shows() -> None:
+    health = Health()
+    for _ in range(3):
+        health = run(health, failing=True, is_stream_error=False, failed_job=True)
+    assert health.state is DetailedState.UNHEALTHY_SUPERVISOR
+    assert (health.failed_runs, health.failed_jobs) == (3, 3)
+
+
+# Lag
+
+
+def test_44_the_lag_is_what_jobs_report_and_what_they_read_is_not_asked_for() -> None:
+    world = World("S0", "S1")
+    asked: list[str] = []
+    answer: Callable[[Sequence[Partition]], Mapping[str, int]] = world.stream.lags
+
+    def lags(partitions: Sequence[Partition]) -> Mapping[str, int]:
+        asked.extend(partition.partition_key for partition in partitions)
+        return answer(partitions)
+
+    world.stream.lags = lags  # type: ignore[method-assign]
+    begun(world)
+    asked.clear()
+    world.running[0].report(S0=100, S1=0)
+    world.clock.advance(30)
+    world.rounds()
+    world.supervisor.look()
+    latest = world.store.lag().latest
+    assert latest is not None and latest.partitions == {"S0": 100, "S1": 0}
+    assert asked == []

@@ -1,0 +1,93 @@
+"""A shard that nobody reads is asked how long its first record waits."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from botocore.stub import Stubber
+
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient
+from airflow_provider_coordination.sources.kinesis.lag import PAGES, unread_lag
+from airflow_provider_coordination.sources.kinesis.pacing import Patience
+from airflow_provider_coordination.sources.kinesis.shards import Shard
+from tests.support.clock import ManualClock
+from tests.support.shard_leases import a_lease
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SHARD = Shard(
+    shard_id="shardId-000000000000",
+    parent_shard_ids=(),
+    starting_hash_key="0",
+    ending_hash_key=str(2**128 - 1),
+    starting_sequence_number="1",
+    ending_sequence_number=None,
+)
+
+
+class Asked:
+    """A shard that answers what it is said to answer."""
+
+    def __init__(self, client: KinesisClient, answers: Stubber, checkpoint: str = "7") -> None:
+        self.client = client
+        self.answers = answers
+        self.partition: Partition = a_lease(SHARD, checkpoint=checkpoint).partition
+        position = {"StreamName": "s", "ShardId": SHARD.shard_id, "ShardIteratorType": "AFTER_SEQUENCE_NUMBER"}
+        answers.add_response("get_shard_iterator", {"ShardIterator": "i0"}, {**position, "StartingSequenceNumber": "7"})
+
+    def gives(self, *arrivals: datetime, behind: int, page: int = 0) -> None:
+        records = [
+            {"SequenceNumber": "8", "PartitionKey": "k", "ApproximateArrivalTimestamp": at, "Data": b"x"}
+            for at in arrivals
+        ]
+        answer: dict[str, Any] = {
+            "Records": records,
+            "MillisBehindLatest": behind,
+            "NextShardIterator": f"i{page + 1}",
+            "ResponseMetadata": {"HTTPHeaders": {"date": format_datetime(NOON, usegmt=True)}},
+        }
+        self.answers.add_response("get_records", answer, {"ShardIterator": f"i{page}", "Limit": 1})
+
+    def lag(self) -> timedelta | None:
+        clock = ManualClock(NOON)
+        return unread_lag(self.client, self.partition, Patience(attempts=1, clock=clock, sleep=clock.advance))
+
+
+@pytest.fixture
+def shard(client: KinesisClient, kinesis_answers: Stubber) -> Asked:
+    return Asked(client, kinesis_answers)
+
+
+def test_the_lag_is_how_long_the_first_unread_record_waits(shard: Asked) -> None:
+    shard.gives(NOON - timedelta(seconds=90), behind=90_000)
+
+    assert shard.lag() == timedelta(seconds=90)
+
+
+def test_a_quiet_shard_has_none(shard: Asked) -> None:
+    shard.gives(behind=0)
+
+    assert shard.lag() == timedelta(0)
+
+
+def test_an_empty_page_far_behind_the_tip_is_passed_over(shard: Asked) -> None:
+    shard.gives(behind=5_000)
+    shard.gives(NOON - timedelta(seconds=4), behind=4_000, page=1)
+
+    assert shard.lag() == timedelta(seconds=4.25)  # a read of the shard later
+
+
+def test_it_is_unknown_after_a_few_empty_pages(shard: Asked) -> None:
+    for number in range(PAGES):
+        shard.gives(behind=5_000, page=number)
+
+    assert shard.lag() is None
+
+
+def test_it_is_unknown_where_the_stream_does_not_answer(shard: Asked) -> None:
+    shard.answers.add_client_error("get_records", "InternalFailure", http_status_code=500)
+
+    assert shard.lag() is None

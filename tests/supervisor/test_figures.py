@@ -1,0 +1,68 @@
+"""What a plan reckons with is what was measured, as `benchmarks/RESULTS.md` has it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.supervisor.assumptions import Assumptions
+
+RESULTS = (Path(__file__).resolve().parents[2] / "benchmarks" / "RESULTS.md").read_text()
+SMALL, LARGE = 200, 1024
+
+
+def section(heading: str) -> str:
+    return RESULTS.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, Any]:
+    [line] = re.findall(r"^```json\n(.*)\n```", section("What a record costs a job"), re.MULTILINE)
+    figures: dict[str, Any] = json.loads(line)
+    return figures
+
+
+def line_through(small: float, large: float) -> tuple[float, float]:
+    """Return what a record costs, and each KiB of it, by what records of two sizes cost."""
+    per_byte = (large - small) / (LARGE - SMALL)
+    return small - SMALL * per_byte, per_byte * 1024
+
+
+def test_landing_and_transforming_cost_what_was_measured(measured: dict[str, Any]) -> None:
+    assumed = Assumptions()
+    for name, figures in (
+        ("landing, aggregated", (assumed.landing_us_per_record, assumed.landing_us_per_kib)),
+        ("transforming", (assumed.transforming_us_per_record, assumed.transforming_us_per_kib)),
+    ):
+        of = measured["microseconds"][name]
+        assert figures == pytest.approx(line_through(of[str(SMALL)], of[str(LARGE)]), abs=0.051)
+
+
+def test_parsing_costs_what_was_measured() -> None:
+    row = re.search(r"our handler \(msgspec\) \| ([\d.]+) \| ([\d.]+) \|", section("What user records cost"))
+    assert row is not None
+    figures = (Assumptions().parsing_us_per_record, Assumptions().parsing_us_per_kib)
+    assert figures == pytest.approx(line_through(float(row[1]), float(row[2])), abs=0.051)
+
+
+def test_memory_is_what_was_measured(measured: dict[str, Any]) -> None:
+    memory = measured["memory_mib"]
+    assert Assumptions().python_mib == pytest.approx(memory["at rest"], abs=5)
+    assert Assumptions().memory_factor == pytest.approx(memory["a partition"] / 32, abs=0.051)
+
+
+def test_the_store_is_asked_as_often_as_was_counted(measured: dict[str, Any]) -> None:
+    few, many = measured["store"]["4"], measured["store"]["16"]
+    per_batch = (many["reads"] - few["reads"]) / (many["batches"] - few["batches"])
+    assert Assumptions().store_reads_per_batch == pytest.approx(per_batch, abs=0.051)
+    assert Assumptions().store_reads_per_round == pytest.approx(few["reads"] - few["batches"] * per_batch, abs=0.051)
+    assert Assumptions().store_writes_per_batch == pytest.approx(many["items written"] / many["batches"], abs=0.051)
+
+
+def test_a_death_is_noticed_as_soon_as_was_measured() -> None:
+    row = re.search(r"noticed: every shard \| ([\d.]+) s", section("How long shards stay unread when a worker dies"))
+    assert row is not None and Assumptions().noticed_death_s == float(row[1])
