@@ -252,7 +252,7 @@ def _decision(stored: Stored) -> Decision:
         ),
         safety_margin=stored.safety_margin,
         lag=stored.lag.points,
-        shards=stored.memory.shards,
+        open_partitions=stored.memory.open_partitions,
     )
     return decide(stored.memory, seen, lambda: "")
 
