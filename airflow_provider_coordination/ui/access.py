@@ -23,6 +23,7 @@ from airflow.api_fastapi.core_api.security import get_user, requires_access_conn
 from airflow.api_fastapi.logging.decorators import action_logging
 from airflow.configuration import conf
 from airflow.models import connection as stored
+from airflow.models.dag import DagModel
 from airflow.secrets.environment_variables import CONN_ENV_PREFIX
 from airflow.utils.session import create_session
 from fastapi import Depends, HTTPException, Request
@@ -229,6 +230,12 @@ def _type_of(connection: str) -> str:
         return str(json.loads(connection).get("conn_type"))
     except ValueError:
         return ""
+
+
+def is_paused(dag_id: str) -> bool:
+    """Return whether a DAG is paused; one that Airflow does not know is not. Asks Airflow's database."""
+    with create_session(scoped=False) as session:
+        return bool(session.scalar(select(DagModel.is_paused).where(DagModel.dag_id == dag_id)))
 
 
 def audit(user: str, action: str, connection_id: str, source: str, *, reason: str, outcomes: Iterable[str]) -> None:

@@ -28,7 +28,13 @@ from airflow_provider_coordination.supervisor.operations import (
     supervised_sources,
 )
 from airflow_provider_coordination.supervisor.status import read_parse_errors, read_status
-from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection, may_read_connection
+from airflow_provider_coordination.ui.access import (
+    UserName,
+    audit,
+    is_paused,
+    may_change_connection,
+    may_read_connection,
+)
 from airflow_provider_coordination.ui.answers import SOURCE, json_answer, json_response, json_text
 from airflow_provider_coordination.ui.asking import DEAR, AtDesk, Desk
 from airflow_provider_coordination.ui.models import (
@@ -290,7 +296,7 @@ async def _row(desk: Desk, connection_id: str, source: str, among: int) -> bytes
         found = desk.stores.ask_source(connection_id, source, read_status)
         if found is None:
             return None
-        return json_text(SupervisorStatus.model_validate({**found, "lag": {**found["lag"], "partitions": {}}}))
+        return json_text(_facts({**found, "lag": {**found["lag"], "partitions": {}}}))
 
     return await desk.look(connection_id, ("supervisor row", source), asked, rest=STATUS_REST, among=among)
 
@@ -308,7 +314,12 @@ def _status(desk: Desk, connection_id: str, source: str) -> SupervisorStatus:
     found = desk.stores.ask_source(connection_id, source, read_status)
     if found is None:
         raise SupervisorNotFoundError(no_supervisor(source))
-    return SupervisorStatus.model_validate(found)
+    return _facts(found)
+
+
+def _facts(status: dict[str, Any]) -> SupervisorStatus:
+    """Return a status with what Airflow knows of the supervisor's DAG."""
+    return SupervisorStatus.model_validate({**status, "dag_is_paused": is_paused(status["dag_id"])})
 
 
 async def _answered(
