@@ -206,8 +206,8 @@ class LogReading:
     def end_round(self) -> None:
         """See `Reading.end_round`."""
 
-    def finish(self) -> None:
-        """See `Reading.finish`."""
+    def last_known(self, key: str) -> None:
+        """See `Reading.last_known`: what is stored says everything."""
 
 
 class LogSource:

@@ -239,15 +239,27 @@ class PartitionLeases:
             self._events.closed(written)
         return written
 
-    def give_up(self, partition_key: str, *, after: timedelta = timedelta(0)) -> None:
-        """Give the lease back; the progress is kept.
+    def give_up(
+        self,
+        partition_key: str,
+        *,
+        after: timedelta = timedelta(0),
+        progress: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Give the lease back.
 
         :param after: how long the partition stays unavailable.
+        :param progress: a state that says that more is delivered, as for `checkpoint`; None keeps the one that it has.
         :raises PartitionNotOwnedError: if somebody else has it already.
         """
         available_at = self._view.clock.now() + after
+
+        def given_up(partition: Partition) -> Partition:
+            known = partition if progress is None else partition.with_progress(progress).recovered()
+            return known.given_up(available_at)
+
         with self._counting_errors():
-            self._leases.change(partition_key, lambda p: p.given_up(available_at), needs_trust=False)
+            self._leases.change(partition_key, given_up, needs_trust=False)
         self._events.count(CoordinationMetric.PARTITIONS_GIVEN_UP)
         log.info("partition given up: source=%s partition=%s owner=%s", self._view.source, partition_key, self.owner)
 

@@ -1,4 +1,4 @@
-"""Whether what a spec reads is there and is what the spec says: asked of the source itself, before anything runs."""
+"""Whether a spec can be carried out: asked of its connections and of the source itself, before anything runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
 from airflow_provider_coordination.sources.kinds import Settings, SourceKind
+from airflow_provider_coordination.spark.settings import check_sinks
 from airflow_provider_coordination.supervisor.fitting import check_fits
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_kinds import reads_kind_of
@@ -21,7 +23,7 @@ def check_against_source(
     default_region: str | None = None,
     service: Callable[[SourceKind, Settings], Any] = _service,
 ) -> int:
-    """Check that a source can be reached as a spec says, and that its data fits the schema.
+    """Check that sinks have places of their own, that the source is there, and that its data fits the schema.
 
     Nothing is leased or written: of a stream, a few records are read.
 
@@ -31,6 +33,9 @@ def check_against_source(
     :raises ConfigurationError: naming the field, the value and the remedy.
     :raises SourceError: if the source does not answer.
     """
+    sinks = sinks_of(spec.writes_objects())
+    landing_path = spec.tuning.landing_path or landing_path_of(spec.writes_objects())
+    check_sinks(sinks, spec.on_bad_records, spec.acknowledgments, landing_path)
     reads = spec.reads_object().connect(default_region).reads
     kind: SourceKind = reads.found()
     reads.check()

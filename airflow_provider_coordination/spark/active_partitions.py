@@ -6,7 +6,7 @@ What became of them is noted in the job's `Summary`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -224,6 +224,27 @@ class ActivePartitions:
         """Find out whether the lease is lost, where a write or a set said so."""
         with suppress(*LOST):
             self._coordinator.leases.renew(key)
+
+    def give_back_idle(self, last_known: Callable[[str], LandedProgress | None], besides: Collection[str] = ()) -> int:
+        """Give back the partitions that have nothing landed; return how many.
+
+        :param last_known: see `Reading.last_known`.
+        :param besides: those that are in delivery.
+        """
+        given_back = 0
+        for key, progress in list(self.all()):
+            if progress.landed or key in besides:
+                continue
+            with suppress(*LOST):
+                last = last_known(key)
+                self._coordinator.leases.give_up(key, progress=None if last is None else last.to_mapping())
+                del self._read_until[key]
+                self._files.forget(key)
+                given_back += 1
+                if last is not None:
+                    self._summary.note_progress(key)
+        self.notice_gone()
+        return given_back
 
     def leave_awaiting(self) -> int:
         """Leave partitions leased whose batches only others have yet to acknowledge; return how many."""

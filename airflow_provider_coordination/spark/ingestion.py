@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextvars
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
@@ -49,9 +49,12 @@ DELIVERY_THREADS = 8
 STORE_PATIENCE_SECONDS = 300.0
 """How long a job waits for a store that does not answer; its leases run out long before."""
 STORE_POLL_SECONDS = 5.0
+END_POLL_SECONDS = 1.0
+"""How often a job that delivers looks whether it is ordered to end."""
 SUSPENSION_POLL_SECONDS = 5.0
 """How often a job that pauses looks whether its source is suspended."""
 
+Delivering = Future[Prepared | None]
 Observer = Callable[[str], None]
 """Told when a phase is passed: `landed`, `recorded`, `delivering`, `delivered`. For fault injection."""
 
@@ -127,6 +130,8 @@ class Ingestion:
         )
         self._reading: Reading = reading(settings, coordinator, self._partitions, self._summary)
         self._delivered: set[str] = set()
+        self._ending = ""
+        self._given_back = 0
 
     def report(self) -> JobReport:
         """Return what the job reports of itself now. Called from any thread."""
@@ -201,7 +206,7 @@ class Ingestion:
         self._partitions.refresh_awaited()
         self._reading.look_after()
         with self._timed(seconds, "acquire") as acquiring:
-            acquired = self._acquire()
+            acquired = not self._ordered_to_end() and self._acquire()
             acquiring.note(partitions=len(self._partitions))
         with self._timed(seconds, "redeliver"):  # what a former owner recorded but did not deliver
             self._deliver()
@@ -266,10 +271,29 @@ class Ingestion:
 
     def _ordered_to_end(self) -> str:
         """Return why the job begins nothing more, as far as it knows without asking; empty if it was not told to."""
+        if self._ending:
+            return self._ending
         if self._stop.is_set():
             return STOPPED
         suspension = self._coordinator.view.suspensions.known
         return "" if suspension is None else because_of(suspension)
+
+    def _withdraw(self, besides: Collection[str] = ()) -> None:
+        """Once the job is ordered to end, take no further part in sharing, and give back what has nothing landed.
+
+        So others go on with these partitions while this job delivers the rest. There is no way back from here.
+
+        :param besides: the partitions that are in delivery.
+        :raises StoreUnavailableError: if the store does not answer.
+        """
+        if not (reason := self._ordered_to_end()):
+            return
+        if not self._ending:
+            self._balancer.leave()
+            self._ending = reason
+        if given_back := self._partitions.give_back_idle(self._reading.last_known, besides):
+            self._given_back += given_back
+            log.info("leases given back before the end: %d, left to deliver: %d", given_back, len(self._partitions))
 
     def _pause(self) -> None:
         """Wait a little after a round without a record; the job may be ordered to end meanwhile."""
@@ -349,30 +373,42 @@ class Ingestion:
     # Deliver and acknowledge
 
     def _deliver(self) -> None:
+        self._withdraw()
         while batches := [
             (key, batch)
             for key, progress in self._partitions.all()
             if (batch := self._deliveries.next_of(progress)) is not None
         ]:
+            away = None
             with ThreadPoolExecutor(DELIVERY_THREADS, thread_name_prefix="delivery") as pool:
                 # Each in a copy of this context, so that its spans are part of this round's.
                 deliveries = {
                     pool.submit(contextvars.copy_context().run, self._deliveries.deliver, key, batch): (key, batch)
                     for key, batch in batches
                 }
-                for delivery in as_completed(deliveries):
+                for delivery in self._as_completed(deliveries):
                     key, batch = deliveries[delivery]
                     try:
                         self._note_delivery(key, batch, delivery.result())
                     except LOST as error:
                         log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, error)
                         self._partitions.check_lease(key)
-                    except StoreUnavailableError:
-                        raise
+                    except StoreUnavailableError as error:  # others may be through, and have to be counted
+                        away = error
                     except Exception as error:  # whatever a partition's files do, that partition alone fails
                         self._reject(key, batch, self._reason(error))
+            if away is not None:
+                raise away
         self._summary.parse_exceptions = self._bad_records.total
         self._summary.saved_parse_exceptions = self._bad_records.samples
+
+    def _as_completed(self, deliveries: Mapping[Delivering, tuple[str, LandedBatch]]) -> Iterator[Delivering]:
+        """Yield deliveries as they end. The job may be ordered to end while it waits for them."""
+        left = set(deliveries)
+        while left:
+            done, left = wait(left, END_POLL_SECONDS, FIRST_COMPLETED)
+            yield from done
+            self._withdraw(besides={deliveries[delivery][0] for delivery in left})
 
     def _note_delivery(self, key: str, batch: LandedBatch, delivered: Prepared | None) -> None:
         summary = self._summary
@@ -410,15 +446,19 @@ class Ingestion:
     # The store, and the end
 
     def _outlast(self, error: StoreUnavailableError) -> None:
-        """Wait until the store answers again, and find out which leases are left."""
+        """Wait until the store answers again, and find out which leases are left.
+
+        A job that is told to stop asks once more and waits no longer: what it has recorded is to be delivered.
+        """
         log.warning("the store is away; the job waits for it: %s", error)
         since = self._clock.monotonic()
-        while not self._stop.wait(STORE_POLL_SECONDS):
+        while True:
+            is_stopped = self._stop.wait(STORE_POLL_SECONDS)
             try:
                 self._coordinator.leases.recover()
             except StoreUnavailableError as away:
                 error = away
-                if self._clock.monotonic() - since > STORE_PATIENCE_SECONDS:
+                if is_stopped or self._clock.monotonic() - since > STORE_PATIENCE_SECONDS:
                     break
             else:
                 self._partitions.notice_gone()
@@ -432,17 +472,18 @@ class Ingestion:
     def give_back(self) -> None:
         """Give every lease back, or leave it to wait for acknowledgments."""
         try:
-            self._balancer.leave()
+            if not self._ending:
+                self._balancer.leave()
         except CoordinationError as error:
             log.warning("others count this job as a worker until its registration runs out: %s", error)
         try:
-            self._reading.finish()
             self._partitions.refresh_awaited()
             paused = sum(map(self._partitions.is_paused, self._partitions.read_until))
+            self._given_back += self._partitions.give_back_idle(self._reading.last_known)
             awaiting = self._partitions.leave_awaiting()
             self._partitions.notice_gone()
-            given_up = self._coordinator.leases.give_up_all()
-            log.info("leases given back: %d, waiting for acknowledgments: %d", len(given_up), awaiting)
+            self._given_back += len(self._coordinator.leases.give_up_all())
+            log.info("leases given back: %d, waiting for acknowledgments: %d", self._given_back, awaiting)
             if paused:
                 log.warning("%d partitions go on only once others acknowledge what is delivered", paused)
             self._deliveries.purge()

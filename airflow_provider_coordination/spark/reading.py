@@ -131,8 +131,12 @@ class Reading(Protocol):
         """Do what has to wait until everything that is landed is delivered."""
         ...
 
-    def finish(self) -> None:
-        """Write down what is known of the partitions at work, before they are given back."""
+    def last_known(self, key: str) -> LandedProgress | None:
+        """Return the progress with which a partition at work is given back that has nothing left to deliver; None if
+        what is stored says everything.
+
+        :raises PartitionNotOwnedError: if its lease is lost.
+        """
         ...
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import posixpath
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -164,58 +165,20 @@ class IngestSettings:
                 f"RejectionSettings: field 'event_time' is {self.rejection.event_time!r}, and there is no 'schema' "
                 "that parses it out of the payload: give one that has this column"
             )
-        self._check_sinks()
-        self._check_handles()
+        check_sinks(self.writes, self.bad_records, self.acknowledgments, self.landing_path)
         check_lease_times(self.ownership_timeout, self.safety_margin)
         self.store.check()
 
     @property
     def all_sinks(self) -> tuple[SinkSettings, ...]:
         """Every sink, in the order in which they are committed: bad records first."""
-        path = self.bad_records.dead_letter_path
-        dead = () if path is None else (SinkSettings(name=DEAD_LETTER, kind=PARQUET, location=path),)
-        return (*dead, *self.writes)
+        return _with_dead_letters(self.writes, self.bad_records)
 
     @property
     def publishes_landed(self) -> bool:
         """Whether nothing looks into the records, so that a sink can take landed files as they are."""
         [first, *others] = self.writes
         return self.transform is None and self.schema is None and first.where is None and not others
-
-    def _check_sinks(self) -> None:
-        for number, sink in enumerate(self.writes, 1):
-            sink.check()
-            for earlier, other in enumerate(self.writes[: number - 1], 1):
-                if other.name == sink.name:
-                    raise ConfigurationError(
-                        f"field 'writes': number {earlier} and number {number} both have the name {sink.name!r}; give "
-                        "each a 'name' of its own"
-                    )
-        for sink in self.all_sinks:
-            for other in self.all_sinks:
-                if sink.name != other.name:
-                    _check_apart(other, sink)
-        for sink in self.all_sinks:
-            if is_seen_by_readers(sink.location, self.landing_path):
-                raise ConfigurationError(
-                    f"field 'landing_path' is {self.landing_path!r}, where readers of {sink} would find it; give a "
-                    f"folder beside {sink.location!r}, or below it one whose name begins with '_'"
-                )
-        sinks, handles = len(self.all_sinks), len(self.acknowledgments.handles)
-        if sinks + handles > MAX_REFERENCES:
-            raise ConfigurationError(
-                f"field 'writes': {sinks} sinks and {handles} handles are too many; a batch has at most "
-                f"{MAX_REFERENCES} references"
-            )
-
-    def _check_handles(self) -> None:
-        sinks = {DEAD_LETTER, *(sink.name for sink in self.writes)}
-        for handle in self.acknowledgments.handles:
-            if handle in sinks:
-                raise ConfigurationError(
-                    f"AcknowledgmentSettings: field 'by': {handle!r} is the name of a sink, which the job releases "
-                    "itself; give another one"
-                )
 
     def write(self, path: Path) -> None:
         """Write them to a new file that only its owner can read."""
@@ -244,6 +207,54 @@ class IngestSettings:
                 "run of the operator, so run the task again instead of starting the application with an old file"
             )
         return settings
+
+
+def check_sinks(
+    writes: Sequence[SinkSettings],
+    bad_records: BadRecordSettings,
+    acknowledgments: AcknowledgmentSettings,
+    landing_path: str,
+) -> None:
+    """Check that every sink has a name and a place of its own, and that each can be acknowledged.
+
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    for number, sink in enumerate(writes, 1):
+        sink.check()
+        for earlier, other in enumerate(writes[: number - 1], 1):
+            if other.name == sink.name:
+                raise ConfigurationError(
+                    f"field 'writes': number {earlier} and number {number} both have the name {sink.name!r}; give each "
+                    "a 'name' of its own"
+                )
+    every = _with_dead_letters(writes, bad_records)
+    for sink in every:
+        for other in every:
+            if sink.name != other.name:
+                _check_apart(other, sink)
+    for sink in every:
+        if is_seen_by_readers(sink.location, landing_path):
+            raise ConfigurationError(
+                f"field 'landing_path' is {landing_path!r}, where readers of {sink} would find it; give a folder "
+                f"beside {sink.location!r}, or below it one whose name begins with '_'"
+            )
+    if len(every) + len(acknowledgments.handles) > MAX_REFERENCES:
+        raise ConfigurationError(
+            f"field 'writes': {len(every)} sinks and {len(acknowledgments.handles)} handles are too many; a batch has "
+            f"at most {MAX_REFERENCES} references"
+        )
+    for handle in acknowledgments.handles:
+        if handle in (DEAD_LETTER, *(sink.name for sink in writes)):
+            raise ConfigurationError(
+                f"AcknowledgmentSettings: field 'by': {handle!r} is the name of a sink, which the job releases itself; "
+                "give another one"
+            )
+
+
+def _with_dead_letters(writes: Sequence[SinkSettings], bad_records: BadRecordSettings) -> tuple[SinkSettings, ...]:
+    path = bad_records.dead_letter_path
+    dead = () if path is None else (SinkSettings(name=DEAD_LETTER, kind=PARQUET, location=path),)
+    return (*dead, *writes)
 
 
 def _check_apart(other: SinkSettings, sink: SinkSettings) -> None:

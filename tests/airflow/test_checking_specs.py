@@ -94,6 +94,12 @@ def test_a_schema_that_no_record_fits_is_an_error_that_names_the_column(
     assert "field 'schema' fits none of 1 records: " in str(raised.value) and said in str(raised.value)
 
 
+def test_two_sinks_in_one_place_are_refused(stream: Stream) -> None:
+    sinks = [{"parquet": {"path": "/lake/a"}}, {"parquet": {"path": "/lake/a/", "name": "copy"}}]
+    with pytest.raises(ConfigurationError, match=r"are in one place, '/lake/a/?'"):
+        stream.checked("writes", sinks)
+
+
 @pytest.mark.parametrize("value", [1767225600, "2026-01-01", "2026-01-01 00:00:00", "2026-1-1T00:00:00+02:00", None])
 def test_a_time_may_be_written_in_each_way_that_spark_reads(stream: Stream, value: Any) -> None:
     stream.put(json.dumps({"at": value, "id": "1"}).encode())

@@ -180,6 +180,7 @@ def test_a_spec_of_druid_is_sent_to_its_translation() -> None:
         ("writes", [], "field 'writes' must be a list of sinks"),
         ("writes", "parquet", "field 'writes' must be a list of sinks"),
         ("writes.0.parquet.path", None, "field 'writes[0].parquet.path' has no value; give text, or leave it out"),
+        ("writes.0.parquet.path", " ", "field 'path' of ParquetDataset 'main' must not be empty"),
         ("transform", "clean", "'transform' must be of the form 'module:function'"),
         ("acknowledgments.by", 5, "field 'acknowledgments.by' must be text or a list"),
         ("on_bad_records.max_parse_exceptions", 1.5, "must be a whole number; got 1.5"),

@@ -153,7 +153,14 @@ class Life(ABC):
         coordinator.initialize()
         return coordinator
 
-    def job(self, dag: Dag, *, owner: str = "", counts: bool = False) -> Ingestion:
+    def job(
+        self,
+        dag: Dag,
+        *,
+        owner: str = "",
+        counts: bool = False,
+        observer: Callable[[str], None] = lambda phase: None,
+    ) -> Ingestion:
         self.started += 1
         owner = owner or f"worker-{self.started}"
         coordinator = self.coordinator(owner, CountedStore(self.store, self.calls) if counts else self.store)
@@ -180,6 +187,7 @@ class Life(ABC):
             stop=Waiting(self.clock),
             clock=self.clock,
             bounds=dag.bounds,
+            observer=observer,
             **self.reading(coordinator, counts=counts),
         )
 
@@ -224,17 +232,24 @@ class Life(ABC):
     # The story
 
     def victim(self) -> None:
-        """What the victim does, on a thread of its own."""
-        job = acting_as(VICTIM, lambda: self.job(self.case.first, owner="a", counts=True))
+        """What the victim does, on a thread of its own; in its last round it is asked to end with something landed."""
+        steps = list(self.steps())
+
+        def ending(phase: str) -> None:
+            if phase == "recorded" and not steps:
+                job._stop.set()
+
+        job = acting_as(VICTIM, lambda: self.job(self.case.first, owner="a", counts=True, observer=ending))
         self.record = JobRecord(self.coordinator("a", CountedStore(self.store, self.calls)), report=job.report)
         self.record.begin()
         if not self.gives_up:  # otherwise it believes in its leases until it asks
             self.calls.renew = lambda: self.renew(job)
-        for step in self.steps():
-            step()
+        while steps:
+            steps.pop(0)()
             acting_as(VICTIM, lambda: self.round(job))
             if CHECK in self.case.first.downstream:
                 self.check()
+        acting_as(VICTIM, job.give_back)
         with suppress(StoreUnavailableError):
             acting_as(VICTIM, partial(self.record.end, {"exit_code": 0}))
 
@@ -429,7 +444,7 @@ class ShardLife(Life):
         self._sync(self.client, self.look).run([STREAM], forced=True)
 
     def steps(self) -> Sequence[Callable[[], None]]:
-        return [lambda: None, lambda: self._send(3), self._split, lambda: self._send(3), lambda: None]
+        return [lambda: None, lambda: self._send(3), self._split, lambda: self._send(3), lambda: self._send(3)]
 
     def _send(self, count: int) -> None:
         for _ in range(count):

@@ -34,6 +34,13 @@ class ParquetDataset:
         path = text_value(self.path)
         return None if path is None else f"{path.rstrip('/')}/_landing"
 
+    def check(self) -> None:
+        """Check every value, which needs no connection.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        self.connect()
+
     def connect(self) -> SinkSettings:
         """See `Writes.connect`."""
         name, path, where = text_value(self.name) or MAIN, text_value(self.path), text_value(self.where)

@@ -294,22 +294,25 @@ class ShardReading:
 
     # What is known of idle shards
 
-    def finish(self) -> None:
-        """See `Reading.finish`."""
-        for key, until in self._partitions.read_until.items():
-            if until is not None and self._coordinator.leases.owns(key):
-                with suppress(*LOST):
-                    self._note_delivered_until(key, until, after=timedelta(0))
+    def last_known(self, key: str) -> ShardProgress | None:
+        """See `Reading.last_known`."""
+        until = self._partitions.read_until.get(key)
+        return None if until is None else self._idle(key, until, after=timedelta(0))
 
     def _note_delivered_until(self, key: str, until: datetime, *, after: timedelta) -> None:
         """Write how far an idle shard is, if that is news by more than `after`.
 
         Writing it renews the lease, so at the pace of renewals an idle shard costs no write more.
         """
-        progress = self._shards.progress(key)
-        known = progress.delivered_until or datetime.min.replace(tzinfo=UTC)
-        if not progress.landed and until > known + after:
-            idle = replace(progress.measured(0.0), delivered_until=until)
+        if (idle := self._idle(key, until, after=after)) is not None:
             self._coordinator.leases.checkpoint(key, idle.to_mapping())
             self._measured_at[key] = self._clock.monotonic()
             self._summary.note_progress(key)
+
+    def _idle(self, key: str, until: datetime, *, after: timedelta) -> ShardProgress | None:
+        """Return how far an idle shard is; None if it is not idle, or that is no news."""
+        progress = self._shards.progress(key)
+        known = progress.delivered_until or datetime.min.replace(tzinfo=UTC)
+        if progress.landed or until <= known + after:
+            return None
+        return replace(progress.measured(0.0), delivered_until=until)

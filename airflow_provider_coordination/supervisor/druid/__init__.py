@@ -168,8 +168,11 @@ class _Translation:
     def _transforms(self, field: DruidField, value: Any) -> Row:
         if not isinstance(value, Mapping) or not set(value) <= {"filter", "transforms"}:
             raise RefusedError(f"it must be an object of 'filter' and 'transforms'; got {value!r}")
-        if value.get("transforms") and self._transform is None:
-            names = [str(each.get("name")) if isinstance(each, Mapping) else repr(each) for each in value["transforms"]]
+        transforms = value.get("transforms")
+        if not isinstance(transforms, list | None):
+            raise RefusedError(f"'transforms' must be a list; got {transforms!r}")
+        if transforms and self._transform is None:
+            names = [str(each.get("name")) if isinstance(each, Mapping) else repr(each) for each in transforms]
             raise RefusedError(f"'transforms' makes the columns {', '.join(names)} by expressions; {FUNCTION}")
         if value.get("filter") is not None:
             for name in columns_in(value["filter"]):

@@ -77,7 +77,7 @@ def add_time(columns: Columns, spec: Any, *, has_transform: bool) -> str:
     """
     given = _object("timestampSpec", spec)
     _check_keys("timestampSpec", given, ("column", "format", "missingValue"))
-    name, time_format = given.get("column", "timestamp"), given.get("format") or "auto"
+    name, time_format = given.get("column", "timestamp"), str(given.get("format") or "auto")
     if not isinstance(name, str) or not name:
         raise RefusedError(f"'column' must be the name of a column; got {name!r}")
     kind = TIME_TYPES.get(time_format)
@@ -108,7 +108,7 @@ def add_dimensions(columns: Columns, spec: Any) -> None:
         raise RefusedError(
             "'spatialDimensions' are of Druid's indexes: list their columns as dimensions of type double"
         )
-    for each in given.get("dimensions") or ():
+    for each in _list("dimensions", given.get("dimensions")):
         if isinstance(each, str):
             columns.add(each, "STRING")
             continue
@@ -140,7 +140,8 @@ def add_metrics(columns: Columns, specs: Any, *, has_transform: bool) -> None:
         if metric.get("expression") is not None and not has_transform:
             raise RefusedError(f"metric {metric.get('name')!r} is made of an expression; {FUNCTION}")
         name = metric.get("fieldName")
-        for column in [name] if isinstance(name, str) else metric.get("fieldNames", metric.get("fields")) or ():
+        names = metric.get("fieldNames", metric.get("fields"))
+        for column in [name] if isinstance(name, str) else _list("fieldNames", names):
             if isinstance(column, str):
                 kind = metric["type"]
                 columns.add(column, next((t for p, t in METRIC_TYPES.items() if kind.startswith(p)), "STRING"))
@@ -165,7 +166,7 @@ def note_format(columns: Columns, given: Any, *, has_transform: bool) -> bool:
             "and name it by 'transform'"
         )
     flatten = _object("flattenSpec", given.get("flattenSpec") or {})
-    for each in flatten.get("fields") or ():
+    for each in _list("fields", flatten.get("fields")):
         if isinstance(each, str) or not isinstance(each, Mapping) or each.get("type") == "root":
             continue
         name, expression = str(each.get("name")), str(each.get("expr") or each.get("nodes"))
@@ -181,6 +182,13 @@ def _object(what: str, given: Any) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
         raise RefusedError(f"{what} must be an object; got {given!r}")
     return given
+
+
+def _list(what: str, given: Any) -> list[Any]:
+    """Return a list; an empty one where none is given."""
+    if not isinstance(given, list | None):
+        raise RefusedError(f"{what} must be a list; got {given!r}")
+    return given or []
 
 
 def _check_keys(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:

@@ -136,6 +136,7 @@ class Filters:
     def _search(self, given: Mapping[str, Any]) -> str:
         name, query = _text(given, "dimension"), given.get("query")
         query = query if isinstance(query, Mapping) else {}
+        wanted: Any
         match query.get("type"):
             case "insensitive_contains":
                 wanted, is_sensitive = [query.get("value")], False
@@ -145,11 +146,11 @@ class Filters:
                     query.get("caseSensitive", query.get("case_sensitive", False)),
                 )
             case "fragment":
-                wanted, is_sensitive = query.get("values") or [None], query.get("caseSensitive", False)
+                wanted, is_sensitive = query.get("values"), query.get("caseSensitive", False)
             case other:
                 raise RefusedError(f"filter 'search' on {name!r} has a query of type {other!r}; {FUNCTION}")
-        texts = [each for each in wanted if isinstance(each, str)]
-        if texts != wanted:
+        texts = [each for each in wanted if isinstance(each, str)] if isinstance(wanted, list) else []
+        if not texts or texts != wanted:
             raise RefusedError(f"filter 'search' on {name!r} must have texts to search for; got {wanted!r}")
         column = self._as_text(name)
         parts = [

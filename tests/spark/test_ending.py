@@ -1,0 +1,183 @@
+"""A job that is asked to end: it reads no further, delivers what is recorded, and gives each lease back at once."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import StoreUnavailableError
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.sources.kinesis.keys import partition_key
+from airflow_provider_coordination.spark import ingestion
+from airflow_provider_coordination.spark.delivery import Attempt, Prepared
+from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
+from airflow_provider_coordination.spark.stopping import STOPPED
+from airflow_provider_coordination.spark.summary import Summary
+from tests.support.fleet import EPOCH, PHASES, FakeStream, Fleet
+
+SECONDS = 20
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    """Three shards; the third is quiet."""
+    monkeypatch.setattr(ingestion, "END_POLL_SECONDS", 0.01)
+    fleet = Fleet(FakeStream(3), tmp_path)
+    quiet = fleet.stream.shards.pop("shard-2")
+    fleet.stream.send(4)
+    fleet.stream.shards["shard-2"] = quiet
+    return fleet
+
+
+def owner_of(fleet: Fleet, shard: str) -> str | None:
+    partition = fleet.look.view.get(partition_key("s", EPOCH, shard))
+    assert partition is not None
+    return partition.owner
+
+
+def owners(fleet: Fleet) -> list[str | None]:
+    return [owner_of(fleet, shard) for shard in sorted(fleet.stream.shards)]
+
+
+class Delivering(PublishLanded):
+    """A sink that does something before it takes a batch.
+
+    :param first: called with the partition of each batch.
+    """
+
+    def __init__(self, fleet: Fleet, first: Callable[[str], None]) -> None:
+        super().__init__(str(fleet.folder))
+        self._first = first
+
+    def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared]:
+        for attempt in attempts:
+            self._first(attempt.batch_id)
+        return super().prepare(attempts, sinks)
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    """Wait until something is so; return whether it is."""
+    waited = threading.Event()
+    for _ in range(SECONDS * 100):
+        if condition():
+            return True
+        waited.wait(0.01)
+    return False
+
+
+def shard_of(fleet: Fleet, batch_id: str) -> str:
+    [shard] = [shard for shard in fleet.stream.shards if fleet.progress(shard).batch(batch_id)]
+    return shard
+
+
+def ended(summary: Summary) -> bool:
+    return (summary.stopped_because, summary.failed, summary.lost) == (STOPPED, {}, [])
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_what_is_recorded_is_delivered_and_nothing_else_is_read(fleet: Fleet, phase: str) -> None:
+    stop = threading.Event()
+
+    def observer(passed: str) -> None:
+        if passed == phase:
+            fleet.stream.send(3)
+            stop.set()
+
+    assert ended(summary := fleet.run(observer, stop=stop, until_caught_up=False))
+    assert summary.records_landed == summary.records_delivered == 4
+    assert (summary.rounds, owners(fleet), fleet.look.workers.live()) == (1, [None, None, None], [])
+    fleet.run()
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def test_a_partition_with_nothing_landed_goes_back_before_others_are_delivered(fleet: Fleet) -> None:
+    stop, seen = threading.Event(), []
+
+    def observer(phase: str) -> None:
+        if phase == "recorded":
+            stop.set()
+
+    delivery = Delivering(fleet, lambda batch: seen.append((owner_of(fleet, "shard-2"), fleet.look.workers.live())))
+    assert ended(fleet.run(observer, delivery=delivery, stop=stop, until_caught_up=False))
+    assert seen == [(None, [])] * 2, "others may take it, and share without this job"
+
+
+def test_a_partition_with_nothing_landed_goes_back_while_others_are_delivered(fleet: Fleet) -> None:
+    stop, went_back = threading.Event(), []
+
+    def slow(batch_id: str) -> None:
+        if shard_of(fleet, batch_id) == "shard-0":
+            stop.set()
+            went_back.append(until(lambda: owner_of(fleet, "shard-2") is None))
+
+    assert ended(fleet.run(delivery=Delivering(fleet, slow), stop=stop, until_caught_up=False))
+    assert went_back == [True]
+
+
+def test_a_partition_goes_back_once_it_is_delivered_though_others_are_not(fleet: Fleet) -> None:
+    stop, went_back = threading.Event(), []
+
+    def slow(batch_id: str) -> None:
+        if shard_of(fleet, batch_id) == "shard-0":
+            stop.set()
+            went_back.append(until(lambda: owner_of(fleet, "shard-1") is None))
+
+    assert ended(fleet.run(delivery=Delivering(fleet, slow), stop=stop, until_caught_up=False))
+    assert went_back == [True]
+    assert list((fleet.folder / "_landing").rglob("*.parquet")) == []
+
+
+def test_another_job_goes_on_with_what_goes_back_while_the_first_still_delivers(fleet: Fleet) -> None:
+    stop = threading.Event()
+    read: list[bool] = []
+
+    def slow(batch_id: str) -> None:
+        if shard_of(fleet, batch_id) == "shard-0":
+            stop.set()
+            assert until(lambda: owner_of(fleet, "shard-2") is None)
+            fleet.stream.shards["shard-2"].records.append(fleet.stream.shards["shard-0"].records[0])
+            fleet.work(max_idle_rounds=1, until_caught_up=False, owner="successor")
+            read.append(not fleet.progress("shard-2").landed)
+
+    with fleet.without_spark():
+        assert ended(fleet.work(delivery=Delivering(fleet, slow), stop=stop, until_caught_up=False))
+    assert read == [True]
+    assert fleet.delivered() == Counter([*fleet.stream.sent, fleet.stream.sent[0]])
+
+
+def test_a_job_that_was_asked_to_end_before_its_first_round_takes_no_lease(fleet: Fleet) -> None:
+    stop = threading.Event()
+    stop.set()
+    before = list(fleet.look.view.partitions())
+    assert ended(fleet.run(stop=stop, until_caught_up=False))
+    assert list(fleet.look.view.partitions()) == before
+
+
+def test_one_call_that_the_store_does_not_answer_leaves_nothing_undelivered(fleet: Fleet) -> None:
+    stop = threading.Event()
+
+    def observer(phase: str) -> None:
+        if phase == "delivering" and not stop.is_set():
+            stop.set()
+            raise StoreUnavailableError("connection reset")
+
+    assert ended(summary := fleet.run(observer, stop=stop, until_caught_up=False))
+    assert summary.records_delivered == 4
+    assert owners(fleet) == [None, None, None]
+
+
+def test_how_far_a_quiet_shard_is_read_is_written_as_it_goes_back(fleet: Fleet) -> None:
+    stop = threading.Event()
+
+    def observer(phase: str) -> None:
+        if phase == "delivered":
+            stop.set()
+
+    assert ended(fleet.run(observer, stop=stop, until_caught_up=False))
+    assert fleet.progress("shard-2").delivered_until is not None
+    partition = fleet.look.view.get(partition_key("s", EPOCH, "shard-2"))
+    assert partition is not None and partition.status is PartitionStatus.UNASSIGNED
