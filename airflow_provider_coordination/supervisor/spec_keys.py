@@ -36,6 +36,7 @@ SECTIONS: Mapping[str, type] = {
 
 RENAMED: Mapping[str, str] = {
     "name": "source",
+    "shard_id": "reads.kinesis.bounds",
     "stream_name": "reads.kinesis.streams",
     "stream": "reads.kinesis.streams",
     "output_path": "writes[0].parquet.path",
@@ -50,22 +51,12 @@ RENAMED: Mapping[str, str] = {
     "workers": "supervise.task_count",
     "until_caught_up": "supervise.terminate_when_done",
     "max_duration": "supervise.task_duration",
+    "max_idle_rounds": "supervise.terminate_when_done",
+    "stop_at": "reads.kinesis.bounds",
     "description": "context.description",
     "owner": "context.owner",
-    # What Druid calls what this package calls otherwise than in Druid's own words in another spelling.
-    "data_source": "source",
-    "use_earliest_sequence_number": "reads.kinesis.initial_position",
-    "auto_scaler_config": "supervise.auto_scale",
-    "late_message_rejection_start_date_time": "supervise.late_message_rejection_start",
-    "reset_offset_automatically": "reads.kinesis.on_data_loss",
-    "report_parse_exceptions": "on_bad_records.max_parse_exceptions",
-    "timestamp_spec": "supervise.event_time",
-    "dimensions_spec": "schema",
-    "transform_spec": "transform",
-    "endpoint": "the AWS connection that reads.kinesis.aws_conn_id names",
-    "region": "reads.kinesis.region_name",
 }
-"""Where a key is said now, by what it is called elsewhere: in earlier arguments of operators, and in Druid."""
+"""Where a key is said in a spec that is called otherwise: arguments of operators, as they are and as they were."""
 DRUID = ("dataSchema", "ioConfig", "tuningConfig", "spec", "type")
 """What a supervisor spec of Druid has at its top."""
 
@@ -117,11 +108,30 @@ def unknown_key(path: str, name: str, known: list[str] | tuple[str, ...], *, kin
     places = [place for place in _places(_snake(name), kind) if place != full]
     if places:
         remedy = f"write {' or '.join(map(repr, places))}"
+    elif (said := _of_druid(name)) is not None:
+        remedy = said
     elif close := difflib.get_close_matches(_snake(name), known, n=1):
         remedy = f"write '{f'{path}.{close[0]}' if path else close[0]}'"
     else:
         remedy = f"known are {', '.join(known)}"
     return ConfigurationError(f"spec: unknown field {full!r}; {remedy}")
+
+
+def _of_druid(name: str) -> str | None:
+    """Return what becomes of a key of Druid's; None if Druid has none of the name."""
+    from airflow_provider_coordination.supervisor.druid.fields import FIELDS  # which needs specs itself
+    from airflow_provider_coordination.supervisor.druid.rows import Verdict
+
+    if name in DRUID:
+        return "a spec of Druid is translated by `airflow-coordination spec from-druid`"
+    for field in FIELDS:
+        if field.name.rpartition(".")[2] == name:
+            if field.verdict is Verdict.WITHOUT_MEANING:
+                return f"Druid's key is without meaning here: {field.note}"
+            if field.verdict is Verdict.BY_HAND:
+                return f"Druid's key belongs into {field.place}: {field.note}"
+            return f"write {field.place!r}"
+    return None
 
 
 def _places(name: str, kind: str | None) -> list[str]:

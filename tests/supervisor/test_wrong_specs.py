@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.operators.moved_arguments import MOVED
+from airflow_provider_coordination.supervisor.druid.fields import FIELDS
+from airflow_provider_coordination.supervisor.druid.rows import DruidField
 from airflow_provider_coordination.supervisor.spec import MAX_BYTES, IngestionSpec
 from airflow_provider_coordination.supervisor.spec_values import Sort
 from tests.supervisor.specs import SPEC, spec_with, spec_without
@@ -128,6 +132,24 @@ def test_a_schema_has_the_column_of_the_event_time(schema: str | None, said: str
 )
 def test_an_unknown_key_is_answered_with_its_place(path: str, remedy: str) -> None:
     assert error_of(spec_with(path, 1)) == f"spec: unknown field {path!r}; write {remedy}"
+
+
+@pytest.mark.parametrize("name", sorted(MOVED))
+def test_every_argument_that_operators_once_had_is_answered_with_its_place(name: str) -> None:
+    assert re.fullmatch(f"spec: unknown field '{name}'; write '[a-z_.\\[\\]0]+'", error_of(spec_with(name, 1)))
+
+
+@pytest.mark.parametrize("field", [each for each in FIELDS if each.name != "context"], ids=lambda field: field.name)
+def test_every_key_of_druid_is_answered_with_what_becomes_of_it(field: DruidField) -> None:
+    answer = error_of(spec_with(field.name.rpartition(".")[2], 1))
+    assert "; write " in answer or "spec from-druid" in answer or field.note in answer
+
+
+def test_a_key_of_druid_that_means_nothing_here_says_why() -> None:
+    assert error_of(spec_with("supervise.replicas", 2)) == (
+        "spec: unknown field 'supervise.replicas'; Druid's key is without meaning here: Leases give each shard to one "
+        "job; if a job dies, the others take its shards over."
+    )
 
 
 def test_a_key_that_nothing_resembles_is_answered_with_those_that_are_known() -> None:
