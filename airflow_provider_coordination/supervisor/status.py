@@ -252,7 +252,7 @@ def _decision(stored: Stored) -> Decision:
         ),
         safety_margin=stored.safety_margin,
         lag=stored.lag.points,
-        shards=stored.memory.shards,
+        open_partitions=stored.memory.open_partitions,
     )
     return decide(stored.memory, seen, lambda: "")
 
@@ -349,12 +349,10 @@ def _lag(stored: Stored) -> dict[str, Any]:
             known.update(job.report.lag_ms)
             at = job.report.at if at is None else max(at, job.report.at)
     partitions = {each.partition_key: known.get(each.partition_key) for each in stored.unfinished}
-    if at is None:
-        return {"at": None, "oldest_ms": None, "sum_ms": 0, "average_ms": None, "unknown": 0, "partitions": {}}
-    point = LagReading(at=at, partitions=partitions).point
+    point = LagReading(at=at or stored.at, partitions=partitions).point
     return {
-        "at": format_instant(at),
-        "oldest_ms": point.oldest_ms,
+        "at": _written(at),
+        "oldest_ms": None if at is None else point.oldest_ms,
         "sum_ms": point.sum_ms,
         "average_ms": point.average_ms,
         "unknown": point.unknown,

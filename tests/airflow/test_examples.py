@@ -16,6 +16,8 @@ TESTS = "".join(file.read_text() for file in (REPOSITORY / "tests" / "system").r
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: file.stem)
 def test_each_dag_of_an_example_is_named_by_a_system_test(example: Path) -> None:
-    dag_ids = re.findall(r"""dag_id=["'](\w+)["']""", example.read_text())
+    text = example.read_text()
+    dag_ids = re.findall(r"""dag_id=["'](\w+)["']""", text)
+    dag_ids += [f"supervise_{name}" for name in re.findall(r"""supervised_ingestion\("specs/(\w+).yaml""", text)]
     assert dag_ids
     assert [dag_id for dag_id in dag_ids if f'"{dag_id}"' not in TESTS] == []

@@ -1,4 +1,4 @@
-"""An `airflow standalone` whose triggerer a test can kill and start again."""
+"""An `airflow standalone` whose parts a test can kill and start again."""
 
 from __future__ import annotations
 
@@ -100,6 +100,10 @@ class Standalone(Airflow):
         """Let a DAG run: paused, as most are here to begin with, it does nothing."""
         self._client.patch(f"/api/v2/dags/{dag_id}", json={"is_paused": False}).raise_for_status()
 
+    def pause(self, dag_id: str) -> None:
+        """Let no further run of a DAG begin."""
+        self._client.patch(f"/api/v2/dags/{dag_id}", json={"is_paused": True}).raise_for_status()
+
     def watch_for(self, dag_id: str) -> None:
         """Let a DAG run whenever its watchers see something: these are started once its file is parsed again."""
         self.unpause(dag_id)
@@ -158,29 +162,33 @@ class Standalone(Airflow):
         backfills = self._get(f"/api/v2/backfills?dag_id={dag_id}")["backfills"]
         return [backfill for backfill in backfills if backfill["completed_at"] is None]
 
-    def kill_triggerer(self) -> None:
-        """Kill the triggerer and what it started, as if its machine had died."""
+    def kill(self, part: str) -> None:
+        """Kill a part and what it started, as if its machine had died.
+
+        :param part: `triggerer` or `scheduler`, whose executor runs the tasks.
+        """
+        names = {"triggerer": ("triggerer",), "scheduler": ("scheduler", "LocalExecutor")}[part]
         killed = []
         for process in self._processes(self._session):
             with suppress(psutil.Error):
-                if "triggerer" in " ".join(process.cmdline()):
+                if any(name in " ".join(process.cmdline()) for name in names):
                     process.kill()
                     killed.append(process)
-        assert killed, "there is a triggerer"
+        assert killed, f"there is a {part}"
         psutil.wait_procs(killed, 60)
 
-    def start_triggerer(self) -> None:
-        """Start another one."""
-        self._run("triggerer", self.home / "triggerer.log")
+    def start_again(self, part: str) -> None:
+        """Start a part that was killed."""
+        self._run(part, self.home / f"{part}.log")
 
     @contextmanager
-    def without_triggerer(self) -> Iterator[None]:
-        """Kill the triggerer, and start another one afterwards, whatever happened: other tests need it."""
-        self.kill_triggerer()
+    def without(self, part: str) -> Iterator[None]:
+        """Kill a part, and start another one afterwards, whatever happened: other tests need it."""
+        self.kill(part)
         try:
             yield
         finally:
-            self.start_triggerer()
+            self.start_again(part)
 
     def task_state(self, dag_id: str, run_id: str, task_id: str) -> str | None:
         """Return where a task of a run stands."""

@@ -26,6 +26,7 @@ EXAMPLES = (
     "jdbc_ingestion",
     "reopening_source",
     "s3_ingestion",
+    "supervise_clicks",
 )
 """The DAGs of `dags/` that the shared Airflow runs."""
 

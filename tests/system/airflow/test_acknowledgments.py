@@ -54,7 +54,7 @@ def test_a_set_that_expires_while_its_task_is_deferred_is_ended_although_the_tri
     airflow.until("the wait is deferred", lambda: is_deferred(airflow, unconfirmed))
     source = look(pipeline.stream)
     sets = AcknowledgmentSets(source, SourceBatches())
-    with airflow.without_triggerer():
+    with airflow.without("triggerer"):
         let_expire(source, sets)
     airflow.until("the wait ends", lambda: airflow.task_state(CONFIRMED, unconfirmed, "wait") == "failed")
 

@@ -72,7 +72,7 @@ def test_a_deferred_job_frees_its_slot_outlives_the_triggerer_and_ends_with_its_
     job = followed.wait_for_the_job()
     airflow.until("another task had the only slot", lambda: followed.state("beside") == "success")
     assert airflow.link(FOLLOWED, followed.run_id, "ingest", "Spark UI").endswith("/spark-ui")
-    with airflow.without_triggerer():
+    with airflow.without("triggerer"):
         assert followed.is_deferred()
         pipeline.send(20)
         airflow.until("all is delivered", lambda: pipeline.delivered() == Counter(pipeline.sent))

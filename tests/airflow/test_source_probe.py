@@ -1,0 +1,87 @@
+"""What a supervisor asks a source, by Airflow's connections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.hooks.supervision import SourceProbe
+from airflow_provider_coordination.supervisor.spec import IngestionSpec
+from tests.airflow.conftest import SECRET, FakeKinesis
+
+WRITES = [{"parquet": {"path": "/lake/clicks"}}]
+
+
+@pytest.fixture(autouse=True)
+def connections(connect: Any, kinesis: FakeKinesis) -> None:
+    kinesis.streams["clicks"] = ["shardId-000000000000", "shardId-000000000001"]
+    extra = {"region_name": "eu-west-1", "endpoint_url": kinesis.url}
+    connect("aws_default", "aws", login="AKIAEXAMPLE", password=SECRET, extra=extra)
+
+
+@pytest.fixture
+def probe(coordination: SourceCoordinator) -> SourceProbe:
+    return SourceProbe(coordination)
+
+
+def spec(**reads: Any) -> IngestionSpec:
+    return IngestionSpec.read({"version": 1, "source": "clicks", "reads": reads, "writes": WRITES})
+
+
+def test_it_asks_nothing_before_it_follows_a_spec(probe: SourceProbe, kinesis: FakeKinesis) -> None:
+    probe.look_for_partitions()
+
+    assert (probe.count(), probe.lags([]), probe.looks_for_partitions, kinesis.requests) == (None, {}, False, [])
+
+
+def test_a_stream_says_how_many_shards_are_open(probe: SourceProbe) -> None:
+    probe.follow(spec(kinesis={"streams": "clicks"}))
+
+    assert probe.count() == 2
+
+
+def test_looking_for_partitions_of_a_stream_is_shard_sync(probe: SourceProbe, coordination: SourceCoordinator) -> None:
+    probe.follow(spec(kinesis={"streams": "clicks"}))
+    probe.look_for_partitions()
+
+    keys = [partition.partition_key.rpartition(":")[2] for partition in coordination.view.partitions()]
+    assert keys == ["shardId-000000000000", "shardId-000000000001"]
+    assert not probe.looks_for_partitions  # from here on jobs do
+
+
+def test_shards_that_nobody_reads_are_asked_for_their_lag(probe: SourceProbe, coordination: SourceCoordinator) -> None:
+    probe.follow(spec(kinesis={"streams": "clicks"}))
+    probe.look_for_partitions()
+    partitions = list(coordination.view.partitions())
+
+    assert probe.lags(partitions) == {partition.partition_key: 0 for partition in partitions}
+
+
+def test_a_refusal_is_lost_contact_with_the_source_and_names_the_way_out(probe: SourceProbe) -> None:
+    probe.follow(spec(kinesis={"streams": "elsewhere"}))
+
+    for ask in (probe.count, probe.look_for_partitions):
+        with pytest.raises(SourceError, match="'elsewhere' does not exist in region eu-west-1"):
+            ask()
+
+
+def test_a_connection_that_is_put_right_is_used_at_the_next_question(
+    probe: SourceProbe, connect: Any, kinesis: FakeKinesis
+) -> None:
+    connect("aws_default", "aws", extra={"region_name": "eu-west-1", "endpoint_url": "http://127.0.0.1:1"})
+    probe.follow(spec(kinesis={"streams": "clicks"}))
+    with pytest.raises(SourceError):
+        probe.count()
+
+    extra = {"region_name": "eu-west-1", "endpoint_url": kinesis.url}
+    connect("aws_default", "aws", login="AKIAEXAMPLE", password=SECRET, extra=extra)
+    assert probe.count() == 2
+
+
+def test_of_what_comes_in_items_nobody_but_the_supervisor_looks_for_partitions(probe: SourceProbe) -> None:
+    probe.follow(spec(s3={"paths": "s3://inbox/clicks/", "format": "json"}))
+
+    assert (probe.looks_for_partitions, probe.count()) == (True, None)

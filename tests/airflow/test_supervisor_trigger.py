@@ -1,0 +1,130 @@
+"""The trigger of a supervisor looks at the source as it does, and wakes it only when there is something to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.jobs import Jobs
+from airflow_provider_coordination.coordination.partition import format_instant
+from airflow_provider_coordination.supervisor.store import SupervisionStore
+from airflow_provider_coordination.supervisor.supervision import Claimant
+from airflow_provider_coordination.triggers import supervisor
+from airflow_provider_coordination.triggers.supervisor import SupervisorTrigger, mark_of
+from tests.airflow.conftest import SECRET, FakeKinesis
+from tests.support.watched import Watched, first_payload, watched_store
+
+BEGAN = datetime.now(UTC) - timedelta(minutes=5)
+CLAIMANT = Claimant(
+    owner="airflow:supervise_clicks:run:supervise:-1:1:supervisor", dag_id="supervise_clicks", run_at=BEGAN
+)
+SPEC = {
+    "version": 1,
+    "reads": {"kinesis": {"streams": "clicks"}},
+    "writes": [{"parquet": {"path": "/lake/clicks"}}],
+    "supervise": {"start_delay": 0, "period": 1},
+}
+
+
+@pytest.fixture
+def store(connect: Any, kinesis: FakeKinesis) -> Iterator[Watched]:
+    kinesis.streams["clicks"] = ["shardId-000000000000"]
+    connect("coordination_default", "coordination", extra={"url": "sqlite:////nowhere/coordination.db"})
+    extra = {"region_name": "eu-west-1", "endpoint_url": kinesis.url}
+    connect("aws_default", "aws", login="AKIAEXAMPLE", password=SECRET, extra=extra)
+    with watched_store() as store:
+        yield store
+
+
+@pytest.fixture
+def source(store: Watched) -> SourceCoordinator:
+    coordinator = SourceCoordinator(store.store, "clicks", "a person")
+    coordinator.initialize()
+    return coordinator
+
+
+@pytest.fixture
+def kept(source: SourceCoordinator) -> SupervisionStore:
+    return SupervisionStore(source.view)
+
+
+@pytest.fixture(autouse=True)
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "FILE_POLL_SECONDS", 0.01)
+
+
+def trigger(
+    claimant: Claimant = CLAIMANT, until: datetime | None = None, file: Path | None = None, mark: str = ""
+) -> SupervisorTrigger:
+    return SupervisorTrigger.of(
+        claimant,
+        "clicks",
+        coordination_conn_id="coordination_default",
+        until=until,
+        spec_file=None if file is None else str(file),
+        file_mark=mark,
+    )
+
+
+def test_it_waits_for_as_long_as_there_is_no_spec_and_wakes_for_the_first(kept: SupervisionStore) -> None:
+    payload = first_payload(trigger(), meanwhile=lambda: kept.submit(SPEC, by="a person"))
+
+    assert (payload["status"], payload["source"]) == ("turn", "clicks")
+
+
+def test_it_keeps_the_lease_and_notes_the_look_while_nothing_is_to_do(
+    kept: SupervisionStore, source: SourceCoordinator
+) -> None:
+    kept.submit(SPEC)
+    source.view.suspensions.suspend(by="a person")
+
+    first_payload(trigger(), meanwhile=lambda: source.view.suspensions.resume())
+
+    stored = kept.get()
+    assert stored is not None and stored.claimant == CLAIMANT
+    assert stored.supervision.looked_at is not None
+    assert Jobs(source.view).unfinished() == []
+
+
+def test_it_ends_where_a_later_run_supervises(kept: SupervisionStore) -> None:
+    kept.acquire(Claimant(owner="later", dag_id="supervise_clicks", run_at=BEGAN + timedelta(minutes=1)))
+
+    assert first_payload(trigger())["status"] == "elsewhere"
+
+
+def test_it_wakes_when_the_time_of_the_run_is_over(store: Watched) -> None:
+    assert first_payload(trigger(until=datetime.now(UTC)))["status"] == "over"
+
+
+def test_it_wakes_for_an_edit_of_the_spec_file_once(tmp_path: Path, store: Watched) -> None:
+    file = tmp_path / "clicks.yaml"
+    file.write_text("one")
+
+    def edit() -> None:
+        file.write_text("two")
+
+    payload = first_payload(trigger(file=file, mark=mark_of(str(file))), meanwhile=edit)
+
+    assert (payload["status"], payload["file_mark"]) == ("edited", mark_of(str(file)))
+    until = datetime.now(UTC) + timedelta(seconds=0.2)
+    assert first_payload(trigger(file=file, mark=payload["file_mark"], until=until))["status"] == "over"
+
+
+def test_it_wakes_for_a_file_that_disappears(tmp_path: Path, store: Watched) -> None:
+    payload = first_payload(trigger(file=tmp_path / "gone.yaml", mark="of what it was"))
+
+    assert (payload["status"], payload["file_mark"]) == ("edited", "")
+
+
+def test_another_triggerer_makes_the_same_trigger_of_it() -> None:
+    made = trigger(until=BEGAN, file=Path("/specs/clicks.yaml"), mark="m")
+    path, arguments = made.serialize()
+
+    assert path == "airflow_provider_coordination.triggers.supervisor.SupervisorTrigger"
+    assert SupervisorTrigger(**arguments).serialize() == made.serialize()
+    assert arguments["run_at"] == format_instant(BEGAN)
