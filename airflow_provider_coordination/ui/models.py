@@ -465,6 +465,7 @@ class SupervisorStatus(BaseModel):
 
     source: str
     dag_id: str
+    dag_is_paused: bool | None
     kind: str | None
     generated_at: datetime
     state: str
