@@ -282,14 +282,15 @@ def _with_ended(memory: Supervision, seen: Observation) -> Supervision:
         if well is None:
             continue
         health = health.job_ended(well=well)
+        period = timedelta(0) if seen.settings is None else seen.settings.period
         if not well:
-            health = health.noting(
-                ErrorEvent(at=seen.at, error_class=_class_in(error), message=storable(error), owner=job.owner)
-            )
-            period = timedelta(0) if seen.settings is None else seen.settings.period
+            event = ErrorEvent(at=seen.at, error_class=_class_in(error), message=storable(error), owner=job.owner)
+            health = health.noting(event)
             start_after = seen.at + backoff(period, health.failed_jobs)
-        else:
+        elif job.is_ending:
             start_after = None
+        else:  # one that found nothing to do, and ended at once, is not started again and again
+            start_after = job.planned_at + period
     left = tuple(job for job in memory.jobs if job not in ended)
     return replace(memory, jobs=left, health=health, start_after=start_after, totals=totals.to_mapping())
 

@@ -130,7 +130,8 @@ def require(body: type[BaseModel]) -> Callable[[Request], Awaitable[None]]:
         if size > MAX_BODY_CHARACTERS:
             raise HTTPException(
                 413,
-                f"the request has {size} characters and may have {MAX_BODY_CHARACTERS}; name fewer partitions at once",
+                f"the request has {size} characters and may have {MAX_BODY_CHARACTERS}; "
+                "send less at once, such as fewer partitions",
             )
         try:
             body.model_validate(given)
@@ -214,6 +215,13 @@ def coordination_connections() -> list[str]:
     return sorted(found | _of_environment(os.environ, wanted) | {CoordinationHook.default_conn_name})
 
 
+def is_paused(dag_id: str) -> bool | None:
+    """Return whether a DAG is paused; None if Airflow has none of this name."""
+    with create_session(scoped=False) as session:
+        found: bool | None = session.scalar(select(DagModel.is_paused).where(DagModel.dag_id == dag_id))
+        return found
+
+
 def _of_environment(environment: Mapping[str, str], wanted: str) -> set[str]:
     found = set()
     for name, value in environment.items():
@@ -230,12 +238,6 @@ def _type_of(connection: str) -> str:
         return str(json.loads(connection).get("conn_type"))
     except ValueError:
         return ""
-
-
-def is_paused(dag_id: str) -> bool:
-    """Return whether a DAG is paused; one that Airflow does not know is not. Asks Airflow's database."""
-    with create_session(scoped=False) as session:
-        return bool(session.scalar(select(DagModel.is_paused).where(DagModel.dag_id == dag_id)))
 
 
 def audit(user: str, action: str, connection_id: str, source: str, *, reason: str, outcomes: Iterable[str]) -> None:

@@ -461,11 +461,11 @@ class SupervisorStats(JobStats):
 
 
 class SupervisorStatus(BaseModel):
-    """How a supervisor stands; one whose DAG is paused is suspended, whatever its state was when that began."""
+    """How a supervisor stands."""
 
     source: str
     dag_id: str
-    dag_is_paused: bool
+    dag_is_paused: bool | None
     kind: str | None
     generated_at: datetime
     state: str

@@ -293,10 +293,10 @@ def _supervised(desk: Desk, connection_id: str) -> list[str]:
 
 async def _row(desk: Desk, connection_id: str, source: str, among: int) -> bytes | None:
     def asked() -> bytes | None:
-        found = desk.stores.ask_source(connection_id, source, read_status)
+        found = desk.stores.ask_source(connection_id, source, lambda view: read_status(view, is_paused))
         if found is None:
             return None
-        return json_text(_facts({**found, "lag": {**found["lag"], "partitions": {}}}))
+        return json_text(SupervisorStatus.model_validate({**found, "lag": {**found["lag"], "partitions": {}}}))
 
     return await desk.look(connection_id, ("supervisor row", source), asked, rest=STATUS_REST, among=among)
 
@@ -311,15 +311,10 @@ async def _status_text(desk: Desk, connection_id: str, source: str) -> bytes:
 
 
 def _status(desk: Desk, connection_id: str, source: str) -> SupervisorStatus:
-    found = desk.stores.ask_source(connection_id, source, read_status)
+    found = desk.stores.ask_source(connection_id, source, lambda view: read_status(view, is_paused))
     if found is None:
         raise SupervisorNotFoundError(no_supervisor(source))
-    return _facts(found)
-
-
-def _facts(status: dict[str, Any]) -> SupervisorStatus:
-    """Return a status with what Airflow knows of the supervisor's DAG."""
-    return SupervisorStatus.model_validate({**status, "dag_is_paused": is_paused(status["dag_id"])})
+    return SupervisorStatus.model_validate(found)
 
 
 async def _answered(

@@ -29,8 +29,8 @@ const STATUS = {
 test("a supervisor whose DAG is paused is suspended, and needs nobody", () => {
   for (const state of ["RUNNING", "NOT_SUPERVISED", "UNHEALTHY_TASKS", "PENDING"]) {
     const status = { ...STATUS, detailed_state: state, dag_is_paused: true };
-    assert.equal(standingOf(status), "PAUSED");
-    assert.equal(SUPERVISOR_STATES.PAUSED.label, "Suspended");
+    assert.equal(standingOf(status), "DAG_PAUSED");
+    assert.equal(SUPERVISOR_STATES.DAG_PAUSED.label, "Suspended");
     assert.equal(isUnhealthy(status), false);
   }
 });

@@ -29,7 +29,7 @@ export const SUPERVISOR_STATES = {
     palette: "red",
     meaning: "Nobody has supervised it for minutes: its DAG is gone or has no run, or Airflow's scheduler or triggerer is down.",
   },
-  PAUSED: {
+  DAG_PAUSED: {
     label: "Suspended",
     palette: "purple",
     meaning: "Its DAG is paused: no job is started, and those that run end after their time. Unpause the DAG to resume.",
@@ -65,7 +65,7 @@ export const SUPERVISED_JOB_STATES = {
 };
 
 const ORDER = Object.keys(SUPERVISOR_STATES);
-const UNHEALTHY = ORDER.slice(0, ORDER.indexOf("PAUSED"));
+const UNHEALTHY = ORDER.slice(0, ORDER.indexOf("DAG_PAUSED"));
 
 /**
  * Return the state that a supervisor is shown in: one whose DAG is paused is suspended, whatever it noted last.
@@ -75,7 +75,7 @@ const UNHEALTHY = ORDER.slice(0, ORDER.indexOf("PAUSED"));
  */
 export function standingOf(status) {
   const isOver = status.detailed_state === "STOPPING" || status.detailed_state === "TERMINATED";
-  return status.dag_is_paused && !isOver && status.suspended === null ? "PAUSED" : status.detailed_state;
+  return status.dag_is_paused && !isOver && status.suspended === null ? "DAG_PAUSED" : status.detailed_state;
 }
 
 /**

@@ -112,7 +112,7 @@ function Standing({ status }) {
   const standing = standingOf(status);
   const [error] = status.errors;
   const text =
-    standing === "PAUSED"
+    standing === "DAG_PAUSED"
       ? "its DAG is paused"
       : standing === "SUSPENDED"
         ? status.suspended?.reason

@@ -123,7 +123,7 @@ def test_a_supervisor_whose_dag_is_paused_is_suspended(site: Site, supervise: Su
 
     expect(page.get_by_text("Unpause the DAG to resume")).to_be_visible()
     expect(page.get_by_role("link", name=f"Its supervisor is suspended: DAG '{PAUSED_DAG}' is paused")).to_be_visible()
-    assert state(page) == "PAUSED"
+    assert state(page) == "DAG_PAUSED"
 
 
 def test_a_spec_is_submitted_with_a_reason_and_rules_from_then_on(
