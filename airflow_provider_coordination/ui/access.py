@@ -130,7 +130,8 @@ def require(body: type[BaseModel]) -> Callable[[Request], Awaitable[None]]:
         if size > MAX_BODY_CHARACTERS:
             raise HTTPException(
                 413,
-                f"the request has {size} characters and may have {MAX_BODY_CHARACTERS}; name fewer partitions at once",
+                f"the request has {size} characters and may have {MAX_BODY_CHARACTERS}; "
+                "send less at once, such as fewer partitions",
             )
         try:
             body.model_validate(given)
