@@ -244,7 +244,8 @@ def _position(text: str) -> tuple[str, str]:
     key, equals, position = text.rpartition("=")
     if not equals or not key or not position:
         raise typer.BadParameter(
-            f"give KEY=POSITION, such as shardId-000000000000=latest; got {text!r}", param_hint="--position"
+            f"give the key of a partition and where it is read from, as KEY=latest; got {text!r}",
+            param_hint="--position",
         )
     return key, position
 
