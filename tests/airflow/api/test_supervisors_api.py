@@ -179,3 +179,18 @@ def test_a_paused_dag_shows_in_the_status(scenery: Scenery, op: TestClient) -> N
     finally:
         with create_session() as session:
             session.execute(sa.delete(DagModel).where(DagModel.dag_id == "supervise_orders"))
+
+
+def test_a_secret_of_a_spec_is_shown_nowhere_and_stays_stored(scenery: Scenery, op: TestClient) -> None:
+    from airflow.models.log import Log
+    from airflow.utils.session import create_session
+
+    conf = {"spark.hadoop.fs.s3a.secret.key": "opensesame"}
+    spec = {**SPEC, "source": "orders", "tuning": {"spark": {"conf": conf}}}
+    found(post(op, "", spec=spec))
+    with create_session() as session:
+        logged = session.scalars(sa.select(Log.extra).where(Log.event == "coordination.submit_supervisor")).all()
+    shown = op.get(at("orders", "supervisor/spec"))
+    assert logged and "opensesame" not in "".join(map(str, logged)) + shown.text
+    again = found(post(op, "", spec=shown.json()["spec"]))
+    assert (again["version"], again["change"]) == (2, "NONE")
