@@ -35,6 +35,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_provider_coordination.operators.reset_partitions",
                     "airflow_provider_coordination.operators.spark_submit",
                     "airflow_provider_coordination.operators.supervise",
+                    "airflow_provider_coordination.operators.supervisor",
                 ],
             }
         ],

@@ -26,7 +26,7 @@ WORKERS = 2
 
 POLL_SECONDS = 0.05
 AIRFLOW_POLL_SECONDS = 1.0
-PATIENCE_SECONDS = 240.0
+PATIENCE_SECONDS = 600.0
 """For any one thing that the demo waits for."""
 
 

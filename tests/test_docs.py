@@ -406,6 +406,19 @@ def test_every_command_is_documented_with_its_options() -> None:
     assert everywhere[-1] == "`--help`, `-h`"
 
 
+def test_every_verb_of_a_supervisor_is_documented_with_its_options() -> None:
+    group = typer.main.get_command(app.application()).commands["supervisor"]  # type: ignore[attr-defined]
+    actual = {
+        name: {each.strip("`") for parameter, each in options(command).items() if parameter not in (*COMMON, "yes")}
+        for name, command in group.commands.items()
+    }
+    table = rows(page("supervisor_verbs.md"), "command", below="\n## Commands\n")
+    documented = {
+        code(name).split()[2]: set(re.findall(r"--[a-z-]+", meaning)) - {"--yes", "--json"} for name, meaning in table
+    }
+    assert documented == actual
+
+
 def test_every_command_that_is_named_exists() -> None:
     text = "\n".join([*(path.read_text() for path in PAGES), *texts_of_the_code()])
     assert set(re.findall(r"airflow-coordination ([a-z][a-z-]*)", text)) == {*commands(), *groups()}

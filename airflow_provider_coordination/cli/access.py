@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -85,6 +86,12 @@ def _from_connection(conn_id: str) -> StoreAccess:
         retry_policy=settings.retry_policy,
         safety_margin=settings.safety_margin,
     )
+
+
+def import_airflow() -> None:
+    """Import Airflow where it is installed: what it writes to standard output would stand between the results."""
+    with redirect_stdout(sys.stderr), suppress(ModuleNotFoundError):
+        importlib.import_module("airflow.sdk")
 
 
 @contextmanager

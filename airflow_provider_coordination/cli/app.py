@@ -7,7 +7,16 @@ from typing import Annotated
 import typer
 
 from airflow_provider_coordination import __version__
-from airflow_provider_coordination.cli import acknowledging, acting, doctor, imports, planning, reading, spec
+from airflow_provider_coordination.cli import (
+    acknowledging,
+    acting,
+    doctor,
+    imports,
+    planning,
+    reading,
+    spec,
+    supervisor,
+)
 from airflow_provider_coordination.cli.commands import CommandGroup
 
 HELP = """
@@ -36,6 +45,7 @@ def application() -> typer.Typer:
     doctor.register(app)
     planning.register(app)
     spec.register(app)
+    supervisor.register(app)
     return app
 
 

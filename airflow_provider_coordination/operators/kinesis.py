@@ -8,7 +8,6 @@ from typing import Any, Self, cast
 
 from airflow.sdk import BaseOperator, Context
 
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
@@ -19,9 +18,6 @@ from airflow_provider_coordination.operators.moved_arguments import check_argume
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.reads.reads import own_copy, source_of
 from airflow_provider_coordination.operators.supplying import EndsWhenKilled
-from airflow_provider_coordination.sources.kinesis.client import kinesis_client
-from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
-from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncSummary
 
 LEFT_TO = "source {!r} delivers all of the interval"
@@ -97,7 +93,7 @@ class KinesisShardSyncOperator(EndsWhenKilled, BaseOperator):
         with failing_when_misconfigured():
             hook = CoordinationHook(self.coordination_conn_id)
             interval = interval_value(self.interval, context)
-            reads, streams = cast("KinesisStreams", bounded(self.reads, interval)), self.reads.parts
+            reads = cast("KinesisStreams", bounded(self.reads, interval))
             connected = reads.connect(hook.settings.region)
             source = source_of(self.source, self.reads)
             self.source_worked_on = source = source if interval is None else interval.of(source)
@@ -109,19 +105,5 @@ class KinesisShardSyncOperator(EndsWhenKilled, BaseOperator):
                 if left is None:
                     assert other is not None
                     return ShardSyncSummary(source, skipped=LEFT_TO.format(other.source)).to_mapping()
-                return self._sync(coordinator, left.settings(hook.settings.region), left.position, streams)
-
-    def _sync(
-        self, coordinator: SourceCoordinator, settings: KinesisSettings, position: str, streams: Sequence[str]
-    ) -> dict[str, Any]:
-        sync = ShardSync(
-            kinesis_client(settings.aws),
-            coordinator,
-            initial_position=position,
-            on_data_loss=settings.on_data_loss,
-            bounds=settings.bounds,
-        )
-        with self.supplying():
-            summary = sync.run(streams, forced=True)
-        assert summary is not None  # only what is not forced leaves it to others without a word
-        return summary.to_mapping()
+                with self.supplying():
+                    return left.sync(coordinator, hook.settings.region).to_mapping()

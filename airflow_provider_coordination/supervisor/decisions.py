@@ -69,7 +69,7 @@ class Observation:
     :param strays: owners of jobs of the supervisor that it does not remember, and that nobody has asked to end.
     :param safety_margin: how far clocks of machines may differ.
     :param lag: the latest points of the lag, the oldest first.
-    :param shards: how many open shards there are, or whatever the source consists of; None if that is not known.
+    :param open_partitions: how many open shards the source has, or whatever it consists of; None if that is unknown.
     :param looks_for_partitions: whether nobody but the supervisor looks for new partitions, as with objects or tables.
     :param is_run: whether everything was looked at, and not jobs alone: such looks count for the supervisor's health.
     :param errors: what went wrong in looking.
@@ -84,7 +84,7 @@ class Observation:
     strays: frozenset[str] = frozenset()
     safety_margin: timedelta = timedelta(0)
     lag: Sequence[LagPoint] = ()
-    shards: int | None = None
+    open_partitions: int | None = None
     looks_for_partitions: bool = False
     is_run: bool = True
     errors: tuple[ErrorEvent, ...] = ()
@@ -246,8 +246,8 @@ def run_ended(memory: Supervision, seen: Observation, errors: Sequence[ErrorEven
         health = health.noting(error)
     well = not seen.errors and not errors
     health = health.run_ended(well=well, steady=_steady(memory, seen))
-    shards = memory.shards if seen.shards is None else seen.shards
-    return replace(memory, health=health, looked_at=seen.at, shards=shards)
+    open_partitions = memory.open_partitions if seen.open_partitions is None else seen.open_partitions
+    return replace(memory, health=health, looked_at=seen.at, open_partitions=open_partitions)
 
 
 def backoff(period: timedelta, failures: int) -> timedelta:
@@ -282,14 +282,15 @@ def _with_ended(memory: Supervision, seen: Observation) -> Supervision:
         if well is None:
             continue
         health = health.job_ended(well=well)
+        period = timedelta(0) if seen.settings is None else seen.settings.period
         if not well:
-            health = health.noting(
-                ErrorEvent(at=seen.at, error_class=_class_in(error), message=storable(error), owner=job.owner)
-            )
-            period = timedelta(0) if seen.settings is None else seen.settings.period
+            event = ErrorEvent(at=seen.at, error_class=_class_in(error), message=storable(error), owner=job.owner)
+            health = health.noting(event)
             start_after = seen.at + backoff(period, health.failed_jobs)
-        else:
+        elif job.is_ending:
             start_after = None
+        else:  # one that found nothing to do, and ended at once, is not started again and again
+            start_after = job.planned_at + period
     left = tuple(job for job in memory.jobs if job not in ended)
     return replace(memory, jobs=left, health=health, start_after=start_after, totals=totals.to_mapping())
 

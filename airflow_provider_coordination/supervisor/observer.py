@@ -81,7 +81,7 @@ class _Run:
     at: datetime
     spec_version: int
     partitions: PartitionCounts
-    shards: int | None
+    open_partitions: int | None
     strays: frozenset[str]
 
 
@@ -145,7 +145,7 @@ class Observer:
             strays=self._run.strays - {job.owner for job in memory.jobs},
             safety_margin=self._view.safety_margin,
             lag=() if self._lag is None else self._lag.points,
-            shards=self._run.shards,
+            open_partitions=self._run.open_partitions,
             looks_for_partitions=self._probe.looks_for_partitions,
             is_run=is_run,
             errors=tuple(errors),
@@ -196,10 +196,10 @@ class Observer:
         """Look at what is looked at once a period; return it, and what went wrong."""
         errors: list[ErrorEvent] = []
         partitions = {each.partition_key: each for each in self._view.partitions(*UNFINISHED)}
-        shards = memory.shards
+        open_partitions = memory.open_partitions
         if settings is not None:
             with _noting(errors, now):
-                shards = self._probe.count()
+                open_partitions = self._probe.count()
             if not errors:  # who does not answer once is not asked for each shard
                 with _noting(errors, now):
                     self._read_lag(partitions, memory, jobs, settings, now)
@@ -210,7 +210,9 @@ class Observer:
             is_empty=not partitions and self._view.first(PartitionStatus.COMPLETED) is None,
         )
         strays = frozenset(job.owner for job in self._jobs.unfinished() if job.task == self._task and job.stop is None)
-        run = _Run(at=now, spec_version=memory.spec_version, partitions=counts, shards=shards, strays=strays)
+        run = _Run(
+            at=now, spec_version=memory.spec_version, partitions=counts, open_partitions=open_partitions, strays=strays
+        )
         return run, errors
 
     def _read_lag(

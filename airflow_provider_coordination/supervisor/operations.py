@@ -119,6 +119,11 @@ class VerbOutcome:
     is_done: bool
     detail: str = ""
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it was not done, or perhaps not, because the store did not answer."""
+        return self.detail in (PERHAPS_DONE, NOT_TRIED)
+
 
 class SupervisorVerbs:
     """The verbs for the supervisor of one source, in somebody's name.

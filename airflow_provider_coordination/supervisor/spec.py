@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import source_identifier
+from airflow_provider_coordination.sources.kinds import kind_named
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings
 from airflow_provider_coordination.supervisor.ddl import columns_of
 from airflow_provider_coordination.supervisor.hiding import without_secrets
@@ -145,6 +146,7 @@ class IngestionSpec:
                 part.check()
         for topic in (self.on_bad_records, self.acknowledgments, self.tuning, self.supervise):
             topic.check()
+        self._check_end()
         if self.transform is not None and not re.fullmatch(r"[\w.]+:[\w.]+", self.transform):
             raise ConfigurationError(
                 "spec: field 'transform' must be of the form 'module:function', such as 'my_project.transforms:clean'; "
@@ -172,6 +174,16 @@ class IngestionSpec:
             raise ConfigurationError(
                 f"spec: field 'supervise.event_time' must name a column of type {', '.join(EVENT_TIME_TYPES)}; "
                 f"{name!r} is of type {kind}"
+            )
+
+    def _check_end(self) -> None:
+        """Check that what ends once everything is read has an end."""
+        if not self.supervise.terminate_when_done or not self.reads.is_endless:
+            return
+        if not kind_named(self.reads.kind).ends(written(self.reads)):
+            raise ConfigurationError(
+                "spec: field 'supervise.terminate_when_done' is true, and "
+                f"'reads.{reads_kind_of(self.reads)}' has no end: give it bounds, or leave 'terminate_when_done' out"
             )
 
     def reads_object(self) -> Any:

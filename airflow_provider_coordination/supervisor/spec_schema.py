@@ -7,11 +7,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_provider_coordination.supervisor.settings import SuperviseSettings
+from airflow_provider_coordination.coordination.balance import BALANCE_BY
+from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
+from airflow_provider_coordination.supervisor.settings import LAG_AGGREGATES, AutoScaleSettings, SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import VERSION, IngestionSpec
 from airflow_provider_coordination.supervisor.spec_keys import SECTIONS, TOP
 from airflow_provider_coordination.supervisor.spec_kinds import reads_classes, writes_classes
 from airflow_provider_coordination.supervisor.spec_values import Field, Sort, Wanted, fields_of, written_whole
+from airflow_provider_coordination.supervisor.tuning import DEPLOY_MODES, MEMORY, SparkSettings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DURATION = r"^-?P(?=.)(\d+(\.\d+)?W)?(\d+(\.\d+)?D)?(T(?=.)(\d+(\.\d+)?H)?(\d+(\.\d+)?M)?(\d+(\.\d+)?S)?)?$"
@@ -24,6 +27,34 @@ PLAIN: Mapping[Sort, Mapping[str, Any]] = {
     Sort.FUNCTION: {"type": "string", "pattern": r"^[^:]+:[^:]+$"},
     Sort.ANYTHING: {},
 }
+AT_LEAST_ONE: Mapping[str, Any] = {"minimum": 1}
+FRACTION: Mapping[str, Any] = {"minimum": 0, "maximum": 1}
+LIMITS: Mapping[type, Mapping[str, Mapping[str, Any]]] = {
+    SuperviseSettings: {"task_count": AT_LEAST_ONE, "stop_task_count": AT_LEAST_ONE},
+    AutoScaleSettings: {
+        "task_count_min": AT_LEAST_ONE,
+        "task_count_max": AT_LEAST_ONE,
+        "trigger_scale_out_fraction": FRACTION,
+        "trigger_scale_in_fraction": FRACTION,
+        "scale_out_step": AT_LEAST_ONE,
+        "scale_in_step": AT_LEAST_ONE,
+        "lag_aggregate": {"enum": list(LAG_AGGREGATES)},
+    },
+    LeaseSettings: {
+        "max_leases": AT_LEAST_ONE,
+        "max_leases_to_steal": AT_LEAST_ONE,
+        "balance_by": {"enum": list(BALANCE_BY)},
+    },
+    SparkSettings: {
+        "driver_memory": {"pattern": MEMORY.pattern},
+        "executor_memory": {"pattern": MEMORY.pattern},
+        "executor_cores": AT_LEAST_ONE,
+        "num_executors": AT_LEAST_ONE,
+        "total_executor_cores": AT_LEAST_ONE,
+        "deploy_mode": {"enum": [*DEPLOY_MODES, None]},
+    },
+}
+"""What `check` of a class asks of single fields, as far as a schema can say it."""
 
 
 def json_schema() -> dict[str, Any]:
@@ -73,7 +104,11 @@ def _reference(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _schema_of(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
     texts, fields = _parameters(cls), fields_of(cls)
-    properties = {name: _described(_of_field(field, definitions), texts.get(name)) for name, field in fields.items()}
+    limits = LIMITS.get(cls, {})
+    properties = {
+        name: _described({**_of_field(field, definitions), **limits.get(name, {})}, texts.get(name))
+        for name, field in fields.items()
+    }
     required = [name for name, field in fields.items() if field.is_required]
     schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
     if cls is SuperviseSettings:

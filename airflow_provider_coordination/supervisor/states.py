@@ -52,6 +52,8 @@ class DetailedState(StrEnum):
     LOST_CONTACT_WITH_STREAM = "LOST_CONTACT_WITH_STREAM"
     NOT_SUPERVISED = "NOT_SUPERVISED"
     """Nobody has supervised for minutes: its DAG is paused or gone, or Airflow does not run. No supervisor notes it."""
+    DAG_PAUSED = "DAG_PAUSED"
+    """The same, where Airflow was asked, and the DAG is paused."""
     UNHEALTHY_SUPERVISOR = "UNHEALTHY_SUPERVISOR"
     UNHEALTHY_TASKS = "UNHEALTHY_TASKS"
 
@@ -62,6 +64,8 @@ class DetailedState(StrEnum):
             return SupervisorState.RUNNING
         if self in UNHEALTHY_IN_DETAIL:
             return SupervisorState.UNHEALTHY_SUPERVISOR
+        if self is DetailedState.DAG_PAUSED:
+            return SupervisorState.SUSPENDED
         return SupervisorState(self.value)
 
     @property

@@ -6,8 +6,8 @@ at all are read from the store whenever somebody asks, and what the supervisor i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -57,6 +57,7 @@ class Stored:
     :param partitions: how many partitions each status has.
     :param unfinished: the partitions that are not COMPLETED; the first ones, of very many.
     :param lag: the lag as the supervisor noted it.
+    :param dag_is_paused: whether the DAG that supervises is paused; None if nobody asked Airflow.
     """
 
     source: str
@@ -73,6 +74,7 @@ class Stored:
     partitions: Mapping[PartitionStatus, int] = field(default_factory=dict)
     unfinished: Sequence[Partition] = ()
     lag: LagSeries = field(default_factory=LagSeries)
+    dag_is_paused: bool | None = None
 
     @property
     def memory(self) -> Supervision:
@@ -80,13 +82,17 @@ class Stored:
         return self.supervision.supervision
 
 
-def read_status(view: SourceView) -> dict[str, Any] | None:
+def read_status(view: SourceView, is_paused: Callable[[str], bool | None] | None = None) -> dict[str, Any] | None:
     """Return how the supervisor of a source stands, a JSON object; None if the source has none.
 
     :param view: of the source, initialized.
+    :param is_paused: returns whether a DAG is paused, None if there is no such DAG; None where Airflow cannot be asked.
     """
     stored = read_stored(view)
-    return None if stored is None else status_of(stored)
+    if stored is None:
+        return None
+    dag_id = stored.memory.dag_id
+    return status_of(replace(stored, dag_is_paused=is_paused(dag_id) if is_paused and dag_id else None))
 
 
 def read_stored(view: SourceView) -> Stored | None:
@@ -154,6 +160,7 @@ def status_of(stored: Stored) -> dict[str, Any]:
     return {
         "source": stored.source,
         "dag_id": memory.dag_id,
+        "dag_is_paused": stored.dag_is_paused,
         "kind": _kind(stored),
         "generated_at": format_instant(stored.at),
         "state": state.basic.value,
@@ -210,19 +217,19 @@ def _state(stored: Stored, jobs: list[dict[str, Any]]) -> DetailedState:
         return noted
     if stored.suspension is not None:
         return DetailedState.SUSPENDED
-    if memory.started_at is not None and _is_abandoned(stored):
-        return DetailedState.NOT_SUPERVISED
+    if memory.started_at is not None and is_abandoned(stored.supervision, stored.at):
+        return DetailedState.DAG_PAUSED if stored.dag_is_paused else DetailedState.NOT_SUPERVISED
     if noted is DetailedState.SUSPENDED:  # it was resumed since
         return DetailedState.RUNNING if memory.health.has_succeeded else DetailedState.PENDING
     return noted
 
 
-def _is_abandoned(stored: Stored) -> bool:
-    """Return whether nobody has supervised for a while."""
-    if stored.supervision.is_supervised(stored.at):
+def is_abandoned(supervision: StoredSupervision, at: datetime) -> bool:
+    """Return whether nobody has supervised for a while, at an instant (aware)."""
+    if supervision.is_supervised(at):
         return False
     # Of a lease that was given back, the priority is when; of one that ran out, when it did.
-    return stored.at - stored.supervision.item.priority > UNSUPERVISED_AFTER
+    return at - supervision.item.priority > UNSUPERVISED_AFTER
 
 
 # How many jobs
@@ -252,7 +259,7 @@ def _decision(stored: Stored) -> Decision:
         ),
         safety_margin=stored.safety_margin,
         lag=stored.lag.points,
-        shards=stored.memory.shards,
+        open_partitions=stored.memory.open_partitions,
     )
     return decide(stored.memory, seen, lambda: "")
 
@@ -349,12 +356,10 @@ def _lag(stored: Stored) -> dict[str, Any]:
             known.update(job.report.lag_ms)
             at = job.report.at if at is None else max(at, job.report.at)
     partitions = {each.partition_key: known.get(each.partition_key) for each in stored.unfinished}
-    if at is None:
-        return {"at": None, "oldest_ms": None, "sum_ms": 0, "average_ms": None, "unknown": 0, "partitions": {}}
-    point = LagReading(at=at, partitions=partitions).point
+    point = LagReading(at=at or stored.at, partitions=partitions).point
     return {
-        "at": format_instant(at),
-        "oldest_ms": point.oldest_ms,
+        "at": _written(at),
+        "oldest_ms": None if at is None else point.oldest_ms,
         "sum_ms": point.sum_ms,
         "average_ms": point.average_ms,
         "unknown": point.unknown,

@@ -137,7 +137,8 @@ class Supervision:
     :param start_after: no job is started before (aware): it waits after failures.
     :param surplus_since: since when there are more jobs than there should be (aware); None if there are not.
     :param synced_at: when the supervisor last looked for new partitions itself (aware); None if it never did.
-    :param shards: what the source consists of, as it was last seen: how many open shards there are; None if unknown.
+    :param open_partitions: how many open shards the source had, or whatever it consists of, when it was last seen; None
+        if that is unknown.
     :param terminated_at: when it was terminated (aware); None if it was not.
     :param terminated_because: why, in a sentence.
     :param totals: what the jobs that have ended counted, by name.
@@ -160,7 +161,7 @@ class Supervision:
     start_after: datetime | None = None
     surplus_since: datetime | None = None
     synced_at: datetime | None = None
-    shards: int | None = None
+    open_partitions: int | None = None
     terminated_at: datetime | None = None
     terminated_because: str = ""
     totals: Mapping[str, int] = field(default_factory=dict)
@@ -185,7 +186,7 @@ class Supervision:
             "start_after": _written(self.start_after),
             "surplus_since": _written(self.surplus_since),
             "synced_at": _written(self.synced_at),
-            "shards": self.shards,
+            "open_partitions": self.open_partitions,
             "terminated_at": _written(self.terminated_at),
             "terminated_because": self.terminated_because,
             "totals": dict(self.totals),
@@ -215,7 +216,7 @@ class Supervision:
             start_after=read_instant(mapping.get("start_after")),
             surplus_since=read_instant(mapping.get("surplus_since")),
             synced_at=read_instant(mapping.get("synced_at")),
-            shards=mapping.get("shards"),
+            open_partitions=mapping.get("open_partitions"),
             terminated_at=read_instant(mapping.get("terminated_at")),
             terminated_because=str(mapping.get("terminated_because") or ""),
             totals=totals if isinstance(totals, Mapping) else {},

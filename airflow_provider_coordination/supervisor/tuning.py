@@ -14,6 +14,8 @@ from airflow_provider_coordination.spark.job_settings import RoundSettings
 from airflow_provider_coordination.supervisor.spec_values import absent_of
 
 DEPLOY_MODES = ("client", "cluster")
+MEMORY = re.compile(r"^\d+[kmgtpKMGTP][bB]?$")
+"""A size of memory, as Spark takes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +84,7 @@ class SparkSettings:
         """
         for name in ("driver_memory", "executor_memory"):
             value = getattr(self, name)
-            if value is not None and not re.fullmatch(r"(?i)\d+[kmgtp]b?", value):
+            if value is not None and MEMORY.fullmatch(value) is None:
                 raise ConfigurationError(
                     f"spec: field 'tuning.spark.{name}' must be a size with its unit, such as '2g'; got {value!r}"
                 )

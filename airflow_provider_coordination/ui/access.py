@@ -23,6 +23,7 @@ from airflow.api_fastapi.core_api.security import get_user, requires_access_conn
 from airflow.api_fastapi.logging.decorators import action_logging
 from airflow.configuration import conf
 from airflow.models import connection as stored
+from airflow.models.dag import DagModel
 from airflow.secrets.environment_variables import CONN_ENV_PREFIX
 from airflow.utils.session import create_session
 from fastapi import Depends, HTTPException, Request
@@ -129,7 +130,8 @@ def require(body: type[BaseModel]) -> Callable[[Request], Awaitable[None]]:
         if size > MAX_BODY_CHARACTERS:
             raise HTTPException(
                 413,
-                f"the request has {size} characters and may have {MAX_BODY_CHARACTERS}; name fewer partitions at once",
+                f"the request has {size} characters and may have {MAX_BODY_CHARACTERS}; "
+                "send less at once, such as fewer partitions",
             )
         try:
             body.model_validate(given)
@@ -211,6 +213,13 @@ def coordination_connections() -> list[str]:
         names = select(stored.Connection.conn_id).where(stored.Connection.conn_type == wanted)
         found = set(session.scalars(names))
     return sorted(found | _of_environment(os.environ, wanted) | {CoordinationHook.default_conn_name})
+
+
+def is_paused(dag_id: str) -> bool | None:
+    """Return whether a DAG is paused; None if Airflow has none of this name."""
+    with create_session(scoped=False) as session:
+        found: bool | None = session.scalar(select(DagModel.is_paused).where(DagModel.dag_id == dag_id))
+        return found
 
 
 def _of_environment(environment: Mapping[str, str], wanted: str) -> set[str]:

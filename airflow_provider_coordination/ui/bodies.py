@@ -13,7 +13,7 @@ from airflow_provider_coordination.ui.access import MAX_BODY_CHARACTERS
 
 MAX_BODY_BYTES = 4 * MAX_BODY_CHARACTERS
 """What `MAX_BODY_CHARACTERS` may have in UTF-8; a route counts exactly."""
-TOO_LONG = f"the request has more than {MAX_BODY_BYTES} bytes; name fewer partitions at once"
+TOO_LONG = f"the request has more than {MAX_BODY_BYTES} bytes; send less at once, such as fewer partitions"
 
 
 class BoundedBodies:

@@ -28,7 +28,13 @@ from airflow_provider_coordination.supervisor.operations import (
     supervised_sources,
 )
 from airflow_provider_coordination.supervisor.status import read_parse_errors, read_status
-from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection, may_read_connection
+from airflow_provider_coordination.ui.access import (
+    UserName,
+    audit,
+    is_paused,
+    may_change_connection,
+    may_read_connection,
+)
 from airflow_provider_coordination.ui.answers import SOURCE, json_answer, json_response, json_text
 from airflow_provider_coordination.ui.asking import DEAR, AtDesk, Desk
 from airflow_provider_coordination.ui.models import (
@@ -287,7 +293,7 @@ def _supervised(desk: Desk, connection_id: str) -> list[str]:
 
 async def _row(desk: Desk, connection_id: str, source: str, among: int) -> bytes | None:
     def asked() -> bytes | None:
-        found = desk.stores.ask_source(connection_id, source, read_status)
+        found = desk.stores.ask_source(connection_id, source, lambda view: read_status(view, is_paused))
         if found is None:
             return None
         return json_text(SupervisorStatus.model_validate({**found, "lag": {**found["lag"], "partitions": {}}}))
@@ -305,7 +311,7 @@ async def _status_text(desk: Desk, connection_id: str, source: str) -> bytes:
 
 
 def _status(desk: Desk, connection_id: str, source: str) -> SupervisorStatus:
-    found = desk.stores.ask_source(connection_id, source, read_status)
+    found = desk.stores.ask_source(connection_id, source, lambda view: read_status(view, is_paused))
     if found is None:
         raise SupervisorNotFoundError(no_supervisor(source))
     return SupervisorStatus.model_validate(found)

@@ -21,6 +21,16 @@ from airflow_provider_coordination.operators.release_partitions import ReleasePa
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.supervise import SuperviseOperator
+from airflow_provider_coordination.operators.supervisor import (
+    HandOverSupervisorOperator,
+    ResetSupervisorOperator,
+    ResumeSupervisorOperator,
+    SubmitSupervisorOperator,
+    SupervisorStatusOperator,
+    SuspendSupervisorOperator,
+    TerminateSupervisorOperator,
+)
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
@@ -38,14 +48,21 @@ GIVEN: dict[type[Any], Mapping[str, Any]] = {
     ReleasePartitionsOperator: {"expired": True},
     ReopenPartitionsOperator: {},
     ResetPartitionsOperator: {"to": "earliest"},
+    HandOverSupervisorOperator: {},
+    ResetSupervisorOperator: {},
+    ResumeSupervisorOperator: {},
+    SubmitSupervisorOperator: {"spec": {"version": 1}},
+    SupervisorStatusOperator: {},
+    SuspendSupervisorOperator: {},
+    TerminateSupervisorOperator: {},
 }
-"""Every operator and sensor, and what it needs beside `source`."""
+"""Every operator and sensor whose source is a template, and what it needs beside it."""
 
 every_class = pytest.mark.parametrize("cls", GIVEN, ids=lambda cls: cls.__name__)
 
 
 def test_no_operator_and_no_sensor_is_forgotten_here() -> None:
-    assert set(GIVEN) == {*classes("operators", BaseOperator), *classes("sensors", BaseOperator)}
+    assert {*GIVEN, SuperviseOperator} == {*classes("operators", BaseOperator), *classes("sensors", BaseOperator)}
 
 
 @every_class

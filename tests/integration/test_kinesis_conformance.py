@@ -66,6 +66,7 @@ ONLY_OURS = {
     "test_five_hundred_records_are_put_at_most": "it takes more",
     "test_a_read_may_find_nothing_in_the_middle_of_a_shard": "its pages are never empty while there is more",
     "test_a_closed_shard_may_end_with_an_empty_page": "its last page always carries the last records",
+    "test_a_stream_with_consumers_is_deleted_only_when_that_is_meant": "it refuses, and deletes it a moment later",
     "test_a_stream_takes_its_time": HAS_NO_CLOCK,
     "test_a_subscription_gives_records_until_the_shard_ends": NO_SUBSCRIPTIONS,
     "test_a_subscription_goes_on_after_its_continuation": NO_SUBSCRIPTIONS,

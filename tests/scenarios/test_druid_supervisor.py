@@ -135,6 +135,8 @@ def test_7_positions_that_are_stored_win() -> None:
 def test_9_a_job_that_succeeds_is_replaced_and_the_other_is_left_alone() -> None:
     """No replica has to be stopped: there is none."""
     world = begun(World("S0", "S1"), task_count=2)
+    world.clock.advance(30)
+    world.rounds()
     world.running[0].end()
     turn = world.turn()
     assert [action.job.owner for action in turn.actions if isinstance(action, StartJob)] == ["job-3"]

@@ -10,11 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds, ShardBounds
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
+from airflow_provider_coordination.sources.resetting import Resets
+from airflow_provider_coordination.sources.targets import target_of
 from tests.support.depth import examples
 from tests.support.history import STREAM, History
 
@@ -262,6 +266,62 @@ def test_a_job_without_bounds_creates_no_lease_beside_those_of_bounds(tmp_path: 
     history.run(until_caught_up=True)
     assert list(history.partitions) == [FIRST]
     assert history.sink.events == events(history, FIRST, 0, 1), "the end is that of the partition"
+
+
+# What is gone, and what is read anew
+
+
+def test_a_shard_that_expires_between_two_instants_is_left_to_a_sync_which_goes_on_with_what_follows(
+    tmp_path: Path,
+) -> None:
+    history = History(tmp_path, 1, on_data_loss="reset")
+    history.clock.advance(25 * 3600)
+    start = history.clock.now()
+    history.send(4)
+    history.split(0)
+    lost = set(history.sent)
+    history.send(8)
+    history.clock.advance(1)
+    end, sent = history.clock.now(), Counter(history.sent) - Counter(lost)
+    history.clock.advance(1)
+    history.send(4)
+    history.bounds, history.initial_position = Bounds(start=start, end=end), at_timestamp(start)
+    history.sync()
+    history.engine.expire_shard(STREAM, FIRST)
+    history.run()
+    assert history.partitions[FIRST].is_parked
+    history.sync()
+    history.run()
+    assert history.delivered == sent
+    assert set(statuses(history).values()) == {PartitionStatus.COMPLETED}
+    assert history.progress(FIRST).gaps
+
+
+@pytest.mark.parametrize("whole_stream", [False, True])
+def test_what_is_reset_to_the_earliest_is_read_from_the_start_of_its_bounds(tmp_path: Path, whole_stream: bool) -> None:
+    history = History(tmp_path, 1)
+    history.send(10)
+    history.split(0)
+    history.send(10)
+    parent, child = FIRST, history.open_shards[0]["ShardId"]
+    first, second = numbers(history), numbers(history, child)
+    bound_shards(history, {parent: (first[4], first[-1]), child: (second[0], second[1])})
+    history.sync()
+    history.run()
+    expected = history.delivered
+    resets = Resets(AcknowledgmentSets(history.coordinator("person", history.store), SourceBatches()))
+    target = target_of("earliest", history.clock.now())
+    partitions = list(history.look.view.partitions())
+    plan = (
+        resets.of_group(STREAM, target, lambda kind: history.client)
+        if whole_stream
+        else resets.of_partitions(partitions, target)
+    )
+    for _, result in resets.carry_out(plan, as_seen=False):
+        assert not isinstance(result, Exception), result
+    history.run()
+    assert history.delivered == expected + expected
+    assert statuses(history) == {parent: PartitionStatus.COMPLETED, child: PartitionStatus.COMPLETED}
 
 
 # What kills it

@@ -16,12 +16,12 @@ from airflow_provider_coordination.supervisor.druid import fields, filters
 from airflow_provider_coordination.supervisor.druid.rows import DruidField
 from airflow_provider_coordination.supervisor.settings import AutoScaleSettings, SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
-from airflow_provider_coordination.supervisor.spec_file import read_spec_text
+from airflow_provider_coordination.supervisor.spec_file import read_spec_file, read_spec_text
 from airflow_provider_coordination.supervisor.spec_keys import TOP
 from airflow_provider_coordination.supervisor.spec_kinds import reads_classes
 from airflow_provider_coordination.supervisor.spec_values import Field, fields_of, written_whole
 from airflow_provider_coordination.supervisor.tuning import SparkSettings, TuningSettings
-from tests.test_docs import blocks, code, page, rows
+from tests.test_docs import REPOSITORY, blocks, code, page, rows
 
 
 def default_of(field: Field) -> str:
@@ -63,8 +63,14 @@ def test_the_example_of_a_spec_is_one() -> None:
     assert IngestionSpec.read(read_spec_text(example, "the example")).source == "clicks"
 
 
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "dags" / "specs").iterdir()), ids=lambda path: path.name)
+def test_the_specs_beside_the_example_dags_are_specs(path: Path) -> None:
+    mapping, _ = read_spec_file(path)
+    IngestionSpec.read(mapping)
+
+
 def test_the_example_of_python_is_a_spec() -> None:
-    [example] = blocks(page("specs.md"), "python")
+    _, example = blocks(page("specs.md"), "python")
     made: dict[str, Any] = {}
     exec(example, made)
     assert IngestionSpec.read(made["spec"].to_mapping()) == made["spec"]
@@ -123,5 +129,5 @@ def test_every_filter_that_is_translated_is_documented() -> None:
 
 
 def test_the_page_that_names_the_schema_leads_to_it() -> None:
-    assert (Path(__file__).resolve().parents[2] / "docs" / "spec.schema.json").is_file()
+    assert (REPOSITORY / "docs" / "spec.schema.json").is_file()
     assert "[spec.schema.json](spec.schema.json)" in page("specs.md")

@@ -177,3 +177,21 @@ def test_the_first_spec_of_a_source_concerns_jobs() -> None:
 def test_a_duration_is_written_as_it_is_read(text: str, length: timedelta) -> None:
     assert read_duration("x", text) == length
     assert format_duration(length) == text
+
+
+BOUNDS = {"start": {"shardId-000000000000": "5"}, "end": {"shardId-000000000000": "9"}}
+
+
+def test_a_backfill_is_a_source_of_its_own_that_ends() -> None:
+    backfill = spec_with("reads.kinesis.bounds", BOUNDS)
+    del backfill["source"]
+    backfill["supervise"]["terminate_when_done"] = True
+    spec = IngestionSpec.read(backfill)
+    assert spec.source.startswith("clicks@positions-")
+    assert IngestionSpec.read(spec.to_mapping()) == spec
+    assert change_between(IngestionSpec.read(SPEC), spec) is Change.JOBS
+
+
+def test_what_has_no_end_is_not_waited_for() -> None:
+    with pytest.raises(ConfigurationError, match=r"is true, and 'reads\.kinesis' has no end: give it bounds"):
+        IngestionSpec.read(spec_with("supervise.terminate_when_done", True))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_schema import json_schema
 from tests.supervisor.specs import SPEC, spec_with, spec_without
@@ -36,6 +37,12 @@ def test_a_spec_fits_the_schema(values: Any) -> None:
         spec_with("task_count", 2),
         spec_with("supervise.taskCount", 2),
         spec_with("supervise.task_count", "2"),
+        spec_with("supervise.task_count", 0),
+        spec_with("supervise.auto_scale", {"task_count_min": 1, "task_count_max": 2, "lag_aggregate": "most"}),
+        spec_with("supervise.auto_scale", {"task_count_min": 1, "task_count_max": 2, "trigger_scale_in_fraction": 2}),
+        spec_with("tuning.leases.balance_by", "size"),
+        spec_with("tuning.spark.deploy_mode", "cloud"),
+        spec_with("tuning.spark.executor_memory", "2"),
         spec_with("supervise.task_duration", "1h"),
         spec_with("supervise.task_duration", "P1M"),
         spec_with("supervise.auto_scale", {"task_count_min": 1}),
@@ -58,7 +65,9 @@ def test_a_spec_fits_the_schema(values: Any) -> None:
             },
         ),
     ],
-    ids=range(17),
+    ids=range(23),
 )
 def test_a_spec_that_is_refused_does_not_fit_the_schema(values: Any) -> None:
     assert not Draft202012Validator(json_schema()).is_valid(values)
+    with pytest.raises(ConfigurationError):
+        IngestionSpec.read(values)

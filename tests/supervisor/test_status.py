@@ -118,6 +118,25 @@ def test_one_that_nobody_supervises_any_more_is_unhealthy_after_minutes(world: S
     assert status["supervised_until"] == until
 
 
+@pytest.mark.parametrize(
+    ("paused", "state", "detailed"),
+    [
+        (True, "SUSPENDED", "DAG_PAUSED"),
+        (False, "UNHEALTHY_SUPERVISOR", "NOT_SUPERVISED"),
+        (None, "UNHEALTHY_SUPERVISOR", "NOT_SUPERVISED"),
+    ],
+)
+def test_a_paused_dag_is_a_suspended_supervisor_where_airflow_says_so(
+    world: Supervised, paused: bool | None, state: str, detailed: str
+) -> None:
+    world.runs()
+    asked = read_status(world.view, lambda dag_id: paused if dag_id == "supervise_clicks" else None)
+    assert asked is not None and (asked["state"], asked["dag_is_paused"]) == ("RUNNING", paused)
+    world.clock.advance(3600)
+    later = read_status(world.view, lambda dag_id: paused)
+    assert later is not None and (later["state"], later["detailed_state"]) == (state, detailed)
+
+
 def test_between_two_runs_of_its_dag_it_stays_healthy(world: Supervised) -> None:
     world.runs()
     world.supervisor.release()

@@ -190,8 +190,8 @@ def test_a_turn_that_read_before_a_verb_came_writes_nothing(kept: Kept) -> None:
 def test_a_verb_comes_through_although_a_turn_writes_in_between(kept: Kept) -> None:
     kept.store.submit({"n": 1})
     held = kept.store.acquire(kept.claimant)
-    kept.before_next_write(lambda: kept.another().save(held, replace(held.supervision, shards=4)))
-    assert kept.store.request_handover().shards == 4
+    kept.before_next_write(lambda: kept.another().save(held, replace(held.supervision, open_partitions=4)))
+    assert kept.store.request_handover().open_partitions == 4
 
 
 def test_the_lease_runs_out_and_is_renewed_by_whoever_has_it(kept: Kept) -> None:

@@ -344,8 +344,8 @@ class SupervisorMachine(RuleBasedStateMachine):
         assert ruling is not None and memory.spec_version == len(self.submitted)
         wanted = min(ruling["supervise"]["task_count"], len(world.read_by()))
         assert {job.spec_version for job in memory.jobs} == {memory.spec_version}
-        slots = [job for job in memory.jobs if not job.is_ending and job.replaces not in {j.owner for j in memory.jobs}]
-        assert len(slots) == wanted
+        standing = {job.owner: job for job in memory.jobs if not job.is_ending}
+        assert len([job for job in standing.values() if job.replaces not in standing]) == wanted
         assert {job.owner for job in memory.jobs} == set(world.owners)
         assert set(world.read_by().values()) <= set(world.owners)
         assert not memory.health.failed_runs

@@ -97,10 +97,25 @@ def test_a_job_is_given_its_spec_its_longest_life_and_the_number_of_jobs(world: 
 
 def test_a_job_that_ends_well_is_replaced_and_the_others_go_on(world: World) -> None:
     begun(world)
+    world.clock.advance(30)
+    world.rounds()
     world.running[0].end()
     world.turn()
     assert world.owners == ["job-2", "job-3"]
     assert (world.health.successful_jobs, world.health.failed_jobs) == (1, 0)
+
+
+def test_a_job_that_ends_at_once_is_replaced_no_sooner_than_a_period_after_it_was_planned(world: World) -> None:
+    begun(world, task_count=1, period=30)
+    world.running[0].end()
+    world.turn()
+    assert world.running == []
+    world.clock.advance(29)
+    assert not world.supervisor.look().needs_turn
+    world.clock.advance(1)
+    world.turn()
+    assert world.owners == ["job-2"]
+    assert world.health.failed_jobs == 0
 
 
 def test_a_job_that_failed_is_noted_and_replaced_after_a_pause_that_grows(world: World) -> None:
@@ -160,6 +175,7 @@ def test_three_failed_jobs_make_the_supervisor_unhealthy_and_three_good_ones_hea
     assert world.state is DetailedState.UNHEALTHY_TASKS
     for number in range(3):
         assert world.state is DetailedState.UNHEALTHY_TASKS, number
+        world.go_on(30)
         world.running[0].end()
         world.turn()
         world.begin()
@@ -168,6 +184,8 @@ def test_three_failed_jobs_make_the_supervisor_unhealthy_and_three_good_ones_hea
 
 def test_what_a_job_counted_is_added_to_the_totals_once(world: World) -> None:
     begun(world, task_count=1)
+    world.clock.advance(30)
+    world.running[0].round(0)
     world.running[0].report(processed=7)
     world.running[0].end()
     world.turn()

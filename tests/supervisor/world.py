@@ -24,6 +24,7 @@ from tests.support.clock import ManualClock
 
 SOURCE = "clicks"
 START_TIMEOUT = timedelta(minutes=10)
+DAY = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}
 
 
 def spec(**supervise: Any) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def spec(**supervise: Any) -> dict[str, Any]:
     return {
         "version": 1,
         "source": SOURCE,
-        "reads": {"kinesis": {"streams": SOURCE}},
+        "reads": {"kinesis": {"streams": SOURCE, **({"bounds": DAY} if supervise.get("terminate_when_done") else {})}},
         "writes": [{"parquet": {"path": supervise.pop("path", "/data/lake/clicks")}}],
         "schema": "id STRING, at TIMESTAMP",
         "context": {"description": supervise.pop("description", "clicks")},

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
     from airflow_provider_coordination.coordination.supplier import Supplier
+    from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncSummary
 
 
 @dataclass
@@ -221,8 +222,8 @@ class KinesisStreams:
 
         return Connected(reads=ReadsSettings(kind=KIND, settings=write_settings(settings)), supplier=supplier)
 
-    def sync(self, coordinator: SourceCoordinator, default_region: str | None = None) -> None:
-        """See `Synced.sync`: shard sync."""
+    def sync(self, coordinator: SourceCoordinator, default_region: str | None = None) -> ShardSyncSummary:
+        """See `Synced.sync`: shard sync; return what was found and done."""
         from airflow_provider_coordination.sources.kinesis.client import kinesis_client
         from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 
@@ -232,8 +233,11 @@ class KinesisStreams:
             coordinator,
             initial_position=self.position,
             on_data_loss=settings.on_data_loss,
+            bounds=settings.bounds,
         )
-        sync.run(self.parts, forced=True)
+        summary = sync.run(self.parts, forced=True)
+        assert summary is not None  # only what is not forced leaves it to others without a word
+        return summary
 
     def creating(self, **arguments: Any) -> BaseOperator:
         """See `Created.creating`: shard sync."""

@@ -113,8 +113,8 @@ class Created(Protocol):
 class Synced(Protocol):
     """A source whose jobs keep its partitions in step with it, once it was synced; of others a supplier finds them."""
 
-    def sync(self, coordinator: SourceCoordinator, default_region: str | None = None) -> None:
-        """Create the partitions that the source calls for.
+    def sync(self, coordinator: SourceCoordinator, default_region: str | None = None) -> object:
+        """Create the partitions that the source calls for; what it returns is its own.
 
         :param coordinator: of the source, initialized, for whoever syncs.
         :param default_region: the AWS region where nothing else names one.

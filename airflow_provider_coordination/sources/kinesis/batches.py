@@ -58,6 +58,7 @@ def _first(
         checkpoint=checkpoint,
         delivered_until=max((instant for instant in known if instant), default=None),
         epoch=epoch,
+        start=parent.start,
         end=parent.end,
     ).to_mapping()
 

@@ -83,6 +83,11 @@ class Bounds:
         return f"positions-{hashlib.sha256(repr(ranges).encode()).hexdigest()[:12]}"
 
     @property
+    def start_position(self) -> str | None:
+        """Where every shard begins at the earliest; None for its beginning, or if each has its own."""
+        return None if self.start is None else at_timestamp(self.start)
+
+    @property
     def end_position(self) -> str | None:
         """Where every shard ends; None if each has its own."""
         return None if self.end is None else at_timestamp(self.end)
@@ -137,6 +142,7 @@ def bounded_shards(
             shard,
             checkpoint=TRIM_HORIZON if is_beginning and owed_since else at_sequence_number(wanted.start),
             owed_since=owed_since,
+            start=at_sequence_number(wanted.start),
             end=wanted.end,
         )
     return first

@@ -144,6 +144,7 @@ class ShardProgress(LandedProgress):
     :param owed_since: what arrived at this instant (aware) or later has to be read, and is lost if it is gone before;
         what arrived earlier is read if it is still there. None where `delivered_until` says it.
     :param put_aside: that shard sync parked it, and as which version; None if it never did.
+    :param start: where reading it begins at the earliest, see `bounds`; None for the beginning of the shard.
     :param end: where reading it ends, a sequence number or an instant, see `bounds`; None for the end of the shard.
     :raises ValueError: if the kind is another one, the checkpoint is no position, or a batch ends before it starts.
     """
@@ -163,14 +164,15 @@ class ShardProgress(LandedProgress):
     throughput: float | None = None
     owed_since: datetime | None = None
     put_aside: PutAside | None = None
+    start: str | None = None
     end: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind != KIND:
             raise ValueError(f"field 'kind' must be {KIND!r}; got {self.kind!r}")
         position_order(self.checkpoint)
-        if self.end is not None:
-            position_order(self.end)
+        for bound in filter(None, (self.start, self.end)):
+            position_order(bound)
         for batch in self.landed:
             if position_order(batch.end) < position_order(batch.start):
                 raise ValueError(f"batch '{batch.batch_id}' ends at {batch.end}, before its start {batch.start}")
@@ -221,6 +223,7 @@ class ShardProgress(LandedProgress):
         """Return it as if the shard was read up to a position and nothing after it, in a new epoch.
 
         What was delivered after the position is delivered again, under other batch ids; what is landed is dropped.
+        Where it has a start, it begins there at the earliest.
 
         :param position: `TRIM_HORIZON`, an instant or a sequence number.
         :param epoch: the new epoch, where that is greater than the one after the present one.
@@ -230,7 +233,7 @@ class ShardProgress(LandedProgress):
         """
         return replace(
             self,
-            checkpoint=position,
+            checkpoint=self._no_earlier_than_start(position),
             landed=(),
             children=(),
             delivered_until=delivered_until,
@@ -239,6 +242,15 @@ class ShardProgress(LandedProgress):
             epoch=max(self.epoch + 1, epoch),
             put_aside=None,
         )
+
+    def _no_earlier_than_start(self, position: str) -> str:
+        if self.start is None:
+            return position
+        asked, start = parse_position(position), parse_position(self.start)
+        if asked.sequence_number is not None and start.timestamp is not None:
+            return position  # whoever names a record knows where it is
+        is_comparable = (asked.timestamp is None) == (start.timestamp is None) and position != TRIM_HORIZON
+        return position if is_comparable and position_order(position) >= position_order(self.start) else self.start
 
     def with_gap(self, gap: Gap) -> ShardProgress:
         """Return it with one more range that is lost."""
@@ -260,6 +272,7 @@ class ShardProgress(LandedProgress):
         delivered_until: datetime | None = None,
         owed_since: datetime | None = None,
         epoch: int = 0,
+        start: str | None = None,
         end: str | None = None,
     ) -> ShardProgress:
         """Return the progress of a shard that nothing was read from yet.
@@ -268,6 +281,7 @@ class ShardProgress(LandedProgress):
         :param delivered_until: an instant (aware) before which nothing arrived in it, as far as is known.
         :param owed_since: from which instant (aware) on nothing may be missing, where that is later.
         :param epoch: that of the shards it came from; see `start_of_child`.
+        :param start: where reading it begins at the earliest; None for the beginning of the shard.
         :param end: where reading it ends; None for the end of the shard.
         """
         return cls(
@@ -280,6 +294,7 @@ class ShardProgress(LandedProgress):
             delivered_until=delivered_until,
             owed_since=owed_since,
             epoch=epoch,
+            start=start,
             end=end,
         )
 

@@ -120,6 +120,9 @@ def plan_stream(name: str, partitions: Sequence[Partition], target: Target, kine
         if key.creation_epoch != stream.creation_epoch
     }
     plan = plan_stream_reset(leases, listed, since=target.instant, unfinished_only=target.is_latest)
+    known = [lease.progress for lease in leases.values() if lease.progress is not None]
+    if not all(progress.is_followed for progress in known):  # nobody creates them anew as their parents end
+        plan = replace(plan, begin=tuple(own), create=(), remove=(), left={})
 
     def progress(partition: Partition) -> Mapping[str, Any]:
         return restarted(partition, target, epoch=plan.epoch)
@@ -128,10 +131,11 @@ def plan_stream(name: str, partitions: Sequence[Partition], target: Target, kine
         return ResetStep(action=action, partition=partition, progress=progress, group=name)
 
     family = partitions[0].source_identifier
+    start, end = next(((each.start, each.end) for each in known), (None, None))
     created = [
         new_partition(
             family, partition_key(name, stream.creation_epoch, shard.shard_id), target.asked_at
-        ).with_progress(ShardProgress.first(name, shard).to_mapping())
+        ).with_progress(ShardProgress.first(name, shard, start=start, end=end).to_mapping())
         for shard in plan.create
     ]
     steps = [step(ResetAction.RESET, own[shard_id]) for shard_id in plan.begin]

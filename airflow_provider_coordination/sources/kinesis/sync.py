@@ -143,7 +143,7 @@ class ShardSync:
         if not forced and not self._may_have_changed(streams):
             self.coordinator.events.count(ShardSyncMetric.SKIPPED)
             return ShardSyncSummary(self.coordinator.source, skipped=NOTHING_TO_DO)
-        if self.bounds is not None and is_synced(self.coordinator.view, streams, self.bounds):
+        if self.bounds is not None and is_synced(self.coordinator.view, streams, self.bounds) and not self._may_lose():
             # Its shards are known, and their children follow them; what is finished shall stay so.
             return ShardSyncSummary(self.coordinator.source, skipped=WITHIN_BOUNDS)
         run = _Run(self, streams, forced=forced)
@@ -160,6 +160,11 @@ class ShardSync:
         if forced and run.errors:
             raise run.errors[0]
         return summary
+
+    def _may_lose(self) -> bool:
+        """Return whether a partition may be parked whose shard is gone, and what follows it is to be read."""
+        closed = self.coordinator.view.partitions(PartitionStatus.CLOSED)
+        return self.on_data_loss == "reset" and any(partition.is_parked for partition in closed)
 
     def listing_due(self, known: StreamState, now: datetime) -> bool:
         """Return whether the shards of a stream are to be listed even if no hash key is missing."""
@@ -514,7 +519,8 @@ class _Run:
         self, described: StreamDescription, new: NewLease, leases: Mapping[str, ShardLease], began: str
     ) -> ShardProgress:
         now = self._coordinator.clock.now()
-        end = None if self._sync.bounds is None else self._sync.bounds.end_position
+        bounds = self._sync.bounds
+        start, end = (None, None) if bounds is None else (bounds.start_position, bounds.end_position)
         leased = [leases[name].progress for name in new.shard.parent_shard_ids if name in leases]
         if leased:  # they are finished
             parents = [parent for parent in leased if parent is not None]
@@ -526,13 +532,22 @@ class _Run:
                 checkpoint=checkpoint,
                 epoch=epoch,
                 owed_since=max(ends, default=now),
+                start=start,
                 end=end,
             )
         began_at = parse_position(began).timestamp
         kept_since = (described.described_at or now) - timedelta(hours=described.retention_hours)
-        if began_at is None or began_at < kept_since:  # what is gone by now was there for a lease before this one
-            return ShardProgress.first(described.name, new.shard, checkpoint=began, owed_since=now, end=end)
-        return ShardProgress.first(described.name, new.shard, checkpoint=began, delivered_until=began_at, end=end)
+        # What is gone by now was there for a lease before this one.
+        is_kept = began_at is not None and began_at >= kept_since
+        return ShardProgress.first(
+            described.name,
+            new.shard,
+            checkpoint=began,
+            delivered_until=began_at if is_kept else None,
+            owed_since=None if is_kept else now,
+            start=start,
+            end=end,
+        )
 
     # What is gone
 

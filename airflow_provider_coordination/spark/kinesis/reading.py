@@ -133,7 +133,9 @@ class ShardReading:
                 if not progress.landed:
                     gap = gap_after(progress, reason, until=None, found_at=self._clock.now())
                     self._report_loss(key, progress, gap)
-                    if self._on_data_loss == "reset":
+                    # Within instants nobody but a person's shard sync goes on with what follows.
+                    is_left_to_sync = progress.end is not None and progress.is_followed
+                    if self._on_data_loss == "reset" and not is_left_to_sync:
                         self._coordinator.leases.complete(key, ended(with_loss(progress, gap)).to_mapping())
                     else:
                         self._partitions.park(key, reason, with_loss(progress, gap).to_mapping())

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from airflow_provider_coordination.supervisor.states import DetailedState
@@ -160,3 +161,36 @@ def test_what_is_asked_of_all_says_what_it_came_to_for_each(scenery: Scenery, op
         results = {each["source"]: each for each in found(answer)["results"]}
         assert (results["orders"]["is_done"], results["payments"]["is_done"]) == (False, is_first)
         assert "is suspended by olga" in results["orders"]["detail"]
+
+
+def test_a_paused_dag_shows_in_the_status(scenery: Scenery, op: TestClient) -> None:
+    from airflow.models.dag import DagModel
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.session import create_session
+
+    assert found(op.get(at("orders", "supervisor")))["dag_is_paused"] is None
+    with create_session() as session:
+        session.merge(DagBundleModel(name="of-the-test"))
+        session.flush()
+        session.add(DagModel(dag_id="supervise_orders", is_paused=True, bundle_name="of-the-test"))
+    try:
+        found(post(op, "/handover"))  # what was asked a moment ago is asked anew
+        assert found(op.get(at("orders", "supervisor")))["dag_is_paused"] is True
+    finally:
+        with create_session() as session:
+            session.execute(sa.delete(DagModel).where(DagModel.dag_id == "supervise_orders"))
+
+
+def test_a_secret_of_a_spec_is_shown_nowhere_and_stays_stored(scenery: Scenery, op: TestClient) -> None:
+    from airflow.models.log import Log
+    from airflow.utils.session import create_session
+
+    conf = {"spark.hadoop.fs.s3a.secret.key": "opensesame"}
+    spec = {**SPEC, "source": "orders", "tuning": {"spark": {"conf": conf}}}
+    found(post(op, "", spec=spec))
+    with create_session() as session:
+        logged = session.scalars(sa.select(Log.extra).where(Log.event == "coordination.submit_supervisor")).all()
+    shown = op.get(at("orders", "supervisor/spec"))
+    assert logged and "opensesame" not in "".join(map(str, logged)) + shown.text
+    again = found(post(op, "", spec=shown.json()["spec"]))
+    assert (again["version"], again["change"]) == (2, "NONE")

@@ -343,3 +343,24 @@ def test_a_batch_id_depends_on_everything_that_identifies_the_range_and_on_nothi
     assert batch_id(*identity) == batch_id(*identity)
     assert batch_id(*identity).startswith("shard-1-")
     assert len({batch_id(*identity), *(batch_id(*other) for other in others)}) == 6
+
+
+@pytest.mark.parametrize(
+    ("start", "asked", "begins"),
+    [
+        (None, TRIM_HORIZON, TRIM_HORIZON),
+        ("AT_SEQUENCE_NUMBER:50", TRIM_HORIZON, "AT_SEQUENCE_NUMBER:50"),
+        ("AT_SEQUENCE_NUMBER:50", at_timestamp(NOON), "AT_SEQUENCE_NUMBER:50"),
+        ("AT_SEQUENCE_NUMBER:50", "49", "AT_SEQUENCE_NUMBER:50"),
+        ("AT_SEQUENCE_NUMBER:50", "50", "50"),
+        (at_timestamp(NOON), TRIM_HORIZON, at_timestamp(NOON)),
+        (at_timestamp(NOON), at_timestamp(NOON - timedelta(hours=1)), at_timestamp(NOON)),
+        (at_timestamp(NOON), at_timestamp(NOON + timedelta(hours=1)), at_timestamp(NOON + timedelta(hours=1))),
+        (at_timestamp(NOON), "7", "7"),
+    ],
+)
+def test_a_shard_that_is_read_within_bounds_begins_anew_no_earlier_than_they_do(
+    start: str | None, asked: str, begins: str
+) -> None:
+    progress = replace(ShardProgress.first("s", CHILD), start=start)
+    assert progress.restarted(asked).checkpoint == begins

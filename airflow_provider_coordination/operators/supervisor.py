@@ -1,0 +1,382 @@
+"""The verbs of a supervisor as tasks: submit, suspend, resume, reset, hand over, terminate, and how it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import datetime
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_coordination.coordination.errors import (
+    PartitionUpdateError,
+    StoreUnavailableError,
+    SupervisionError,
+)
+from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
+from airflow_provider_coordination.operators.naming import who_and_why
+from airflow_provider_coordination.sources.targets import EARLIEST
+from airflow_provider_coordination.supervisor.operations import (
+    SupervisorVerbs,
+    VerbOutcome,
+    for_all,
+    no_supervisor,
+    supervised_sources,
+)
+from airflow_provider_coordination.supervisor.spec import IngestionSpec
+from airflow_provider_coordination.supervisor.spec_file import read_spec_file
+from airflow_provider_coordination.supervisor.status import read_status
+
+FIELDS = ("source", "reason", "coordination_conn_id")
+
+
+class _SupervisorOperator(BaseOperator):
+    """What the verbs have in common: whose supervisor is meant, and in whose name they are asked for."""
+
+    template_fields: Sequence[str] = FIELDS
+    ui_color = "#e3e0f2"
+
+    def __init__(
+        self,
+        *,
+        source: str | None,
+        reason: str | None,
+        coordination_conn_id: str,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.source = source
+        self.reason = reason
+        self.coordination_conn_id = coordination_conn_id
+
+    def _as_who(self, context: Context) -> dict[str, str]:
+        """Return who asks, the task, and why: what the task says, or else its run."""
+        named = who_and_why(context)
+        return {**named, "reason": str(self.reason)} if self.reason else named
+
+    @contextmanager
+    def _verbs(self, context: Context, source: str) -> Iterator[SupervisorVerbs]:
+        """Yield the verbs for the supervisor of a source.
+
+        :raises AirflowFailException: if only a person can put things right, or it makes no sense as it stands.
+        """
+        with failing_when_misconfigured(), _failing_when_refused():
+            coordinator = CoordinationHook(self.coordination_conn_id).coordinator(source, owner_of_try(context))
+            with closing(coordinator.store):
+                yield SupervisorVerbs(coordinator, **self._as_who(context))
+
+    def _status(self, source: str) -> dict[str, Any]:
+        view = CoordinationHook(self.coordination_conn_id).view(source)
+        with closing(view.store):
+            found = read_status(view)
+        if found is None:
+            raise AirflowFailException(no_supervisor(source))
+        return found
+
+    def _named(self) -> str:
+        if not self.source:
+            raise AirflowFailException("field 'source' is missing; name the source whose supervisor is meant")
+        return self.source
+
+
+class SubmitSupervisorOperator(_SupervisorOperator):
+    """Submits a spec, which rules from now on; a supervisor that was terminated begins anew.
+
+    Returns the `source`, the `version` that rules, its `change` (`NONE`, `COSMETIC`, `SUPERVISION` or `JOBS`) and the
+    `consequence`. A retry, and a cleared task, makes no new version of a spec that rules already.
+
+    :param spec: the spec: an object, or the path of its file on the worker. (templated)
+    :param source: the source's name; by default that of the spec. (templated)
+    :param replacing: the version that it was made from; the task fails where another one rules by then.
+    :param reason: why; by default the run. (templated)
+    :param coordination_conn_id: the connection of type `coordination`. (templated)
+    """
+
+    template_fields: Sequence[str] = ("spec", *FIELDS)
+
+    def __init__(
+        self,
+        *,
+        spec: Mapping[str, Any] | str,
+        source: str | None = None,
+        replacing: int | None = None,
+        reason: str | None = None,
+        coordination_conn_id: str = CoordinationHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(source=source, reason=reason, coordination_conn_id=coordination_conn_id, **kwargs)
+        self.spec = spec
+        self.replacing = replacing
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Submit it."""
+        with failing_when_misconfigured():
+            mapping = read_spec_file(self.spec)[0] if isinstance(self.spec, str) else self.spec
+            source = self.source or IngestionSpec.read(mapping).source
+        with self._verbs(context, source) as verbs:
+            done = verbs.submit(mapping, replacing=self.replacing)
+        self.log.info("source %s: version %d rules: %s", source, done.version.version, done.consequence)
+        return {
+            "source": source,
+            "version": done.version.version,
+            "change": done.change.name,
+            "consequence": done.consequence,
+        }
+
+
+class _OneOrAllOperator(_SupervisorOperator):
+    """A verb for one supervisor, or for all of the connection. Where it is so already, nothing is done."""
+
+    def __init__(
+        self,
+        *,
+        source: str | None = None,
+        all_sources: bool = False,
+        reason: str | None = None,
+        coordination_conn_id: str = CoordinationHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        if (source is None) is not all_sources:
+            raise ValueError("give either 'source', or 'all_sources=True' for the supervisors of all sources")
+        super().__init__(source=source, reason=reason, coordination_conn_id=coordination_conn_id, **kwargs)
+        self.all_sources = all_sources
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Ask once.
+
+        :raises AirflowFailException: if it makes no sense as the supervisor stands, or only a person can help.
+        :raises CoordinationError: if the store did not answer; a retry may help.
+        """
+        if self.all_sources:
+            return self._ask_all(context)
+        source = self._named()
+        with self._verbs(context, source) as verbs:
+            # The retry of a task whose answer was lost finds that it is done.
+            is_so = self._is_so(self._status(source))
+            if not is_so:
+                self._ask(verbs)
+        self.log.info("source %s: %s", source, "it was so before; nothing was done" if is_so else "done")
+        return {"done": [] if is_so else [source], "unchanged": {source: "it was so before"} if is_so else {}}
+
+    def _ask_all(self, context: Context) -> dict[str, Any]:
+        with failing_when_misconfigured():
+            settings = CoordinationHook(self.coordination_conn_id).settings
+            owner = owner_of_try(context)
+            store = CoordinationHook(self.coordination_conn_id).get_conn()
+            with closing(store):
+                store.initialize()
+
+                def verbs_of(source: str) -> SupervisorVerbs:
+                    return SupervisorVerbs(settings.coordinator(source, owner, store=store), **self._as_who(context))
+
+                outcomes = list(for_all(supervised_sources(store, settings.prefix), verbs_of, self._ask))
+        return self._summary(outcomes)
+
+    def _summary(self, outcomes: Sequence[VerbOutcome]) -> dict[str, Any]:
+        if unknown := [outcome for outcome in outcomes if outcome.is_unknown]:
+            raise StoreUnavailableError(
+                f"the store did not answer for {len(unknown)} of {len(outcomes)} supervisors: {unknown[0].detail}"
+            )
+        for outcome in outcomes:
+            self.log.info("source %s: %s", outcome.source, "done" if outcome.is_done else outcome.detail)
+        return {
+            "done": [outcome.source for outcome in outcomes if outcome.is_done],
+            "unchanged": {outcome.source: outcome.detail for outcome in outcomes if not outcome.is_done},
+        }
+
+    def _ask(self, verbs: SupervisorVerbs) -> object:
+        raise NotImplementedError
+
+    def _is_so(self, status: Mapping[str, Any]) -> bool:
+        raise NotImplementedError
+
+
+class SuspendSupervisorOperator(_OneOrAllOperator):
+    """Suspends a supervisor: its jobs deliver what they have read and end, and none is started until it is resumed.
+
+    Returns the sources where that was `done`, and those that are `unchanged`, each with the reason: one that is
+    suspended already stays so as it is.
+
+    :param source: the source's name. (templated)
+    :param all_sources: all supervisors of the connection, instead of one.
+    :param reason: why; by default the run. (templated)
+    :param coordination_conn_id: the connection of type `coordination`. (templated)
+    """
+
+    def _ask(self, verbs: SupervisorVerbs) -> object:
+        return verbs.suspend()
+
+    def _is_so(self, status: Mapping[str, Any]) -> bool:
+        return status["suspended"] is not None and status["terminated"] is None
+
+
+class ResumeSupervisorOperator(_OneOrAllOperator):
+    """Lets a suspended supervisor go on.
+
+    Returns the sources where that was `done`, and those that are `unchanged`, each with the reason.
+
+    :param source: the source's name. (templated)
+    :param all_sources: all supervisors of the connection, instead of one.
+    :param reason: why; by default the run. (templated)
+    :param coordination_conn_id: the connection of type `coordination`. (templated)
+    """
+
+    def _ask(self, verbs: SupervisorVerbs) -> object:
+        return verbs.resume()
+
+    def _is_so(self, status: Mapping[str, Any]) -> bool:
+        return status["suspended"] is None and status["terminated"] is None
+
+
+class TerminateSupervisorOperator(_OneOrAllOperator):
+    """Terminates a supervisor: its jobs deliver what they have read and end, and none is started any more.
+
+    Returns the sources where that was `done`, and those that are `unchanged`, each with the reason. A spec that is
+    submitted later goes on where this one ended.
+
+    :param source: the source's name. (templated)
+    :param all_sources: all supervisors of the connection, instead of one.
+    :param reason: why; by default the run. (templated)
+    :param coordination_conn_id: the connection of type `coordination`. (templated)
+    """
+
+    def _ask(self, verbs: SupervisorVerbs) -> object:
+        return verbs.terminate()
+
+    def _is_so(self, status: Mapping[str, Any]) -> bool:
+        return status["terminated"] is not None
+
+
+class ResetSupervisorOperator(_SupervisorOperator):
+    """Reads the source of a supervisor anew, or some of its partitions; jobs go on from the new positions.
+
+    Returns how many partitions were `reset`, `created` and `removed`, how many were `left` as they are, and the first
+    of these with the reason as `left_because`. A retry, and a cleared task, resets again.
+
+    :param source: the source's name. (templated)
+    :param to: where all of it is read from: `"earliest"`, `"latest"`, or an instant (an aware datetime or its ISO 8601
+        text). (templated)
+    :param positions: where these partitions alone are read from instead: a position for each key, or for what people
+        call it, such as the id of a shard. (templated)
+    :param reason: why; by default the run. (templated)
+    :param coordination_conn_id: the connection of type `coordination`. (templated)
+    """
+
+    template_fields: Sequence[str] = ("to", "positions", *FIELDS)
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        to: datetime | str = EARLIEST,
+        positions: Mapping[str, str] | None = None,
+        reason: str | None = None,
+        coordination_conn_id: str = CoordinationHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(source=source, reason=reason, coordination_conn_id=coordination_conn_id, **kwargs)
+        self.to = to
+        self.positions = positions
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Reset once.
+
+        :raises AirflowFailException: if it makes no sense as the supervisor stands, or only a person can help.
+        :raises CoordinationError: if the store or the source did not answer, or a partition could not be reset; a retry
+            may help.
+        """
+        source = self._named()
+        with failing_when_misconfigured():
+            region = CoordinationHook(self.coordination_conn_id).settings.region
+        with self._verbs(context, source) as verbs:
+            done = verbs.reset(self.to, self.positions, default_region=region)
+        for warning in done.warnings:
+            self.log.warning("source %s: %s", source, warning)
+        if done.failed:
+            raise PartitionUpdateError(
+                f"source {source!r}: {len(done.failed)} of {len(done.outcomes)} partitions could not be reset: "
+                f"{done.failed[0].error}"
+            )
+        return {
+            "source": source,
+            **{name: sum(each.action == name for each in done.outcomes) for name in ("reset", "created", "removed")},
+            "left": len(done.left),
+            "left_because": dict(list(done.left.items())[:10]),
+        }
+
+
+class HandOverSupervisorOperator(_SupervisorOperator):
+    """Has every job of a supervisor hand over to a new one now, as at the end of its time.
+
+    Returns the `source`. It does not wait: a job ends once its successor runs.
+
+    :param source: the source's name. (templated)
+    :param reason: why; by default the run. (templated)
+    :param coordination_conn_id: the connection of type `coordination`. (templated)
+    """
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        reason: str | None = None,
+        coordination_conn_id: str = CoordinationHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(source=source, reason=reason, coordination_conn_id=coordination_conn_id, **kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Ask once."""
+        source = self._named()
+        with self._verbs(context, source) as verbs:
+            verbs.hand_over()
+        return {"source": source}
+
+
+class SupervisorStatusOperator(_SupervisorOperator):
+    """Returns how a supervisor stands: the object that the command `supervisor status --json` prints.
+
+    :param source: the source's name. (templated)
+    :param must_be_healthy: fail the task if it is not.
+    :param coordination_conn_id: the connection of type `coordination`. (templated)
+    """
+
+    template_fields: Sequence[str] = ("source", "coordination_conn_id")
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        must_be_healthy: bool = False,
+        coordination_conn_id: str = CoordinationHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(source=source, reason=None, coordination_conn_id=coordination_conn_id, **kwargs)
+        self.must_be_healthy = must_be_healthy
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Read it once.
+
+        :raises AirflowFailException: if the source has no supervisor, or only a person can help.
+        :raises SupervisionError: if it has to be healthy, and is not; a retry may find that it is.
+        """
+        source = self._named()
+        with failing_when_misconfigured():
+            found = self._status(source)
+        if self.must_be_healthy and not found["healthy"]:
+            errors = found["errors"]
+            because = f": {errors[0]['message']}" if errors else ""
+            raise SupervisionError(f"the supervisor of source {source!r} is {found['detailed_state']}{because}")
+        return found
+
+
+@contextmanager
+def _failing_when_refused() -> Iterator[None]:
+    """Fail the task without a retry where what is asked makes no sense as the supervisor stands."""
+    try:
+        yield
+    except SupervisionError as error:
+        raise AirflowFailException(str(error)) from None

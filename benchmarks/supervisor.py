@@ -1,0 +1,303 @@
+"""What supervisors cost: looks at idle sources, turns of busy ones, and a turn against the number of shards.
+
+Everything is in one SQLite database on this machine; the source and the cluster are stubs that answer at once, so what
+is measured is the supervisor and its store.
+
+- *look*: what the triggerer's watcher does every few seconds: the supervision, its jobs, whether it is suspended.
+- *run*: the look that once a period sees everything: partitions, shards, lag; and notes it.
+- *turn*: what a worker does where there is something to do: here, nothing, and starting the successors of all jobs.
+- *idle*: sources of 4 shards, read by one job each. *busy*: of 64 shards, read by four jobs that report the lag of each
+  shard, and hand over time and again.
+- *share of a core*: of the triggerer, if all idle sources are looked at every 5 s, with a run every 30 s.
+- *calls*: to the store, in one of each.
+
+Usage: python -m benchmarks.supervisor [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts
+from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.stores.sql import SqlStore
+from airflow_provider_coordination.supervisor.spec import IngestionSpec
+from airflow_provider_coordination.supervisor.supervision import Claimant
+from airflow_provider_coordination.supervisor.turn import JobOrder, Supervisor
+
+PERIOD, LOOK_EVERY = 30, 5
+AIM_SECONDS = 1.0
+"""Of a turn with a thousand shards."""
+LONG = timedelta(days=1)
+"""Leases of jobs: none runs out while it is measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is measured."""
+
+    idle: int = 200
+    busy: int = 20
+    shards: tuple[int, ...] = (1, 10, 100, 1_000, 5_000)
+    rounds: int = 5
+
+
+QUICK = Size(idle=10, busy=2, shards=(1, 1_000), rounds=2)
+
+
+class Clock:
+    """A clock that the benchmark moves; the monotonic one goes on by itself."""
+
+    def __init__(self) -> None:
+        self._now = datetime.now(UTC)
+
+    def now(self) -> datetime:
+        """Return the instant that the benchmark has come to."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """Return seconds of the machine's own clock."""
+        return time.monotonic()
+
+    def advance(self, seconds: float) -> None:
+        """Go on."""
+        self._now += timedelta(seconds=seconds)
+
+
+class Counted:
+    """A store whose calls are counted."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if not callable(found):
+            return found
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            return found(*args, **kwargs)
+
+        return counted
+
+
+class Source:
+    """A source with its supervisor, and jobs that read it."""
+
+    looks_for_partitions = False
+
+    def __init__(self, store: Counted, clock: Clock, name: str, *, shards: int, jobs: int) -> None:
+        self.store, self.clock, self.name, self.shards = store, clock, name, shards
+        coordinator = self._coordinator("supervisor")
+        self._jobs = Jobs(coordinator.view)
+        self._submitted: list[JobOrder] = []
+        self._numbers = count(1)
+        self._key = f"{name}:1767225600:shardId-{{:012d}}"
+        claimant = Claimant(owner=f"supervisor of {name}", dag_id=f"supervise_{name}", run_at=clock.now())
+        self.supervisor = Supervisor(coordinator, claimant, probe=self)
+        self.supervisor.store.submit(_spec(name, jobs))
+        self.supervisor.turn(self)
+        self.begin()
+
+    def _coordinator(self, owner: str) -> SourceCoordinator:
+        made = SourceCoordinator(self.store, self.name, owner, clock=self.clock, ownership_timeout=LONG)  # type: ignore[arg-type]
+        made.initialize()
+        return made
+
+    # The source
+
+    def follow(self, spec: IngestionSpec) -> None:
+        """Follow nothing: there is no source."""
+
+    def look_for_partitions(self) -> None:
+        """Create the partitions of all shards."""
+        keys = [self._key.format(number) for number in range(self.shards)]
+        self._coordinator("sync").create_partitions({key: {"checkpoint": "TRIM_HORIZON"} for key in keys})
+
+    def count(self) -> int | None:
+        """Return how many shards there are."""
+        return self.shards
+
+    def lags(self, partitions: Sequence[Partition]) -> Mapping[str, int]:
+        """Return nothing: jobs report the lag of every shard."""
+        return {}
+
+    # The cluster
+
+    def new_owner(self) -> str:
+        """Return the owner of another job."""
+        return f"host:supervise_{self.name}:run:supervise:-1:1:{next(self._numbers):08x}"
+
+    def start(self, order: JobOrder) -> None:
+        """Write the job's item; `begin` lets it begin."""
+        start_by = self.clock.now() + LONG
+        self._jobs.submit(order.job.owner, task=order.task, digest="", start_by=start_by)
+        self._submitted.append(order)
+
+    def end(self, job: Job, reason: str) -> None:
+        """Fail: nothing of this benchmark goes wrong."""
+        raise AssertionError(f"no job is ended by force: {reason}")
+
+    def begin(self) -> None:
+        """Have the jobs that were submitted begin and take over the shards, and those before them end."""
+        while self._submitted:
+            order = self._submitted.pop()
+            if order.job.replaces is not None:
+                self._jobs.end(order.job.replaces, {"exit_code": 0})
+                self._coordinator("rounds").give_up_owner(order.job.replaces)
+            coordinator = self._coordinator(order.job.owner)
+            record = JobRecord(coordinator)
+            record.begin()
+            held = coordinator.leases.acquire(-(-self.shards // order.workers))
+            lags = {partition.partition_key: 100 * number for number, partition in enumerate(held)}
+            report = JobReport(at=self.clock.now() + LONG, totals=RecordCounts(processed=1), lag_ms=lags)
+            record.note(report=report.to_text())
+
+    def settle(self) -> None:
+        """Let the supervisor note what became of its jobs."""
+        for _ in range(3):
+            self.supervisor.turn(self)
+            self.begin()
+
+
+def _spec(name: str, jobs: int) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "source": name,
+        "reads": {"kinesis": {"streams": name}},
+        "writes": [{"parquet": {"path": f"/data/lake/{name}"}}],
+        "supervise": {"task_count": jobs, "start_delay": 0, "task_duration": "P1D"},
+    }
+
+
+def timed(store: Counted, do: Callable[[], object]) -> tuple[float, int]:
+    """Return how many seconds something takes, and how many calls to the store it makes."""
+    before, began = store.calls, time.perf_counter()
+    do()
+    return time.perf_counter() - began, store.calls - before
+
+
+class Figures:
+    """What was measured, by what it is."""
+
+    def __init__(self, store: Counted) -> None:
+        self._store = store
+        self._seconds: dict[str, list[float]] = {}
+        self._calls: dict[str, int] = {}
+
+    def measure(self, name: str, do: Callable[[], object]) -> None:
+        """Measure something once."""
+        seconds, calls = timed(self._store, do)
+        self._seconds.setdefault(name, []).append(seconds)
+        self._calls[name] = calls
+
+    def ms(self, name: str) -> float:
+        """Return the median, in milliseconds."""
+        return round(statistics.median(self._seconds[name]) * 1e3, 2)
+
+    def p95_ms(self, name: str) -> float:
+        """Return the 95th percentile, in milliseconds."""
+        seconds = sorted(self._seconds[name])
+        return round(seconds[-1 - len(seconds) // 20] * 1e3, 2)
+
+    def calls(self, name: str) -> int:
+        """Return how many calls to the store it made the last time."""
+        return self._calls[name]
+
+    @property
+    def names(self) -> list[str]:
+        """What was measured."""
+        return list(self._seconds)
+
+
+def measure(size: Size, folder: Path) -> Figures:
+    """Measure everything."""
+    clock = Clock()
+    store = Counted(SqlStore(f"sqlite:///{folder}/store.db", table="coordination"))
+    store.initialize()
+    figures = Figures(store)
+    for name, sources in {
+        "idle": [Source(store, clock, f"idle{n}", shards=4, jobs=1) for n in range(size.idle)],
+        "busy": [Source(store, clock, f"busy{n}", shards=64, jobs=4) for n in range(size.busy)],
+        **{f"{n} shards": [Source(store, clock, f"of{n}", shards=n, jobs=min(n, 4))] for n in size.shards},
+    }.items():
+        for _ in range(size.rounds):
+            measure_round(figures, name, sources, clock)
+    return figures
+
+
+def measure_round(figures: Figures, name: str, sources: Sequence[Source], clock: Clock) -> None:
+    """Measure a look, a run and the turns of each of these sources once."""
+    for source in sources:
+        source.supervisor.look()
+        figures.measure(f"{name}: look", source.supervisor.look)
+    clock.advance(PERIOD)
+    for source in sources:
+        figures.measure(f"{name}: run", source.supervisor.look)
+    clock.advance(PERIOD)
+    for source in sources:
+        figures.measure(f"{name}: turn, nothing to do", lambda s=source: s.supervisor.turn(s))  # type: ignore[misc]
+        if not name.startswith("idle"):
+            clock.advance(1)
+            source.supervisor.store.request_handover()
+            figures.measure(f"{name}: turn, all hand over", lambda s=source: s.supervisor.turn(s))  # type: ignore[misc]
+            source.begin()
+            source.settle()
+
+
+def table(figures: Figures) -> str:
+    """Return what was measured as a table."""
+    rows = [
+        f"| {name} | {figures.ms(name):.1f} | {figures.p95_ms(name):.1f} | {figures.calls(name)} |"
+        for name in figures.names
+    ]
+    return "\n".join(["| | median, ms | 95th percentile, ms | calls |", "|---|--:|--:|--:|", *rows])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer sources, fewer shards, fewer rounds")
+    options = parser.parse_args(arguments)
+    size = QUICK if options.quick else Size()
+    logging.getLogger("airflow_provider_coordination").setLevel(logging.CRITICAL)
+    with tempfile.TemporaryDirectory() as folder:
+        figures = measure(size, Path(folder))
+    looks_a_run = PERIOD // LOOK_EVERY - 1
+    cost = size.idle * (figures.ms("idle: run") + looks_a_run * figures.ms("idle: look")) / 1e3 / PERIOD
+    thousand = figures.ms("1000 shards: turn, all hand over") / 1e3
+    print(f"{size.idle} idle sources, {size.busy} busy ones; medians of {size.rounds} rounds:\n")
+    print(table(figures))
+    print()
+    print(
+        json.dumps(
+            {
+                "idle_sources": size.idle,
+                "busy_sources": size.busy,
+                "median_ms": {name: figures.ms(name) for name in figures.names},
+                "calls": {name: figures.calls(name) for name in figures.names},
+                "share_of_a_core": round(cost, 3),
+                "turn_of_1000_shards_seconds": round(thousand, 3),
+                "turn_of_1000_shards_to_aim": round(thousand / AIM_SECONDS, 3),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

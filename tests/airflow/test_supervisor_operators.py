@@ -1,0 +1,145 @@
+"""The verbs of a supervisor as tasks: each is done once, and a retry finds it done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import SupervisionError
+from airflow_provider_coordination.operators.supervisor import (
+    HandOverSupervisorOperator,
+    ResetSupervisorOperator,
+    ResumeSupervisorOperator,
+    SubmitSupervisorOperator,
+    SupervisorStatusOperator,
+    SuspendSupervisorOperator,
+    TerminateSupervisorOperator,
+)
+from airflow_provider_coordination.supervisor.store import SupervisionStore
+
+SPEC: dict[str, Any] = {
+    "version": 1,
+    "source": "clicks",
+    "reads": {"s3": {"paths": "s3://clicks/in", "format": "json", "aws_conn_id": None}},
+    "writes": [{"parquet": {"path": "/data/lake/clicks"}}],
+}
+
+
+def submit(context: Any, **spec: Any) -> Any:
+    return SubmitSupervisorOperator(task_id="submit", spec={**SPEC, **spec}).execute(context)
+
+
+def test_a_spec_is_submitted_in_the_name_of_the_task_and_a_retry_makes_no_new_version(
+    coordination: SourceCoordinator, context: Any, tmp_path: Path
+) -> None:
+    assert submit(context)["version"] == 1
+    path = tmp_path / "clicks.json"
+    path.write_text(json.dumps(SPEC))
+    again = SubmitSupervisorOperator(task_id="submit", spec=str(path)).execute(context)
+    assert (again["version"], again["change"]) == (1, "NONE")
+    [version] = SupervisionStore(coordination.view).history()
+    ti = context["ti"]
+    assert (version.by, version.reason) == (f"{ti.dag_id}.{ti.task_id}", f"run {ti.run_id}")
+
+
+def test_a_wrong_spec_fails_the_task_without_a_retry(coordination: SourceCoordinator, context: Any) -> None:
+    with pytest.raises(AirflowFailException, match="'task_count' must be at least 1"):
+        submit(context, supervise={"task_count": 0})
+    submit(context)
+    with pytest.raises(AirflowFailException, match="version 7 of the spec, which this one was made from, is replaced"):
+        SubmitSupervisorOperator(task_id="submit", spec={**SPEC, "schema": "id STRING"}, replacing=7).execute(context)
+
+
+@pytest.mark.parametrize(
+    ("verb", "field"),
+    [(SuspendSupervisorOperator, "suspended"), (TerminateSupervisorOperator, "terminated")],
+)
+def test_it_is_done_once_and_a_retry_finds_it_done(
+    coordination: SourceCoordinator, context: Any, verb: type[Any], field: str
+) -> None:
+    submit(context)
+    operator = verb(task_id="verb", source="clicks", reason="the sink is full")
+    assert operator.execute(context) == {"done": ["clicks"], "unchanged": {}}
+    status = SupervisorStatusOperator(task_id="status", source="clicks").execute(context)
+    assert "the sink is full" in json.dumps(status[field])
+    assert operator.execute(context) == {"done": [], "unchanged": {"clicks": "it was so before"}}
+
+
+def test_all_supervisors_are_asked_and_each_says_what_it_came_to(coordination: SourceCoordinator, context: Any) -> None:
+    submit(context)
+    submit(context, source="orders")
+    SuspendSupervisorOperator(task_id="suspend", source="clicks").execute(context)
+    done = SuspendSupervisorOperator(task_id="suspend", all_sources=True).execute(context)
+    assert done["done"] == ["orders"] and "is suspended by" in done["unchanged"]["clicks"]
+    assert ResumeSupervisorOperator(task_id="resume", all_sources=True).execute(context)["done"] == ["clicks", "orders"]
+
+
+@pytest.mark.parametrize("given", [{}, {"source": "clicks", "all_sources": True}])
+def test_either_a_source_or_all_is_meant(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="give either 'source', or 'all_sources=True'"):
+        SuspendSupervisorOperator(task_id="suspend", **given)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        SuspendSupervisorOperator,
+        ResumeSupervisorOperator,
+        TerminateSupervisorOperator,
+        ResetSupervisorOperator,
+        HandOverSupervisorOperator,
+        SupervisorStatusOperator,
+    ],
+)
+def test_a_source_without_a_supervisor_fails_the_task_without_a_retry(
+    coordination: SourceCoordinator, context: Any, verb: type[Any]
+) -> None:
+    with pytest.raises(AirflowFailException, match="source 'clicks' has no supervisor; check the name"):
+        verb(task_id="verb", source="clicks").execute(context)
+
+
+@pytest.mark.parametrize("verb", [SuspendSupervisorOperator, ResumeSupervisorOperator, ResetSupervisorOperator])
+def test_a_terminated_one_fails_the_task_with_what_to_do(
+    coordination: SourceCoordinator, context: Any, verb: type[Any]
+) -> None:
+    submit(context)
+    TerminateSupervisorOperator(task_id="terminate", source="clicks").execute(context)
+    with pytest.raises(AirflowFailException, match=r"is terminated since .*; submit a spec to begin anew"):
+        verb(task_id="verb", source="clicks").execute(context)
+
+
+def test_partitions_are_read_anew_each_from_its_position(coordination: SourceCoordinator, context: Any) -> None:
+    submit(context)
+    coordination.create_partitions({"a": {}, "b": {}})
+    done = ResetSupervisorOperator(task_id="reset", source="clicks", positions={"a": "earliest"}).execute(context)
+    assert (done["reset"], done["left"]) == (1, 0)
+    assert ResetSupervisorOperator(task_id="reset", source="clicks").execute(context)["reset"] == 2
+    with pytest.raises(AirflowFailException, match="has no partition 'x'"):
+        ResetSupervisorOperator(task_id="reset", source="clicks", positions={"x": "earliest"}).execute(context)
+
+
+def test_a_handover_is_asked_for(coordination: SourceCoordinator, context: Any) -> None:
+    submit(context)
+    HandOverSupervisorOperator(task_id="handover", source="clicks").execute(context)
+    stored = SupervisionStore(coordination.view).get()
+    assert stored is not None and stored.supervision.handover_requested_at is not None
+
+
+def test_one_that_is_not_healthy_fails_the_task_that_wants_it_to_be(
+    coordination: SourceCoordinator, context: Any
+) -> None:
+    submit(context)
+    operator = SupervisorStatusOperator(task_id="status", source="clicks", must_be_healthy=True)
+    assert operator.execute(context)["state"] == "PENDING"
+    stored = SupervisionStore(coordination.view).get()
+    assert stored is not None
+    mapping = stored.supervision.to_mapping()
+    mapping["health"]["state"] = "UNHEALTHY_TASKS"
+    coordination.store.transact(update=[stored.item.with_progress(mapping)])
+    with pytest.raises(SupervisionError, match="is UNHEALTHY_TASKS"):
+        operator.execute(context)

@@ -1,0 +1,241 @@
+"""The commands of the group `supervisor`: what they show, what they ask first, and what they change."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.supervisor.status import read_status
+from airflow_provider_coordination.supervisor.store import SupervisionStore
+from tests.cli.conftest import Clicks, Shell
+
+SPEC: dict[str, Any] = {
+    "version": 1,
+    "source": "clicks",
+    "reads": {"s3": {"paths": "s3://clicks/in", "format": "json", "aws_conn_id": None}},
+    "writes": [{"parquet": {"path": "/data/lake/clicks"}}],
+    "supervise": {"task_count": 2},
+}
+WHY = ("--reason", "the table is migrated")
+
+
+@pytest.fixture
+def spec_file(tmp_path: Path) -> Path:
+    path = tmp_path / "clicks.json"
+    path.write_text(json.dumps(SPEC))
+    return path
+
+
+@pytest.fixture
+def submitted(shell: Shell, clicks: Clicks, spec_file: Path) -> Path:
+    clicks.waiting("p", "q")
+    assert shell("supervisor", "submit", str(spec_file), "--reason", "first").exit_code == 0
+    return spec_file
+
+
+def found(clicks: Clicks) -> dict[str, Any]:
+    status = read_status(clicks.a.view)
+    assert status is not None
+    return status
+
+
+def test_a_spec_is_submitted_and_the_command_says_what_follows(shell: Shell, clicks: Clicks, spec_file: Path) -> None:
+    ended = shell("supervisor", "submit", str(spec_file), "--reason", "first")
+    assert (ended.exit_code, ended.out) == (0, "clicks: version 1 rules: jobs hand over to jobs of the new spec\n")
+    again = shell("supervisor", "submit", str(spec_file), "--json")
+    assert again.records == [{"source": "clicks", "version": 1, "change": "NONE", "consequence": "nothing changes"}]
+    [version] = SupervisionStore(clicks.a.view).history()
+    assert (version.by, version.reason) == ("ann", "first")
+
+
+def test_a_wrong_spec_is_one_line_with_the_exit_code_of_wrong_usage(
+    shell: Shell, clicks: Clicks, spec_file: Path
+) -> None:
+    spec_file.write_text(json.dumps({**SPEC, "supervise": {"task_count": 0}}))
+    ended = shell("supervisor", "submit", str(spec_file))
+    assert (ended.exit_code, ended.out) == (2, "")
+    assert "field 'task_count' must be at least 1; to let no job run, suspend the supervisor; got 0" in ended.err
+
+
+def test_a_spec_that_was_made_from_a_former_version_is_refused(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+    submitted.write_text(json.dumps({**SPEC, "schema": "id STRING"}))
+    assert shell("supervisor", "submit", str(submitted), "--replacing", "1").exit_code == 0
+    submitted.write_text(json.dumps(SPEC))
+    ended = shell("supervisor", "submit", str(submitted), "--replacing", "1")
+    assert (ended.exit_code, ended.out) == (1, "")
+    assert "is replaced by ann: version 2 rules; read that one and submit again" in ended.err
+
+
+def test_the_list_shows_each_supervisor_with_its_jobs_and_who_supervises(
+    shell: Shell, clicks: Clicks, submitted: Path
+) -> None:
+    ended = shell("supervisor", "list")
+    assert ended.out.splitlines()[0].split() == [
+        *("source", "state", "jobs", "partitions", "lag", "spec", "supervised", "by", "last", "error"),
+    ]
+    assert ended.out.splitlines()[1].split() == ["clicks", "PENDING", "0/2", "2", "1", "nobody", "yet"]
+    [record] = shell("supervisor", "list", "--json").records
+    assert (record["source"], record["state"], record["lag"]["partitions"]) == ("clicks", "PENDING", {})
+
+
+def test_a_store_without_supervisors_says_so(shell: Shell, clicks: Clicks) -> None:
+    clicks.waiting("p")
+    ended = shell("supervisor", "list")
+    assert (ended.exit_code, ended.out, ended.err) == (0, "", "The store holds no supervisor.\n")
+
+
+def test_the_status_shows_who_submitted_what_is_wanted_and_what_there_is(
+    shell: Shell, clicks: Clicks, submitted: Path
+) -> None:
+    clicks.clock.advance(7200)
+    out = shell("supervisor", "status", "clicks").out
+    for line in (
+        "source      clicks (s3)",
+        "state       PENDING",
+        "supervised  nobody yet",
+        "spec        version 1 by ann, 2 h ago",
+        "jobs        0/2: as the spec says",
+        "partitions  2 open: 2 UNASSIGNED, 0 ASSIGNED, 0 CLOSED, 0 COMPLETED",
+        "lag         unknown, unknown of 2",
+    ):
+        assert line in out.splitlines()
+
+
+def test_the_status_is_the_same_object_for_scripts_as_over_http(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+    assert shell("supervisor", "status", "clicks", "--json").records == [found(clicks)]
+
+
+@pytest.mark.parametrize("command", ["status", "health", "stats", "parse-errors", "spec", "history", "handover"])
+def test_a_source_without_a_supervisor_is_one_clear_error(shell: Shell, clicks: Clicks, command: str) -> None:
+    clicks.waiting("p")
+    ended = shell("supervisor", command, "clicks")
+    assert (ended.exit_code, ended.out) == (1, "")
+    assert ended.err == "error: source 'clicks' has no supervisor; check the name, or submit a spec to have one\n"
+
+
+def test_health_is_the_exit_code(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+    ended = shell("supervisor", "health", "clicks")
+    assert (ended.exit_code, ended.out) == (0, "clicks: PENDING\n")
+    store = SupervisionStore(clicks.a.view)
+    stored = store.get()
+    assert stored is not None
+    mapping = stored.supervision.to_mapping()
+    mapping["health"]["state"] = "UNHEALTHY_TASKS"
+    clicks.store.transact(update=[stored.item.with_progress(mapping)])
+    ended = shell("supervisor", "health", "--all", "--json")
+    assert ended.exit_code == 1
+    assert ended.records == [
+        {"source": "clicks", "healthy": False, "state": "UNHEALTHY_TASKS", "detailed_state": "UNHEALTHY_TASKS"}
+    ]
+
+
+def test_figures_are_rows_for_all_jobs_and_each(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+    out = shell("supervisor", "stats", "clicks").out
+    assert [line.split()[:3] for line in out.splitlines()[1:]] == [
+        ["all", "in", "all"],
+        ["a", "second,", "1m"],
+        ["a", "second,", "5m"],
+        ["a", "second,", "15m"],
+    ]
+    [record] = shell("supervisor", "stats", "clicks", "--json").records
+    assert record["totals"] == found(clicks)["stats"]["totals"]
+
+
+def test_bad_records_are_listed_if_there_are_any(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+    ended = shell("supervisor", "parse-errors", "clicks")
+    assert (ended.out, ended.err) == ("", "No job reported a bad record.\n")
+
+
+def test_the_spec_is_printed_as_a_file_that_can_be_submitted(
+    shell: Shell, clicks: Clicks, submitted: Path, tmp_path: Path
+) -> None:
+    printed = tmp_path / "printed.yaml"
+    printed.write_text(shell("supervisor", "spec", "clicks").out)
+    assert "nothing changes" in shell("supervisor", "submit", str(printed)).out
+    assert "completion_timeout" in shell("supervisor", "spec", "clicks", "--effective").out
+    [record] = shell("supervisor", "spec", "clicks", "--json").records
+    assert record["spec"] == SPEC and record["by"] == "ann"
+
+
+def test_the_history_lists_the_latest_version_first(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+    shell("supervisor", "terminate", "clicks", *WHY, "--yes")
+    lines = shell("supervisor", "history", "clicks").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["version", "2", "1"]
+    assert "terminates" in lines[1] and lines[1].endswith("the table is migrated")
+    ended = shell("supervisor", "spec", "clicks")
+    assert ended.exit_code == 1 and "version 2 of the spec terminates the supervisor; give --version 1" in ended.err
+
+
+@pytest.mark.parametrize("command", ["suspend", "terminate"])
+@pytest.mark.parametrize("answer", ["n\n", None], ids=["no", "nobody there"])
+def test_nothing_is_done_unless_the_person_agrees(
+    shell: Shell, clicks: Clicks, submitted: Path, command: str, answer: str | None
+) -> None:
+    before = found(clicks)
+    ended = shell("supervisor", command, "clicks", *WHY, answer=answer)
+    assert (ended.exit_code, ended.out) == (2 if answer is None else 1, "")
+    assert found(clicks) == before
+
+
+def test_one_is_suspended_once_and_resumed_once(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+    ended = shell("supervisor", "suspend", "clicks", *WHY, answer="y\n")
+    assert (ended.exit_code, ended.out) == (0, "clicks is suspended\n")
+    assert "Its jobs deliver what they have read" in ended.err
+    again = shell("supervisor", "suspend", "clicks", *WHY, "--yes")
+    assert again.exit_code == 1 and "is suspended by ann since" in again.err
+    assert shell("supervisor", "resume", "clicks").out == "clicks is resumed\n"
+    again = shell("supervisor", "resume", "clicks")
+    assert again.exit_code == 1 and "is not suspended; it goes on" in again.err
+
+
+def test_a_suspension_and_a_termination_need_a_reason(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+    for command in ("suspend", "terminate"):
+        assert shell("supervisor", command, "clicks", "--yes").exit_code == 2
+        assert shell("supervisor", command, "clicks", "--yes", "--reason", " ").exit_code == 2
+    assert found(clicks)["suspended"] is None
+
+
+def test_all_are_asked_and_each_says_what_it_came_to(
+    shell: Shell, clicks: Clicks, submitted: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "orders.json"
+    other.write_text(json.dumps({**SPEC, "source": "orders"}))
+    shell("supervisor", "submit", str(other))
+    shell("supervisor", "suspend", "clicks", *WHY, "--yes")
+    ended = shell("supervisor", "suspend", "--all", *WHY, answer="y\n")
+    assert (ended.exit_code, ended.out) == (0, "orders is suspended\n")
+    assert "Suspend all 2 supervisors?" in ended.err and "clicks' is suspended by ann" in ended.err
+    records = shell("supervisor", "terminate", "--all", *WHY, "--yes", "--json").records
+    assert [(record["source"], record["is_done"]) for record in records] == [("clicks", True), ("orders", True)]
+
+
+@pytest.mark.parametrize("given", [(), ("clicks", "--all")])
+def test_either_a_source_or_all_is_meant(shell: Shell, clicks: Clicks, submitted: Path, given: tuple[str, ...]) -> None:
+    ended = shell("supervisor", "resume", *given)
+    assert ended.exit_code == 2 and "give either a source or --all" in ended.err
+
+
+def test_a_handover_is_asked_for(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+    ended = shell("supervisor", "handover", "clicks")
+    assert (ended.exit_code, ended.out) == (0, "clicks: each job hands over once its successor runs\n")
+
+
+def test_positions_are_reset_and_what_is_wrong_resets_nothing(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+    clicks.completed("a=b")
+    before = clicks["p"]
+    wrong = shell("supervisor", "reset", "clicks", "--position", "p=earliest", "--position", "x=earliest", "--yes")
+    assert wrong.exit_code == 2 and "has no partition 'x'" in wrong.err
+    assert clicks["p"] == before
+    ended = shell("supervisor", "reset", "clicks", "--position", "a=b=earliest", "--yes")
+    assert (ended.exit_code, ended.out) == (0, "reset a=b\n")
+    assert shell("supervisor", "reset", "clicks", "--position", "p", "--yes").exit_code == 2
+    assert shell("supervisor", "reset", "clicks", answer="n\n").exit_code == 1
+
+
+def test_a_terminated_one_is_not_reset(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+    shell("supervisor", "terminate", "clicks", *WHY, "--yes")
+    ended = shell("supervisor", "reset", "clicks", "--yes")
+    assert ended.exit_code == 1 and "cannot be reset: it is terminated since" in ended.err

@@ -1,0 +1,238 @@
+"""What a supervisor decides, case by case: how many jobs, when to look again, and what it notes of their number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.jobs import Job, JobState
+from airflow_provider_coordination.supervisor.decisions import (
+    SUBMIT_TIMEOUT,
+    Decision,
+    Observation,
+    PartitionCounts,
+    RequestStop,
+    StartJob,
+    backoff,
+    decide,
+    task_count,
+    wanted_jobs,
+)
+from airflow_provider_coordination.supervisor.lag import LagPoint
+from airflow_provider_coordination.supervisor.settings import AutoScaleSettings, SuperviseSettings
+from airflow_provider_coordination.supervisor.supervision import SupervisedJob, Supervision
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+MARGIN = timedelta(seconds=10)
+OUT, IN = 6_000_000, 1_000_000
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+def seen(at: datetime = NOON, *, partitions: int = 9, **changes: Any) -> Observation:
+    counts = PartitionCounts(readable=partitions, unfinished=partitions, is_empty=not partitions)
+    settings = changes.pop("settings", SuperviseSettings(**changes.pop("supervise", {})))
+    return Observation(**{"at": at, "settings": settings, "partitions": counts, "safety_margin": MARGIN, **changes})
+
+
+def memory(**changes: Any) -> Supervision:
+    return Supervision(**{"spec_version": 1, "started_at": NOON - HOUR, "looked_at": NOON, **changes})
+
+
+def job(owner: str = "job", began: datetime | None = NOON, **changes: Any) -> SupervisedJob:
+    return SupervisedJob(**{"owner": owner, "spec_version": 1, "planned_at": NOON, "began_at": began, **changes})
+
+
+def running(*owners: str, until: datetime = NOON + 10 * HOUR) -> dict[str, Job]:
+    return {owner: Job(owner=owner, state=JobState.RUNNING, since=until) for owner in owners}
+
+
+def decided(remembered: Supervision, observed: Observation) -> Decision:
+    numbers = count(1)
+    return decide(remembered, observed, lambda: f"new-{next(numbers)}")
+
+
+# How many
+
+
+@pytest.mark.parametrize(
+    ("remembered", "observed", "wanted", "reason"),
+    [
+        (memory(), seen(supervise={"task_count": 3}), 3, "as the spec says"),
+        (memory(), seen(supervise={"task_count": 3}, partitions=2), 2, "2 partitions can be read"),
+        (memory(), seen(supervise={"task_count": 3}, is_suspended=True), 0, "the source is suspended"),
+        (memory(terminated_at=NOON), seen(settings=None), 0, "the supervisor is terminated"),
+        (memory(), seen(settings=None), None, "there is no spec that can be read"),
+        (memory(), replace(seen(), partitions=None), None, "nothing is known of the partitions"),
+    ],
+    ids=["spec", "few partitions", "suspended", "terminated", "unreadable spec", "unknown partitions"],
+)
+def test_how_many_jobs_there_should_be_and_why(
+    remembered: Supervision, observed: Observation, wanted: int | None, reason: str
+) -> None:
+    assert wanted_jobs(remembered, observed) == (wanted, reason)
+
+
+@pytest.mark.parametrize(
+    ("scaled", "least", "most", "expected"), [(None, 1, 9, 2), (5, 1, 9, 5), (5, 1, 4, 4), (5, 6, 9, 6)]
+)
+def test_what_scaling_wants_survives_a_spec_whose_bounds_it_fits(
+    scaled: int | None, least: int, most: int, expected: int
+) -> None:
+    settings = SuperviseSettings(
+        task_count=2, auto_scale=AutoScaleSettings(task_count_min=least, task_count_max=most)
+    )  # fmt: skip
+    assert task_count(memory(task_count=scaled), settings) == expected
+
+
+def test_what_scaling_wanted_is_forgotten_by_a_spec_without_scaling() -> None:
+    assert task_count(memory(task_count=5), SuperviseSettings(task_count=2)) == 2
+
+
+def test_another_count_of_the_spec_is_noted_with_its_version() -> None:
+    remembered = memory(spec_version=4, planned_count=2)
+    [change] = decided(remembered, seen(supervise={"task_count": 3})).supervision.task_count_changes
+    assert (change.before, change.after, change.reason) == (2, 3, "version 4 of the spec")
+
+
+def test_an_unreadable_spec_leaves_every_job_alone() -> None:
+    remembered = memory(jobs=(job("a"), job("b")))
+    assert decided(remembered, seen(settings=None, jobs=running("a", "b"))).actions == ()
+
+
+def test_of_jobs_that_are_too_many_those_end_first_that_have_not_begun_then_the_oldest() -> None:
+    remembered = memory(
+        jobs=(job("old", NOON - HOUR), job("new"), job("waiting", None)), surplus_since=NOON - seconds(120)
+    )
+    submitted = {"waiting": Job(owner="waiting", state=JobState.SUBMITTED, since=NOON)}
+    decision = decided(remembered, seen(partitions=1, jobs={**running("old", "new"), **submitted}))
+    assert [each.owner for each in decision.supervision.jobs if each.is_ending] == ["old", "waiting"]
+
+
+def test_a_surplus_that_is_over_before_the_transition_is_forgotten() -> None:
+    remembered = memory(jobs=(job("a"), job("b")))
+    jobs, two = running("a", "b"), {"task_count": 2}
+    first = decided(remembered, seen(NOON, partitions=1, supervise=two, jobs=jobs)).supervision
+    assert first.surplus_since == NOON
+    second = decided(first, seen(NOON + seconds(110), supervise=two, jobs=jobs)).supervision
+    assert second.surplus_since is None
+
+
+# When
+
+
+@pytest.mark.parametrize(("failures", "pause"), [(0, 0), (1, 30), (2, 60), (5, 480), (6, 600), (50, 600), (9999, 600)])
+def test_the_pause_after_failures_doubles_up_to_ten_minutes(failures: int, pause: int) -> None:
+    assert backoff(seconds(30), failures) == seconds(pause)
+
+
+def never(remembered: Supervision) -> Supervision:
+    return remembered
+
+
+@pytest.mark.parametrize(
+    ("change", "jobs", "due"),
+    [
+        (lambda m: replace(m, start_after=NOON + seconds(7), jobs=()), {}, 7),
+        (lambda m: replace(m, started_at=NOON, jobs=()), {}, 5),
+        (never, running("job", until=NOON + seconds(8)), 18),
+        (never, running("job"), 30),
+        (lambda m: replace(m, jobs=(job(began=NOON - HOUR + seconds(9)),)), running("job"), 9),
+        (lambda m: replace(m, jobs=(job(began=None, planned_at=NOON - SUBMIT_TIMEOUT + seconds(6)),)), {}, 6),
+        (
+            lambda m: replace(m, jobs=(job(stop_requested_at=NOON - seconds(1800 - 4)),)),
+            {"job": replace(running("job")["job"], stop="enough")},
+            4,
+        ),
+    ],
+    ids=["backoff", "start delay", "lease of a job", "period", "duration of a job", "submission", "completion"],
+)
+def test_it_looks_again_when_something_is_due(
+    change: Callable[[Supervision], Supervision], jobs: dict[str, Job], due: float
+) -> None:
+    remembered = change(memory(jobs=(job(),)))
+    assert decided(remembered, seen(jobs=jobs)).next_due == NOON + seconds(due)
+
+
+# Scaling over time
+
+
+def scaling(**changes: Any) -> dict[str, Any]:
+    return {"task_count": 1, "auto_scale": AutoScaleSettings(task_count_min=1, task_count_max=8, **changes)}
+
+
+def lags(until: datetime, lag: int, points: int = 21) -> tuple[LagPoint, ...]:
+    instants = (until - seconds(30 * number) for number in reversed(range(points)))
+    return tuple(LagPoint(at=at, oldest_ms=lag, sum_ms=lag, count=1) for at in instants)
+
+
+def after(remembered: Supervision, elapsed: float, lag: int = OUT, **changes: Any) -> Supervision:
+    """What is remembered this long after the supervisor's start, if the lag was this all the time."""
+    at = NOON + seconds(elapsed)
+    standing = running(*(each.owner for each in remembered.jobs))
+    observed = {"supervise": scaling(), "lag": lags(at, lag), "jobs": standing, **changes}
+    return decided(remembered, seen(at, **observed)).supervision
+
+
+def test_the_first_decision_is_made_after_900_seconds_and_others_each_minute() -> None:
+    remembered = after(memory(started_at=NOON), 899)
+    assert (remembered.task_count, remembered.scale_judged_at) == (None, None)
+    remembered = after(remembered, 900, lag=IN + 1)
+    assert (remembered.task_count, remembered.scale_judged_at) == (None, NOON + seconds(900))
+    assert after(remembered, 959).task_count is None
+    assert after(remembered, 960).task_count == 3
+
+
+def test_a_change_empties_the_window_and_is_followed_by_none_for_ten_minutes() -> None:
+    remembered = after(memory(started_at=NOON), 900)
+    assert (remembered.task_count, remembered.lag_since) == (3, NOON + seconds(900))
+    remembered = after(remembered, 1499)
+    assert remembered.task_count == 3
+    assert "wait 1 s more" in remembered.task_count_changes[-1].reason
+    assert after(remembered, 1560).task_count == 5
+
+
+def test_a_refusal_keeps_the_window_and_only_the_latest_one_is_kept() -> None:
+    remembered = replace(
+        after(memory(started_at=NOON), 900), task_count=8, planned_count=8, lag_since=None, scaled_at=None
+    )
+    for minute in range(1, 5):
+        remembered = after(remembered, 900 + 60 * minute)
+    assert remembered.lag_since is None
+    assert [(c.before, c.after) for c in remembered.task_count_changes] == [(1, 3), (8, 8)]
+    assert remembered.task_count_changes[-1].at == NOON + seconds(1140)
+
+
+def test_lag_of_before_a_reset_is_not_judged() -> None:
+    remembered = memory(started_at=NOON, lag_since=NOON + seconds(900))
+    assert after(remembered, 900).task_count is None
+
+
+@pytest.mark.parametrize("changes", [{"is_suspended": True}, {"partitions": 0}], ids=["suspended", "nothing to read"])
+def test_nothing_is_judged_where_nothing_is_read(changes: dict[str, Any]) -> None:
+    assert after(memory(started_at=NOON), 900, **changes).scale_judged_at is None
+
+
+def test_scaling_in_ends_a_job_at_once() -> None:
+    remembered = memory(started_at=NOON, task_count=3, jobs=(job("a"), job("b"), job("c")))
+    at = NOON + seconds(900)
+    observed = seen(at, supervise=scaling(), lag=lags(at, IN), jobs=running("a", "b", "c"))
+    decision = decided(remembered, observed)
+    assert decision.supervision.task_count == 2
+    assert [type(action) for action in decision.actions] == [RequestStop]
+
+
+def test_scaling_out_starts_jobs_at_once() -> None:
+    remembered = memory(started_at=NOON, jobs=(job("a"),))
+    at = NOON + seconds(900)
+    decision = decided(remembered, seen(at, supervise=scaling(), lag=lags(at, OUT), jobs=running("a")))
+    assert [type(action) for action in decision.actions] == [StartJob, StartJob]
+    assert (decision.wanted, decision.reason) == (3, "as scaling wants")

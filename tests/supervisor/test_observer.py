@@ -1,0 +1,174 @@
+"""What a supervisor sees: how often the source is asked, and for what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.supervisor.lag import LagReading
+from airflow_provider_coordination.supervisor.observer import PROBED_AT_ONCE, PROBING_SECONDS, Observer
+from airflow_provider_coordination.supervisor.supervision import SupervisedJob, Supervision
+from tests.supervisor.world import Stream, World
+
+
+class Asked(Stream):
+    """A stream that notes what it is asked, and takes its time."""
+
+    seconds_a_request = 0.0
+
+    def __init__(self, world: World, shards: Sequence[str]) -> None:
+        super().__init__(world, shards)
+        self.counts = 0
+        self.requests: list[list[str]] = []
+
+    def count(self) -> int | None:
+        self.counts += 1
+        return super().count()
+
+    def lags(self, partitions: Sequence[Partition]) -> Mapping[str, int]:
+        self.requests.append([partition.partition_key for partition in partitions])
+        self._world.clock.advance(self.seconds_a_request)
+        return super().lags(partitions)
+
+
+class Watched(World):
+    """A source whose stream notes what it is asked."""
+
+    def __init__(self, shards: int) -> None:
+        names = [f"S{number:03d}" for number in range(shards)]
+        super().__init__(*names)
+        self.stream: Asked = Asked(self, names)
+        self.stream.lag_ms = dict.fromkeys(names, 7)
+        self.another()
+        self.submit(period=30)
+        self.stream.look_for_partitions()
+
+    def another(self) -> Observer:
+        self.observer = Observer(self.view, self.store, self.jobs, self.stream, "supervisor/clicks")
+        return self.observer
+
+    def observe(self, **memory: Any) -> Any:
+        known = self.supervision()
+        return self.observer.observe(replace(known, **{"looked_at": self.looked_at, **memory}))
+
+    looked_at: Any = None
+
+    def run(self) -> Any:
+        """Observe, and note it if it was a run."""
+        seen = self.observe()
+        if seen.is_run:
+            self.looked_at = seen.at
+        return seen
+
+    def latest(self) -> LagReading:
+        self.observer.save_lag()
+        latest = self.store.lag().latest
+        assert latest is not None
+        return latest
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched(3)
+
+
+def test_between_two_periods_the_source_is_not_asked_and_partitions_are_not_read(watched: Watched) -> None:
+    assert watched.run().is_run
+    for _ in range(5):
+        watched.clock.advance(5)
+        seen = watched.observe()
+        assert (seen.is_run, seen.partitions.readable) == (False, 3)
+    assert watched.stream.counts == 1
+    watched.clock.advance(5)
+    assert watched.observe().is_run
+    assert watched.stream.counts == 2
+
+
+def test_what_somebody_else_did_since_is_looked_at(watched: Watched) -> None:
+    watched.run()
+    watched.clock.advance(5)
+    watched.complete("S000")
+    assert watched.observe().partitions.readable == 3
+    watched.looked_at = watched.clock.now()  # a turn was made elsewhere
+    assert watched.observe().partitions.readable == 2
+
+
+def test_another_version_of_the_spec_is_looked_at_at_once(watched: Watched) -> None:
+    watched.run()
+    watched.submit(period=10)
+    seen = watched.observe()
+    assert seen.is_run and seen.settings.period.total_seconds() == 10
+
+
+def test_jobs_of_a_spec_that_does_something_else_are_outdated_and_those_of_a_cosmetic_change_are_not(
+    watched: Watched,
+) -> None:
+    watched.submit(period=30, description="all clicks")
+    watched.submit(period=30, path="/data/other")
+    job = SupervisedJob(owner="a", spec_version=1, planned_at=watched.clock.now())
+    jobs = tuple(replace(job, owner=str(version), spec_version=version) for version in (1, 2, 3))
+    assert watched.observe(jobs=jobs).outdated == {1, 2}
+    watched.submit(period=30, path="/data/other", description="others")
+    assert watched.observe(jobs=jobs).outdated == {1, 2}
+
+
+def test_jobs_of_a_spec_that_cannot_be_read_any_more_are_outdated(watched: Watched) -> None:
+    watched.store.submit({"version": 0})
+    watched.submit(period=30)
+    job = SupervisedJob(owner="a", spec_version=2, planned_at=watched.clock.now())
+    seen = watched.observe(jobs=(job,))
+    assert seen.outdated == {2} and seen.errors == ()
+
+
+def test_a_source_that_does_not_answer_is_not_asked_for_each_shard(watched: Watched) -> None:
+    watched.stream.error = SourceError("gone")
+    seen = watched.observe()
+    assert [event.is_stream_error for event in seen.errors] == [True]
+    assert watched.stream.requests == []
+
+
+def test_the_lag_is_noted_once_a_period(watched: Watched) -> None:
+    watched.run()
+    assert watched.latest().partitions == {"S000": 7, "S001": 7, "S002": 7}
+    for _ in range(9):
+        watched.clock.advance(10)
+        watched.run()
+        watched.observer.save_lag()
+    assert len(watched.store.lag().points) == 4
+
+
+def test_a_report_that_is_old_says_nothing_of_the_lag(watched: Watched) -> None:
+    watched.turn()
+    [job] = watched.begin()
+    job.report(S000=1, S001=2, S002=3)
+    watched.another()
+    watched.clock.advance(40)
+    job.round(0)
+    watched.observe()
+    assert watched.latest().partitions == {"S000": 1, "S001": 2, "S002": 3}
+    watched.clock.advance(40)
+    job.round(0)
+    watched.observe()
+    assert watched.latest().partitions == {"S000": None, "S001": None, "S002": None}
+
+
+def test_of_many_shards_that_nobody_reads_those_are_asked_for_that_were_not_for_longest() -> None:
+    watched = Watched(100)
+    watched.stream.seconds_a_request = PROBING_SECONDS  # one request takes all the time there is
+    for number in range(3):
+        watched.run()
+        assert watched.latest().point.count == PROBED_AT_ONCE * (number + 1)
+        watched.clock.advance(30)
+    asked = [key for request in watched.stream.requests for key in request]
+    assert len(asked) == len(set(asked)) == 3 * PROBED_AT_ONCE
+
+
+def test_without_a_spec_the_source_is_not_asked(watched: Watched) -> None:
+    observer = watched.another()
+    observer.observe(Supervision())
+    assert watched.stream.counts == 0

@@ -1,0 +1,124 @@
+"""How a supervisor comes to its state: by its runs and its jobs, and what it forgets once it has recovered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from airflow_provider_coordination.supervisor.states import (
+    EVENTS_KEPT,
+    DetailedState,
+    ErrorEvent,
+    Health,
+    SupervisorState,
+)
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+RUNNING, SUSPENDED = DetailedState.RUNNING, DetailedState.SUSPENDED
+
+
+def error(number: int = 0, *, of_stream: bool = False) -> ErrorEvent:
+    return ErrorEvent(at=NOON, error_class="Boom", message=str(number), is_stream_error=of_stream)
+
+
+def runs(health: Health, outcomes: str, *, of_stream: bool = False, steady: DetailedState = RUNNING) -> Health:
+    """The health after these runs: `+` is a good one, `-` a failed one."""
+    for outcome in outcomes:
+        if outcome == "-":
+            health = health.noting(error(of_stream=of_stream))
+        health = health.run_ended(well=outcome == "+", steady=steady)
+    return health
+
+
+def jobs(health: Health, outcomes: str) -> Health:
+    """The health after these jobs, and a good run after each."""
+    for outcome in outcomes:
+        health = health.job_ended(well=outcome == "+").run_ended(well=True, steady=RUNNING)
+    return health
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "state"),
+    [
+        ("", DetailedState.PENDING),
+        ("+", RUNNING),
+        ("--", DetailedState.PENDING),
+        ("---", DetailedState.UNHEALTHY_SUPERVISOR),
+        ("+--", RUNNING),
+        ("+---", DetailedState.UNHEALTHY_SUPERVISOR),
+        ("---++", DetailedState.UNHEALTHY_SUPERVISOR),
+        ("---+++", RUNNING),
+        ("---++-+++", RUNNING),
+        ("--+--", RUNNING),
+    ],
+)
+def test_three_runs_in_a_row_make_it_unhealthy_or_healthy(outcomes: str, state: DetailedState) -> None:
+    assert runs(Health(), outcomes).state is state
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "state"),
+    [("--", RUNNING), ("---", DetailedState.UNHEALTHY_TASKS), ("---++", DetailedState.UNHEALTHY_TASKS),
+     ("---+++", RUNNING), ("--+--", RUNNING)],
+)  # fmt: skip
+def test_three_jobs_in_a_row_make_it_unhealthy_or_healthy(outcomes: str, state: DetailedState) -> None:
+    assert jobs(Health(), outcomes).state is state
+
+
+def test_jobs_that_once_failed_do_not_keep_it_unhealthy_after_trouble_with_the_stream() -> None:
+    """In Druid they do, for as long as three tasks take: what was ever unhealthy is never forgotten there."""
+    recovered = jobs(Health(), "---+++")
+    assert recovered.state is RUNNING
+    away = runs(recovered.job_ended(well=False), "---", of_stream=True)
+    assert away.state is DetailedState.LOST_CONTACT_WITH_STREAM
+    assert runs(away, "+++").state is RUNNING
+
+
+def test_trouble_of_both_sorts_is_over_when_both_are() -> None:
+    both = runs(jobs(Health(), "---"), "---")
+    assert both.state is DetailedState.UNHEALTHY_SUPERVISOR
+    connected = runs(both, "+++")
+    assert connected.state is DetailedState.UNHEALTHY_TASKS
+    assert jobs(connected, "+++").state is RUNNING
+
+
+def test_a_suspended_supervisor_is_suspended_and_unhealthy_if_its_runs_fail() -> None:
+    suspended = runs(Health(), "+", steady=SUSPENDED)
+    assert suspended.state is SUSPENDED
+    assert runs(suspended, "---", steady=SUSPENDED).state is DetailedState.UNHEALTHY_SUPERVISOR
+
+
+def test_what_it_does_at_first_shows_only_until_a_run_succeeds() -> None:
+    fresh = Health().proposing(DetailedState.CONNECTING_TO_STREAM)
+    assert fresh.state is DetailedState.CONNECTING_TO_STREAM
+    assert fresh.state.basic is SupervisorState.RUNNING
+    assert fresh.proposing(RUNNING).state is DetailedState.CONNECTING_TO_STREAM  # no run has succeeded yet
+    assert runs(fresh, "+").proposing(DetailedState.CREATING_TASKS).state is RUNNING
+
+
+def test_what_is_stopping_stays_so_until_it_is_terminated() -> None:
+    stopping = runs(Health(), "+").proposing(DetailedState.STOPPING)
+    for proposed in (RUNNING, SUSPENDED, DetailedState.CREATING_TASKS):
+        assert stopping.proposing(proposed).state is DetailedState.STOPPING
+    assert runs(stopping, "---").state is DetailedState.STOPPING
+    assert stopping.proposing(DetailedState.TERMINATED).state is DetailedState.TERMINATED
+
+
+def test_a_supervisor_that_begins_anew_is_pending_and_keeps_its_errors() -> None:
+    anew = runs(Health(), "---").proposing(DetailedState.TERMINATED).restarted()
+    assert anew == Health(errors=(error(),) * 3)
+
+
+def test_the_latest_errors_are_kept() -> None:
+    health = Health()
+    for number in range(EVENTS_KEPT + 5):
+        health = health.noting(error(number))
+    assert [event.message for event in health.errors] == [str(n) for n in range(5, EVENTS_KEPT + 5)]
+
+
+def test_it_survives_being_written() -> None:
+    health = replace(runs(jobs(Health(), "--"), "+---", of_stream=True), successful_jobs=7)
+    assert Health.from_mapping(health.to_mapping()) == health
+    assert Health.from_mapping({"state": "of a newer version", "errors": [{}], "failed_runs": True}) == Health()
