@@ -217,19 +217,19 @@ def _state(stored: Stored, jobs: list[dict[str, Any]]) -> DetailedState:
         return noted
     if stored.suspension is not None:
         return DetailedState.SUSPENDED
-    if memory.started_at is not None and _is_abandoned(stored):
+    if memory.started_at is not None and is_abandoned(stored.supervision, stored.at):
         return DetailedState.DAG_PAUSED if stored.dag_is_paused else DetailedState.NOT_SUPERVISED
     if noted is DetailedState.SUSPENDED:  # it was resumed since
         return DetailedState.RUNNING if memory.health.has_succeeded else DetailedState.PENDING
     return noted
 
 
-def _is_abandoned(stored: Stored) -> bool:
-    """Return whether nobody has supervised for a while."""
-    if stored.supervision.is_supervised(stored.at):
+def is_abandoned(supervision: StoredSupervision, at: datetime) -> bool:
+    """Return whether nobody has supervised for a while, at an instant (aware)."""
+    if supervision.is_supervised(at):
         return False
     # Of a lease that was given back, the priority is when; of one that ran out, when it did.
-    return stored.at - stored.supervision.item.priority > UNSUPERVISED_AFTER
+    return at - supervision.item.priority > UNSUPERVISED_AFTER
 
 
 # How many jobs

@@ -16,6 +16,9 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import completed_last
 from airflow_provider_coordination.sources.inspection import inspected
 from airflow_provider_coordination.sources.kinds import Inspection
+from airflow_provider_coordination.supervisor.status import is_abandoned
+from airflow_provider_coordination.supervisor.store import StoredSupervision, SupervisionStore
+from airflow_provider_coordination.ui.access import is_paused
 from airflow_provider_coordination.ui.describing import owner_of
 from airflow_provider_coordination.ui.kinds import pages_named
 from airflow_provider_coordination.ui.models import Alarm, FailingPartition, OldestLease, SourceCard, SuspensionFacts
@@ -29,6 +32,7 @@ TREND_PARTITIONS = 4_000
 TREND_SECONDS = 0.1
 LATE_AFTER = timedelta(hours=1)
 """A source that is so far behind is worth a warning, and so is work that nobody takes for so long."""
+MAX_ALARM_CHARACTERS = 300
 
 
 def source_card(view: SourceView, connection_id: str) -> SourceCard:
@@ -49,11 +53,13 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
     live = {worker.owner for worker in registered if worker.registered_until + view.safety_margin > now}
     completed, trend_is_complete = _completed(view, now)
     kind = seen.kind() or _kind_of_finished(view, now)
+    supervision = SupervisionStore(view).get()
+    is_supervised = supervision is not None and supervision.supervision.spec_version > 0
     card = SourceCard(
         connection_id=connection_id,
         source=view.source,
         kind=kind,
-        pages=pages_named(kind),
+        pages=[*pages_named(kind), *(["supervisor"] if is_supervised else [])],
         counts={status.value: count for status, count in figures.partitions.items()},
         parked=figures.parked,
         failing=figures.failing,
@@ -78,7 +84,8 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
         is_complete=figures.is_complete and trend_is_complete,
         alarms=[],
     )
-    card.alarms = sorted(_alarms(card, now), key=lambda alarm: alarm.level != "error")
+    alarms = [*_alarms(card, now), *([] if supervision is None else _alarms_of_supervisor(supervision, card, now))]
+    card.alarms = sorted(alarms, key=lambda alarm: alarm.level != "error")
     return card
 
 
@@ -175,6 +182,24 @@ def _alarms(card: SourceCard, now: datetime) -> Iterator[Alarm]:
         yield Alarm(level="warning", about="lag", text="more than an hour behind")
     if card.failing:
         yield Alarm(level="warning", about="failing", text=f"{_partitions(card.failing)} failing")
+
+
+def _alarms_of_supervisor(stored: StoredSupervision, card: SourceCard, now: datetime) -> Iterator[Alarm]:
+    memory = stored.supervision
+    if memory.started_at is None or memory.terminated_at is not None or card.suspended is not None:
+        return
+    state = memory.health.state
+    if is_paused(memory.dag_id):
+        text = f"its supervisor is suspended: DAG {memory.dag_id!r} is paused"
+        yield Alarm(level="warning", about="supervisor", text=text)
+    elif is_abandoned(stored, now):
+        text = f"nobody supervises it any more: does DAG {memory.dag_id!r} have a run?"
+        yield Alarm(level="error", about="supervisor", text=text)
+    elif not state.is_healthy:
+        latest = memory.health.errors[-1:]
+        why = "".join(f": {error.error_class}: {error.message}" for error in latest)
+        text = f"its supervisor is in state {state.value}{why}"[:MAX_ALARM_CHARACTERS]
+        yield Alarm(level="error", about="supervisor", text=text)
 
 
 def _partitions(number: int) -> str:

@@ -104,7 +104,7 @@ class Alarm(BaseModel):
     """Something that a person should look at; `about` is what it is about, by which a program tells alarms apart."""
 
     level: Literal["error", "warning"]
-    about: Literal["parked", "overdue", "suspended", "expired", "waiting", "lag", "failing"]
+    about: Literal["parked", "overdue", "suspended", "expired", "waiting", "lag", "failing", "supervisor"]
     text: str
 
 
@@ -113,7 +113,7 @@ class SourceCard(BaseModel):
 
     `completed` is how many partitions were completed in each five minutes of the last hour, the oldest first; null
     where that is not known. `is_complete` says whether every unfinished partition was looked at for the figures.
-    `pages` are those that its kind has beside those of every source.
+    `pages` are those that it has beside those of every source: of its kind, and of its supervisor.
     """
 
     connection_id: str

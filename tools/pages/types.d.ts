@@ -78,6 +78,18 @@ declare global {
     cell: (row: Of) => Content;
   };
 
+  /** What one may ask of a supervisor. */
+  type SupervisorVerb = "submit" | "handover" | "reset" | "terminate";
+
+  /** A value at an instant, in milliseconds; null where it is not known. */
+  type TimePoint = { at: number; value: number | null };
+
+  /** A line over time; of one of steps, a value holds until the next one. */
+  type Line = { name: string; palette: string; points: TimePoint[]; isStep?: boolean; dashes?: string };
+
+  /** Where lines are drawn: instants from left to right, and values up to `top`. */
+  type Frame = { since: number; until: number; width: number; height: number; top: number };
+
   /** An entry of a picture's legend. */
   type LegendEntry = { label: string; palette?: string; sign?: Content; count?: number };
 

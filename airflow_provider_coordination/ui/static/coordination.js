@@ -17,6 +17,7 @@ import { readPlace, sourceApi, withParameters } from "./places.js";
 import { Failed, Nothing } from "./problems.js";
 import { useConnection } from "./rights.js";
 import { ShardsPage } from "./shards.js";
+import { SupervisorPage } from "./supervisor.js";
 import { TaskTab } from "./task_tab.js";
 import { TimelinePage } from "./timeline.js";
 import { WorkersPage } from "./workers.js";
@@ -24,6 +25,7 @@ import { WorkersPage } from "./workers.js";
 // What those import, and what that imports: named here, a browser asks for all of them at once.
 import "./actions.js";
 import "./api.js";
+import "./chart.js";
 import "./icons.js";
 import "./looping.js";
 import "./ordering.js";
@@ -35,11 +37,19 @@ import "./picture.js";
 import "./pieces.js";
 import "./reason_dialog.js";
 import "./refreshing.js";
+import "./series.js";
 import "./shard_layout.js";
 import "./shard_picture.js";
 import "./sizing.js";
 import "./small_table.js";
+import "./spec_changes.js";
+import "./spec_versions.js";
 import "./states.js";
+import "./supervisor_actions.js";
+import "./supervisor_charts.js";
+import "./supervisor_states.js";
+import "./supervisor_tables.js";
+import "./supervisors.js";
 import "./table.js";
 import "./telling.js";
 import "./texts.js";
@@ -48,6 +58,7 @@ import "./time.js";
 import "./timeline_chart.js";
 import "./timeline_layout.js";
 import "./typing.js";
+import "./warning.js";
 import "./windowing.js";
 
 /** What draws each page of `PAGES`. */
@@ -58,6 +69,7 @@ const DRAWN = {
   timeline: TimelinePage,
   acknowledgments: AcknowledgmentsPage,
   workers: WorkersPage,
+  supervisor: SupervisorPage,
 };
 
 /**

@@ -11,6 +11,7 @@ import { Telling } from "./telling.js";
 import { capitalized, plural } from "./texts.js";
 import { useNow } from "./ticking.js";
 import { duration } from "./time.js";
+import { Warning } from "./warning.js";
 
 /** Shapes of a picture have no outline of their own. */
 const FOCUS = {
@@ -199,7 +200,7 @@ function Tabs({ connection, source, page, card }) {
     h(
       C.Flex,
       { as: "ul", listStyleType: "none", gap: { base: 0, md: 2 } },
-      ...PAGES.filter((each) => !each.isOfKind || page === each.name || hasPage(card, each.name)).map((each) => {
+      ...PAGES.filter((each) => !each.isOptional || page === each.name || hasPage(card, each.name)).map((each) => {
         const isHere = each.name === page;
         return h(
           C.Box,
@@ -242,7 +243,7 @@ function Tabs({ connection, source, page, card }) {
 }
 
 /**
- * Tell whether a source has a page that only some kinds of sources have; of one that is not known yet, it may.
+ * Return whether a source has a page that only some sources have; of one that is not known yet, it may.
  *
  * @param {Api.SourceCard|null} card
  * @param {string} name
@@ -274,23 +275,9 @@ function Alarms({ card, place }) {
  * @param {{alarm: Api.Alarm, place: {connection: string, source: string}}} props
  */
 export function AlarmLine({ alarm, place }) {
-  const isError = alarm.level === "error";
   return h(
-    C.Flex,
-    {
-      as: "p",
-      gap: 2,
-      align: "flex-start",
-      fontSize: "sm",
-      color: isError ? "red.fg" : "orange.fg",
-      bg: isError ? "bg.error" : "bg.warning",
-      borderRadius: "sm",
-      px: 2,
-      py: 1,
-      "data-alarm": alarm.level,
-    },
-    h(C.Box, { as: "span", pt: "2px", display: "flex" }, h(Icon, { name: "alert" })),
-    h(C.VisuallyHidden, null, isError ? "Alarm: " : "Warning: "),
+    Warning,
+    { level: alarm.level },
     h(
       To,
       {
@@ -298,11 +285,9 @@ export function AlarmLine({ alarm, place }) {
         "data-about": alarm.about,
         color: "inherit",
         display: "flex",
-        flex: 1,
         justifyContent: "space-between",
         alignItems: "center",
         gap: 2,
-        minW: 0,
       },
       h(
         Fragment,

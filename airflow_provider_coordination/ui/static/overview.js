@@ -1,4 +1,4 @@
-/** The overview: every source that one may see, those with an alarm first. */
+/** The overview: every source that one may see, or every supervisor, those in trouble first. */
 
 import { AlarmLine, Freshness, StatusBar, useTitle } from "./frame.js";
 import {
@@ -16,9 +16,12 @@ import {
 import { Icon } from "./icons.js";
 import { useLive } from "./live.js";
 import { Dot, Figure } from "./pieces.js";
+import { Choice } from "./picture.js";
 import { pathOf, withParameters } from "./places.js";
 import { Failed, FailedPart, Loading, Nothing, Shown } from "./problems.js";
 import { byUrgency, connectionRank, segmentsOf, worstLevel } from "./states.js";
+import { isUnhealthy } from "./supervisor_states.js";
+import { Supervisors } from "./supervisors.js";
 import { countText, plural, rateText, roughText } from "./texts.js";
 import { useNow } from "./ticking.js";
 import { duration, lagText, longestLeaseText, secondsUntil } from "./time.js";
@@ -213,13 +216,13 @@ const Card = memo(function Card(/** @type {{card: Api.SourceCard}} */ { card }) 
 
 /**
  * @param {{
- *   connection: Api.ConnectionRow, search: string, isAlone: boolean,
- *   onLive: (connection: string, live: Live<Api.SourceCards>|null) => void,
+ *   connection: Api.ConnectionRow, show: "sources"|"supervisors", search: string, isAlone: boolean,
+ *   onLive: (connection: string, live: Live<any>|null) => void,
  * }} props
  */
-function Connection({ connection, search, isAlone, onLive }) {
+function Connection({ connection, show, search, isAlone, onLive }) {
   const live = useLive(
-    connection.problem === null ? `connections/${encodeURIComponent(connection.connection_id)}/sources` : null,
+    connection.problem === null ? `connections/${encodeURIComponent(connection.connection_id)}/${show}` : null,
   );
   const { problem, nextAt, answer } = live;
   const id = connection.connection_id;
@@ -239,7 +242,7 @@ function Connection({ connection, search, isAlone, onLive }) {
       !connection.may_change && h(C.Text, { fontSize: "xs", color: "fg.muted", flexShrink: 0 }, "look only"),
       answer &&
         !isAlone &&
-        h(C.Text, { fontSize: "xs", color: "fg.muted", flexShrink: 0 }, plural(answer.sources.length, "source")),
+        h(C.Text, { fontSize: "xs", color: "fg.muted", flexShrink: 0 }, plural(answer[show].length, show.slice(0, -1))),
     ),
     connection.problem !== null
       ? h(FailedPart, {
@@ -250,28 +253,33 @@ function Connection({ connection, search, isAlone, onLive }) {
         })
       : h(Shown, {
           live,
-          what: "sources",
+          what: show,
           isPart: true,
           connection: id,
           rows: 3,
-          children: ({ sources }) => {
-            const found = sources.filter((/** @type {Api.SourceCard} */ card) => card.source.toLowerCase().includes(search.toLowerCase()));
-            if (sources.length === 0) {
-              return h(Nothing, {
-                title: "No sources yet",
-                text: "A source appears here when a DAG has discovered its first partitions.",
-                icon: "tree",
-              });
-            }
-            if (found.length === 0)
-              return h(Nothing, { title: "No source has this in its name", text: search, kind: "empty" });
-            return h(
-              C.Grid,
-              { templateColumns: "repeat(auto-fill, minmax(min(100%, 340px), 1fr))", gap: 4 },
-              ...byUrgency(found).map((card) => h(Card, { key: card.source, card })),
-            );
-          },
+          children: (found) =>
+            show === "sources"
+              ? h(Cards, { key: show, cards: found.sources, search })
+              : h(Supervisors, { key: show, connection, statuses: found.supervisors, search, refresh: live.refresh }),
         }),
+  );
+}
+
+/** @param {{cards: Api.SourceCard[], search: string}} props */
+function Cards({ cards, search }) {
+  const found = cards.filter((card) => card.source.toLowerCase().includes(search.toLowerCase()));
+  if (cards.length === 0) {
+    return h(Nothing, {
+      title: "No sources yet",
+      text: "A source appears here when a DAG has discovered its first partitions.",
+      icon: "tree",
+    });
+  }
+  if (found.length === 0) return h(Nothing, { title: "No source has this in its name", text: search, kind: "empty" });
+  return h(
+    C.Grid,
+    { templateColumns: "repeat(auto-fill, minmax(min(100%, 340px), 1fr))", gap: 4 },
+    ...byUrgency(found).map((card) => h(Card, { key: card.source, card })),
   );
 }
 
@@ -281,6 +289,7 @@ export function Overview() {
   const navigate = useNavigate();
   const parameters = new URLSearchParams(search);
   const only = parameters.get("connection");
+  const show = parameters.get("show") === "supervisors" ? "supervisors" : "sources";
   const live = useLive("connections", { every: 30 });
   const [known, onLive] = useKnown();
   const worst = known.find(([, each]) => each.problem !== null) ?? known[0];
@@ -289,9 +298,12 @@ export function Overview() {
   const change = (changes) =>
     navigate({ search: withParameters(globalThis.location.search, changes) }, { replace: true });
   const [text, setText] = useTyped(parameters.get("q") ?? "", (typed) => change({ q: typed }));
-  const cards = new Map(known.map(([id, { answer }]) => [id, answer?.sources ?? []]));
+  const answers = new Map(known.map(([id, { answer }]) => [id, answer]));
   /** @param {Api.ConnectionRow} each */
-  const rank = (each) => connectionRank(each, cards.get(each.connection_id) ?? []);
+  const rank = (each) => {
+    const answer = answers.get(each.connection_id);
+    return connectionRank(each, answer?.sources ?? [], answer?.supervisors?.some(isUnhealthy));
+  };
   const connections = (live.answer?.connections ?? [])
     .filter((/** @type {Api.ConnectionRow} */ each) => only === null || each.connection_id === only)
     .sort((/** @type {Api.ConnectionRow} */ a, /** @type {Api.ConnectionRow} */ b) => rank(a) - rank(b));
@@ -301,7 +313,20 @@ export function Overview() {
     h(
       C.Flex,
       { justify: "space-between", align: "center", gap: 3, mb: 4, wrap: "wrap" },
-      h(C.Heading, { as: "h1", size: "xl" }, "Leases"),
+      h(
+        C.Flex,
+        { gap: 4, align: "center" },
+        h(C.Heading, { as: "h1", size: "xl" }, "Leases"),
+        h(Choice, {
+          label: "Show",
+          value: show,
+          options: [
+            ["sources", "Sources"],
+            ["supervisors", "Supervisors"],
+          ],
+          onChange: (name) => change({ show: name === "sources" ? null : name }),
+        }),
+      ),
       h(
         C.Flex,
         { gap: 3, align: "center", flex: { base: "1 1 100%", md: "0 1 auto" } },
@@ -344,8 +369,9 @@ export function Overview() {
           })
         : connections.map((/** @type {Api.ConnectionRow} */ connection) =>
             h(Connection, {
-              key: connection.connection_id,
+              key: `${show} ${connection.connection_id}`,
               connection,
+              show,
               search: text,
               onLive,
               isAlone: connections.length === 1,
@@ -357,12 +383,12 @@ export function Overview() {
 /**
  * Keep what is known of each connection's sources; return it, and what notes it: null once the connection is gone.
  *
- * @returns {[[string, Live<Api.SourceCards>][], (connection: string, live: Live<Api.SourceCards>|null) => void]}
+ * @returns {[[string, Live<any>][], (connection: string, live: Live<any>|null) => void]}
  */
 function useKnown() {
-  const [known, setKnown] = useState(/** @type {Map<string, Live<Api.SourceCards>>} */ (new Map()));
+  const [known, setKnown] = useState(/** @type {Map<string, Live<any>>} */ (new Map()));
   const note = useCallback(
-    (/** @type {string} */ id, /** @type {Live<Api.SourceCards>|null} */ live) =>
+    (/** @type {string} */ id, /** @type {Live<any>|null} */ live) =>
       setKnown((before) => {
         const after = new Map(before);
         if (live === null) after.delete(id);

@@ -214,7 +214,7 @@ export function Part({ title, aside, children, ...rest }) {
     { as: "section", "aria-label": title, ...rest },
     h(
       C.Flex,
-      { align: "center", justify: "space-between", gap: 2, mb: 2, minH: 6 },
+      { align: "center", justify: "space-between", gap: 2, mb: 2, minH: 6, wrap: "wrap" },
       h(C.Heading, { as: "h3", size: "sm" }, title),
       aside,
     ),

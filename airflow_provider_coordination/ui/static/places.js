@@ -7,13 +7,14 @@
 
 export const ROUTE = "/plugin/coordination";
 
-/** The pages of a source. One that is added here, such as a supervisor's, gets its tab and its address. */
+/** The pages of a source. One that is added here gets its tab and its address; some sources alone have those `isOptional`. */
 export const PAGES = [
   { name: "partitions", title: "Partitions" },
-  { name: "shards", title: "Shards", isOfKind: true },
+  { name: "shards", title: "Shards", isOptional: true },
   { name: "timeline", title: "Timeline" },
   { name: "acknowledgments", title: "Acknowledgments" },
   { name: "workers", title: "Workers" },
+  { name: "supervisor", title: "Supervisor", isOptional: true },
 ];
 
 const NAMES = new Set(PAGES.map((page) => page.name));
@@ -93,6 +94,7 @@ const ALARMED = {
   lag: ["partitions", { status: ["ASSIGNED", "UNASSIGNED"], order: "priority" }],
   overdue: ["acknowledgments", {}],
   suspended: ["partitions", {}],
+  supervisor: ["supervisor", {}],
 };
 
 /**
@@ -119,6 +121,15 @@ export function taskPath(owner) {
   const mapped = (owner.map_index ?? -1) >= 0 ? `/mapped/${owner.map_index}` : "";
   const tried = owner.try_number ? `?try_number=${owner.try_number}` : "";
   return `/dags/${dag}/runs/${run}/tasks/${task}${mapped}${tried}`;
+}
+
+/**
+ * Return the path of Airflow's page of a DAG.
+ *
+ * @param {string} dagId
+ */
+export function dagPath(dagId) {
+  return `/dags/${encodeURIComponent(dagId)}`;
 }
 
 /**

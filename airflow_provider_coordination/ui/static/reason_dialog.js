@@ -11,7 +11,7 @@ const MAX_REASON = 500;
  * @param {{
  *   title: string, text?: Content, risk?: Content, verb: string, palette?: string, needsReason?: boolean,
  *   onClose: () => void, onConfirm: (reason: string) => unknown, children?: Content, problem: ProblemLike|null,
- *   isDone?: boolean, doneContent?: Content, isBusy: boolean,
+ *   isDone?: boolean, doneContent?: Content, isBusy: boolean, size?: string,
  * }} props
  */
 export function ReasonDialog({
@@ -28,6 +28,7 @@ export function ReasonDialog({
   isDone,
   doneContent,
   isBusy,
+  size = "md",
 }) {
   const [reason, setReason] = useState("");
   const [isTouched, setTouched] = useState(false);
@@ -47,7 +48,7 @@ export function ReasonDialog({
       open: true,
       role: "alertdialog",
       placement: "center",
-      size: "md",
+      size,
       scrollBehavior: "inside",
       onOpenChange: ({ open }) => !open && !isBusy && onClose(),
       // Null would be an error; undefined is the first that takes it.

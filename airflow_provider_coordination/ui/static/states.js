@@ -174,9 +174,11 @@ export function byUrgency(cards) {
  *
  * @param {Api.ConnectionRow} connection
  * @param {Api.SourceCard[]} cards of its sources, as far as they are known
+ * @param {boolean} [isUnhealthy] whether one of its supervisors needs a person
  */
-export function connectionRank(connection, cards) {
+export function connectionRank(connection, cards, isUnhealthy = false) {
   if (connection.problem !== null) return -1;
+  if (isUnhealthy) return 0;
   return Math.min(LEVELS.length, ...cards.map(rankOf));
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +17,7 @@ from tests.support.servers import unavailable
 from tests.support.site import DAG, Site, open_site
 from tests.support.spark_job import Pipeline
 from tests.support.standalone import Standalone
+from tests.support.supervised import SupervisedSource
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -96,6 +97,13 @@ def live(site: Site, kinesis: LocalKinesis) -> Iterator[Pipeline]:
     site.live_run = site.airflow.trigger(DAG, {"stream": "live", "output_path": str(site.folder / "lake")})
     yield pipeline
     client.delete_stream(StreamName="live", EnforceConsumerDeletion=True)
+
+
+@pytest.fixture(scope="package")
+def supervised(site: Site) -> Iterator[SupervisedSource]:
+    """A source whose supervisor worked for an hour, as tests find it that only look."""
+    with closing(SupervisedSource(site.scenery.url, "supervised").hour()) as source:
+        yield source
 
 
 @pytest.fixture(scope="package")

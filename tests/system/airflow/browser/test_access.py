@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.support.browser import Theme, findings, go
 from tests.support.site import Site
+from tests.support.supervised import SupervisedSource
 from tests.system.airflow.browser.conftest import See
 from tests.system.airflow.browser.test_partitions import keys
 
@@ -21,12 +22,16 @@ PAGES = {
     "timeline": ("night", "timeline"),
     "acknowledgments": ("orders", "acknowledgments"),
     "workers": ("orders", "workers"),
+    "supervisor": ("supervised", "supervisor"),
+    "supervisors": ("", "supervisors"),
 }
 
 
 def where(site: Site, name: str) -> str:
     source, page = PAGES[name]
-    return site.at(source, page) if source else site.overview()
+    if source:
+        return site.at(source, page)
+    return f"{site.overview()}?show={page}" if page else site.overview()
 
 
 def settled(page: Page) -> None:
@@ -37,7 +42,7 @@ def settled(page: Page) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_page_has_a_serious_fault_for_those_who_see_or_hear_it_otherwise(
-    theme: Theme, site: Site, see: See, axe: Path
+    theme: Theme, site: Site, supervised: SupervisedSource, see: See, axe: Path
 ) -> None:
     found: list[str] = []
     rules = ["color-contrast"] if theme == "dark" else None  # nothing else is another
@@ -57,7 +62,7 @@ def test_no_page_has_a_serious_fault_for_those_who_see_or_hear_it_otherwise(
     assert not found, "\n".join(found)
 
 
-def test_a_telephone_is_wide_enough(site: Site, see: See) -> None:
+def test_a_telephone_is_wide_enough(site: Site, supervised: SupervisedSource, see: See) -> None:
     page = see(width=390)
     for name in PAGES:
         go(page, where(site, name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from playwright.sync_api import Page, expect
 from tests.support.browser import go
 from tests.support.site import DAG, DEFAULT, Site
 from tests.support.spark_job import REPOSITORY
+from tests.support.supervised import SupervisedSource
 from tests.system.airflow.browser.conftest import See
 from tests.system.airflow.browser.test_access import settled
 from tests.system.airflow.browser.test_live import live_shards
@@ -57,6 +59,9 @@ def test_the_pictures_of_the_manual_are_those_of_the_pages(site: Site, see: See,
     picture(page, "acknowledgments", "quality check")
     go(page, site.at("live", "workers"))
     picture(page, "workers", "Live")
+    with closing(SupervisedSource(site.scenery.url, "shop clicks").hour()):
+        go(page, site.at("shop clicks", "supervisor"))
+        picture(page, "supervisor", "Records delivered")
     go(page, f"/dags/{DAG}/runs/{site.live_run}/tasks/ingest/plugin/coordination-task")
     picture(page, "task", "holds it")
     picture(see(site.at("orders"), role="admin", theme="dark"), "dark", "state/parked.json.gz")

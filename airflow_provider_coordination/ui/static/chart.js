@@ -1,0 +1,195 @@
+/** Lines over time: what is pointed at, or reached with the arrow keys, is said below the picture. */
+
+import { C, h, useState } from "./host.js";
+import { Legend } from "./picture.js";
+import { alone, nearest, pathOf, roundTop, valueAt, within, xOf, yOf } from "./series.js";
+import { useSize } from "./sizing.js";
+import { fillOf } from "./states.js";
+import { ticksOf } from "./timeline_layout.js";
+import { useZone } from "./ticking.js";
+import { formatInstant } from "./time.js";
+
+const HEIGHT = 120;
+const FOOT = 18;
+const HEAD = 6;
+/** As a style: Airflow's own styles say more than an attribute. */
+const TEXT = { fontSize: "11px" };
+const MUTED = "var(--chakra-colors-fg-muted)";
+
+/**
+ * @param {{
+ *   title: string, lines: Line[], window: {since: number, until: number}, unit: "count"|"seconds"|"bytes",
+ *   format: (value: number) => string, aside?: Content,
+ * }} props
+ */
+export function Chart({ title, lines, window, unit, format, aside }) {
+  const [size, measure] = useSize();
+  const [pointed, setPointed] = useState(/** @type {number|null} */ (null));
+  const zone = useZone();
+  const shown = lines.map((line) => ({ ...line, points: within(line.points, window, line.isStep) }));
+  const values = shown.flatMap((line) => line.points.flatMap(({ value }) => (value === null ? [] : [value])));
+  const top = roundTop(Math.max(0, ...values), unit);
+  const frame = { ...window, width: Math.max(1, size.width), height: HEIGHT, top };
+  const instants = [...new Set(shown.flatMap((line) => line.points.map(({ at }) => at)))].sort((a, b) => a - b);
+  // What was pointed at may have left the window.
+  const at = pointed !== null && instants.includes(pointed) ? pointed : null;
+  const latest = instants.at(-1) ?? null;
+  /** @param {number|null} instant */
+  const said = (instant) =>
+    shown
+      .map((line) => {
+        const value = instant === null ? null : valueAt(line.points, instant, line.isStep);
+        return `${shown.length > 1 ? `${line.name} ` : ""}${value === null ? "unknown" : format(value)}`;
+      })
+      .join(", ");
+  const summary =
+    values.length === 0 ? "nothing is known yet" : `${said(latest)} now, ${format(Math.max(...values))} at most`;
+  /** @param {ReactKeyEvent} event */
+  const onKeyDown = (event) => {
+    const here = at === null ? instants.length : instants.indexOf(at);
+    /** @type {Record<string, number>} */
+    const steps = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: instants.length - 1 };
+    const to = steps[event.key];
+    if (to === undefined || instants.length === 0) return;
+    event.preventDefault();
+    setPointed(instants[Math.min(instants.length - 1, Math.max(0, to))]);
+  };
+  return h(
+    C.Box,
+    {
+      as: "figure",
+      m: 0,
+      minW: 0,
+      borderWidth: 1,
+      borderColor: "border.emphasized",
+      borderRadius: "md",
+      bg: "bg",
+      p: 3,
+      "data-chart": title,
+    },
+    h(
+      C.Flex,
+      { justify: "space-between", align: "baseline", gap: 2, mb: 1, wrap: "wrap" },
+      h(C.Heading, { as: "h4", size: "xs" }, title),
+      aside ?? (lines.length > 1 && h(Legend, { entries: lines.map(({ name, palette }) => ({ label: name, palette })) })),
+    ),
+    h(
+      C.Box,
+      {
+        ref: measure,
+        tabIndex: 0,
+        role: "group",
+        "aria-label": `${title}: ${summary}. The arrow keys go from point to point`,
+        position: "relative",
+        onKeyDown,
+        onBlur: () => setPointed(null),
+        onPointerMove: (event) =>
+          setPointed(nearest(instants, event.clientX - event.currentTarget.getBoundingClientRect().left, frame)),
+        onPointerLeave: () => setPointed(null),
+      },
+      h(
+        "svg",
+        {
+          width: frame.width,
+          height: HEAD + HEIGHT + FOOT,
+          "aria-hidden": true,
+          style: { display: "block", overflow: "visible" },
+        },
+        h(
+          "g",
+          { transform: `translate(0 ${HEAD})` },
+          ...[0, top / 2, top].map((value) =>
+            h("line", {
+              key: value,
+              x1: 0,
+              x2: frame.width,
+              y1: yOf(value, frame),
+              y2: yOf(value, frame),
+              stroke: "var(--chakra-colors-border)",
+            }),
+          ),
+          ...ticksOf(window.since, window.until, frame.width, zone).map((tick) =>
+            h(
+              "text",
+              {
+                key: tick.at,
+                x: Math.min(Math.max(tick.x, 16), frame.width - 16),
+                y: HEIGHT + 14,
+                textAnchor: "middle",
+                fill: MUTED,
+                style: TEXT,
+              },
+              tick.text,
+            ),
+          ),
+          ...shown.flatMap((line) => [
+            h("path", {
+              key: line.name,
+              d: pathOf(line.points, frame, line.isStep),
+              fill: "none",
+              stroke: fillOf(line.palette),
+              strokeWidth: 2,
+              strokeLinejoin: "round",
+              strokeDasharray: line.dashes,
+            }),
+            ...alone(line.points).map((point) =>
+              h("circle", {
+                key: `${line.name} ${point.at}`,
+                cx: xOf(point.at, frame),
+                cy: yOf(point.value ?? 0, frame),
+                r: 2,
+                fill: fillOf(line.palette),
+              }),
+            ),
+          ]),
+          // Above the lines, so that they can be read.
+          ...[top / 2, top].map((value) =>
+            h(
+              "text",
+              {
+                key: `text ${value}`,
+                x: 2,
+                y: yOf(value, frame) + 12,
+                fill: MUTED,
+                stroke: "var(--chakra-colors-bg)",
+                strokeWidth: 3,
+                paintOrder: "stroke",
+                style: TEXT,
+              },
+              format(value),
+            ),
+          ),
+          at !== null &&
+            h("line", {
+              x1: xOf(at, frame),
+              x2: xOf(at, frame),
+              y1: 0,
+              y2: HEIGHT,
+              stroke: "var(--chakra-colors-fg)",
+              strokeDasharray: "2 2",
+            }),
+        ),
+      ),
+    ),
+    h(
+      C.Text,
+      {
+        as: "figcaption",
+        fontSize: "xs",
+        color: "fg.muted",
+        mt: 1,
+        minH: 5,
+        fontVariantNumeric: "tabular-nums",
+        role: "status",
+        "aria-live": at === null ? "off" : "polite",
+      },
+      at === null
+        ? summary
+        : h(
+            C.Span,
+            { color: "fg" },
+            `${formatInstant(new Date(at).toISOString(), zone)}: ${said(at)}`,
+          ),
+    ),
+  );
+}

@@ -1,0 +1,180 @@
+/** Values over time, as a picture needs them: rates from counts, scales that end at round numbers, lines with their gaps. */
+
+const MINUTE = 60000;
+
+/** How far back a picture can reach, in milliseconds. */
+export const WINDOWS = { "1h": 60 * MINUTE, "6h": 360 * MINUTE, "24h": 1440 * MINUTE };
+
+/** Two points further apart than this have nothing between them: nobody looked at the source. */
+const GAP = 11 * MINUTE;
+
+/** Where an axis of seconds may end, so that its middle is a round time as well. */
+const ROUND_SECONDS = [1, 2, 4, 10, 20, 40, 60, 120, 240, 600, 1200, 2400, 3600, 7200, 14400, 21600, 43200, 86400, 172800];
+
+/**
+ * Return the lag of a source over time, in seconds.
+ *
+ * @param {Api.LagPointFacts[]} series the oldest first
+ * @returns {TimePoint[]}
+ */
+export function lagOverTime(series) {
+  return series.map((point) => ({
+    at: Date.parse(point.at),
+    value: point.oldest_ms === null ? null : point.oldest_ms / 1000,
+  }));
+}
+
+/**
+ * Return how much was counted a second, between each point and the one before it.
+ *
+ * Counts begin anew where items were deleted; that is no rate.
+ *
+ * @param {Api.LagPointFacts[]} series the oldest first
+ * @param {string[]} names of what is counted: their sum
+ * @returns {TimePoint[]}
+ */
+export function rateOverTime(series, names) {
+  const counted = series.map((point) => ({
+    at: Date.parse(point.at),
+    count: names.reduce((sum, name) => sum + (point.counted[name] ?? 0), 0),
+  }));
+  return counted.slice(1).map(({ at, count }, index) => {
+    const before = counted[index];
+    const seconds = (at - before.at) / 1000;
+    const isRate = seconds > 0 && at - before.at <= GAP && count >= before.count;
+    return { at, value: isRate ? (count - before.count) / seconds : null };
+  });
+}
+
+/**
+ * Return how many jobs were wanted over time, from the changes of that number.
+ *
+ * @param {Api.TaskCountFacts} taskCount
+ * @param {number} now
+ * @returns {TimePoint[]}
+ */
+export function countOverTime({ changes, wanted }, now) {
+  const points = changes.map((change) => ({ at: Date.parse(change.at), value: change.after }));
+  const first = changes[0];
+  return [
+    ...(first === undefined ? [] : [{ at: 0, value: first.before }]),
+    ...points,
+    ...(wanted === null ? [] : [{ at: now, value: wanted }]),
+  ];
+}
+
+/**
+ * Return the part of a line that lies in a window; of a line of steps, with the value that it begins with.
+ *
+ * @param {TimePoint[]} points the oldest first
+ * @param {{since: number, until: number}} window
+ * @param {boolean} [isStep]
+ * @returns {TimePoint[]}
+ */
+export function within(points, { since, until }, isStep = false) {
+  const inside = points.filter(({ at }) => at >= since && at <= until);
+  const before = isStep ? points.filter(({ at }) => at < since).at(-1) : undefined;
+  return before === undefined ? inside : [{ at: since, value: before.value }, ...inside];
+}
+
+/**
+ * Return where an axis ends: at a round number, at least as large as every value.
+ *
+ * @param {number} most the largest value
+ * @param {"count"|"seconds"|"bytes"} unit
+ */
+export function roundTop(most, unit) {
+  if (!(most > 0)) return unit === "bytes" ? 1024 : unit === "seconds" ? 1 : 1;
+  if (unit === "seconds") {
+    const found = ROUND_SECONDS.find((each) => each >= most);
+    return found ?? Math.ceil(most / 172800) * 172800;
+  }
+  const base = unit === "bytes" ? 1024 ** Math.floor(Math.log(most) / Math.log(1024)) : 1;
+  const scaled = most / base;
+  const power = 10 ** Math.floor(Math.log10(scaled));
+  const step = [1, 2, 4, 10].find((each) => each * power >= scaled * (1 - 1e-9)) ?? 10;
+  return step * power * base;
+}
+
+/**
+ * Return the path of a line in SVG: it breaks where there is no value, and where nobody looked for a while.
+ *
+ * @param {TimePoint[]} points in the window
+ * @param {Frame} frame
+ * @param {boolean} [isStep] whether a value holds until the next one
+ */
+export function pathOf(points, frame, isStep = false) {
+  let path = "";
+  /** @type {TimePoint|null} */
+  let before = null;
+  for (const point of points) {
+    const { at, value } = point;
+    if (value !== null) {
+      const [x, y] = [xOf(at, frame), yOf(value, frame)].map(rounded);
+      const isNew = before === null || before.value === null || (!isStep && at - before.at > GAP);
+      path += isNew ? `M${x} ${y}` : isStep ? `H${x}V${y}` : `L${x} ${y}`;
+    }
+    before = point;
+  }
+  return path;
+}
+
+/**
+ * Return the points at which a line has no neighbour, which a line could not show.
+ *
+ * @param {TimePoint[]} points in the window
+ */
+export function alone(points) {
+  const isNear = (/** @type {TimePoint|undefined} */ a, /** @type {TimePoint} */ b) =>
+    a !== undefined && a.value !== null && Math.abs(a.at - b.at) <= GAP;
+  return points.filter(
+    (point, index) => point.value !== null && !isNear(points[index - 1], point) && !isNear(points[index + 1], point),
+  );
+}
+
+/**
+ * @param {number} at
+ * @param {Frame} frame
+ */
+export function xOf(at, { since, until, width }) {
+  return ((at - since) / (until - since)) * width;
+}
+
+/**
+ * @param {number} value
+ * @param {Frame} frame
+ */
+export function yOf(value, { top, height }) {
+  return height - (value / top) * height;
+}
+
+/**
+ * Return the instant among those of several lines that lies next to a place in the picture; null if there is none.
+ *
+ * @param {number[]} instants in order
+ * @param {number} x
+ * @param {Frame} frame
+ */
+export function nearest(instants, x, frame) {
+  if (instants.length === 0) return null;
+  return instants.reduce((best, at) =>
+    Math.abs(xOf(at, frame) - x) < Math.abs(xOf(best, frame) - x) ? at : best,
+  );
+}
+
+/**
+ * Return the value of a line at an instant; null if it has none.
+ *
+ * @param {TimePoint[]} points
+ * @param {number} at
+ * @param {boolean} [isStep]
+ */
+export function valueAt(points, at, isStep = false) {
+  const found = isStep ? points.filter((point) => point.at <= at).at(-1) : points.find((point) => point.at === at);
+  return found?.value ?? null;
+}
+
+/** @param {number} number */
+function rounded(number) {
+  return Math.round(number * 10) / 10;
+}

@@ -1,0 +1,73 @@
+/** What one version of a spec has otherwise than another: field by field, by their paths. */
+
+/**
+ * Return the fields in which two specs differ, in the order in which the later one has them.
+ *
+ * @param {any} before a JSON value; null or undefined for none
+ * @param {any} after
+ * @returns {{path: string, before: string|null, after: string|null}[]} values as JSON; null where there is none
+ */
+export function changesBetween(before, after) {
+  const [old, now] = [fieldsOf(before), fieldsOf(after)];
+  return [...new Set([...now.keys(), ...old.keys()])]
+    .filter((path) => old.get(path) !== now.get(path))
+    .map((path) => ({ path, before: old.get(path) ?? null, after: now.get(path) ?? null }));
+}
+
+/**
+ * @param {any} value
+ * @param {string} path
+ * @param {Map<string, string>} found
+ */
+function fieldsOf(value, path = "", found = new Map()) {
+  if (value === null || value === undefined) {
+    if (path !== "" && value === null) found.set(path, "null");
+    return found;
+  }
+  const entries = Array.isArray(value)
+    ? value.map((each, index) => /** @type {[string, any]} */ ([`${path}[${index}]`, each]))
+    : typeof value === "object"
+      ? Object.entries(value).map(([name, each]) => /** @type {[string, any]} */ ([path ? `${path}.${name}` : name, each]))
+      : null;
+  if (entries === null || entries.length === 0) found.set(path, JSON.stringify(value));
+  else entries.forEach(([name, each]) => fieldsOf(each, name, found));
+  return found;
+}
+
+/**
+ * Return the positions that a person wrote, a line each: a partition, and where it is read from.
+ *
+ * @param {string} text
+ * @returns {Record<string, string>}
+ */
+export function positionsOf(text) {
+  const lines = text
+    .split("\n")
+    .map((line) => line.trim())
+    .filter(Boolean);
+  return Object.fromEntries(
+    lines.map((line) => {
+      const [, name, position] = /^(\S+?)\s*(?:[\s=])\s*(\S+)$/.exec(line) ?? [];
+      if (name === undefined)
+        throw new Error(`Line “${line.slice(0, 60)}” is no partition and position; write them with a space between`);
+      return [name, position];
+    }),
+  );
+}
+
+/**
+ * Return the spec that a person wrote.
+ *
+ * @param {string} text JSON
+ * @returns {Record<string, any>}
+ */
+export function specOf(text) {
+  let spec;
+  try {
+    spec = JSON.parse(text);
+  } catch (error) {
+    throw new Error(`The spec is no JSON: ${error instanceof Error ? error.message : error}`, { cause: error });
+  }
+  if (spec === null || typeof spec !== "object" || Array.isArray(spec)) throw new Error("The spec is no JSON object");
+  return spec;
+}

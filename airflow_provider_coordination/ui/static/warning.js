@@ -1,0 +1,30 @@
+/** A line that somebody should read: its level is a word as well as a colour. */
+
+import { C, h } from "./host.js";
+import { Icon } from "./icons.js";
+
+/**
+ * @param {{level: "error"|"warning", children?: Content} & Styles} props
+ */
+export function Warning({ level, children, ...rest }) {
+  const isError = level === "error";
+  return h(
+    C.Flex,
+    {
+      as: "p",
+      gap: 2,
+      align: "flex-start",
+      fontSize: "sm",
+      color: isError ? "red.fg" : "orange.fg",
+      bg: isError ? "bg.error" : "bg.warning",
+      borderRadius: "sm",
+      px: 2,
+      py: 1,
+      "data-alarm": level,
+      ...rest,
+    },
+    h(C.Box, { as: "span", pt: "2px", display: "flex" }, h(Icon, { name: "alert" })),
+    h(C.VisuallyHidden, null, isError ? "Alarm: " : "Warning: "),
+    h(C.Box, { as: "span", flex: 1, minW: 0, overflowWrap: "anywhere" }, children),
+  );
+}

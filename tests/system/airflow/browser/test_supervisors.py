@@ -1,0 +1,210 @@
+"""Supervisors: the list with those in trouble first, and everything about one, with its verbs."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.browser import Visits
+from tests.support.site import DEFAULT, Site
+from tests.support.supervised import SHARD, SupervisedSource
+from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.test_actions import confirm
+from tests.system.airflow.browser.test_partitions import filters
+
+PAUSED_DAG = "jdbc_ingestion"
+"""A DAG that Airflow knows, and that is paused."""
+
+Supervise = Callable[..., SupervisedSource]
+
+
+@pytest.fixture
+def supervise(site: Site) -> Iterator[Supervise]:
+    """Makes a supervised source of a test's own, which begins to be supervised."""
+    with ExitStack() as stack:
+
+        def make(**options: str) -> SupervisedSource:
+            source = SupervisedSource(site.scenery.url, f"test-{uuid.uuid4().hex[:8]}", minutes=2, **options)
+            stack.callback(source.close)
+            source.submit_spec("supervise.start_delay", 0, by="ann", reason="clicks of the new shop")
+            source.turn()
+            source.minutes(2)
+            return source
+
+        yield make
+
+
+def state(page: Page) -> str:
+    return str(page.locator("[data-supervisor]").get_attribute("data-supervisor"))
+
+
+def test_the_list_begins_with_the_supervisors_that_need_a_person(
+    site: Site, supervised: SupervisedSource, supervise: Supervise, see: See
+) -> None:
+    paused, lost = supervise(dag_id=PAUSED_DAG), supervise().losing_contact()
+    page = see(site.overview(DEFAULT))
+    page.get_by_role("button", name="Supervisors").click()
+    table = page.get_by_role("table", name=f"Supervisors of {DEFAULT}")
+    row = table.locator("[data-row]")
+    expect(row.filter(has_text=lost.source)).to_contain_text("Lost contact")
+    expect(row.filter(has_text=lost.source)).to_contain_text("ResourceNotFoundException")
+    expect(row.filter(has_text=paused.source)).to_contain_text("its DAG is paused")
+
+    names = [each.get_attribute("data-row") for each in row.all()]
+    assert names.index(lost.source) < names.index(paused.source)
+    assert filters(page)["show"] == ["supervisors"]
+    row.filter(has_text=lost.source).get_by_role("link", name=lost.source).click()
+    expect(page.get_by_role("heading", name=lost.source)).to_be_visible()
+    expect(page.get_by_role("link", name=re.compile("Its supervisor is in state LOST_CONTACT"))).to_be_visible()
+
+
+def test_a_page_has_everything_about_a_supervisor(site: Site, supervised: SupervisedSource, see: See) -> None:
+    page = see(site.at("supervised", "supervisor"))
+
+    figures = page.get_by_role("region", name="State")
+    expect(figures).to_contain_text(re.compile(r"Jobs\s*2 of 2"))
+    expect(figures).to_contain_text("version 2 by ben")
+    expect(page.get_by_role("table", name="Jobs of the supervisor").locator("[data-row]")).to_have_count(2)
+    shards = page.get_by_role("table", name="Lag of each partition").locator("[data-row]")
+    expect(shards).to_have_count(4)
+    changes = page.get_by_role("table", name="Changes of the number of jobs").locator("[data-row]")
+    expect(changes.nth(1)).to_contain_text("2 → 3")
+    expect(changes.nth(1)).to_contain_text("lag at least 6000 s in 41 % of the last 10 min: 1 job more")
+    expect(changes.nth(2)).to_contain_text("stays 2")
+    expect(page.get_by_role("table", name="Errors")).to_contain_text("ExecutorLostFailure")
+    expect(page.get_by_role("table", name="Bad records").first).to_contain_text("MALFORMED_RECORD_IN_PARSING")
+    shards.first.get_by_role("link").click()
+    expect(page.get_by_role("dialog", name=re.compile("shardId"))).to_be_visible()
+
+
+def test_what_happened_over_time_is_a_picture_for_the_keyboard_too_and_a_list(
+    site: Site, supervised: SupervisedSource, see: See
+) -> None:
+    page = see(site.at("supervised", "supervisor"))
+    chart = page.get_by_role("group", name=re.compile("^Records delivered: [0-9,]+.s now, 8,000.s at most"))
+    chart.focus()
+    page.keyboard.press("End")
+    caption = page.locator("[data-chart='Records delivered'] figcaption")
+    expect(caption).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: [0-9,]+/s$"))
+    last = caption.inner_text()
+    page.keyboard.press("ArrowLeft")
+    expect(caption).not_to_have_text(last)
+
+    page.get_by_role("button", name="List", exact=True).click()
+    rows = page.get_by_role("table", name="Over time").locator("[data-row]")
+    expect(rows.first).to_contain_text("/s")
+    assert rows.count() > 20
+    assert filters(page) == {"as": ["list"]}
+
+
+def test_each_version_of_the_spec_says_who_why_and_what_changed(
+    site: Site, supervised: SupervisedSource, see: See
+) -> None:
+    page = see(site.at("supervised", "supervisor"))
+    spec = page.get_by_role("region", name="Spec", exact=True)
+    versions = spec.get_by_role("list", name="Versions").get_by_role("button")
+    expect(versions.first).to_contain_text("Version 2")
+    expect(versions.first).to_contain_text("so that people know")
+    expect(spec.locator("[data-changes]")).to_contain_text('context.description: "every click" → ')
+    versions.nth(1).click()
+    expect(spec.get_by_role("region", name="Version 1 of the spec")).to_contain_text('"start_delay": 0')
+    assert filters(page) == {"version": ["1"]}
+
+
+def test_a_supervisor_whose_dag_is_paused_is_suspended(site: Site, supervise: Supervise, see: See) -> None:
+    source = supervise(dag_id=PAUSED_DAG)
+    page = see(site.at(source.source, "supervisor"))
+
+    expect(page.get_by_text("Unpause the DAG to resume")).to_be_visible()
+    expect(page.get_by_role("link", name=f"Its supervisor is suspended: DAG '{PAUSED_DAG}' is paused")).to_be_visible()
+    assert state(page) == "DAG_PAUSED"
+
+
+def test_a_spec_is_submitted_with_a_reason_and_rules_from_then_on(
+    site: Site, supervise: Supervise, see: See, visits: Visits
+) -> None:
+    visits.excuse("^4.. POST .*/supervisor$")
+    source = supervise()
+    page = see(site.at(source.source, "supervisor"))
+    expect(page.get_by_role("list", name="Versions").get_by_role("button")).to_have_count(1)
+    page.get_by_role("button", name="Submit…").click()
+    dialog = page.get_by_role("alertdialog")
+    text = dialog.get_by_label("Spec, as JSON")
+    written = json.loads(text.input_value())
+    written["supervise"]["task_count"] = 0
+    text.fill(json.dumps(written))
+    dialog.get_by_label("Reason").fill("fewer jobs")
+    dialog.get_by_role("button", name="Submit").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("'task_count' must be at least 1")
+    written["supervise"]["task_count"] = 3
+    text.fill(json.dumps(written))
+    dialog.get_by_role("button", name="Submit").click()
+
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("status").filter(has_text="Version 2 rules")).to_be_visible()
+    newest = page.get_by_role("list", name="Versions").get_by_role("button").first
+    expect(newest).to_contain_text("Version 2")
+    expect(newest).to_contain_text("by op")
+    expect(newest).to_contain_text("fewer jobs")
+
+
+def test_a_spec_that_was_made_from_an_older_version_is_refused(
+    site: Site, supervise: Supervise, see: See, visits: Visits
+) -> None:
+    visits.excuse("^409 POST .*/supervisor$")
+    source = supervise()
+    page = see(site.at(source.source, "supervisor"))
+    expect(page.get_by_role("list", name="Versions").get_by_role("button")).to_have_count(1)
+    page.get_by_role("button", name="Submit…").click()
+    source.submit_spec("supervise.task_count", 4, by="ben", reason="at the same time")
+    confirm(page, "Submit", "mine")
+
+    expect(page.get_by_role("alertdialog").get_by_role("alert")).to_contain_text("Nothing was changed")
+    current = source.store.current()
+    assert current is not None and current.by == "ben"
+
+
+def test_a_handover_and_a_termination_are_asked_for_with_a_reason(site: Site, supervise: Supervise, see: See) -> None:
+    source = supervise()
+    page = see(site.at(source.source, "supervisor"))
+    page.get_by_role("button", name="Hand over…").click()
+    confirm(page, "Hand over", "new machines")
+    expect(page.get_by_role("status").filter(has_text="The jobs hand over")).to_be_visible()
+    assert source.supervision().handover_requested_at is not None
+
+    page.get_by_role("button", name="Terminate…").click()
+    confirm(page, "Terminate", "the shop is closed")
+    expect(page.locator("[data-supervisor='STOPPING']")).to_be_visible()
+    expect(page.get_by_role("button", name="Hand over…")).to_have_count(0)
+    expect(page.get_by_role("button", name="Submit…")).to_be_enabled()
+    assert source.supervision().terminated_at is not None
+
+
+def test_given_positions_are_reset_alone(site: Site, supervise: Supervise, see: See) -> None:
+    source = supervise()
+    page = see(site.at(source.source, "supervisor"))
+    page.get_by_role("button", name="Reset…").click()
+    dialog = page.get_by_role("alertdialog")
+    dialog.get_by_label("Read from").select_option("positions")
+    dialog.get_by_label("A line each").fill(f"{SHARD.format(1)} earliest")
+    before = {key: source.view.get(key) for key in source.stream.shards}
+    expect(confirm(page, "Reset", "a bad transform")).to_have_count(0)
+
+    changed = [key for key, partition in before.items() if source.view.get(key) != partition]
+    assert changed == [SHARD.format(1)]
+
+
+def test_a_source_without_a_supervisor_says_how_to_have_one(
+    site: Site, see: See, visits: Visits, source: Callable[..., str]
+) -> None:
+    visits.excuse("^404 GET .*/supervisor(/history)?$")
+    page = see(site.at(source(a=lambda p: p), "supervisor"))
+
+    expect(page.get_by_role("heading", name="This source has no supervisor")).to_be_visible()
+    expect(page.get_by_role("button", name="Submit…")).to_be_enabled()

@@ -1,0 +1,99 @@
+/** How supervisors stand: in which state they are shown, in which order, and what they warn of. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import {
+  byLag,
+  isUnhealthy,
+  standingOf,
+  SUPERVISOR_STATES,
+  supervisorsByUrgency,
+  verbsFor,
+  warningsOf,
+} from "../../airflow_provider_coordination/ui/static/supervisor_states.js";
+
+const RATES = { "5m": { processed: 5, processed_with_error: 0, unparseable: 0 } };
+const STATUS = {
+  source: "clicks",
+  detailed_state: "RUNNING",
+  dag_is_paused: false,
+  suspended: null,
+  terminated: null,
+  jobs: [{ state: "RUNNING" }],
+  task_count: { wanted: 1 },
+  lag: { oldest_ms: 0 },
+  stats: { rates: RATES },
+};
+
+test("a supervisor whose DAG is paused is suspended, and needs nobody", () => {
+  for (const state of ["RUNNING", "NOT_SUPERVISED", "UNHEALTHY_TASKS", "PENDING"]) {
+    const status = { ...STATUS, detailed_state: state, dag_is_paused: true };
+    assert.equal(standingOf(status), "DAG_PAUSED");
+    assert.equal(SUPERVISOR_STATES.DAG_PAUSED.label, "Suspended");
+    assert.equal(isUnhealthy(status), false);
+  }
+});
+
+test("one that is suspended itself, or over, is that, whether its DAG is paused or not", () => {
+  assert.equal(standingOf({ ...STATUS, detailed_state: "TERMINATED", dag_is_paused: true }), "TERMINATED");
+  assert.equal(standingOf({ ...STATUS, detailed_state: "SUSPENDED", suspended: {}, dag_is_paused: true }), "SUSPENDED");
+});
+
+test("every unhealthy state needs a person, and no other one", () => {
+  const needing = Object.keys(SUPERVISOR_STATES).filter((state) => isUnhealthy({ ...STATUS, detailed_state: state }));
+  assert.deepEqual(needing.toSorted(), [
+    "LOST_CONTACT_WITH_STREAM",
+    "NOT_SUPERVISED",
+    "UNABLE_TO_CONNECT_TO_STREAM",
+    "UNHEALTHY_SUPERVISOR",
+    "UNHEALTHY_TASKS",
+  ]);
+});
+
+test("supervisors are listed by how much they need a person, then by their lag", () => {
+  const statuses = [
+    { ...STATUS, source: "over", detailed_state: "TERMINATED", jobs: [] },
+    { ...STATUS, source: "calm" },
+    { ...STATUS, source: "late", lag: { oldest_ms: 90000 } },
+    { ...STATUS, source: "brand new", detailed_state: "NOT_THERE_YET" },
+    { ...STATUS, source: "vanished", jobs: [{ state: "VANISHED" }] },
+    { ...STATUS, source: "paused", dag_is_paused: true },
+    { ...STATUS, source: "lost", detailed_state: "LOST_CONTACT_WITH_STREAM" },
+  ];
+  assert.deepEqual(
+    supervisorsByUrgency(statuses).map((each) => each.source),
+    ["lost", "paused", "vanished", "late", "calm", "over", "brand new"],
+  );
+});
+
+for (const [what, change, warning] of [
+  ["a job without a sign of life", { jobs: [{ state: "VANISHED" }] }, /^1 job gives no sign of life$/],
+  ["no job that reads", { jobs: [{ state: "SUBMITTED" }] }, /^No job reads the source yet$/],
+  ["bad records", { stats: { rates: { "5m": { unparseable: 2 } } } }, /^Bad records arrive: 2.0 a second/],
+]) {
+  test(`${what} is warned of`, () => {
+    const warnings = warningsOf({ ...STATUS, ...change });
+    assert.equal(warnings.length, 1);
+    assert.match(warnings[0], warning);
+  });
+}
+
+test("nothing is warned of where all is well, or no job is meant to read", () => {
+  assert.deepEqual(warningsOf(STATUS), []);
+  assert.deepEqual(warningsOf({ ...STATUS, detailed_state: "SUSPENDED", jobs: [] }), []);
+  assert.deepEqual(warningsOf({ ...STATUS, jobs: [], task_count: { wanted: 0 } }), []);
+});
+
+test("the partition that is furthest behind comes first, and what is unknown before what is quiet", () => {
+  assert.deepEqual(
+    byLag({ quiet: 0, late: 5000, unknown: null, calm: 0 }).map((row) => row.key),
+    ["late", "unknown", "calm", "quiet"],
+  );
+});
+
+test("a terminated supervisor takes a spec alone, and one without jobs has nothing to hand over", () => {
+  assert.deepEqual(verbsFor({ ...STATUS, terminated: {} }), ["submit"]);
+  assert.deepEqual(verbsFor({ ...STATUS, jobs: [] }), ["submit", "reset", "terminate"]);
+  assert.deepEqual(verbsFor(STATUS), ["submit", "handover", "reset", "terminate"]);
+});
