@@ -135,6 +135,10 @@ class Standalone(Airflow):
         runs = self._get(f"/api/v2/dags/{dag_id}/dagRuns?run_type=backfill")["dag_runs"]
         return sorted(runs, key=lambda run: str(run["logical_date"] or run["partition_key"]))
 
+    def runs(self, dag_id: str) -> list[dict[str, Any]]:
+        """Return the runs of a DAG as the API shows them, the earliest first."""
+        return list(self._get(f"/api/v2/dags/{dag_id}/dagRuns?order_by=run_after")["dag_runs"])
+
     def run(self, dag_id: str, run_id: str) -> Any:
         """Return a run as the API shows it."""
         return self._get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")

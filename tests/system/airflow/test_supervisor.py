@@ -24,6 +24,7 @@ from airflow_provider_coordination.operators.shipping import job_processes
 from airflow_provider_coordination.supervisor.druid import from_druid
 from airflow_provider_coordination.supervisor.operations import SupervisorVerbs
 from airflow_provider_coordination.supervisor.status import read_status
+from airflow_provider_coordination.supervisor.store import SupervisionStore
 from tests.support.spark_job import Pipeline
 from tests.support.standalone import Standalone
 
@@ -222,3 +223,36 @@ def test_a_spec_of_druid_runs_a_stream_through_everything_that_happens_to_it(
     supervised.comes("it is terminated", lambda status: status["state"] == "TERMINATED" and not status["jobs"])
     supervised.delivered()
     airflow.pause(DAG_ID)
+
+
+def test_a_run_ends_after_its_time_and_the_next_one_goes_on_with_the_job(
+    airflow: Standalone, pipeline: Pipeline, look: Callable[[str], SourceCoordinator], folder: Path
+) -> None:
+    source = look("visits")
+    spec = {
+        "version": 1,
+        "source": "visits",
+        "reads": {"kinesis": {"streams": pipeline.stream}},
+        "writes": [{"parquet": {"path": str(pipeline.output)}}],
+        "tuning": {"rounds": {"round_duration": 1, "idle_duration": 0.5}},
+        "supervise": {"task_duration": "PT30S", "start_delay": 0, "period": 2, "completion_timeout": "PT10M"},
+    }
+    file = folder / "dags" / "specs" / "visits.yaml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(yaml.safe_dump(spec))
+
+    airflow.unpause("supervise_visits")
+
+    def supervised_by() -> str:
+        stored = SupervisionStore(source.view).get()
+        return "" if stored is None or stored.claimant is None else stored.claimant.owner
+
+    airflow.until("it is supervised", lambda: bool(supervised_by()))
+    first = supervised_by()
+    airflow.until("the next run supervises", lambda: supervised_by() != first)
+    [earliest, *_] = airflow.runs("supervise_visits")
+    assert earliest["state"] == "success"
+    [job, *_] = (read_status(source.view) or {})["jobs"]
+    assert job["owner"].split(":")[2:5] == first.split(":")[2:5]  # the first run submitted it
+    SupervisorVerbs(source).suspend()  # its jobs end
+    airflow.pause("supervise_visits")
