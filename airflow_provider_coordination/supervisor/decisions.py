@@ -9,15 +9,23 @@ How a job ended is read from its item alone, and counted by the write that remov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 
 from airflow_provider_coordination.coordination.job_reports import RecordCounts
 from airflow_provider_coordination.coordination.jobs import RETENTION, Job, JobState
 from airflow_provider_coordination.coordination.storable import storable
-from airflow_provider_coordination.supervisor.lag import LagPoint
+from airflow_provider_coordination.supervisor.actions import (
+    Action,
+    EndJob,
+    EndKind,
+    LookForPartitions,
+    RequestStop,
+    StartJob,
+    Terminate,
+)
+from airflow_provider_coordination.supervisor.observation import Observation
 from airflow_provider_coordination.supervisor.scaling import (
     configured_count,
     first_judged_at,
@@ -39,126 +47,6 @@ SUBMIT_TIMEOUT = timedelta(minutes=2)
 """A planned job that nobody has submitted by then never will be: the turn that planned it stopped."""
 TRANSITION = timedelta(minutes=2)
 """How long there must be too many jobs before some are asked to end: a reshard takes a while. As in Druid."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PartitionCounts:
-    """How many partitions a source has.
-
-    :param readable: those that a job can read now, or within a period.
-    :param unfinished: those that are not COMPLETED, parked ones and those that wait for acknowledgments included.
-    :param is_empty: whether there is none at all, COMPLETED or not.
-    """
-
-    readable: int = 0
-    unfinished: int = 0
-    is_empty: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class Observation:
-    """What a supervisor sees when it looks.
-
-    :param at: when it looked (aware).
-    :param settings: how the source is supervised; None if the supervisor is terminated, there is no spec, or the one
-        that rules cannot be read.
-    :param outdated: versions of the spec whose jobs have another thing to do than the one that rules.
-    :param is_suspended: whether the source is suspended.
-    :param partitions: how many there are; None if that is not known.
-    :param jobs: the jobs of the supervisor as the store knows them, by owner.
-    :param strays: owners of jobs of the supervisor that it does not remember, and that nobody has asked to end.
-    :param safety_margin: how far clocks of machines may differ.
-    :param lag: the latest points of the lag, the oldest first.
-    :param open_partitions: how many open shards the source has, or whatever it consists of; None if that is unknown.
-    :param looks_for_partitions: whether nobody but the supervisor looks for new partitions, as with objects or tables.
-    :param is_run: whether everything was looked at, and not jobs alone: such looks count for the supervisor's health.
-    :param errors: what went wrong in looking.
-    """
-
-    at: datetime
-    settings: SuperviseSettings | None
-    outdated: frozenset[int] = frozenset()
-    is_suspended: bool = False
-    partitions: PartitionCounts | None = None
-    jobs: Mapping[str, Job] = field(default_factory=dict)
-    strays: frozenset[str] = frozenset()
-    safety_margin: timedelta = timedelta(0)
-    lag: Sequence[LagPoint] = ()
-    open_partitions: int | None = None
-    looks_for_partitions: bool = False
-    is_run: bool = True
-    errors: tuple[ErrorEvent, ...] = ()
-
-
-class EndKind(StrEnum):
-    """Why the supervisor itself ends a job."""
-
-    WITHDRAWN = "withdrawn"
-    """It has not begun, and is not needed any more."""
-    GIVEN_UP = "given up"
-    """It did not begin in time, was never submitted, or gave no sign of life."""
-    FORCED = "forced"
-    """It was asked to end, and did not in time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StartJob:
-    """Submit a job."""
-
-    job: SupervisedJob
-
-    def __str__(self) -> str:
-        """Say it in a line of a log."""
-        replaces = f" replaces={self.job.replaces}" if self.job.replaces else ""
-        return f"starts a job: owner={self.job.owner} spec_version={self.job.spec_version}{replaces}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestStop:
-    """Ask a job to end: it delivers what it has read."""
-
-    owner: str
-    reason: str
-
-    def __str__(self) -> str:
-        """Say it in a line of a log."""
-        return f"asks a job to end: owner={self.owner}: {self.reason}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class EndJob:
-    """End a job that cannot, or does not, end by itself, and give its leases back."""
-
-    owner: str
-    kind: EndKind
-    reason: str
-
-    def __str__(self) -> str:
-        """Say it in a line of a log."""
-        return f"ends a job, {self.kind}: owner={self.owner}: {self.reason}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class LookForPartitions:
-    """Look for new partitions at the source."""
-
-    def __str__(self) -> str:
-        """Say it in a line of a log."""
-        return "looks for partitions"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Terminate:
-    """Terminate the supervisor: what it had to read is read."""
-
-    reason: str
-
-    def __str__(self) -> str:
-        """Say it in a line of a log."""
-        return f"terminates: {self.reason}"
-
-
-Action = StartJob | RequestStop | EndJob | LookForPartitions | Terminate
 
 
 @dataclass(frozen=True, kw_only=True)

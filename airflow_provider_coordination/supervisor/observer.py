@@ -18,8 +18,8 @@ from airflow_provider_coordination.coordination.jobs import Job, Jobs
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.storable import storable
-from airflow_provider_coordination.supervisor.decisions import Observation, PartitionCounts
 from airflow_provider_coordination.supervisor.lag import FINE, LagReading, LagSeries
+from airflow_provider_coordination.supervisor.observation import Observation, PartitionCounts
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
 from airflow_provider_coordination.supervisor.states import ErrorEvent

@@ -275,7 +275,8 @@ class SupervisorVerbs:
         if not positions:
             raise ConfigurationError("field 'positions' is empty; name partitions, or leave it out to reset all of it")
         return [
-            resets.of_partitions(resets.named([name]), target_of(position, now)) for name, position in positions.items()
+            resets.of_partitions(resets.named([name]), target_of(position, now), access)
+            for name, position in positions.items()
         ]
 
     def _supervision(self) -> Supervision:

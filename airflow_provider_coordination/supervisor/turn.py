@@ -24,19 +24,17 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.jobs import Job, Jobs
 from airflow_provider_coordination.coordination.storable import storable
-from airflow_provider_coordination.supervisor.decisions import (
+from airflow_provider_coordination.supervisor.actions import (
     Action,
-    Decision,
     EndJob,
     EndKind,
     LookForPartitions,
-    Observation,
     RequestStop,
     StartJob,
     Terminate,
-    decide,
-    run_ended,
 )
+from airflow_provider_coordination.supervisor.decisions import Decision, decide, run_ended
+from airflow_provider_coordination.supervisor.observation import Observation
 from airflow_provider_coordination.supervisor.observer import Observer, Probe, error_event
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec

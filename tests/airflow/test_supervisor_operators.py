@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import SupervisionError
+from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.operators.supervisor import (
     HandOverSupervisorOperator,
     ResetSupervisorOperator,
@@ -21,6 +22,7 @@ from airflow_provider_coordination.operators.supervisor import (
     TerminateSupervisorOperator,
 )
 from airflow_provider_coordination.supervisor.store import SupervisionStore
+from tests.airflow.test_reset_partitions_operator import Stream
 
 SPEC: dict[str, Any] = {
     "version": 1,
@@ -28,6 +30,18 @@ SPEC: dict[str, Any] = {
     "reads": {"s3": {"paths": "s3://clicks/in", "format": "json", "aws_conn_id": None}},
     "writes": [{"parquet": {"path": "/data/lake/clicks"}}],
 }
+
+
+@pytest.fixture
+def stream(coordination: SourceCoordinator, connect: Any, kinesis_account: Any) -> Stream:
+    connect(
+        "aws_default",
+        "aws",
+        login=kinesis_account.access_key_id,
+        password="hush",
+        extra={"region_name": "us-east-1", "endpoint_url": kinesis_account.endpoint_url},
+    )
+    return Stream(coordination, kinesis_account)
 
 
 def submit(context: Any, **spec: Any) -> Any:
@@ -143,3 +157,25 @@ def test_one_that_is_not_healthy_fails_the_task_that_wants_it_to_be(
     coordination.store.transact(update=[stored.item.with_progress(mapping)])
     with pytest.raises(SupervisionError, match="is UNHEALTHY_TASKS"):
         operator.execute(context)
+
+
+@pytest.mark.integration
+def test_a_stream_is_read_anew_parents_before_children_as_its_spec_reaches_it(stream: Stream, context: Any) -> None:
+    submit(context, reads={"kinesis": {"streams": "s"}})
+    done = ResetSupervisorOperator(task_id="reset", source="clicks").execute(context)
+    assert (done["reset"], done["removed"]) == (1, 2)
+    assert stream.coordination.view.count_by_status()[PartitionStatus.UNASSIGNED] == 1
+    with pytest.raises(AirflowFailException, match="belongs to one partition"):
+        ResetSupervisorOperator(task_id="reset", source="clicks", to="42").execute(context)
+
+
+@pytest.mark.integration
+def test_a_shard_is_read_on_after_a_position_that_it_has(stream: Stream, context: Any) -> None:
+    submit(context, reads={"kinesis": {"streams": "s"}})
+    shard = stream.shards[1]
+    number = str(int(shard.starting_sequence_number) + 5)
+    operator = ResetSupervisorOperator(task_id="reset", source="clicks", positions={shard.shard_id: number})
+    assert operator.execute(context)["reset"] == 1
+    assert stream.progress(stream.keys[1]).checkpoint == number
+    with pytest.raises(AirflowFailException, match="'1' is none of shard"):
+        ResetSupervisorOperator(task_id="reset", source="clicks", positions={shard.shard_id: "1"}).execute(context)

@@ -20,7 +20,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON
 from airflow_provider_coordination.sources.kinesis.progress import batch_id
 from airflow_provider_coordination.sources.kinesis.shards import list_shards
-from airflow_provider_coordination.supervisor.decisions import RequestStop, StartJob
+from airflow_provider_coordination.supervisor.actions import RequestStop, StartJob
 from airflow_provider_coordination.supervisor.operations import SupervisorVerbs
 from airflow_provider_coordination.supervisor.settings import AutoScaleSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec

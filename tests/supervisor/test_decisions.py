@@ -11,19 +11,17 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.jobs import Job, JobState
+from airflow_provider_coordination.supervisor.actions import RequestStop, StartJob
 from airflow_provider_coordination.supervisor.decisions import (
     SUBMIT_TIMEOUT,
     Decision,
-    Observation,
-    PartitionCounts,
-    RequestStop,
-    StartJob,
     backoff,
     decide,
     task_count,
     wanted_jobs,
 )
 from airflow_provider_coordination.supervisor.lag import LagPoint
+from airflow_provider_coordination.supervisor.observation import Observation, PartitionCounts
 from airflow_provider_coordination.supervisor.settings import AutoScaleSettings, SuperviseSettings
 from airflow_provider_coordination.supervisor.supervision import SupervisedJob, Supervision
 

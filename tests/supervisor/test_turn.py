@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import SourceError, SupervisedElsewhereError
 from airflow_provider_coordination.coordination.jobs import JobState
-from airflow_provider_coordination.supervisor.decisions import EndJob, EndKind, StartJob
+from airflow_provider_coordination.supervisor.actions import EndJob, EndKind, StartJob
 from airflow_provider_coordination.supervisor.states import DetailedState
 from tests.supervisor.world import START_TIMEOUT, World
 

@@ -145,6 +145,7 @@ def running(count: int, version: int) -> Callable[[dict[str, Any]], bool]:
     return holds
 
 
+@pytest.mark.timeout(1500)  # eight Spark jobs come and go, one after the other
 def test_a_spec_of_druid_runs_a_stream_through_everything_that_happens_to_it(
     airflow: Standalone,
     pipeline: Pipeline,

@@ -1,0 +1,154 @@
+"""A supervisor's jobs are submitted as those of tasks are, and ended by force where they can be reached."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.jobs import Job, Jobs
+from airflow_provider_coordination.coordination.owner import task_of as task_of_owner
+from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
+from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.hooks.following import settings_file_of
+from airflow_provider_coordination.operators.launching import SparkLauncher
+from airflow_provider_coordination.operators.shipping import job_processes
+from airflow_provider_coordination.supervisor.spec import IngestionSpec
+from airflow_provider_coordination.supervisor.supervision import SupervisedJob
+from airflow_provider_coordination.supervisor.turn import JobOrder
+from tests.airflow.conftest import SECRET, StubSpark
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where jobs have their folders."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def connections(connect: Any, coordination: SourceCoordinator) -> None:
+    connect("aws_default", "aws", login="AKIAEXAMPLE", password=SECRET, extra={"region_name": "eu-west-1"})
+
+
+@pytest.fixture
+def jobs(coordination: SourceCoordinator) -> Iterator[Jobs]:
+    found = Jobs(coordination.view)
+    yield found
+    for job in found.of_task("supervisor/clicks"):
+        for process in processes(job):
+            process.kill()
+
+
+@pytest.fixture
+def launcher() -> SparkLauncher:
+    ti = SimpleNamespace(dag_id="supervise_clicks", run_id="run", task_id="supervise", map_index=-1, try_number=2)
+    context: Any = {"ti": ti}
+    return SparkLauncher(connection=CoordinationHook().settings, source="clicks", context=context)
+
+
+@pytest.fixture
+def order(launcher: SparkLauncher, spark: StubSpark, tmp_path: Path) -> Callable[..., JobOrder]:
+    def make(**supervise: Any) -> JobOrder:
+        spec = {
+            "version": 1,
+            "reads": {"kinesis": {"streams": "clicks"}},
+            "writes": [{"parquet": {"path": str(tmp_path / "out")}}],
+            "schema": "id STRING, at TIMESTAMP",
+            "tuning": {"spark": {"env_vars": {"PATH": spark.path}}, "start_timeout": "PT10M"},
+            "supervise": supervise,
+        }
+        return JobOrder(
+            job=SupervisedJob(owner=launcher.new_owner(), spec_version=1, planned_at=NOON),
+            spec=IngestionSpec.read(spec),
+            task="supervisor/clicks",
+            max_duration=timedelta(minutes=90),
+            workers=3,
+        )
+
+    return make
+
+
+def processes(job: Job) -> list[Any]:
+    return job_processes(str(settings_file_of(job.log))) if job.log else []
+
+
+def test_a_job_is_submitted_by_its_spec_and_followed_through_the_store(
+    launcher: SparkLauncher, order: Callable[..., JobOrder], jobs: Jobs, spark: StubSpark
+) -> None:
+    ordered = order(event_time="at", late_message_rejection_period="PT1H")
+    launcher.start(ordered)
+    spark.wait_for_a_call()
+
+    [job] = jobs.of_task("supervisor/clicks")
+    settings = spark.calls[0]["settings"]
+    assert (job.owner, settings["owner"]) == (ordered.job.owner, ordered.job.owner)
+    assert (settings["is_followed"], settings["workers"]) == (True, 3)
+    assert (settings["rounds"]["max_duration"], settings["rounds"]["until_caught_up"]) == ("PT5400.000000S", False)
+    assert datetime.fromisoformat(settings["rejection"]["earliest"]) == NOON - timedelta(hours=1)
+    assert job.start_by is not None
+    assert timedelta(minutes=9) < job.start_by - datetime.now(UTC) <= timedelta(minutes=10)
+
+
+def test_its_owner_says_which_try_of_the_task_submitted_it(launcher: SparkLauncher) -> None:
+    owner = launcher.new_owner()
+    submitted_by = task_of_owner(owner)
+
+    assert submitted_by is not None
+    assert (submitted_by.dag_id, submitted_by.task_id, submitted_by.try_number) == ("supervise_clicks", "supervise", 2)
+    assert launcher.new_owner() != owner
+
+
+def test_a_job_that_was_given_up_before_is_not_submitted(
+    launcher: SparkLauncher, order: Callable[..., JobOrder], jobs: Jobs, spark: StubSpark, temporary: Path
+) -> None:
+    ordered = order()
+    jobs.give_up(ordered.job.owner, ordered.task, {"exit_code": None, "error": "too late"})
+
+    with pytest.raises(CoordinationError, match="was given up before it was submitted"):
+        launcher.start(ordered)
+
+    assert (spark.calls, list(temporary.iterdir())) == ([], [])
+
+
+def test_a_source_that_another_dag_reads_otherwise_is_refused_before_spark_is_started(
+    launcher: SparkLauncher, order: Callable[..., JobOrder], coordination: SourceCoordinator, spark: StubSpark
+) -> None:
+    location = {"streams": ["orders"], "region": "eu-west-1"}
+    claim(
+        coordination.view,
+        SourceClaim(dag_id="other", task_id="ingest", claimed_at=NOON, kind="kinesis", location=location),
+    )
+
+    with pytest.raises(ConfigurationError, match="'other'"):
+        launcher.start(order())
+
+    assert spark.calls == []
+
+
+def test_a_job_on_this_machine_is_ended_with_its_processes(
+    launcher: SparkLauncher, order: Callable[..., JobOrder], jobs: Jobs, spark: StubSpark
+) -> None:
+    spark.will(exit=0, sleep=600)
+    launcher.start(order())
+    spark.wait_for_a_call()
+    [job] = jobs.of_task("supervisor/clicks")
+    assert processes(job)
+
+    launcher.end(job, "it did not end in time")
+
+    deadline = time.monotonic() + 60
+    while processes(job) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes(job) == []
