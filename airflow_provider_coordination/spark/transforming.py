@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
 from itertools import islice
 
 import pyarrow as pa
@@ -143,9 +142,13 @@ class _Batch:
         self._batch = attempt.batch
         self._work = work
         self._wanted = wanted
+        # No cached properties: in Python 3.11 those of all batches share a lock, and one would wait for the other.
+        self._unfit = self._rejected = BAD_SCHEMA.empty_table()
+        self._records: pa.Table | None = None
 
     def prepare(self) -> Prepared:
         """Let the sinks prepare the batch; see `DeliverTransformed.prepare`."""
+        self._look_for_left_out()
         if self._rejected.num_rows:
             log.info(
                 "batch %s: %d of %d records are late or early, and left out",
@@ -172,28 +175,22 @@ class _Batch:
             columns=made.columns,
         )
 
-    @cached_property
+    @property
     def _landed(self) -> pa.Table:
-        return read_table(self._attempt.file)
+        if self._records is None:
+            self._records = read_table(self._attempt.file)
+        return self._records
 
     # What the transform does not get
 
-    @cached_property
-    def _left_out(self) -> pa.Table:
+    def _look_for_left_out(self) -> None:
+        """Find the records whose payload does not fit the schema, and those that are late or early."""
         found = self._delivery.transformation.left_out(self._attempt.file, self._batch.bounds)
-        if found is None:
-            return BAD_SCHEMA.empty_table()
-        return bad_records(found, self._delivery.layout.position, found.column("error"), found.column("stage"))
-
-    @cached_property
-    def _unfit(self) -> pa.Table:
-        """The records whose payload does not fit the schema."""
-        return self._left_out.filter(pc.equal(self._left_out.column("stage"), str(Stage.SCHEMA)))
-
-    @cached_property
-    def _rejected(self) -> pa.Table:
-        """The records that are late or early."""
-        return self._left_out.filter(pc.equal(self._left_out.column("stage"), str(Stage.TIME)))
+        if found is not None:
+            stages = found.column("stage")
+            left_out = bad_records(found, self._delivery.layout.position, found.column("error"), stages)
+            self._unfit = left_out.filter(pc.equal(stages, str(Stage.SCHEMA)))
+            self._rejected = left_out.filter(pc.equal(stages, str(Stage.TIME)))
 
     @property
     def _sieve(self) -> Sieve:

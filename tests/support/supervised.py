@@ -38,13 +38,13 @@ class SupervisedSource(World):
 
     :param url: of the store.
     :param source: its name.
-    :param dag_id: of the DAG that supervises.
+    :param dag_id: of the DAG that supervises; by default one that Airflow does not have, and so cannot be paused.
     :param shards: how many shards it has.
     :param minutes: how long ago its clock begins.
     """
 
     def __init__(
-        self, url: str, source: str, *, dag_id: str = "supervise_clicks", shards: int = 4, minutes: int = 60
+        self, url: str, source: str, *, dag_id: str = "supervise_shop", shards: int = 4, minutes: int = 60
     ) -> None:
         clock = ManualClock(datetime.now(UTC) - minutes * MINUTE)
         store = RecordingStore(SqlStore(url, table=DEFAULT_TABLE), timedelta(days=7), clock=clock)
@@ -148,7 +148,7 @@ class _Shards(Stream):
 
 class _NamedCluster(Cluster):
     def new_owner(self) -> str:
-        return new_owner("supervise_clicks", "scheduled__2026-11-22T00:00:00+00:00", "supervise", -1, 1)
+        return new_owner("supervise_shop", "scheduled__2026-11-22T00:00:00+00:00", "supervise", -1, 1)
 
 
 def _last(wave: float) -> Mapping[str, float]:

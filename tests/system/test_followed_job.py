@@ -1,0 +1,113 @@
+"""Whole jobs that are followed through the store: what they report, how they end on request, what they leave out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+import pyarrow.dataset as ds
+
+from airflow_provider_coordination.coordination.job_reports import RecordCounts
+from airflow_provider_coordination.coordination.jobs import HEARTBEAT, Jobs, JobState
+from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant
+from airflow_provider_coordination.spark.outcome import Outcome
+from tests.support.job_settings import parquet
+from tests.support.spark_job import Job, MakePipeline, Pipeline
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+AT = "id STRING NOT NULL, at TIMESTAMP"
+
+
+def soon(what: Callable[[], T | None], job: Job, seconds: float = 120) -> T:
+    """Return something once it is there."""
+    deadline = time.monotonic() + seconds
+    while (found := what()) is None:
+        assert time.monotonic() < deadline, f"it did not happen within {seconds:g} s:\n{job.output}"
+        time.sleep(0.05)
+    return found
+
+
+def has_ended(jobs: Jobs, job: Job) -> bool:
+    known = jobs.get(job.settings.owner)
+    return known is not None and known.state is JobState.ENDED
+
+
+def put(pipeline: Pipeline, name: str, at: datetime) -> None:
+    data = json.dumps({"id": name, "at": format_instant(at)}).encode()
+    pipeline.client.put_record(StreamName=pipeline.stream, PartitionKey=name, Data=data)
+
+
+def test_a_job_reports_while_it_runs_and_ends_soon_after_it_is_asked_to(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(3)
+    pipeline.send(10)
+    pipeline.sync()
+    job = pipeline.start(until_caught_up=False, is_followed=True)
+    jobs = Jobs(pipeline.coordinator().view)
+
+    def reported() -> bool:
+        known = jobs.get(job.settings.owner)
+        report = None if known is None else known.report
+        return report is not None and (report.totals.processed, list(report.lag_ms.values())) == (100, [0, 0, 0])
+
+    soon(lambda: reported() or None, job)
+    asked = time.monotonic()
+    assert jobs.request_stop(job.settings.owner, "it hands over")
+    soon(lambda: pipeline.statuses()[PartitionStatus.ASSIGNED] == 0 or None, job, 60)
+    free = time.monotonic() - asked
+    soon(lambda: has_ended(jobs, job) or None, job, 60)
+    ended = jobs.get(job.settings.owner)
+    log.warning("leases free after %.1f s, outcome after %.1f s", free, time.monotonic() - asked)
+    assert job.wait() == 0, job.output
+    assert free < HEARTBEAT.total_seconds() + 30, "a heartbeat, and what the machine is busy with"
+    assert ended is not None and ended.report is not None and ended.outcome is not None
+    assert ended.report.totals == RecordCounts(processed=100, processed_bytes=sum(map(_size, pipeline.sent)))
+    summary = Outcome.from_mapping(ended.outcome).summary
+    assert (summary["stopped_because"], summary["failed"], summary["lost"]) == ("it was told to stop", {}, [])
+    pipeline.assert_exactly_once()
+
+
+def _size(event: str) -> int:
+    return len(json.dumps({"id": event}))
+
+
+def test_late_and_early_records_are_left_out_counted_and_put_aside(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(1)
+    second = timedelta(seconds=1)
+    for name, at in {"late": NOW - second, "first": NOW, "last": NOW + second, "early": NOW + 2 * second}.items():
+        put(pipeline, name, at)
+    pipeline.sync()
+    dead = pipeline.folder / "dead"
+    job = pipeline.run(
+        schema=AT,
+        writes=(parquet(pipeline.output),),
+        event_time="at",
+        earliest=NOW,
+        latest=NOW + second,
+        dead_letter_path=str(dead),
+        keeps_rejected=True,
+        max_parse_exceptions=0,
+    )
+    assert job.process.returncode == 0, job.output
+    assert sorted(ds.dataset(pipeline.output).to_table(columns=["id"])["id"].to_pylist()) == ["first", "last"]
+    letters = ds.dataset(dead).to_table(columns=["data", "stage"]).to_pylist()
+    assert {(json.loads(row["data"])["id"], row["stage"]) for row in letters} == {("late", "time"), ("early", "time")}
+    told = job.summary
+    assert (told["thrown_away"], told["dead_letters"], told["parse_exceptions"]) == (2, 2, 0)
+    assert told["metrics"]["coordination.records_thrown_away"] == 2
+
+
+def test_a_job_whose_schema_has_no_event_time_ends_before_it_reads(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(1)
+    put(pipeline, "first", NOW)
+    pipeline.sync()
+    job = pipeline.run(schema="id STRING", event_time="at", earliest=NOW)
+    assert job.process.returncode == 78
+    assert "'event_time' is 'at', which is no column of 'schema'; its columns are 'id'" in job.output
+    assert pipeline.statuses()[PartitionStatus.UNASSIGNED] == 1
