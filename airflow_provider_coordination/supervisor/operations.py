@@ -274,9 +274,9 @@ class SupervisorVerbs:
             return [resets.of_groups(parts, target, access) if parts else resets.of_source(target, access)]
         if not positions:
             raise ConfigurationError("field 'positions' is empty; name partitions, or leave it out to reset all of it")
+        named = {name: resets.named([name]) for name in positions}  # before the source is asked about any of them
         return [
-            resets.of_partitions(resets.named([name]), target_of(position, now), access)
-            for name, position in positions.items()
+            resets.of_partitions(named[name], target_of(position, now), access) for name, position in positions.items()
         ]
 
     def _supervision(self) -> Supervision:

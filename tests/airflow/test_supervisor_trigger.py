@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -83,7 +84,14 @@ def test_it_keeps_the_lease_and_notes_the_look_while_nothing_is_to_do(
     kept.submit(SPEC)
     source.view.suspensions.suspend(by="a person")
 
-    first_payload(trigger(), meanwhile=lambda: source.view.suspensions.resume())
+    def resume_once_seen() -> None:
+        deadline = time.monotonic() + 60
+        while (stored := kept.get()) is None or stored.supervision.looked_at is None:
+            assert time.monotonic() < deadline, "the look was never noted"
+            time.sleep(0.01)
+        source.view.suspensions.resume()
+
+    first_payload(trigger(), meanwhile=resume_once_seen)
 
     stored = kept.get()
     assert stored is not None and stored.claimant == CLAIMANT

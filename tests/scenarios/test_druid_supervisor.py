@@ -15,11 +15,15 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON
 from airflow_provider_coordination.sources.kinesis.progress import batch_id
 from airflow_provider_coordination.sources.kinesis.shards import list_shards
+from airflow_provider_coordination.sources.resetting import Resets
+from airflow_provider_coordination.sources.targets import target_of
 from airflow_provider_coordination.supervisor.actions import RequestStop, StartJob
 from airflow_provider_coordination.supervisor.operations import SupervisorVerbs
 from airflow_provider_coordination.supervisor.settings import AutoScaleSettings
@@ -279,8 +283,10 @@ def test_24_positions_are_taken_as_given_where_nothing_was_read_yet() -> None:
     clicks.submit()
     clicks.stream.look_for_partitions()
     keys = [lease.partition_key for lease in clicks.synced.leases().values()]
-    verbs = SupervisorVerbs(clicks.coordinator("ann"), by="ann")
-    assert verbs.reset(positions={keys[0]: "10", keys[1]: "8"}).failed == []
+    resets = Resets(AcknowledgmentSets(clicks.coordinator("ann"), SourceBatches()), by="ann")
+    for key, position in zip(keys, ("10", "8"), strict=True):
+        plan = resets.of_partitions(resets.named([key]), target_of(position, clicks.clock.now()))
+        assert not any(isinstance(became, Exception) for _, became in resets.carry_out(plan, as_seen=False))
     assert [clicks.checkpoint(0), clicks.checkpoint(1)] == ["10", "8"]
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.supervisor.druid.filters import FUNCTION, TIME, identifier
 from airflow_provider_coordination.supervisor.druid.rows import RefusedError
 
@@ -23,8 +22,20 @@ TIME_TYPES = {"auto": "TIMESTAMP", "iso": "TIMESTAMP", "posix": "TIMESTAMP", "mi
 """What the column of the time is, by its format in Druid."""
 METRIC_TYPES = {"long": "BIGINT", "double": "DOUBLE", "float": "FLOAT", "string": "STRING", "quantiles": "DOUBLE"}
 """What a metric is made of, by how the name of its type begins; anything else is made of texts."""
-RESERVED = frozenset(name.lower() for name in (*SHARD_RECORDS.names, "_batch_id", "_error"))
-"""The columns that records have already."""
+RESERVED = frozenset(
+    {
+        "stream",
+        "shard_id",
+        "sequence_number",
+        "sub_sequence_number",
+        "partition_key",
+        "approximate_arrival_timestamp",
+        "data",
+        "_batch_id",
+        "_error",
+    }
+)
+"""The columns that records have already, written out: their layout is made of pyarrow, which Airflow's side does without."""
 
 
 @dataclass
