@@ -35,7 +35,7 @@ RESERVED = frozenset(
         "_error",
     }
 )
-"""The columns that records have already, written out: their layout is made of pyarrow, which Airflow's side does without."""
+"""The columns that records have already; their layout itself is made of pyarrow, which may be missing here."""
 
 
 @dataclass
