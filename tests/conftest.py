@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import gc
+import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker in ("deep", "integration", "system"):
             if item.path.is_relative_to(REPOSITORY / "tests" / marker):
                 item.add_marker(marker)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """A test that leaves our logs cut off fails itself, and not those after it that look for a message."""
+    yield
+    package = logging.getLogger("airflow_provider_coordination")
+    assert package.propagate and not package.disabled and not logging.root.manager.disable
+    disabled = [
+        name
+        for name, logger in logging.root.manager.loggerDict.items()
+        if name.startswith("airflow_provider_coordination") and isinstance(logger, logging.Logger) and logger.disabled
+    ]
+    assert not disabled, f"disabled: {disabled}"
