@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
@@ -163,9 +164,8 @@ class _OneOrAllOperator(_SupervisorOperator):
 
     def _ask_all(self, context: Context) -> dict[str, Any]:
         with failing_when_misconfigured():
-            settings = CoordinationHook(self.coordination_conn_id).settings
-            owner = owner_of_try(context)
-            store = CoordinationHook(self.coordination_conn_id).get_conn()
+            hook = CoordinationHook(self.coordination_conn_id)
+            settings, owner, store = hook.settings, owner_of_try(context), hook.get_conn()
             with closing(store):
                 store.initialize()
 
@@ -187,11 +187,13 @@ class _OneOrAllOperator(_SupervisorOperator):
             "unchanged": {outcome.source: outcome.detail for outcome in outcomes if not outcome.is_done},
         }
 
+    @abstractmethod
     def _ask(self, verbs: SupervisorVerbs) -> object:
-        raise NotImplementedError
+        """Ask for it."""
 
+    @abstractmethod
     def _is_so(self, status: Mapping[str, Any]) -> bool:
-        raise NotImplementedError
+        """Return whether it is so already, by the status."""
 
 
 class SuspendSupervisorOperator(_OneOrAllOperator):

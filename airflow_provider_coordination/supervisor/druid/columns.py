@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_provider_coordination.sources.kinesis.columns import RECORD_COLUMNS
 from airflow_provider_coordination.supervisor.druid.filters import FUNCTION, TIME, identifier
 from airflow_provider_coordination.supervisor.druid.rows import RefusedError
 
@@ -22,20 +23,8 @@ TIME_TYPES = {"auto": "TIMESTAMP", "iso": "TIMESTAMP", "posix": "TIMESTAMP", "mi
 """What the column of the time is, by its format in Druid."""
 METRIC_TYPES = {"long": "BIGINT", "double": "DOUBLE", "float": "FLOAT", "string": "STRING", "quantiles": "DOUBLE"}
 """What a metric is made of, by how the name of its type begins; anything else is made of texts."""
-RESERVED = frozenset(
-    {
-        "stream",
-        "shard_id",
-        "sequence_number",
-        "sub_sequence_number",
-        "partition_key",
-        "approximate_arrival_timestamp",
-        "data",
-        "_batch_id",
-        "_error",
-    }
-)
-"""The columns that records have already; their layout itself is made of pyarrow, which may be missing here."""
+RESERVED = frozenset((*RECORD_COLUMNS, "_error"))
+"""The columns that records have already."""
 
 
 @dataclass
