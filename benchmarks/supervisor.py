@@ -275,9 +275,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer sources, fewer shards, fewer rounds")
     options = parser.parse_args(arguments)
     size = QUICK if options.quick else Size()
-    logging.getLogger("airflow_provider_coordination").setLevel(logging.CRITICAL)
-    with tempfile.TemporaryDirectory() as folder:
-        figures = measure(size, Path(folder))
+    logging.disable(logging.CRITICAL)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            figures = measure(size, Path(folder))
+    finally:
+        logging.disable(logging.NOTSET)
     looks_a_run = PERIOD // LOOK_EVERY - 1
     cost = size.idle * (figures.ms("idle: run") + looks_a_run * figures.ms("idle: look")) / 1e3 / PERIOD
     thousand = figures.ms("1000 shards: turn, all hand over") / 1e3
