@@ -27,15 +27,15 @@ from airflow_provider_coordination.ui.access import UserName, audit, may_change_
 from airflow_provider_coordination.ui.answers import SOURCE, json_response, json_text
 from airflow_provider_coordination.ui.asking import AtDesk, Desk
 from airflow_provider_coordination.ui.describing import row_of
-from airflow_provider_coordination.ui.models import (
+from airflow_provider_coordination.ui.models.actions import (
     ActionBody,
     ActionResult,
     ActionResults,
     PartitionSeen,
     ResumeBody,
-    SourceCard,
     SuspendBody,
 )
+from airflow_provider_coordination.ui.models.sources import SourceCard
 from airflow_provider_coordination.ui.sources import card_of
 
 Action = Callable[[SourceCoordinator, ActionBody, str], list[ActionResult]]

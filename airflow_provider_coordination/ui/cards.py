@@ -21,7 +21,13 @@ from airflow_provider_coordination.supervisor.store import StoredSupervision, Su
 from airflow_provider_coordination.ui.access import is_paused
 from airflow_provider_coordination.ui.describing import owner_of
 from airflow_provider_coordination.ui.kinds import pages_named
-from airflow_provider_coordination.ui.models import Alarm, FailingPartition, OldestLease, SourceCard, SuspensionFacts
+from airflow_provider_coordination.ui.models.sources import (
+    Alarm,
+    FailingPartition,
+    OldestLease,
+    SourceCard,
+    SuspensionFacts,
+)
 from airflow_provider_coordination.ui.workers import registered_workers
 
 BOUNDS = Bounds(partitions=20_000, seconds=0.2)

@@ -9,7 +9,8 @@ from airflow_provider_coordination.coordination.owner import task_of
 from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX, Partition
 from airflow_provider_coordination.coordination.partition_state import state_of
 from airflow_provider_coordination.sources.inspection import inspected, kind_for_people
-from airflow_provider_coordination.ui.models import Owner, PartitionRow, TransitionFacts
+from airflow_provider_coordination.ui.models.partitions import PartitionRow, TransitionFacts
+from airflow_provider_coordination.ui.models.values import Owner
 
 
 def owner_of(name: str) -> Owner:

@@ -22,7 +22,7 @@ from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.answers import SOURCE, json_answer
 from airflow_provider_coordination.ui.asking import AtDesk
 from airflow_provider_coordination.ui.describing import known_owner
-from airflow_provider_coordination.ui.models import Owner
+from airflow_provider_coordination.ui.models.values import Owner
 
 MAX_PARTITIONS = 20_000
 LOOKED_AT_FIRST = 500

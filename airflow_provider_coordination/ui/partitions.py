@@ -28,14 +28,13 @@ from airflow_provider_coordination.ui.asking import AtDesk
 from airflow_provider_coordination.ui.describing import row_of, transition_facts
 from airflow_provider_coordination.ui.kinds import details_of
 from airflow_provider_coordination.ui.listing import LISTED, Cursor, ListOrder, page_of
-from airflow_provider_coordination.ui.models import (
-    NO_NUL,
+from airflow_provider_coordination.ui.models.partitions import (
     FailedItemFacts,
-    Key,
     LandedBatchFacts,
     PartitionDetail,
     PartitionPage,
 )
+from airflow_provider_coordination.ui.models.values import NO_NUL, Key
 
 MAX_SETS = 20
 MAX_TRANSITIONS = 50

@@ -20,7 +20,8 @@ from airflow_provider_coordination.ui.access import AnyVisitor, Visitor
 from airflow_provider_coordination.ui.answers import json_response, json_text
 from airflow_provider_coordination.ui.asking import AtDesk, Desk
 from airflow_provider_coordination.ui.describing import row_of
-from airflow_provider_coordination.ui.models import NO_NUL, RunPartition, RunPartitions
+from airflow_provider_coordination.ui.models.runs import RunPartition, RunPartitions
+from airflow_provider_coordination.ui.models.values import NO_NUL
 from airflow_provider_coordination.ui.sources import known_connections, source_names
 
 MAX_PARTITIONS = 500

@@ -16,7 +16,7 @@ from airflow_provider_coordination.ui.access import AnyVisitor, Visitor, coordin
 from airflow_provider_coordination.ui.answers import SOURCE, json_response, json_text
 from airflow_provider_coordination.ui.asking import DEAR, AtDesk, Desk
 from airflow_provider_coordination.ui.cards import source_card
-from airflow_provider_coordination.ui.models import ConnectionRow, Connections, SourceCard, SourceCards
+from airflow_provider_coordination.ui.models.sources import ConnectionRow, Connections, SourceCard, SourceCards
 
 log = logging.getLogger(__name__)
 

@@ -37,20 +37,20 @@ from airflow_provider_coordination.ui.access import (
 )
 from airflow_provider_coordination.ui.answers import SOURCE, json_answer, json_response, json_text
 from airflow_provider_coordination.ui.asking import DEAR, AtDesk, Desk
-from airflow_provider_coordination.ui.models import (
+from airflow_provider_coordination.ui.models.actions import ReasonBody, ResumeBody
+from airflow_provider_coordination.ui.models.specs import SpecDetail, SpecHistory
+from airflow_provider_coordination.ui.models.supervisors import (
     ParseErrors,
-    ReasonBody,
-    ResetBody,
-    ResetFacts,
-    ResumeBody,
     SourceStats,
-    SpecDetail,
-    SpecHistory,
-    SubmissionFacts,
-    SubmitBody,
     SupervisorHealth,
     SupervisorList,
     SupervisorStatus,
+)
+from airflow_provider_coordination.ui.models.verbs import (
+    ResetBody,
+    ResetFacts,
+    SubmissionFacts,
+    SubmitBody,
     VerbOutcomeFacts,
     VerbOutcomes,
 )
@@ -105,7 +105,7 @@ def router() -> APIRouter:
 
 
 async def supervisors(desk: AtDesk, connection_id: str) -> Response:
-    """Return how the supervisors of a connection's sources stand, by source, without the lag of each partition."""
+    """Return how the supervisors of a connection's sources stand, by source, without what is many of each."""
     as_of = datetime.now(UTC)
     names = await desk.look(connection_id, "supervisors", lambda: _supervised(desk, connection_id), rest=DEAR)
     found = await asyncio.gather(*(_row(desk, connection_id, name, among=len(names)) for name in names))
@@ -296,7 +296,8 @@ async def _row(desk: Desk, connection_id: str, source: str, among: int) -> bytes
         found = desk.stores.ask_source(connection_id, source, lambda view: read_status(view, is_paused))
         if found is None:
             return None
-        return json_text(SupervisorStatus.model_validate({**found, "lag": {**found["lag"], "partitions": {}}}))
+        left_out = {"lag": {**found["lag"], "partitions": {}}, "lag_series": []}
+        return json_text(SupervisorStatus.model_validate({**found, **left_out}))
 
     return await desk.look(connection_id, ("supervisor row", source), asked, rest=STATUS_REST, among=among)
 

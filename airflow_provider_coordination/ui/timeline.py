@@ -16,7 +16,7 @@ from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.answers import SOURCE, json_answer
 from airflow_provider_coordination.ui.asking import AtDesk
 from airflow_provider_coordination.ui.describing import owner_of
-from airflow_provider_coordination.ui.models import HoldingFacts, PartitionLine, Timeline
+from airflow_provider_coordination.ui.models.timeline import HoldingFacts, PartitionLine, Timeline
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DEFAULT_SPAN = timedelta(hours=1)

@@ -18,7 +18,7 @@ from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.answers import SOURCE, json_answer
 from airflow_provider_coordination.ui.asking import AtDesk
 from airflow_provider_coordination.ui.describing import owner_of
-from airflow_provider_coordination.ui.models import JobFacts, WorkerList, WorkerRow
+from airflow_provider_coordination.ui.models.workers import JobFacts, WorkerList, WorkerRow
 from airflow_provider_coordination.ui.places import path_prefix
 
 MAX_LEASES = 20_000

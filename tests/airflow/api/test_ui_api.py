@@ -25,7 +25,7 @@ from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.ui import actions, cards, pages, places, timeline
 from airflow_provider_coordination.ui.listing import Cursor, ListOrder
-from airflow_provider_coordination.ui.models import ActionBody, PartitionSeen
+from airflow_provider_coordination.ui.models.actions import ActionBody, PartitionSeen
 from tests.coordination.unreliable_store import Fault, UnreliableStore
 from tests.support.scenery import EPOCH, HOUR, MINUTE, ODD_KEYS, ODD_SOURCE, RUN, STREAM, Scenery, owner, soon
 

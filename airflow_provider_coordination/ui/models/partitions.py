@@ -1,0 +1,97 @@
+"""Partitions, at a glance and whole."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel
+
+from airflow_provider_coordination.coordination.partition import ChangeKind
+from airflow_provider_coordination.ui.models.values import Owner
+
+
+class PartitionRow(BaseModel):
+    """A partition at a glance. `since` is its place in the queue of its status: `priority`.
+
+    `has_positions` says whether it can be read from elsewhere than its beginning.
+    """
+
+    partition_key: str
+    status: str
+    state: str
+    owner: Owner | None
+    held_since: datetime | None
+    leased_until: datetime | None
+    reopen_at: datetime | None
+    since: datetime
+    version: int
+    attempts: int
+    closed_count: int
+    last_error: str | None
+    kind: str | None
+    has_positions: bool
+    position: str | None
+    lag: float | None
+    items_done: int | None
+    items: int | None
+    landed_batches: int
+    landed_records: int
+    is_readable: bool
+
+
+class PartitionPage(BaseModel):
+    """Some partitions; `next` is what to give as `after` for those behind them, null where there are none."""
+
+    as_of: datetime
+    partitions: list[PartitionRow]
+    next: str | None
+
+
+class LandedBatchFacts(BaseModel):
+    """A batch that is written and not delivered."""
+
+    batch_id: str
+    start: str
+    end: str
+    records: int
+    file: str
+    acknowledgment_set: str | None
+    state: str
+
+
+class FailedItemFacts(BaseModel):
+    """An item that could not be read; its place in the partition's items, from 0."""
+
+    item: int | None
+    reason: str
+
+
+class TransitionFacts(BaseModel):
+    """A change of a partition's status or owner; `status` is null where it was deleted."""
+
+    at: datetime
+    status: str | None
+    owner: Owner | None
+    until: datetime | None
+    former_status: str
+    former_owner: Owner | None
+    former_until: datetime | None
+    kind: ChangeKind
+    reason: str
+    by: str | None
+
+
+class PartitionDetail(PartitionRow):
+    """Everything about a partition. `history` says whether any is kept, `details` what its kind of source has alone."""
+
+    progress: dict[str, Any]
+    unreadable_progress: str | None
+    throughput: float | None
+    landed: list[LandedBatchFacts]
+    acknowledgment_sets: list[dict[str, Any]]
+    gaps: list[str]
+    failed_items: list[FailedItemFacts]
+    transitions: list[TransitionFacts]
+    history: bool
+    details: dict[str, Any]

@@ -1,0 +1,157 @@
+"""How supervisors stand."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from airflow_provider_coordination.ui.models.sources import SuspensionFacts
+
+
+class TerminationFacts(BaseModel):
+    """That a supervisor is terminated."""
+
+    at: datetime
+    because: str
+
+
+class TaskCountChangeFacts(BaseModel):
+    """A change of the number of jobs, or a refusal: `after` is `before` then."""
+
+    at: datetime
+    before: int
+    after: int
+    reason: str
+
+
+class TaskCountFacts(BaseModel):
+    """How many jobs a supervisor wants, and why; `min` and `max` are those of its scaling, null without it."""
+
+    wanted: int | None
+    configured: int | None
+    min: int | None
+    max: int | None
+    reason: str
+    changes: list[TaskCountChangeFacts]
+
+
+class SupervisedJobFacts(BaseModel):
+    """A job of a supervisor that has not ended."""
+
+    owner: str
+    state: Literal["SUBMITTED", "RUNNING", "ENDING", "VANISHED"]
+    spec_version: int | None
+    planned_at: datetime | None
+    started_at: datetime | None
+    remaining_seconds: int | None
+    application_id: str | None
+    partitions: int
+    lag_ms: int | None
+    stop_reason: str | None
+    is_outdated: bool
+
+
+class LagPointFacts(BaseModel):
+    """The lag of a source at an instant, in milliseconds, and what all jobs had counted by then."""
+
+    at: datetime
+    oldest_ms: int | None
+    sum_ms: int
+    counted: dict[str, int]
+
+
+class LagFacts(BaseModel):
+    """The lag of a source and its unfinished partitions, in milliseconds; null where it is unknown."""
+
+    at: datetime | None
+    oldest_ms: int | None
+    sum_ms: int
+    average_ms: int | None
+    unknown: int
+    partitions: dict[str, int | None]
+
+
+class SupervisorErrorFacts(BaseModel):
+    """Something that went wrong; `partition` and `owner` say where, if that is known."""
+
+    at: datetime
+    error_class: str
+    message: str
+    partition: str | None
+    owner: str | None
+    is_stream_error: bool
+
+
+class JobStats(BaseModel):
+    """What a job counted since its start, and its averages a second, by window."""
+
+    totals: dict[str, int]
+    rates: dict[str, dict[str, float]]
+
+
+class SupervisorStats(JobStats):
+    """The same of all jobs, of `totals` those that have ended too; `jobs` by owner."""
+
+    jobs: dict[str, JobStats]
+
+
+class SupervisorStatus(BaseModel):
+    """How a supervisor stands."""
+
+    source: str
+    dag_id: str
+    dag_is_paused: bool | None
+    kind: str | None
+    generated_at: datetime
+    state: str
+    detailed_state: str
+    healthy: bool
+    suspended: SuspensionFacts | None
+    terminated: TerminationFacts | None
+    spec_version: int
+    spec_by: str
+    spec_at: datetime | None
+    started_at: datetime | None
+    looked_at: datetime | None
+    is_supervised: bool
+    supervised_until: datetime | None
+    task_count: TaskCountFacts
+    partitions: dict[str, int]
+    jobs: list[SupervisedJobFacts]
+    lag: LagFacts
+    lag_series: list[LagPointFacts]
+    stats: SupervisorStats
+    errors: list[SupervisorErrorFacts]
+    needs_turn: bool
+
+
+class SupervisorList(BaseModel):
+    """How the supervisors of a connection stand, by source; `partitions` of their `lag` are left out."""
+
+    as_of: datetime
+    supervisors: list[SupervisorStatus]
+
+
+class SupervisorHealth(BaseModel):
+    """Whether a supervisor is healthy."""
+
+    source: str
+    healthy: bool
+    state: str
+    detailed_state: str
+
+
+class SourceStats(SupervisorStats):
+    """What the jobs of a supervisor counted."""
+
+    source: str
+    generated_at: datetime
+
+
+class ParseErrors(BaseModel):
+    """The bad records that jobs reported last, the latest first; what is known of each differs."""
+
+    source: str
+    errors: list[dict[str, Any]]
