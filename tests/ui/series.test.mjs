@@ -6,6 +6,7 @@ import { test } from "node:test";
 import {
   alone,
   countOverTime,
+  gapsOf,
   lagOverTime,
   nearest,
   pathOf,
@@ -114,4 +115,10 @@ test("what lies next to the pointer is pointed at, and says its value", () => {
   assert.equal(valueAt(points, 30 * MINUTE), null);
   assert.equal(valueAt(points, 30 * MINUTE, true), 1);
   assert.equal(valueAt(points, 50 * MINUTE), 2);
+});
+
+test("a gap reaches from the last point before it to the first one after it", () => {
+  const points = [0, 5, 10, 60, 65].map((minute) => ({ at: minute * MINUTE, value: 1 }));
+  assert.deepEqual(gapsOf(points), [{ since: 10 * MINUTE, until: 60 * MINUTE }]);
+  assert.deepEqual(gapsOf(points.slice(0, 3)), []);
 });

@@ -5,7 +5,9 @@ import { test } from "node:test";
 
 import {
   changesBetween,
+  NEW_SPEC,
   positionsOf,
+  sourceOf,
   specOf,
 } from "../../airflow_provider_coordination/ui/static/spec_changes.js";
 
@@ -47,4 +49,11 @@ test("a spec is a JSON object, and else the reason is said", () => {
   assert.deepEqual(specOf('{"version": 1}'), { version: 1 });
   assert.throws(() => specOf("version: 1"), /The spec is no JSON: /);
   assert.throws(() => specOf("[]"), /no JSON object/);
+});
+
+test("the source of a first spec is the one that it names", () => {
+  assert.equal(sourceOf({ ...NEW_SPEC, source: "clicks" }), "clicks");
+  for (const source of ["", "  ", 7, undefined]) {
+    assert.throws(() => sourceOf({ ...NEW_SPEC, source }), /names no source/);
+  }
 });

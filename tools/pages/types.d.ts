@@ -29,10 +29,13 @@ declare global {
   /** A state's name, its colour, and what it means. */
   type State = { label: string; palette: string; meaning: string };
 
-  /** What one may order. */
   /** Where a reset begins: a choice, and its text where it needs one. */
   type ResetTarget = { name: string; text: string };
 
+  /** What a button offers: it opens the dialog of `name`. */
+  type Order = { name: string; verb: string; text: string; palette?: string; isDisabled?: boolean };
+
+  /** What one may order for partitions. */
   type Action = "release" | "reopen" | "park" | "reset";
 
   /** A range of hash keys, as fractions of all. */

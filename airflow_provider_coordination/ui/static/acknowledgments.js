@@ -4,11 +4,11 @@ import { ask } from "./api.js";
 import { C, Fragment, h, useState } from "./host.js";
 import { useLive } from "./live.js";
 import { setVersionSeen } from "./ordering.js";
+import { LookOnly, OrderButtons, useOrder } from "./orders.js";
 import { Ago, Copy, Shortened, To } from "./pieces.js";
 import { sourceApi, withParameters } from "./places.js";
 import { Nothing, Shown } from "./problems.js";
 import { ReasonDialog } from "./reason_dialog.js";
-import { lookOnly } from "./rights.js";
 import { SmallTable } from "./small_table.js";
 import { useTell } from "./telling.js";
 import { countText, plural } from "./texts.js";
@@ -84,12 +84,14 @@ function Missing({ set }) {
 }
 
 const GOOD = {
+  name: "acknowledge",
   verb: "Acknowledge",
   palette: "green",
   text: "Says that the batch arrived. When nothing more is missing, the checkpoint moves over it.",
   risk: "Acknowledging what is not there loses it.",
 };
 const BAD = {
+  name: "reject",
   verb: "Reject",
   palette: "red",
   text: "Says that the batch did not arrive. It is delivered again, and the failure is counted.",
@@ -120,32 +122,21 @@ function Verdict({ place, set, now, positive, onClose, refresh }) {
   const { verb, palette, text, risk } = verdictOf(positive);
   const owed = owing(set);
   const [handle, setHandle] = useState(owed[0]?.handle ?? "");
-  const [problem, setProblem] = useState(/** @type {ProblemLike|null} */ (null));
-  const [isBusy, setBusy] = useState(false);
+  const { give, ...order } = useOrder();
   const tell = useTell();
   /** @param {string} reason */
-  const confirm = async (reason) => {
-    setBusy(true);
-    setProblem(null);
-    try {
-      const { effect } = await ask(
-        sourceApi(place.connection, place.source, `acknowledgments/${encodeURIComponent(set.set_id)}/release`),
-        {
-          body: { positive, reason, version: setVersionSeen(now, set), ...(handle ? { handle } : {}) },
-        },
-      );
+  const onConfirm = (reason) =>
+    give(async () => {
+      const path = `acknowledgments/${encodeURIComponent(set.set_id)}/release`;
+      const body = { positive, reason, version: setVersionSeen(now, set), ...(handle ? { handle } : {}) };
+      const { effect } = await ask(sourceApi(place.connection, place.source, path), { body });
       tell(`${verb}: ${EFFECTS[effect] ?? `${handle || "the batch"} is told`}.`);
       refresh();
       onClose();
-    } catch (error) {
-      setProblem(/** @type {ProblemLike} */ (error));
-    } finally {
-      setBusy(false);
-    }
-  };
+    });
   return h(
     ReasonDialog,
-    { title: `${verb} this batch?`, text, risk, verb, palette, problem, isBusy, onConfirm: confirm, onClose },
+    { title: `${verb} this batch?`, text, risk, verb, palette, ...order, onConfirm, onClose },
     h(
       C.Box,
       { fontSize: "sm", borderWidth: 1, borderColor: "border", borderRadius: "md", p: 2 },
@@ -186,7 +177,6 @@ function Verdict({ place, set, now, positive, onClose, refresh }) {
 export function AcknowledgmentsPage({ place, connection, search }) {
   const live = useLive(sourceApi(place.connection, place.source, `acknowledgments?limit=${LIMIT}`));
   const [verdict, setVerdict] = useState(/** @type {{set: AcknowledgmentSet, positive: boolean}|null} */ (null));
-  const may = connection?.may_change ?? false;
   return h(
     C.Box,
     { minW: 0 },
@@ -212,8 +202,8 @@ export function AcknowledgmentsPage({ place, connection, search }) {
                 sets.length === LIMIT
                   ? `The ${LIMIT} that end first`
                   : `${plural(sets.length, "batch waits", "batches wait")}, those that end soonest first.`,
-                !may && connection !== null && ` ${lookOnly(place.connection)}`,
               ),
+              h(LookOnly, { connection }),
               h(SmallTable, {
                 label: "Pending acknowledgment sets",
                 rows: sets,
@@ -254,31 +244,21 @@ export function AcknowledgmentsPage({ place, connection, search }) {
                     cell: (set) => countText(set.batch.records ?? null),
                   },
                   { name: "since", title: "Waits since", cell: (set) => h(Ago, { instant: set.created_at }) },
-                  {
-                    name: "actions",
-                    title: "Your word",
-                    cell: (set) =>
-                      h(
-                        C.Flex,
-                        { gap: 2, wrap: "wrap" },
-                        ...[true, false].map((positive) =>
-                          h(
-                            C.Button,
-                            {
-                              key: String(positive),
-                              size: "xs",
-                              variant: "outline",
-                              colorPalette: verdictOf(positive).palette,
-                              disabled: !may || owing(set).length === 0,
-                              title: may ? verdictOf(positive).text : lookOnly(place.connection),
-                              "data-action": verdictOf(positive).verb.toLowerCase(),
-                              onClick: () => setVerdict({ set, positive }),
-                            },
-                            `${verdictOf(positive).verb}…`,
-                          ),
-                        ),
-                      ),
-                  },
+                  ...(connection?.may_change
+                    ? [
+                        {
+                          name: "actions",
+                          title: "Your word",
+                          maxW: "none",
+                          cell: (/** @type {AcknowledgmentSet} */ set) =>
+                            h(OrderButtons, {
+                              orders: [GOOD, BAD].map((each) => ({ ...each, isDisabled: owing(set).length === 0 })),
+                              connection,
+                              onPick: (name) => setVerdict({ set, positive: name === GOOD.name }),
+                            }),
+                        },
+                      ]
+                    : []),
                 ],
               }),
             ),

@@ -2,34 +2,55 @@
 
 import { C, h, useState } from "./host.js";
 import { Legend } from "./picture.js";
-import { alone, nearest, pathOf, roundTop, valueAt, within, xOf, yOf } from "./series.js";
+import { alone, gapsOf, nearest, pathOf, roundTop, valueAt, within, xOf, yOf } from "./series.js";
 import { useSize } from "./sizing.js";
 import { fillOf } from "./states.js";
 import { ticksOf } from "./timeline_layout.js";
 import { useZone } from "./ticking.js";
-import { formatInstant } from "./time.js";
+import { duration, formatInstant } from "./time.js";
 
 const HEIGHT = 120;
 const FOOT = 18;
 const HEAD = 6;
+/** Where the values of the axis stand, left of the lines. */
+const SIDE = 66;
 /** As a style: Airflow's own styles say more than an attribute. */
 const TEXT = { fontSize: "11px" };
 const MUTED = "var(--chakra-colors-fg-muted)";
 
 /**
+ * A short piece of a line, as it is drawn: those who do not tell its colour from another see its dashes.
+ *
+ * @param {{line: Line}} props
+ */
+function Sample({ line }) {
+  return h(
+    "svg",
+    { width: 22, height: 8, "aria-hidden": true },
+    h("path", {
+      d: "M0 4H22",
+      stroke: fillOf(line.palette),
+      strokeWidth: 2,
+      strokeDasharray: line.dashes,
+    }),
+  );
+}
+
+/**
  * @param {{
  *   title: string, lines: Line[], window: {since: number, until: number}, unit: "count"|"seconds"|"bytes",
- *   format: (value: number) => string, aside?: Content,
+ *   format: (value: number) => string,
  * }} props
  */
-export function Chart({ title, lines, window, unit, format, aside }) {
+export function Chart({ title, lines, window, unit, format }) {
   const [size, measure] = useSize();
   const [pointed, setPointed] = useState(/** @type {number|null} */ (null));
   const zone = useZone();
   const shown = lines.map((line) => ({ ...line, points: within(line.points, window, line.isStep) }));
   const values = shown.flatMap((line) => line.points.flatMap(({ value }) => (value === null ? [] : [value])));
   const top = roundTop(Math.max(0, ...values), unit);
-  const frame = { ...window, width: Math.max(1, size.width), height: HEIGHT, top };
+  const frame = { ...window, width: Math.max(1, size.width - SIDE), height: HEIGHT, top };
+  const gaps = shown.some((line) => line.isStep) ? [] : gapsOf(shown[0].points);
   const instants = [...new Set(shown.flatMap((line) => line.points.map(({ at }) => at)))].sort((a, b) => a - b);
   // What was pointed at may have left the window.
   const at = pointed !== null && instants.includes(pointed) ? pointed : null;
@@ -44,6 +65,8 @@ export function Chart({ title, lines, window, unit, format, aside }) {
       .join(", ");
   const summary =
     values.length === 0 ? "nothing is known yet" : `${said(latest)} now, ${format(Math.max(...values))} at most`;
+  const unseen = gaps.reduce((sum, gap) => sum + gap.until - gap.since, 0) / 1000;
+  const note = unseen > 0 ? `; nobody looked for ${duration(unseen)}` : "";
   /** @param {ReactKeyEvent} event */
   const onKeyDown = (event) => {
     const here = at === null ? instants.length : instants.indexOf(at);
@@ -71,7 +94,7 @@ export function Chart({ title, lines, window, unit, format, aside }) {
       C.Flex,
       { justify: "space-between", align: "baseline", gap: 2, mb: 1, wrap: "wrap" },
       h(C.Heading, { as: "h4", size: "xs" }, title),
-      aside ?? (lines.length > 1 && h(Legend, { entries: lines.map(({ name, palette }) => ({ label: name, palette })) })),
+      lines.length > 1 && h(Legend, { entries: lines.map((line) => ({ label: line.name, sign: h(Sample, { line }) })) }),
     ),
     h(
       C.Box,
@@ -79,25 +102,36 @@ export function Chart({ title, lines, window, unit, format, aside }) {
         ref: measure,
         tabIndex: 0,
         role: "group",
-        "aria-label": `${title}: ${summary}. The arrow keys go from point to point`,
+        "aria-label": `${title}: ${summary}${note}. The arrow keys go from point to point`,
         position: "relative",
         onKeyDown,
         onBlur: () => setPointed(null),
         onPointerMove: (event) =>
-          setPointed(nearest(instants, event.clientX - event.currentTarget.getBoundingClientRect().left, frame)),
+          setPointed(nearest(instants, event.clientX - event.currentTarget.getBoundingClientRect().left - SIDE, frame)),
         onPointerLeave: () => setPointed(null),
       },
       h(
         "svg",
         {
-          width: frame.width,
+          width: SIDE + frame.width,
           height: HEAD + HEIGHT + FOOT,
           "aria-hidden": true,
           style: { display: "block", overflow: "visible" },
         },
         h(
           "g",
-          { transform: `translate(0 ${HEAD})` },
+          { transform: `translate(${SIDE} ${HEAD})` },
+          ...gaps.map((gap) =>
+            h("rect", {
+              key: `gap ${gap.since}`,
+              x: xOf(gap.since, frame),
+              y: 0,
+              width: xOf(gap.until, frame) - xOf(gap.since, frame),
+              height: HEIGHT,
+              fill: "var(--chakra-colors-bg-muted)",
+              "data-gap": true,
+            }),
+          ),
           ...[0, top / 2, top].map((value) =>
             h("line", {
               key: value,
@@ -142,20 +176,10 @@ export function Chart({ title, lines, window, unit, format, aside }) {
               }),
             ),
           ]),
-          // Above the lines, so that they can be read.
-          ...[top / 2, top].map((value) =>
+          ...[0, top / 2, top].map((value) =>
             h(
               "text",
-              {
-                key: `text ${value}`,
-                x: 2,
-                y: yOf(value, frame) + 12,
-                fill: MUTED,
-                stroke: "var(--chakra-colors-bg)",
-                strokeWidth: 3,
-                paintOrder: "stroke",
-                style: TEXT,
-              },
+              { key: `text ${value}`, x: -8, y: yOf(value, frame) + 4, textAnchor: "end", fill: MUTED, style: TEXT },
               format(value),
             ),
           ),
@@ -184,7 +208,7 @@ export function Chart({ title, lines, window, unit, format, aside }) {
         "aria-live": at === null ? "off" : "polite",
       },
       at === null
-        ? summary
+        ? `${summary}${note}`
         : h(
             C.Span,
             { color: "fg" },

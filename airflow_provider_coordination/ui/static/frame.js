@@ -1,12 +1,12 @@
 /** The frame of the pages of a source: where one is, how fresh that is, the tabs, and what a person was told last. */
 
-import { SuspendButton } from "./actions.js";
 import { C, Fragment, h, useCallback, useEffect, useRef, useState } from "./host.js";
 import { Icon } from "./icons.js";
 import { usePause } from "./live.js";
 import { alarmPlace, PAGES, pathOf, ROUTE } from "./places.js";
 import { Ago, To } from "./pieces.js";
 import { segmentsOf } from "./states.js";
+import { SuspendButton } from "./suspend_button.js";
 import { Telling } from "./telling.js";
 import { capitalized, plural } from "./texts.js";
 import { useNow } from "./ticking.js";
@@ -199,7 +199,7 @@ function Tabs({ connection, source, page, card }) {
     },
     h(
       C.Flex,
-      { as: "ul", listStyleType: "none", gap: { base: 0, md: 2 } },
+      { as: "ul", listStyleType: "none", gap: { base: 0, lg: 2 } },
       ...PAGES.filter((each) => !each.isOptional || page === each.name || hasPage(card, each.name)).map((each) => {
         const isHere = each.name === page;
         return h(
@@ -215,7 +215,7 @@ function Tabs({ connection, source, page, card }) {
               alignItems: "center",
               gap: 1.5,
               h: "40px",
-              px: { base: 2.5, md: 4 },
+              px: { base: 2.5, lg: 4 },
               fontWeight: "bold",
               fontSize: "sm",
               color: isHere ? "fg" : "fg.muted",

@@ -324,7 +324,7 @@ function Details({ row, place, connection, search, refresh }) {
       h(
         C.Flex,
         { gap: 2, wrap: "wrap", align: "center" },
-        h(ActionButtons, { rows: [row], connection, place, onPick: setAction }),
+        h(ActionButtons, { rows: [row], connection, onPick: setAction }),
       ),
     ),
     row.last_error &&

@@ -258,7 +258,7 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
                         "data-bulk": true,
                       },
                       h(C.Text, { fontWeight: "semibold", role: "status" }, `${countText(selected.size)} selected`),
-                      h(ActionButtons, { rows: chosen, connection, place, onPick: setAction }),
+                      h(ActionButtons, { rows: chosen, connection, onPick: setAction }),
                       h(
                         C.Button,
                         {

@@ -232,7 +232,7 @@ export function Facts({ facts }) {
     C.Grid,
     {
       as: "dl",
-      templateColumns: { base: "1fr", sm: "minmax(110px, 30%) 1fr" },
+      templateColumns: { base: "1fr", sm: "minmax(110px, min(30%, 190px)) 1fr" },
       columnGap: 4,
       rowGap: { base: 0, sm: 1.5 },
       fontSize: "sm",

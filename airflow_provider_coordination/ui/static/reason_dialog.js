@@ -1,7 +1,7 @@
 /** The dialog that every order goes through: what it does, what the worst of it is, and why it is given. */
 
 import { logIn } from "./api.js";
-import { C, h, useRef, useState } from "./host.js";
+import { C, h, useEffect, useRef, useState } from "./host.js";
 
 const MAX_REASON = 500;
 
@@ -150,6 +150,9 @@ function placeAfter(opener) {
  * @param {{problem: ProblemLike}} props
  */
 function ActionProblem({ problem }) {
+  // Below a long form it would not be seen.
+  const shown = useRef(/** @type {HTMLElement|null} */ (null));
+  useEffect(() => shown.current?.scrollIntoView({ block: "nearest" }), [problem]);
   const text = {
     session: "Your session has ended. Nothing was changed.",
     // What Airflow itself refuses is called so and no more; what we refuse says why.
@@ -163,7 +166,7 @@ function ActionProblem({ problem }) {
   }[problem.kind];
   return h(
     C.Alert.Root,
-    { status: "error", size: "sm", role: "alert", "data-problem": problem.kind },
+    { ref: shown, status: "error", size: "sm", role: "alert", "data-problem": problem.kind },
     h(C.Alert.Indicator),
     h(C.Alert.Content, { color: "fg", overflowWrap: "anywhere", minW: 0 }, text ?? problem.message),
     problem.kind === "session" &&

@@ -149,6 +149,19 @@ export function yOf(value, { top, height }) {
 }
 
 /**
+ * Return the stretches of a window in which nobody looked, as far as there is a point before and after each.
+ *
+ * @param {TimePoint[]} points in the window, the oldest first
+ * @returns {{since: number, until: number}[]}
+ */
+export function gapsOf(points) {
+  return points.slice(1).flatMap(({ at }, index) => {
+    const before = points[index].at;
+    return at - before > GAP ? [{ since: before, until: at }] : [];
+  });
+}
+
+/**
  * Return the instant among those of several lines that lies next to a place in the picture; null if there is none.
  *
  * @param {number[]} instants in order

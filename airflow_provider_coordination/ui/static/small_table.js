@@ -5,6 +5,9 @@ import { useSize } from "./sizing.js";
 
 const SHOWN = 100;
 
+/** In pixels: tables of few columns stay tables until there is less room than this. */
+export const TELEPHONE = 520;
+
 /**
  * @param {{
  *   label: string, columns: Column<any>[], rows: any[], keyOf: (row: any) => string, narrowBelow?: number,
@@ -88,6 +91,8 @@ function Wide({ label, columns, rows, keyOf }) {
                   textAlign: column.align ?? "start",
                   verticalAlign: "top",
                   fontVariantNumeric: "tabular-nums",
+                  // A number and its unit stay together.
+                  whiteSpace: column.align === "end" ? "nowrap" : undefined,
                   maxW: column.maxW ?? "360px",
                 },
                 column.cell(row),
@@ -123,15 +128,22 @@ function Cards({ label, columns, rows, keyOf }) {
         h(C.Box, { fontWeight: "medium", mb: 2, minW: 0 }, first.cell(row)),
         h(
           C.Grid,
-          { as: "dl", templateColumns: "minmax(84px, auto) minmax(0, 1fr)", columnGap: 3, rowGap: 1, m: 0 },
-          ...others.flatMap((column) => [
-            h(C.Text, { as: "dt", key: `${column.name}?`, color: "fg.muted" }, column.title),
+          {
+            as: "dl",
+            templateColumns: "repeat(auto-fill, minmax(min(100%, 100px), 1fr))",
+            columnGap: 3,
+            rowGap: 2,
+            m: 0,
+          },
+          ...others.map((column) =>
             h(
               C.Box,
-              { as: "dd", key: column.name, m: 0, minW: 0, fontVariantNumeric: "tabular-nums" },
-              column.cell(row),
+              // What may be long has the whole width.
+              { key: column.name, minW: 0, gridColumn: column.maxW === undefined ? undefined : "1 / -1" },
+              h(C.Text, { as: "dt", fontSize: "xs", color: "fg.muted" }, column.title),
+              h(C.Box, { as: "dd", m: 0, minW: 0, fontVariantNumeric: "tabular-nums" }, column.cell(row)),
             ),
-          ]),
+          ),
         ),
       ),
     ),

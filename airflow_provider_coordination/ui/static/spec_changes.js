@@ -1,4 +1,13 @@
-/** What one version of a spec has otherwise than another: field by field, by their paths. */
+/** Specs as a person reads and writes them: what differs between two, field by field, and what was written in a form. */
+
+/** What a person begins with who writes the first spec of a source. */
+export const NEW_SPEC = {
+  version: 1,
+  source: "",
+  reads: { kinesis: { streams: "" } },
+  writes: [{ parquet: { path: "" } }],
+  supervise: { task_count: 1 },
+};
 
 /**
  * Return the fields in which two specs differ, in the order in which the later one has them.
@@ -70,4 +79,16 @@ export function specOf(text) {
   }
   if (spec === null || typeof spec !== "object" || Array.isArray(spec)) throw new Error("The spec is no JSON object");
   return spec;
+}
+
+/**
+ * Return the source that a spec names.
+ *
+ * @param {Record<string, any>} spec
+ * @returns {string}
+ */
+export function sourceOf({ source }) {
+  if (typeof source !== "string" || source.trim() === "")
+    throw new Error("The spec names no source; write its name as “source”");
+  return source;
 }

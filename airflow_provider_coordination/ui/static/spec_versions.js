@@ -1,12 +1,14 @@
 /** The versions of a supervisor's spec: who submitted each, why, what it changed, and the whole of it. */
 
-import { C, Fragment, h, useMemo } from "./host.js";
+import { C, h, useMemo } from "./host.js";
 import { useLive } from "./live.js";
 import { Copy, Instant, Part } from "./pieces.js";
 import { sourceApi } from "./places.js";
 import { Shown } from "./problems.js";
+import { SmallTable, TELEPHONE } from "./small_table.js";
 import { changesBetween } from "./spec_changes.js";
 import { plural } from "./texts.js";
+import { Warning } from "./warning.js";
 
 /** @type {Record<"NONE"|"COSMETIC"|"SUPERVISION"|"JOBS", string>} what follows from a change of the spec */
 const CONSEQUENCES = {
@@ -30,26 +32,26 @@ export function SpecVersions({ place, parameters, change }) {
       connection: place.connection,
       isPart: true,
       rows: 3,
-      children: ({ versions }) => h(Versions, { key: "versions", versions, parameters, change }),
+      children: ({ versions }) => h(Versions, { key: "versions", place, versions, parameters, change }),
     }),
   );
 }
 
 /**
- * @param {{versions: Api.SpecFacts[], parameters: URLSearchParams, change: Change}} props the latest first
+ * @param {{
+ *   place: Place, versions: Api.SpecFacts[], parameters: URLSearchParams, change: Change,
+ * }} props the latest first; the address names the version, and the one that it is compared with
  */
-function Versions({ versions, parameters, change }) {
-  const asked = Number(parameters.get("version"));
-  const chosen = versions.find((each) => each.version === asked) ?? versions[0];
-  const former = versions.slice(versions.indexOf(chosen) + 1).find((each) => each.spec !== null);
-  const changes = useMemo(
-    () => (chosen.spec === null || former === undefined ? [] : changesBetween(former.spec, chosen.spec)),
-    [chosen, former],
-  );
-  const text = chosen.spec === null ? "" : JSON.stringify(chosen.spec, null, 2);
+function Versions({ place, versions, parameters, change }) {
+  /** @param {string} name */
+  const named = (name) => versions.find((each) => each.version === Number(parameters.get(name)));
+  const chosen = named("version") ?? versions[0];
+  const others = versions.filter((each) => each !== chosen && each.spec !== null);
+  const against = named("against");
+  const former = others.find((each) => each === against) ?? others.find((each) => each.version < chosen.version);
   return h(
     C.Grid,
-    { templateColumns: { base: "minmax(0, 1fr)", lg: "minmax(260px, 2fr) minmax(0, 5fr)" }, gap: 4 },
+    { templateColumns: { base: "minmax(0, 1fr)", lg: "minmax(240px, 1fr) minmax(0, 4fr)" }, gap: 4 },
     h(
       C.Stack,
       { as: "ul", "aria-label": "Versions", listStyleType: "none", gap: 1, maxH: "460px", overflowY: "auto", p: "2px" },
@@ -57,114 +59,207 @@ function Versions({ versions, parameters, change }) {
         h(
           C.Box,
           { as: "li", key: each.version },
-          h(
-            C.chakra.button,
-            {
-              type: "button",
-              "aria-pressed": each === chosen,
-              "data-version": each.version,
-              w: "full",
-              textAlign: "start",
-              cursor: "pointer",
-              borderWidth: 1,
-              borderColor: each === chosen ? "border.info" : "border.emphasized",
-              bg: each === chosen ? "bg.muted" : "bg",
-              borderRadius: "md",
-              px: 3,
-              py: 2,
-              fontSize: "sm",
-              onClick: () => change({ version: each === versions[0] ? null : String(each.version) }),
-            },
-            h(
-              C.Flex,
-              { gap: 2, align: "center", wrap: "wrap" },
-              h(C.Strong, null, `Version ${each.version}`),
-              each.is_termination && h(C.Badge, { size: "xs", variant: "subtle", colorPalette: "gray" }, "terminated"),
-              each === versions[0] &&
-                !each.is_termination &&
-                h(C.Badge, { size: "xs", variant: "subtle", colorPalette: "green" }, "rules"),
-            ),
-            h(
-              C.Text,
-              { color: "fg.muted", fontSize: "xs" },
-              h(Instant, { instant: each.at }),
-              each.by && ` by ${each.by}`,
-              each.is_from_file && " from a file",
-            ),
-            each.reason && h(C.Text, { overflowWrap: "anywhere" }, each.reason),
-            each.change !== null &&
-              each.version > 1 &&
-              h(C.Text, { color: "fg.muted", fontSize: "xs" }, CONSEQUENCES[each.change]),
-          ),
+          h(VersionButton, {
+            version: each,
+            isChosen: each === chosen,
+            isLatest: each === versions[0],
+            onChoose: () => change({ version: each === versions[0] ? null : String(each.version), against: null }),
+          }),
         ),
       ),
     ),
-    h(
-      C.Box,
-      { minW: 0 },
-      chosen.spec === null
-        ? h(C.Text, { fontSize: "sm", color: "fg.muted" }, "The supervisor was terminated with this version: it has no spec.")
-        : h(
-            Fragment,
-            null,
-            former !== undefined && h(Changes, { changes, former: former.version }),
-            h(
-              C.Flex,
-              { justify: "space-between", align: "center", mb: 1 },
-              h(C.Text, { fontSize: "xs", color: "fg.muted" }, "As it was submitted, secrets hidden"),
-              h(Copy, { text, label: `Copy version ${chosen.version} of the spec` }),
-            ),
-            h(
-              C.Box,
-              {
-                as: "pre",
-                tabIndex: 0,
-                role: "region",
-                "aria-label": `Version ${chosen.version} of the spec`,
-                fontSize: "xs",
-                fontFamily: "mono",
-                borderWidth: 1,
-                borderColor: "border.emphasized",
-                borderRadius: "md",
-                bg: "bg.muted",
-                p: 3,
-                maxH: "460px",
-                overflow: "auto",
-                dir: "ltr",
-              },
-              text,
-            ),
-          ),
-    ),
+    chosen.spec === null
+      ? h(C.Text, { fontSize: "sm", color: "fg.muted" }, "The supervisor was terminated with this version: it has no spec.")
+      : h(
+          C.Stack,
+          { minW: 0, gap: 4 },
+          former !== undefined &&
+            h(Changes, {
+              former,
+              chosen,
+              others,
+              onCompare: (version) => change({ version: String(chosen.version), against: version }),
+            }),
+          h(Texts, { place, version: chosen.version, spec: chosen.spec }),
+        ),
   );
 }
 
-/** @param {{changes: {path: string, before: string|null, after: string|null}[], former: number}} props */
-function Changes({ changes, former }) {
+/**
+ * @param {{version: Api.SpecFacts, isChosen: boolean, isLatest: boolean, onChoose: () => void}} props
+ */
+function VersionButton({ version, isChosen, isLatest, onChoose }) {
   return h(
-    C.Box,
-    { mb: 3, "data-changes": changes.length },
+    C.chakra.button,
+    {
+      type: "button",
+      "aria-pressed": isChosen,
+      "data-version": version.version,
+      w: "full",
+      textAlign: "start",
+      cursor: "pointer",
+      borderWidth: 1,
+      borderColor: isChosen ? "border.info" : "border.emphasized",
+      bg: isChosen ? "bg.muted" : "bg",
+      borderRadius: "md",
+      px: 3,
+      py: 2,
+      fontSize: "sm",
+      onClick: onChoose,
+    },
     h(
-      C.Text,
-      { fontSize: "sm", mb: 1 },
-      changes.length === 0
-        ? `It changes nothing since version ${former}.`
-        : `${plural(changes.length, "field")} changed since version ${former}:`,
+      C.Flex,
+      { gap: 2, align: "center", wrap: "wrap" },
+      h(C.Strong, null, `Version ${version.version}`),
+      version.is_termination && h(C.Badge, { size: "xs", variant: "subtle", colorPalette: "gray" }, "terminated"),
+      isLatest &&
+        !version.is_termination &&
+        h(C.Badge, { size: "xs", variant: "subtle", colorPalette: "green" }, "rules"),
     ),
     h(
-      C.Stack,
-      { as: "ul", listStyleType: "none", gap: 1, fontSize: "xs", fontFamily: "mono", maxH: "220px", overflowY: "auto" },
-      ...changes.map(({ path, before, after }) =>
+      C.Text,
+      { color: "fg.muted", fontSize: "xs" },
+      h(Instant, { instant: version.at }),
+      version.by && ` by ${version.by}`,
+      version.is_from_file && " from a file",
+    ),
+    version.reason && h(C.Text, { overflowWrap: "anywhere" }, version.reason),
+    version.change !== null &&
+      version.version > 1 &&
+      h(C.Text, { color: "fg.muted", fontSize: "xs" }, CONSEQUENCES[version.change]),
+  );
+}
+
+/**
+ * What differs between two versions, a row for each field.
+ *
+ * @param {{
+ *   former: Api.SpecFacts, chosen: Api.SpecFacts, others: Api.SpecFacts[], onCompare: (version: string) => void,
+ * }} props
+ */
+function Changes({ former, chosen, others, onCompare }) {
+  const changes = useMemo(() => changesBetween(former.spec, chosen.spec), [former, chosen]);
+  return h(
+    C.Box,
+    { "data-changes": changes.length },
+    h(
+      C.Flex,
+      { gap: 2, align: "center", wrap: "wrap", mb: 2, fontSize: "sm" },
+      changes.length === 0
+        ? `Version ${chosen.version} says the same as`
+        : `${plural(changes.length, "field differs", "fields differ")} between version ${chosen.version} and`,
+      h(
+        C.NativeSelect.Root,
+        { size: "xs", w: "auto" },
         h(
-          C.Box,
-          { as: "li", key: path, overflowWrap: "anywhere" },
-          h(C.Strong, null, path),
-          ": ",
-          h(C.Span, { color: "red.fg", textDecoration: before === null ? undefined : "line-through" }, before ?? "new"),
-          " → ",
-          h(C.Span, { color: "green.fg" }, after ?? "left out"),
+          C.NativeSelect.Field,
+          {
+            value: String(former.version),
+            "aria-label": "Compare with version",
+            onChange: (event) => onCompare(event.target.value),
+          },
+          ...others.map(({ version }) => h("option", { key: version, value: String(version) }, `version ${version}`)),
         ),
+        h(C.NativeSelect.Indicator),
       ),
+    ),
+    changes.length > 0 &&
+      h(SmallTable, {
+        label: "What differs",
+        rows: changes,
+        keyOf: ({ path }) => path,
+        narrowBelow: TELEPHONE,
+        columns: [
+          { name: "field", title: "Field", maxW: "none", cell: ({ path }) => h(Value, { text: path, isStrong: true }) },
+          {
+            name: "before",
+            title: `Version ${former.version}`,
+            maxW: "none",
+            cell: ({ before }) => h(Value, { text: before }),
+          },
+          {
+            name: "after",
+            title: `Version ${chosen.version}`,
+            maxW: "none",
+            cell: ({ after }) => h(Value, { text: after }),
+          },
+        ],
+      }),
+  );
+}
+
+/** @param {{text: string|null, isStrong?: boolean}} props */
+function Value({ text, isStrong = false }) {
+  if (text === null) return h(C.Span, { color: "fg.muted", fontSize: "xs" }, "not there");
+  return h(
+    C.Span,
+    { fontFamily: "mono", fontSize: "xs", overflowWrap: "anywhere", fontWeight: isStrong ? "semibold" : undefined },
+    text,
+  );
+}
+
+/**
+ * A version as it was submitted, and beside it with every default.
+ *
+ * @param {{place: Place, version: number, spec: Record<string, any>}} props
+ */
+function Texts({ place, version, spec }) {
+  const path = `supervisor/spec?version=${version}`;
+  const live = useLive(sourceApi(place.connection, place.source, path), { every: 30 });
+  return h(
+    C.Grid,
+    { templateColumns: { base: "minmax(0, 1fr)", xl: "repeat(2, minmax(0, 1fr))" }, gap: 4 },
+    h(Json, { title: "As it was submitted, secrets hidden", label: `Version ${version} of the spec`, value: spec }),
+    h(Shown, {
+      live,
+      what: "effective spec",
+      connection: place.connection,
+      isPart: true,
+      rows: 3,
+      children: ({ effective, problem }) =>
+        effective === null
+          ? h(Warning, { key: "problem", level: "error" }, problem)
+          : h(Json, {
+              key: "effective",
+              title: "In effect: with every default",
+              label: `Version ${version} of the spec, in effect`,
+              value: effective,
+            }),
+    }),
+  );
+}
+
+/** @param {{title: string, label: string, value: Record<string, any>}} props */
+function Json({ title, label, value }) {
+  const text = useMemo(() => JSON.stringify(value, null, 2), [value]);
+  return h(
+    C.Box,
+    { minW: 0 },
+    h(
+      C.Flex,
+      { justify: "space-between", align: "center", mb: 1 },
+      h(C.Text, { fontSize: "xs", color: "fg.muted" }, title),
+      h(Copy, { text, label: `Copy ${label.toLowerCase()}` }),
+    ),
+    h(
+      C.Box,
+      {
+        as: "pre",
+        tabIndex: 0,
+        role: "region",
+        "aria-label": label,
+        fontSize: "xs",
+        fontFamily: "mono",
+        borderWidth: 1,
+        borderColor: "border.emphasized",
+        borderRadius: "md",
+        bg: "bg.muted",
+        p: 3,
+        maxH: "460px",
+        overflow: "auto",
+        dir: "ltr",
+      },
+      text,
     ),
   );
 }

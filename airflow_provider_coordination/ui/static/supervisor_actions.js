@@ -1,11 +1,12 @@
 /** What a person may ask of a supervisor, or of all of a connection: each verb asks for a reason. */
 
 import { ask } from "./api.js";
-import { C, Fragment, h, useEffect, useRef, useState } from "./host.js";
+import { C, Fragment, h, useState } from "./host.js";
+import { LookOnly, OrderButtons, Outcomes, useOrder } from "./orders.js";
 import { sourceApi } from "./places.js";
 import { ReasonDialog } from "./reason_dialog.js";
-import { lookOnly } from "./rights.js";
-import { positionsOf, specOf } from "./spec_changes.js";
+import { EARLIEST, TargetField, targetText } from "./reset_target.js";
+import { NEW_SPEC, positionsOf, sourceOf, specOf } from "./spec_changes.js";
 import { verbsFor } from "./supervisor_states.js";
 import { useTell } from "./telling.js";
 import { plural } from "./texts.js";
@@ -43,7 +44,7 @@ const VERBS = {
 };
 
 /**
- * The buttons of the verbs that make sense now; those who may only look see them grey.
+ * The buttons of the verbs that make sense now.
  *
  * @param {{
  *   place: Place, status: Api.SupervisorStatus|null, spec: Record<string, any>|null,
@@ -52,39 +53,22 @@ const VERBS = {
  */
 export function VerbButtons({ place, status, spec, connection, refresh }) {
   const [verb, setVerb] = useState(/** @type {SupervisorVerb|null} */ (null));
-  const may = connection?.may_change ?? false;
   const verbs = status === null ? /** @type {SupervisorVerb[]} */ (["submit"]) : verbsFor(status);
   return h(
     Fragment,
     null,
-    h(
-      C.Flex,
-      { gap: 2, wrap: "wrap", align: "center" },
-      ...verbs.map((name) =>
-        h(
-          C.Button,
-          {
-            key: name,
-            size: "xs",
-            variant: "outline",
-            disabled: !may,
-            title: may ? VERBS[name].text : lookOnly(place.connection),
-            "data-action": name,
-            onClick: () => setVerb(name),
-          },
-          `${VERBS[name].verb}…`,
-        ),
-      ),
-      connection !== null &&
-        !may &&
-        h(C.Text, { fontSize: "xs", color: "fg.muted", "data-look-only": true }, lookOnly(place.connection)),
-    ),
+    h(OrderButtons, {
+      orders: verbs.map((name) => ({ name, verb: VERBS[name].verb, text: VERBS[name].text })),
+      connection,
+      onPick: setVerb,
+    }),
+    h(LookOnly, { connection }),
     verb !== null &&
       h(VerbDialog, {
         verb,
         place,
         seen: status?.spec_version ?? null,
-        spec,
+        spec: spec ?? { ...NEW_SPEC, source: place.source },
         onClose: () => {
           setVerb(null);
           refresh();
@@ -95,61 +79,52 @@ export function VerbButtons({ place, status, spec, connection, refresh }) {
 
 /**
  * @param {{
- *   verb: SupervisorVerb, place: Place, seen: number|null, spec: Record<string, any>|null, onClose: () => void,
- * }} props `seen` is the version of the spec that the person saw
+ *   verb: SupervisorVerb, place: {connection: string, source: string|null}, seen: number|null,
+ *   spec: Record<string, any>, onClose: () => void,
+ * }} props `seen` is the version of the spec that the person saw; the source is null where the spec names it
  */
 function VerbDialog({ verb, place, seen, spec, onClose }) {
   const { palette, text, risk, done, verb: word } = VERBS[verb];
   const tell = useTell();
+  const { give, ...order } = useOrder();
   // What it is about is settled when it opens.
   const [version] = useState(seen);
-  const [written, setWritten] = useState(() => JSON.stringify(spec ?? {}, null, 2));
-  const [target, setTarget] = useState({ name: "earliest", text: "" });
-  const [isBusy, setBusy] = useState(false);
-  const [problem, setProblem] = useState(/** @type {ProblemLike|null} */ (null));
+  const [written, setWritten] = useState(() => JSON.stringify(spec, null, 2));
+  const [target, setTarget] = useState(EARLIEST);
   const [notes, setNotes] = useState(/** @type {string[]|null} */ (null));
   /** @param {string} reason */
-  const confirm = async (reason) => {
-    setBusy(true);
-    setProblem(null);
-    try {
+  const onConfirm = (reason) =>
+    give(async () => {
+      const body = { reason, ...bodyOf(verb, { written, target, version }) };
+      const source = place.source ?? sourceOf(specOf(written));
       const path = verb === "submit" ? "supervisor" : `supervisor/${verb}`;
-      const answer = await ask(sourceApi(place.connection, place.source, path), {
-        body: { reason, ...bodyOf(verb, { written, target, version }) },
-      });
-      const notes = verb === "reset" ? notesOf(answer) : [];
-      if (notes.length > 0) {
-        setNotes(notes);
+      const answer = await ask(sourceApi(place.connection, source, path), { body });
+      const found = verb === "reset" ? notesOf(answer) : [];
+      if (found.length > 0) {
+        setNotes(found);
         return;
       }
-      tell(verb === "submit" ? `Version ${answer.version} rules: ${answer.consequence}.` : done);
+      tell(verb === "submit" ? `Version ${answer.version} of ${source} rules: ${answer.consequence}.` : done);
       onClose();
-    } catch (error) {
-      // What is no answer of the server is about what the person wrote.
-      const kind = /** @type {Partial<ProblemLike>} */ (error).kind ?? "refused";
-      setProblem({ kind, message: error instanceof Error ? error.message : String(error), status: null });
-    } finally {
-      setBusy(false);
-    }
-  };
+    });
   return h(
     ReasonDialog,
     {
-      title: verb === "submit" ? `Submit a spec for ${place.source}?` : `${word} ${place.source}?`,
+      title: verb === "submit" ? `Submit a spec${place.source === null ? "" : ` for ${place.source}`}?` : `${word} ${place.source}?`,
       text,
       risk,
       verb: word,
       palette,
-      problem,
-      isBusy,
+      ...order,
       isDone: notes !== null,
-      doneContent: notes !== null && h(Notes, { done, notes }),
-      onConfirm: confirm,
+      doneContent: notes !== null && h(Outcomes, { title: done, items: notes.map((note) => ({ key: note, content: note })) }),
+      onConfirm,
       onClose,
       size: verb === "submit" ? "xl" : "md",
     },
-    verb === "submit" && h(Spec, { written, onChange: setWritten }),
-    verb === "reset" && h(Target, { target, onChange: setTarget }),
+    verb === "submit" && h(Spec, { written, isWrong: order.problem?.kind === "refused", onChange: setWritten }),
+    verb === "reset" &&
+      h(TargetField, { target, choices: ["earliest", "latest", "instant", "positions"], onChange: setTarget }),
   );
 }
 
@@ -162,8 +137,7 @@ function VerbDialog({ verb, place, seen, spec, onClose }) {
 function bodyOf(verb, { written, target, version }) {
   if (verb === "submit") return { spec: specOf(written), ...(version === null ? {} : { replacing: version }) };
   if (verb !== "reset") return {};
-  if (target.name === "positions") return { positions: positionsOf(target.text) };
-  return { to: target.name === "instant" ? target.text.trim() : target.name };
+  return target.name === "positions" ? { positions: positionsOf(target.text) } : { to: targetText(target) };
 }
 
 /**
@@ -179,31 +153,11 @@ function notesOf({ outcomes, left, warnings }) {
   ];
 }
 
-const LISTED = 20;
-
-/** @param {{done: string, notes: string[]}} props */
-function Notes({ done, notes }) {
-  // What had the focus is gone: whoever hears the page goes on here.
-  const top = useRef(/** @type {HTMLElement|null} */ (null));
-  useEffect(() => top.current?.focus(), []);
-  return h(
-    C.Stack,
-    { gap: 2, ref: top, tabIndex: -1, outline: "none", role: "status", fontSize: "sm" },
-    h(C.Text, { fontWeight: "semibold" }, done),
-    h(
-      C.Stack,
-      { as: "ul", gap: 1, ps: 4 },
-      ...notes.slice(0, LISTED).map((note) => h(C.Text, { as: "li", key: note, overflowWrap: "anywhere" }, note)),
-      notes.length > LISTED && h(C.Text, { as: "li", color: "fg.muted" }, `and ${notes.length - LISTED} more`),
-    ),
-  );
-}
-
-/** @param {{written: string, onChange: (text: string) => void}} props */
-function Spec({ written, onChange }) {
+/** @param {{written: string, isWrong: boolean, onChange: (text: string) => void}} props */
+function Spec({ written, isWrong, onChange }) {
   return h(
     C.Field.Root,
-    { required: true },
+    { required: true, invalid: isWrong },
     h(C.Field.Label, null, "Spec, as JSON"),
     h(C.Textarea, {
       value: written,
@@ -217,148 +171,103 @@ function Spec({ written, onChange }) {
   );
 }
 
-const TARGETS = [
-  ["earliest", "The earliest that there is"],
-  ["latest", "Now: only what comes from here on"],
-  ["instant", "An instant"],
-  ["positions", "Given positions of some partitions"],
-];
-
-/** @param {{target: ResetTarget, onChange: (target: ResetTarget) => void}} props */
-function Target({ target, onChange }) {
-  return h(
-    C.Stack,
-    { gap: 2 },
-    h(
-      C.Field.Root,
-      null,
-      h(C.Field.Label, null, "Read from"),
-      h(
-        C.NativeSelect.Root,
-        null,
-        h(
-          C.NativeSelect.Field,
-          { value: target.name, onChange: (event) => onChange({ name: event.target.value, text: "" }) },
-          ...TARGETS.map(([name, label]) => h("option", { key: name, value: name }, label)),
-        ),
-        h(C.NativeSelect.Indicator),
-      ),
-    ),
-    target.name === "instant" &&
-      h(
-        C.Field.Root,
-        { required: true },
-        h(C.Field.Label, null, "Instant, with its time zone"),
-        h(C.Input, {
-          value: target.text,
-          fontFamily: "mono",
-          placeholder: "2026-01-31T00:00:00Z",
-          onChange: (event) => onChange({ ...target, text: event.target.value }),
-        }),
-      ),
-    target.name === "positions" &&
-      h(
-        C.Field.Root,
-        { required: true },
-        h(C.Field.Label, null, "A line each: partition, and position"),
-        h(C.Textarea, {
-          value: target.text,
-          rows: 4,
-          fontFamily: "mono",
-          fontSize: "xs",
-          spellCheck: false,
-          dir: "ltr",
-          placeholder: "shardId-000000000000 4959033827149025660855969253836157109592157",
-          onChange: (event) => onChange({ ...target, text: event.target.value }),
-        }),
-      ),
-  );
-}
-
-/** @type {Record<"suspend"|"resume"|"terminate", [string, string, string, string]>} verb, palette, text, risk */
+/** @type {Record<"suspend"|"resume"|"terminate", {verb: string, palette?: string, text: string, risk: string}>} */
 const FOR_ALL = {
-  suspend: [
-    "Suspend all",
-    "brand",
-    "Suspends every source that has a supervisor: jobs deliver what they have in hand and end.",
-    "Streams that stand still for longer than their retention lose data.",
-  ],
-  resume: ["Resume all", "brand", "Lets every suspended source that has a supervisor go on.", "None."],
-  terminate: [
-    "Terminate all",
-    "red",
-    "Ends supervision of every source: jobs deliver what they have read and end, and none is started.",
-    "Streams that nobody reads for longer than their retention lose data.",
-  ],
+  suspend: {
+    verb: "Suspend all",
+    text: "Suspends every source that has a supervisor: jobs deliver what they have in hand and end.",
+    risk: "Streams that stand still for longer than their retention lose data.",
+  },
+  resume: {
+    verb: "Resume all",
+    text: "Lets every suspended source that has a supervisor go on.",
+    risk: "None.",
+  },
+  terminate: {
+    verb: "Terminate all",
+    palette: "red",
+    text: "Ends supervision of every source: jobs deliver what they have read and end, and none is started.",
+    risk: "Streams that nobody reads for longer than their retention lose data.",
+  },
 };
 
 /**
- * The verbs for all supervisors of a connection.
+ * The verbs for all supervisors of a connection, and for a source that has none yet.
  *
  * @param {{connection: Api.ConnectionRow, count: number, refresh: () => void}} props
  */
 export function VerbsForAll({ connection, count, refresh }) {
-  const [verb, setVerb] = useState(/** @type {keyof typeof FOR_ALL|null} */ (null));
-  const [isBusy, setBusy] = useState(false);
-  const [problem, setProblem] = useState(/** @type {ProblemLike|null} */ (null));
-  const tell = useTell();
-  const id = connection.connection_id;
-  const close = () => {
+  const [verb, setVerb] = useState(/** @type {keyof typeof FOR_ALL|"submit"|null} */ (null));
+  const names = count === 0 ? [] : /** @type {(keyof typeof FOR_ALL)[]} */ (Object.keys(FOR_ALL));
+  const onClose = () => {
     setVerb(null);
-    setProblem(null);
     refresh();
   };
-  /** @param {string} reason */
-  const confirm = async (reason) => {
-    setBusy(true);
-    setProblem(null);
-    try {
-      const answer = await ask(`connections/${encodeURIComponent(id)}/supervisors/${verb}`, { body: { reason } });
-      const { results } = /** @type {Api.VerbOutcomes} */ (answer);
-      const done = results.filter((each) => each.is_done).length;
-      const rest = done === results.length ? "" : "; the others stay as they are";
-      tell(`Done for ${done} of ${plural(results.length, "supervisor")}${rest}.`);
-      close();
-    } catch (error) {
-      setProblem(/** @type {ProblemLike} */ (error));
-    } finally {
-      setBusy(false);
-    }
-  };
-  const [word, palette, text, risk] = verb === null ? ["", "", "", ""] : FOR_ALL[verb];
   return h(
     Fragment,
     null,
-    h(
-      C.Flex,
-      { gap: 2, wrap: "wrap" },
-      .../** @type {(keyof typeof FOR_ALL)[]} */ (Object.keys(FOR_ALL)).map((name) =>
-        h(
-          C.Button,
-          {
-            key: name,
-            size: "2xs",
-            variant: "outline",
-            disabled: !connection.may_change,
-            title: connection.may_change ? FOR_ALL[name][2] : lookOnly(id),
-            "data-action": `${name}-all`,
-            onClick: () => setVerb(name),
-          },
-          `${FOR_ALL[name][0]}…`,
-        ),
-      ),
-    ),
-    verb !== null &&
-      h(ReasonDialog, {
-        title: `${word}: ${plural(count, "supervisor")} of ${id}?`,
-        text,
-        risk,
-        verb: word,
-        palette,
-        problem,
-        isBusy,
-        onConfirm: confirm,
-        onClose: close,
+    h(OrderButtons, {
+      orders: [
+        { name: "submit", verb: "Submit a spec", text: "Begins to supervise a source that has no supervisor yet." },
+        ...names.map((name) => ({ name: `${name}-all`, verb: FOR_ALL[name].verb, text: FOR_ALL[name].text })),
+      ],
+      connection,
+      onPick: (name) => setVerb(name.replace("-all", "")),
+      size: "2xs",
+    }),
+    verb === "submit" &&
+      h(VerbDialog, {
+        verb,
+        place: { connection: connection.connection_id, source: null },
+        seen: null,
+        spec: NEW_SPEC,
+        onClose,
       }),
+    verb !== null && verb !== "submit" && h(ForAllDialog, { verb, connection: connection.connection_id, count, onClose }),
   );
+}
+
+/**
+ * @param {{verb: keyof typeof FOR_ALL, connection: string, count: number, onClose: () => void}} props
+ */
+function ForAllDialog({ verb, connection, count, onClose }) {
+  const { verb: word, palette, text, risk } = FOR_ALL[verb];
+  const { give, ...order } = useOrder();
+  const tell = useTell();
+  const [results, setResults] = useState(/** @type {Api.VerbOutcomeFacts[]|null} */ (null));
+  const left = (results ?? []).filter((each) => !each.is_done);
+  /** @param {Api.VerbOutcomeFacts[]} found */
+  const doneFor = (found) => `Done for ${found.filter((each) => each.is_done).length} of ${plural(found.length, "supervisor")}.`;
+  /** @param {string} reason */
+  const onConfirm = (reason) =>
+    give(async () => {
+      const answer = await ask(`connections/${encodeURIComponent(connection)}/supervisors/${verb}`, { body: { reason } });
+      const found = /** @type {Api.VerbOutcomes} */ (answer).results;
+      if (found.some((each) => !each.is_done)) {
+        setResults(found);
+        return;
+      }
+      tell(doneFor(found));
+      onClose();
+    });
+  return h(ReasonDialog, {
+    title: `${word}: ${plural(count, "supervisor")} of ${connection}?`,
+    text,
+    risk,
+    verb: word,
+    palette,
+    ...order,
+    isDone: results !== null,
+    doneContent:
+      results !== null &&
+      h(Outcomes, {
+        title: `${doneFor(results)} The others stay as they are.`,
+        items: left.map(({ source, detail }) => ({
+          key: source,
+          content: h(Fragment, null, h(C.Text, { fontWeight: "medium" }, source), h(C.Text, { color: "fg.muted" }, detail)),
+        })),
+      }),
+    onConfirm,
+    onClose,
+  });
 }

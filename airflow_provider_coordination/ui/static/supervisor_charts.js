@@ -5,16 +5,21 @@ import { C, Fragment, h, useMemo } from "./host.js";
 import { AsChoice, Choice } from "./picture.js";
 import { Instant, Part } from "./pieces.js";
 import { countOverTime, lagOverTime, rateOverTime, WINDOWS, within } from "./series.js";
-import { SmallTable } from "./small_table.js";
-import { capitalized, rateText } from "./texts.js";
+import { SmallTable, TELEPHONE } from "./small_table.js";
+import { capitalized, plural, rateText } from "./texts.js";
 import { useNow } from "./ticking.js";
 import { lagText } from "./time.js";
 
-/** @type {[string, string, string][]} what is counted of records that are not delivered as they should be */
+/**
+ * What is counted of records that are not delivered as they should be. Orange and blue are told apart by everybody, and so
+ * are the dashes.
+ *
+ * @type {[string, string, string, string|undefined][]}
+ */
 const BAD = [
-  ["processed_with_error", "with error", "red"],
-  ["unparseable", "unparseable", "orange"],
-  ["thrown_away", "thrown away", "purple"],
+  ["processed_with_error", "with error", "orange", undefined],
+  ["unparseable", "unparseable", "blue", "7 3"],
+  ["thrown_away", "thrown away", "gray", "2 3"],
 ];
 
 /** @param {number} value */
@@ -24,24 +29,34 @@ function perSecond(value) {
 }
 
 /**
+ * Return how far back the pictures reach, as the address says, and from when until when that is.
+ *
+ * @param {URLSearchParams} parameters
+ */
+function useWindow(parameters) {
+  const asked = parameters.get("window") ?? "";
+  const name = /** @type {keyof typeof WINDOWS} */ (Object.hasOwn(WINDOWS, asked) ? asked : "1h");
+  // To ten seconds: the pictures need not be drawn each second.
+  const until = Math.ceil(useNow() / 10000) * 10000;
+  return { name, window: { since: until - WINDOWS[name], until } };
+}
+
+/**
  * @param {{status: Api.SupervisorStatus, parameters: URLSearchParams, change: Change}} props
  */
 export function OverTime({ status, parameters, change }) {
-  const name = parameters.get("window") ?? "1h";
-  const length = Object.hasOwn(WINDOWS, name) ? WINDOWS[/** @type {keyof typeof WINDOWS} */ (name)] : WINDOWS["1h"];
+  const { name, window } = useWindow(parameters);
   const isList = parameters.get("as") === "list";
-  // To ten seconds: the pictures need not be drawn each second.
-  const now = Math.ceil(useNow() / 10000) * 10000;
-  const window = { since: now - length, until: now };
   const series = status.lag_series;
   const lines = useMemo(
     () => ({
       lag: lagOverTime(series),
       records: rateOverTime(series, ["processed"]),
       bytes: rateOverTime(series, ["processed_bytes"]),
-      bad: BAD.map(([field, label, palette]) => ({
+      bad: BAD.map(([field, label, palette, dashes]) => ({
         name: label,
         palette,
+        dashes,
         points: rateOverTime(series, [field]),
       })),
     }),
@@ -56,7 +71,7 @@ export function OverTime({ status, parameters, change }) {
         { gap: 2 },
         h(Choice, {
           label: "How far back",
-          value: Object.hasOwn(WINDOWS, name) ? name : "1h",
+          value: name,
           options: /** @type {[string, string][]} */ (Object.keys(WINDOWS).map((each) => [each, each.replace("h", " h")])),
           onChange: (chosen) => change({ window: chosen === "1h" ? null : chosen }),
         }),
@@ -89,7 +104,7 @@ export function OverTime({ status, parameters, change }) {
             unit: "bytes",
             format: rateText,
           }),
-          h(Chart, { title: "Bad records", lines: lines.bad, window, unit: "count", format: perSecond }),
+          h(Chart, { title: "Bad and rejected records", lines: lines.bad, window, unit: "count", format: perSecond }),
         ),
   );
 }
@@ -138,11 +153,9 @@ function AsList({ lines, window }) {
  * @param {{status: Api.SupervisorStatus, parameters: URLSearchParams}} props
  */
 export function TaskCount({ status, parameters }) {
-  const now = Math.ceil(useNow() / 10000) * 10000;
-  const name = parameters.get("window") ?? "1h";
-  const length = Object.hasOwn(WINDOWS, name) ? WINDOWS[/** @type {keyof typeof WINDOWS} */ (name)] : WINDOWS["1h"];
+  const { window } = useWindow(parameters);
   const { task_count: count } = status;
-  const points = useMemo(() => countOverTime(count, now), [count, now]);
+  const points = useMemo(() => countOverTime(count, window.until), [count, window.until]);
   const bounds = count.min === null || count.max === null ? null : `scales from ${count.min} to ${count.max}`;
   return h(
     Part,
@@ -161,9 +174,9 @@ export function TaskCount({ status, parameters }) {
         h(Chart, {
           title: "Jobs wanted",
           lines: [{ name: "jobs", palette: "cyan", points, isStep: true }],
-          window: { since: now - length, until: now },
+          window,
           unit: "count",
-          format: (value) => String(Math.round(value * 10) / 10),
+          format: (value) => (Number.isInteger(value) ? plural(value, "job") : ""),
         }),
       count.changes.length > 0 &&
         h(
@@ -173,6 +186,7 @@ export function TaskCount({ status, parameters }) {
             label: "Changes of the number of jobs",
             rows: count.changes.toReversed(),
             keyOf: (each) => `${each.at} ${each.before} ${each.after}`,
+            narrowBelow: TELEPHONE,
             columns: [
               { name: "at", title: "At", width: "210px", cell: (each) => h(Instant, { instant: each.at }) },
               {

@@ -5,7 +5,7 @@ import { useLive } from "./live.js";
 import { Ago, Chip, Copy, Instant, Part, Shortened, To } from "./pieces.js";
 import { pathOf, sourceApi, withParameters } from "./places.js";
 import { Shown } from "./problems.js";
-import { SmallTable } from "./small_table.js";
+import { SmallTable, TELEPHONE } from "./small_table.js";
 import { byLag, SUPERVISED_JOB_STATES } from "./supervisor_states.js";
 import { countText, plural } from "./texts.js";
 import { duration, lagText } from "./time.js";
@@ -99,6 +99,7 @@ export function SupervisedJobs({ status, place }) {
             {
               name: "application",
               title: "Application",
+              maxW: "360px",
               cell: (job) => (job.application_id === null ? "–" : h(Shortened, { text: job.application_id, tail: 10 })),
             },
           ],
@@ -138,6 +139,7 @@ export function LagOfShards({ status, search }) {
             label: "Lag of each partition",
             rows,
             keyOf: (row) => row.key,
+            narrowBelow: TELEPHONE,
             columns: [
               {
                 name: "partition",
@@ -217,6 +219,7 @@ export function Errors({ errors, search }) {
             {
               name: "where",
               title: "Where",
+              maxW: "360px",
               cell: (error) =>
                 h(
                   C.Stack,

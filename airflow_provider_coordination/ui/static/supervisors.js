@@ -22,7 +22,7 @@ export function Supervisors({ connection, statuses, search, refresh }) {
       text: "A supervisor appears here when a DAG with supervised_ingestion has run, or a spec was submitted.",
       icon: "plug",
       kind: "empty",
-    });
+    }, h(VerbsForAll, { connection, count: 0, refresh }));
   }
   const found = statuses.filter((each) => each.source.toLowerCase().includes(search.toLowerCase()));
   const unhealthy = statuses.filter(isUnhealthy).length;
@@ -102,7 +102,7 @@ function List({ connection, statuses }) {
         cell: (status) => rateText(status.stats.rates["5m"]?.processed_bytes ?? 0),
       },
       { name: "partitions", title: "Partitions", align: "end", cell: (status) => countText(status.partitions.open) },
-      { name: "spec", title: "Spec", cell: (status) => `version ${status.spec_version}` },
+      { name: "spec", title: "Spec", align: "end", cell: (status) => `version ${status.spec_version}` },
     ],
   });
 }
