@@ -112,12 +112,12 @@ class Airflow:
             psutil.wait_procs(running, STOP_SECONDS)
         process.wait()
 
-    def _run(self, command: str, log: Path) -> subprocess.Popen[bytes]:
-        """Start a command of Airflow in a session of its own."""
+    def _run(self, command: str, log: Path, **environment: str) -> subprocess.Popen[bytes]:
+        """Start a command of Airflow in a session of its own, with further variables."""
         with log.open("wb") as output:
             return subprocess.Popen(
                 [AIRFLOW, command],
-                env=self._surroundings,
+                env=self._surroundings | environment,
                 cwd=self.home,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -33,6 +33,7 @@ class Site:
     :param table: of that store.
     :param tokens: of a user of each role.
     :param live_run: the run that ingests a stream meanwhile; empty before it is there.
+    :param url: of another API server of the same Airflow; empty for its own.
     """
 
     airflow: Standalone
@@ -42,6 +43,7 @@ class Site:
     tokens: dict[str, str]
     folder: Path
     live_run: str = ""
+    url: str = ""
 
     def overview(self, connection: str = "") -> str:
         """Return where the page of all sources is, or of those of one connection."""
@@ -55,7 +57,7 @@ class Site:
     def ask(self, method: str, path: str, role: str = "op", **options: Any) -> httpx.Response:
         """Ask the provider's API, as a script does."""
         headers = {"Authorization": f"Bearer {self.tokens[role]}"}
-        url = f"{self.airflow.url}/coordination{path}"
+        url = f"{self.url or self.airflow.url}/coordination{path}"
         return httpx.request(method, url, headers=headers, trust_env=False, timeout=20, **options)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +17,7 @@ import httpx
 import psutil
 
 from demo.airflow_home import AIRFLOW, FINISHED, USER, Airflow
+from demo.server_process import free_ports
 
 ROLES = ("viewer", "user", "op", "admin")
 """The users, each of the role that it is called by."""
@@ -162,6 +165,10 @@ class Standalone(Airflow):
             answer = self._client.patch(f"/api/v2/connections/{conn_id}", json=told)
         answer.raise_for_status()
 
+    def disconnect(self, conn_id: str) -> None:
+        """Delete a connection."""
+        self._client.delete(f"/api/v2/connections/{conn_id}").raise_for_status()
+
     def _open_backfills(self, dag_id: str) -> list[dict[str, Any]]:
         backfills = self._get(f"/api/v2/backfills?dag_id={dag_id}")["backfills"]
         return [backfill for backfill in backfills if backfill["completed_at"] is None]
@@ -193,6 +200,29 @@ class Standalone(Airflow):
             yield
         finally:
             self.start_again(part)
+
+    @contextmanager
+    def another_api_server(self, **environment: str) -> Iterator[str]:
+        """Run another API server of this Airflow, as a deployment with other options would; yield its address.
+
+        :param environment: the variables that it has besides.
+        """
+        [port] = free_ports(1)
+        url = f"http://127.0.0.1:{port}"
+        own = {"AIRFLOW__API__BASE_URL": url, "AIRFLOW__API__PORT": str(port)}
+        server = self._run("api-server", self.home / f"api-server-{port}.log", **own, **environment)
+
+        def answers() -> bool:
+            with suppress(httpx.HTTPError):
+                return httpx.get(f"{url}/api/v2/monitor/health", trust_env=False).is_success
+            return False
+
+        try:
+            self.until("another API server answers", answers, 180)
+            yield url
+        finally:
+            os.killpg(server.pid, signal.SIGKILL)  # it leads a session of its own
+            server.wait()
 
     def task_state(self, dag_id: str, run_id: str, task_id: str) -> str | None:
         """Return where a task of a run stands."""

@@ -24,6 +24,10 @@ from tests.support.clock import ManualClock
 from tests.support.scenery import EPOCH, grown
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+FIVE_MINUTES_OF_A_DAY = 12 * 22
+"""How many there are in the day before the hour, as far as the series of lag reaches."""
+UNSEEN = range(12 * 9, 12 * 11)
+"""Those of them in which nobody looked."""
 SHARD = f"clicks:{EPOCH}:shardId-{{:012d}}"
 ERROR = {
     "stage": "parse",
@@ -90,6 +94,22 @@ class SupervisedSource(World):
         self.minutes(20)
         return self
 
+    def day(self) -> SupervisedSource:
+        """Let the day before that hour be known: two peaks of lag, and two hours in which nobody looked."""
+        series = self.store.lag()
+        begin, counted, older = series.points[0], RecordCounts(), []
+        for number in range(FIVE_MINUTES_OF_A_DAY, 0, -1):
+            busy = max(0.0, math.sin(number / 24)) ** 2
+            counted += _counts_of_five_minutes(number, busy)
+            if number not in UNSEEN:
+                oldest = int(2_000 + 900_000 * busy)
+                at = begin.at - number * 5 * MINUTE
+                older.append(replace(begin, at=at, oldest_ms=oldest, sum_ms=3 * oldest, counted=counted))
+        later = [replace(point, counted=point.counted + counted) for point in series.points]
+        self.store.save_lag(replace(series, points=(*older, *later)))
+        self._scale(2, 2, "lag at least 6000 s asks for more, and there are no more than 2 unfinished partitions")
+        return self
+
     def losing_contact(self) -> SupervisedSource:
         """Let the source stop answering."""
         self.stream.error = SourceError("stream 'clicks' of eu-west-1: ResourceNotFoundException: no such stream")
@@ -149,6 +169,16 @@ class _Shards(Stream):
 class _NamedCluster(Cluster):
     def new_owner(self) -> str:
         return new_owner("supervise_shop", "scheduled__2026-11-22T00:00:00+00:00", "supervise", -1, 1)
+
+
+def _counts_of_five_minutes(number: int, busy: float) -> RecordCounts:
+    return RecordCounts(
+        processed=int(300 * (500 + 6_000 * busy)),
+        processed_bytes=int(300 * (200_000 + 2_400_000 * busy)),
+        processed_with_error=3 if number % 17 == 0 else 0,
+        unparseable=900 if 40 < number < 52 else 0,
+        thrown_away=int(60 * busy),
+    )
 
 
 def _last(wave: float) -> Mapping[str, float]:

@@ -128,7 +128,7 @@ class SupervisorStatus(BaseModel):
 
 
 class SupervisorList(BaseModel):
-    """How the supervisors of a connection stand, by source; `partitions` of their `lag` are left out."""
+    """How supervisors stand, by source; `lag_series`, and `partitions` of their `lag`, are empty."""
 
     as_of: datetime
     supervisors: list[SupervisorStatus]

@@ -50,7 +50,14 @@ def test_the_list_has_every_supervisor_and_no_source_without_one(scenery: Scener
     scenery.supervised("payments")
     rows = found(op.get(f"{CONNECTION}/supervisors"))["supervisors"]
     assert [row["source"] for row in rows] == ["orders", "payments"]
-    assert rows[0]["lag"]["partitions"] == {} and rows[0]["lag"]["oldest_ms"] == 1200
+    assert rows[0]["lag"]["oldest_ms"] == 1200
+
+
+def test_what_is_many_of_a_supervisor_is_left_out_of_the_list(scenery: Scenery, op: TestClient) -> None:
+    whole = found(op.get(at("orders", "supervisor")))
+    [row] = found(op.get(f"{CONNECTION}/supervisors"))["supervisors"]
+    assert whole["lag_series"] and whole["lag"]["partitions"]
+    assert (row["lag_series"], row["lag"]["partitions"]) == ([], {})
 
 
 def test_a_source_without_a_supervisor_is_not_found(scenery: Scenery, op: TestClient) -> None:

@@ -16,8 +16,18 @@ from pydantic import BaseModel
 from airflow_provider_coordination.coordination.acknowledgment import FAMILY as SETS
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, source_identifier
-from airflow_provider_coordination.ui import kinesis, models
+from airflow_provider_coordination.ui import kinesis
 from airflow_provider_coordination.ui.answers import SOURCE
+from airflow_provider_coordination.ui.models import (
+    actions,
+    partitions,
+    sources,
+    specs,
+    supervisors,
+    timeline,
+    verbs,
+    workers,
+)
 from tests.support.scenery import SPEC, Scenery
 
 pytestmark = pytest.mark.integration  # needs no server, but Airflow's API, and so seconds
@@ -193,23 +203,23 @@ def test_every_route_is_in_the_manual() -> None:
 @pytest.mark.parametrize(
     ("heading", "model"),
     [
-        ("of a source", models.SourceCard),
-        ("of a partition", models.PartitionRow),
-        ("of one partition whole", models.PartitionDetail),
+        ("of a source", sources.SourceCard),
+        ("of a partition", partitions.PartitionRow),
+        ("of one partition whole", partitions.PartitionDetail),
         ("of a shard", kinesis.ShardNode),
-        ("of a holding", models.HoldingFacts),
-        ("of a worker", models.WorkerRow),
-        ("of a supervisor", models.SupervisorStatus),
-        ("of its task count", models.TaskCountFacts),
-        ("of its jobs", models.SupervisedJobFacts),
-        ("of its lag", models.LagFacts),
-        ("of its errors", models.SupervisorErrorFacts),
-        ("of a version of a spec", models.SpecDetail),
-        ("body of a submission", models.SubmitBody),
-        ("body of a reset", models.ResetBody),
-        ("answer to a submission", models.SubmissionFacts),
-        ("answer to a reset", models.ResetFacts),
-        ("body of an action", models.ActionBody),
+        ("of a holding", timeline.HoldingFacts),
+        ("of a worker", workers.WorkerRow),
+        ("of a supervisor", supervisors.SupervisorStatus),
+        ("of its task count", supervisors.TaskCountFacts),
+        ("of its jobs", supervisors.SupervisedJobFacts),
+        ("of its lag", supervisors.LagFacts),
+        ("of its errors", supervisors.SupervisorErrorFacts),
+        ("of a version of a spec", specs.SpecDetail),
+        ("body of a submission", verbs.SubmitBody),
+        ("body of a reset", verbs.ResetBody),
+        ("answer to a submission", verbs.SubmissionFacts),
+        ("answer to a reset", verbs.ResetFacts),
+        ("body of an action", actions.ActionBody),
     ],
 )
 def test_every_field_is_in_the_manual(heading: str, model: type[BaseModel]) -> None:
@@ -217,7 +227,7 @@ def test_every_field_is_in_the_manual(heading: str, model: type[BaseModel]) -> N
     named = [
         name for line in table.split("\n\n")[0].splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])
     ]
-    inherited = set(models.PartitionRow.model_fields) if model is models.PartitionDetail else set()
+    inherited = set(partitions.PartitionRow.model_fields) if model is partitions.PartitionDetail else set()
     assert sorted(named) == sorted(set(model.model_fields) - inherited)
 
 

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from tests.support.browser import Visits, go
+from tests.support.browser import Visits, Window, Windows, go
 from tests.support.site import AWAY, DEFAULT, EMPTY, Site
 from tests.support.standalone import ROLES
+from tests.support.supervised import SupervisedSource
 from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.test_access import PAGES, settled, where
 from tests.system.airflow.browser.test_actions import held
 
 MAY, MAY_NOT = ("op", "admin"), ("viewer", "user")
-READS = ("sources", "sources/orders/summary", "sources/orders/partitions", "sources/orders/timeline")
+READS = ("sources", "sources/orders/summary", "sources/orders/partitions", "sources/orders/timeline", "supervisors")
+ACTIONS = {
+    "supervisors/suspend": {},
+    "sources/supervised/supervisor": {"spec": {"version": 1}},
+    "sources/supervised/supervisor/suspend": {},
+    "sources/supervised/supervisor/handover": {},
+    "sources/supervised/supervisor/reset": {"to": "earliest"},
+    "sources/supervised/supervisor/terminate": {},
+    "sources/orders/suspend": {},
+}
+
+
+@pytest.fixture(scope="module")
+def viewers_site(site: Site) -> Iterator[Site]:
+    """The same Airflow by an API server that lets viewers look."""
+    with site.airflow.another_api_server(AIRFLOW__COORDINATION__VIEWERS_MAY_LOOK="True") as url:
+        yield replace(site, url=url)
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -46,14 +65,45 @@ def test_a_lease_is_ended_by_request_of_those_who_may_change_the_connection_alon
 
 @pytest.mark.parametrize("role", MAY_NOT)
 def test_who_may_not_see_the_connection_is_told_whom_to_ask_and_nothing_else(
-    role: str, site: Site, see: See, visits: Visits
+    role: str, site: Site, supervised: SupervisedSource, see: See, visits: Visits
 ) -> None:
     visits.excuse("^403 GET .*/coordination/")
 
     page = see(role=role)
     expect(page.get_by_role("heading", name="No coordination connection that you may see")).to_be_visible()
     shown = page.content()
-    go(page, site.at("orders"))
-    expect(page.get_by_role("alert")).to_contain_text("You may not see this")
+    for source, name in (("orders", "partitions"), ("supervised", "supervisor")):
+        go(page, site.at(source, name))
+        expect(page.get_by_role("alert")).to_contain_text("You may not see this")
+        shown += page.content()
 
-    assert "state/parked" not in shown + page.content()
+    assert "state/parked" not in shown and "ExecutorLostFailure" not in shown
+
+
+def test_where_viewers_may_look_they_see_every_page_and_no_button_that_acts(
+    site: Site, supervised: SupervisedSource, browser: Browser, viewers_site: Site
+) -> None:
+    visits = Visits(Windows(browser, viewers_site.url))
+    page = visits.open(Window(site.tokens["viewer"]), site.overview(DEFAULT), alone=True)
+    for name in PAGES:
+        go(page, where(site, name))
+        settled(page)
+        expect(page.get_by_text("look only").first).to_be_visible()
+        assert page.locator("[data-action]").count() == 0, name
+    go(page, site.at("supervised", "supervisor"))
+    expect(page.get_by_role("table", name="Errors")).to_contain_text("ExecutorLostFailure")
+    expect(page.locator("[data-look-only]")).to_contain_text("needs the right “can edit”")
+
+    assert visits.close() == []
+
+
+@pytest.mark.parametrize("path", ACTIONS)
+def test_where_viewers_may_look_what_acts_is_refused_to_them(
+    path: str, supervised: SupervisedSource, viewers_site: Site
+) -> None:
+    before = supervised.store.current(), supervised.supervision(), supervised.view.suspensions.get()
+    body = {"reason": "on call", **ACTIONS[path]}
+
+    assert viewers_site.ask("GET", f"/connections/{DEFAULT}/supervisors", "viewer").status_code == 200
+    assert viewers_site.ask("POST", f"/connections/{DEFAULT}/{path}", "viewer", json=body).status_code == 403
+    assert (supervised.store.current(), supervised.supervision(), supervised.view.suspensions.get()) == before

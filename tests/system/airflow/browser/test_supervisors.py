@@ -6,7 +6,9 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -21,6 +23,8 @@ from tests.system.airflow.browser.test_partitions import filters
 PAUSED_DAG = "jdbc_ingestion"
 """A DAG that Airflow knows, and that is paused."""
 
+SHOPS = "coordination_shops"
+
 Supervise = Callable[..., SupervisedSource]
 
 
@@ -33,6 +37,24 @@ def supervise(site: Site) -> Iterator[Supervise]:
             source = SupervisedSource(site.scenery.url, f"test-{uuid.uuid4().hex[:8]}", minutes=2, **options)
             stack.callback(source.close)
             source.submit_spec("supervise.start_delay", 0, by="ann", reason="clicks of the new shop")
+            source.turn()
+            source.minutes(2)
+            return source
+
+        yield make
+
+
+@pytest.fixture
+def shops(site: Site) -> Iterator[Callable[[str], SupervisedSource]]:
+    """Makes supervised sources of the connection `SHOPS`, which this test has for itself."""
+    url = f"sqlite:///{site.folder}/shops-{uuid.uuid4().hex[:8]}.db"
+    site.airflow.connect(SHOPS, "coordination", extra={"store": "sql", "url": url})
+    with ExitStack() as stack:
+        stack.callback(site.airflow.disconnect, SHOPS)
+
+        def make(name: str) -> SupervisedSource:
+            source = stack.enter_context(closing(SupervisedSource(url, name, minutes=2)))
+            source.submit_spec("supervise.start_delay", 0, by="ann", reason="a new shop")
             source.turn()
             source.minutes(2)
             return source
@@ -111,10 +133,56 @@ def test_each_version_of_the_spec_says_who_why_and_what_changed(
     versions = spec.get_by_role("list", name="Versions").get_by_role("button")
     expect(versions.first).to_contain_text("Version 2")
     expect(versions.first).to_contain_text("so that people know")
-    expect(spec.locator("[data-changes]")).to_contain_text('context.description: "every click" → ')
+    changed = spec.get_by_role("table", name="What differs").locator("[data-row='context.description'] td")
+    expect(changed).to_have_text(["context.description", '"every click"', '"every click of the new shop"'])
     versions.nth(1).click()
-    expect(spec.get_by_role("region", name="Version 1 of the spec")).to_contain_text('"start_delay": 0')
+    expect(spec.get_by_role("region", name="Version 1 of the spec", exact=True)).to_contain_text('"start_delay": 0')
     assert filters(page) == {"version": ["1"]}
+
+
+def test_a_version_is_shown_in_effect_beside_what_was_submitted(
+    site: Site, supervised: SupervisedSource, see: See
+) -> None:
+    page = see(site.at("supervised", "supervisor"))
+    written = page.get_by_role("region", name="Version 2 of the spec", exact=True)
+    effective = page.get_by_role("region", name="Version 2 of the spec, in effect")
+    expect(effective).to_contain_text('"completion_timeout"')
+    expect(written).to_contain_text('"task_duration": "PT2H"')
+    expect(written).not_to_contain_text('"completion_timeout"')
+
+
+def test_any_two_versions_are_compared_and_the_address_says_which(site: Site, supervise: Supervise, see: See) -> None:
+    source = supervise()
+    source.submit_spec("supervise.task_count", 3, by="ben", reason="more")
+    source.submit_spec("supervise.task_count", 5, by="ben", reason="still more")
+    page = see(site.at(source.source, "supervisor"))
+    row = page.get_by_role("table", name="What differs").locator("[data-row='supervise.task_count'] td")
+    expect(row).to_have_text(["supervise.task_count", "3", "5"])
+    page.get_by_label("Compare with version").select_option("version 1")
+
+    expect(row).to_have_text(["supervise.task_count", "2", "5"])
+    assert filters(page) == {"version": ["3"], "against": ["1"]}
+
+
+def test_a_day_has_its_gap_and_the_reason_of_each_change_in_the_zone_of_the_reader(site: Site, see: See) -> None:
+    with closing(SupervisedSource(site.scenery.url, "a day").hour().day()):
+        page = see(site.at("a day", "supervisor", window="24h"), time_zone="Asia/Tokyo")
+        lag = page.get_by_role("group", name=re.compile("^Lag of the shard that is furthest behind: .* at most"))
+        expect(lag).to_have_attribute("aria-label", re.compile("nobody looked for 2 h"))
+        expect(lag.locator("[data-gap]")).to_have_count(1)
+        axis = lag.locator("text").all_text_contents()
+        assert {"0 s", "10 min", "20 min"} <= set(axis)
+        bad = page.locator("[data-chart='Bad and rejected records'] path[fill=none]")
+        assert len({line.get_attribute("stroke-dasharray") for line in bad.all()}) == 3, "not by colour alone"
+        changes = page.get_by_role("table", name="Changes of the number of jobs").locator("[data-row]")
+        expect(changes.first).to_contain_text("there are no more than 2 unfinished partitions")
+        lag.focus()
+        page.keyboard.press("End")
+        caption = page.locator("[data-chart='Lag of the shard that is furthest behind'] figcaption")
+        expect(caption).to_contain_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: "))
+        [there] = re.findall(r"\d{4}-\d\d-\d\d \d\d", caption.inner_text())
+        ahead = datetime.strptime(there, "%Y-%m-%d %H").replace(tzinfo=ZoneInfo("Asia/Tokyo")) - datetime.now(UTC)
+        assert abs(ahead) < timedelta(hours=2)
 
 
 def test_a_supervisor_whose_dag_is_paused_is_suspended(site: Site, supervise: Supervise, see: See) -> None:
@@ -147,7 +215,7 @@ def test_a_spec_is_submitted_with_a_reason_and_rules_from_then_on(
     dialog.get_by_role("button", name="Submit").click()
 
     expect(dialog).to_have_count(0)
-    expect(page.get_by_role("status").filter(has_text="Version 2 rules")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text=f"Version 2 of {source.source} rules")).to_be_visible()
     newest = page.get_by_role("list", name="Versions").get_by_role("button").first
     expect(newest).to_contain_text("Version 2")
     expect(newest).to_contain_text("by op")
@@ -208,3 +276,49 @@ def test_a_source_without_a_supervisor_says_how_to_have_one(
 
     expect(page.get_by_role("heading", name="This source has no supervisor")).to_be_visible()
     expect(page.get_by_role("button", name="Submit…")).to_be_enabled()
+
+
+def test_the_first_spec_of_a_source_is_submitted_from_the_list(
+    site: Site, shops: Supervise, see: See, visits: Visits
+) -> None:
+    visits.excuse("^422 POST .*/supervisor$")
+    page = see(f"{site.overview(SHOPS)}&show=supervisors")
+    expect(page.get_by_role("heading", name="No supervisors yet")).to_be_visible()
+    page.get_by_role("button", name="Submit a spec…").click()
+    dialog = page.get_by_role("alertdialog")
+    text, alert = dialog.get_by_label("Spec, as JSON"), dialog.get_by_role("alert")
+    written = json.loads(text.input_value())
+    expect(confirm(page, "Submit", "a new shop").get_by_role("alert")).to_contain_text("The spec names no source")
+    written |= {"source": "lamps", "reads": {"kinesis": {"streams": "lamps", "region_name": "eu-west-1"}}}
+    text.fill(json.dumps({**written, "task_count": 2}))
+    dialog.get_by_role("button", name="Submit").click()
+    expect(alert).to_contain_text("task_count")
+    expect(alert).to_be_in_viewport()
+    expect(text).to_have_attribute("aria-invalid", "true")
+    written |= {"writes": [{"parquet": {"path": "/data/lake/lamps"}}], "schema": "id STRING"}
+    text.fill(json.dumps(written))
+    dialog.get_by_role("button", name="Submit").click()
+
+    expect(page.get_by_role("table").locator("[data-row]")).to_contain_text("lamps")
+
+
+def test_what_is_asked_of_all_supervisors_says_where_it_was_not_done_and_why(
+    site: Site, shops: Callable[[str], SupervisedSource], see: See
+) -> None:
+    lamps, shoes = shops("lamps"), shops("shoes")
+    shoes.view.suspensions.suspend("ann", "stocktaking")
+    page = see(f"{site.overview(SHOPS)}&show=supervisors")
+    page.get_by_role("button", name="Suspend all…").click()
+    outcomes = confirm(page, "Suspend all", "maintenance").get_by_role("status")
+    expect(outcomes).to_contain_text("Done for 1 of 2 supervisors.")
+    expect(outcomes.get_by_role("listitem")).to_contain_text("is suspended by ann")
+    page.get_by_role("alertdialog").get_by_role("button", name="Close").click()
+    suspended = lamps.view.suspensions.get()
+    assert suspended is not None and (suspended.by, suspended.reason) == ("op", "maintenance")
+
+    page.get_by_role("button", name="Resume all…").click()
+    expect(confirm(page, "Resume all", "it is over")).to_have_count(0)
+    expect(page.get_by_role("status").filter(has_text="Done for 2 of 2 supervisors")).to_be_visible()
+    page.get_by_role("button", name="Terminate all…").click()
+    expect(confirm(page, "Terminate all", "the shops are closed")).to_have_count(0)
+    assert [each.supervision().terminated_at is None for each in (lamps, shoes)] == [False, False]
