@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.batches import SourceBatches
@@ -28,7 +29,7 @@ from airflow_provider_coordination.supervisor.actions import RequestStop, StartJ
 from airflow_provider_coordination.supervisor.operations import SupervisorVerbs
 from airflow_provider_coordination.supervisor.settings import AutoScaleSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
-from airflow_provider_coordination.supervisor.states import DetailedState, ErrorEvent, Health
+from airflow_provider_coordination.supervisor.states import DetailedState, Health
 from airflow_provider_coordination.supervisor.turn import Turn
 from tests.supervisor.world import Stream, World, spec
 from tests.support.synced import STREAM, Synced, shard_id
