@@ -2,8 +2,8 @@
 
 Druid's supervisor deals shards to groups of tasks, and tells each task where to begin and to end. Here jobs lease
 shards, whose progress says where to go on; so a job has no positions, and who reads what is not the supervisor's
-business. There are no replicas: where a scenario is about them, the test is about the one job there is. What belongs
-to reading and writing records (39 to 52) is held by the tests of shards, jobs and sinks.
+business. There are no replicas: where a scenario is about them, the test is about the one job there is. Scenarios 39
+to 52, about reading and writing records, are in `test_druid_tasks.py` and `test_kcl_reading.py`.
 """
 
 from __future__ import annotations
