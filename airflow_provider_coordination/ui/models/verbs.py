@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, StrictInt, StringConstraints
+from pydantic import BaseModel, Field, StrictBool, StrictInt, StringConstraints
 
 from airflow_provider_coordination.sources.targets import EARLIEST
 from airflow_provider_coordination.ui.models.actions import ReasonBody
@@ -13,10 +13,15 @@ from airflow_provider_coordination.ui.models.values import MAX_PARTITIONS_AT_ONC
 
 
 class SubmitBody(ReasonBody):
-    """A spec, and why it is submitted; `replacing` is the version that it was made from: another one stays."""
+    """A spec, and why it is submitted.
+
+    `replacing` is the version that it was made from: another one stays. The source is asked first unless `connect` is
+    false.
+    """
 
     spec: dict[str, Any]
     replacing: StrictInt | None = None
+    connect: StrictBool = True
 
 
 class ResetBody(ReasonBody):
@@ -35,6 +40,7 @@ class SubmissionFacts(BaseModel):
     version: int
     change: Literal["NONE", "COSMETIC", "SUPERVISION", "JOBS"]
     consequence: str
+    warnings: list[str]
     supervisor: SupervisorStatus
 
 

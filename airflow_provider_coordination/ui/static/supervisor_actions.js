@@ -16,7 +16,7 @@ const VERBS = {
   submit: {
     verb: "Submit",
     palette: "brand",
-    text: "Stores a new version of the spec. Where it changes what jobs do, they hand over to jobs of the new version without a gap.",
+    text: "Stores a new version of the spec, once the source was asked whether it fits. Where it changes what jobs do, they hand over to jobs of the new version without a gap.",
     risk: "A spec that is wrong is refused. One that comes from a file is replaced when that file is edited.",
     done: "The spec is stored.",
   },
@@ -90,21 +90,23 @@ function VerbDialog({ verb, place, seen, spec, onClose }) {
   // What it is about is settled when it opens.
   const [version] = useState(seen);
   const [written, setWritten] = useState(() => JSON.stringify(spec, null, 2));
+  const [isAsked, setAsked] = useState(true);
   const [target, setTarget] = useState(EARLIEST);
-  const [notes, setNotes] = useState(/** @type {string[]|null} */ (null));
+  const [result, setResult] = useState(/** @type {{title: string, items: string[]}|null} */ (null));
   /** @param {string} reason */
   const onConfirm = (reason) =>
     give(async () => {
-      const body = { reason, ...bodyOf(verb, { written, target, version }) };
+      const body = { reason, ...bodyOf(verb, { written, isAsked, target, version }) };
       const source = place.source ?? sourceOf(specOf(written));
       const path = verb === "submit" ? "supervisor" : `supervisor/${verb}`;
       const answer = await ask(sourceApi(place.connection, source, path), { body });
-      const found = verb === "reset" ? notesOf(answer) : [];
-      if (found.length > 0) {
-        setNotes(found);
+      const text = verb === "submit" ? `Version ${answer.version} of ${source} rules: ${answer.consequence}.` : done;
+      const items = notesOf(verb, answer);
+      if (items.length > 0) {
+        setResult({ title: text, items });
         return;
       }
-      tell(verb === "submit" ? `Version ${answer.version} of ${source} rules: ${answer.consequence}.` : done);
+      tell(text);
       onClose();
     });
   return h(
@@ -116,13 +118,15 @@ function VerbDialog({ verb, place, seen, spec, onClose }) {
       verb: word,
       palette,
       ...order,
-      isDone: notes !== null,
-      doneContent: notes !== null && h(Outcomes, { title: done, items: notes.map((note) => ({ key: note, content: note })) }),
+      isDone: result !== null,
+      doneContent:
+        result !== null &&
+        h(Outcomes, { title: result.title, items: result.items.map((note) => ({ key: note, content: note })) }),
       onConfirm,
       onClose,
       size: verb === "submit" ? "xl" : "md",
     },
-    verb === "submit" && h(Spec, { written, isWrong: order.problem?.kind === "refused", onChange: setWritten }),
+    verb === "submit" && h(Spec, { written, isWrong: order.problem?.kind === "refused", onChange: setWritten, isAsked, onAsk: setAsked }),
     verb === "reset" &&
       h(TargetField, { target, choices: ["earliest", "latest", "instant", "positions"], onChange: setTarget }),
   );
@@ -132,20 +136,26 @@ function VerbDialog({ verb, place, seen, spec, onClose }) {
  * Return what a verb takes beside its reason.
  *
  * @param {SupervisorVerb} verb
- * @param {{written: string, target: ResetTarget, version: number|null}} given
+ * @param {{written: string, isAsked: boolean, target: ResetTarget, version: number|null}} given
  */
-function bodyOf(verb, { written, target, version }) {
-  if (verb === "submit") return { spec: specOf(written), ...(version === null ? {} : { replacing: version }) };
+function bodyOf(verb, { written, isAsked, target, version }) {
+  if (verb === "submit")
+    return { spec: specOf(written), connect: isAsked, ...(version === null ? {} : { replacing: version }) };
   if (verb !== "reset") return {};
   return target.name === "positions" ? { positions: positionsOf(target.text) } : { to: targetText(target) };
 }
 
 /**
- * Return what a person should know of a reset that was made: what was not reset, and why.
+ * Return what a person should know of what was done: what is to be watched, and what was not reset, and why.
  *
- * @param {Api.ResetFacts} answer
+ * @param {SupervisorVerb} verb
+ * @param {any} answer
+ * @returns {string[]}
  */
-function notesOf({ outcomes, left, warnings }) {
+function notesOf(verb, answer) {
+  if (verb === "submit") return /** @type {Api.SubmissionFacts} */ (answer).warnings;
+  if (verb !== "reset") return [];
+  const { outcomes, left, warnings } = /** @type {Api.ResetFacts} */ (answer);
   return [
     ...warnings,
     ...outcomes.filter(({ error }) => error !== "").map(({ partition_key: key, error }) => `${key}: ${error}`),
@@ -153,21 +163,40 @@ function notesOf({ outcomes, left, warnings }) {
   ];
 }
 
-/** @param {{written: string, isWrong: boolean, onChange: (text: string) => void}} props */
-function Spec({ written, isWrong, onChange }) {
+/**
+ * @param {{
+ *   written: string, isWrong: boolean, onChange: (text: string) => void, isAsked: boolean,
+ *   onAsk: (isAsked: boolean) => void,
+ * }} props
+ */
+function Spec({ written, isWrong, onChange, isAsked, onAsk }) {
   return h(
-    C.Field.Root,
-    { required: true, invalid: isWrong },
-    h(C.Field.Label, null, "Spec, as JSON"),
-    h(C.Textarea, {
-      value: written,
-      rows: 16,
-      fontFamily: "mono",
-      fontSize: "xs",
-      spellCheck: false,
-      dir: "ltr",
-      onChange: (event) => onChange(event.target.value),
-    }),
+    Fragment,
+    null,
+    h(
+      C.Field.Root,
+      { required: true, invalid: isWrong },
+      h(C.Field.Label, null, "Spec, as JSON"),
+      h(C.Textarea, {
+        value: written,
+        rows: 16,
+        fontFamily: "mono",
+        fontSize: "xs",
+        spellCheck: false,
+        dir: "ltr",
+        onChange: (event) => onChange(event.target.value),
+      }),
+    ),
+    h(
+      C.Flex,
+      { as: "label", gap: 2, align: "center", fontSize: "sm" },
+      h("input", {
+        type: "checkbox",
+        checked: isAsked,
+        onChange: (/** @type {ReactChangeEvent} */ event) => onAsk(event.target.checked),
+      }),
+      "Ask the source first whether the spec fits it",
+    ),
   );
 }
 
