@@ -152,7 +152,9 @@ function placeAfter(opener) {
 function ActionProblem({ problem }) {
   // Below a long form it would not be seen.
   const shown = useRef(/** @type {HTMLElement|null} */ (null));
-  useEffect(() => shown.current?.scrollIntoView({ block: "nearest" }), [problem]);
+  useEffect(() => {
+    shown.current?.scrollIntoView({ block: "nearest" });
+  }, [problem]);
   const text = {
     session: "Your session has ended. Nothing was changed.",
     // What Airflow itself refuses is called so and no more; what we refuse says why.

@@ -284,7 +284,7 @@ def test_the_first_spec_of_a_source_is_submitted_from_the_list(
     site: Site, shops: Supervise, see: See, visits: Visits
 ) -> None:
     visits.excuse("^4.. POST .*/supervisor$")
-    page = see(f"{site.overview(SHOPS)}&show=supervisors")
+    page = see(f"{site.overview(SHOPS)}&show=supervisors", alone=True)  # others know the connections of before
     expect(page.get_by_role("heading", name="No supervisors yet")).to_be_visible()
     page.get_by_role("button", name="Submit a spec…").click()
     dialog = page.get_by_role("alertdialog")
@@ -310,7 +310,7 @@ def test_what_is_asked_of_all_supervisors_says_where_it_was_not_done_and_why(
 ) -> None:
     lamps, shoes = shops("lamps"), shops("shoes")
     shoes.view.suspensions.suspend("ann", "stocktaking")
-    page = see(f"{site.overview(SHOPS)}&show=supervisors")
+    page = see(f"{site.overview(SHOPS)}&show=supervisors", alone=True)
     page.get_by_role("button", name="Suspend all…").click()
     outcomes = confirm(page, "Suspend all", "maintenance").get_by_role("status")
     expect(outcomes).to_contain_text("Done for 1 of 2 supervisors.")
