@@ -7,6 +7,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -22,8 +23,6 @@ from tests.system.airflow.browser.test_partitions import filters
 
 PAUSED_DAG = "jdbc_ingestion"
 """A DAG that Airflow knows, and that is paused."""
-
-SHOPS = "coordination_shops"
 
 Supervise = Callable[..., SupervisedSource]
 
@@ -44,22 +43,31 @@ def supervise(site: Site) -> Iterator[Supervise]:
         yield make
 
 
+@dataclass
+class Shops:
+    """A connection that a test has for itself; pages that were open before do not know it yet."""
+
+    connection: str
+    url: str
+    sources: ExitStack
+
+    def make(self, name: str) -> SupervisedSource:
+        source = self.sources.enter_context(closing(SupervisedSource(self.url, name, minutes=2)))
+        source.submit_spec("supervise.start_delay", 0, by="ann", reason="a new shop")
+        source.turn()
+        source.minutes(2)
+        return source
+
+
 @pytest.fixture
-def shops(site: Site) -> Iterator[Callable[[str], SupervisedSource]]:
-    """Makes supervised sources of the connection `SHOPS`, which this test has for itself."""
-    url = f"sqlite:///{site.folder}/shops-{uuid.uuid4().hex[:8]}.db"
-    site.airflow.connect(SHOPS, "coordination", extra={"store": "sql", "url": url})
+def shops(site: Site) -> Iterator[Shops]:
+    """A connection that nobody has looked at: what it says is remembered for a while."""
+    connection = f"shops_{uuid.uuid4().hex[:8]}"
+    url = f"sqlite:///{site.folder}/{connection}.db"
+    site.airflow.connect(connection, "coordination", extra={"store": "sql", "url": url})
     with ExitStack() as stack:
-        stack.callback(site.airflow.disconnect, SHOPS)
-
-        def make(name: str) -> SupervisedSource:
-            source = stack.enter_context(closing(SupervisedSource(url, name, minutes=2)))
-            source.submit_spec("supervise.start_delay", 0, by="ann", reason="a new shop")
-            source.turn()
-            source.minutes(2)
-            return source
-
-        yield make
+        stack.callback(site.airflow.disconnect, connection)
+        yield Shops(connection, url, stack)
 
 
 def state(page: Page) -> str:
@@ -281,10 +289,10 @@ def test_a_source_without_a_supervisor_says_how_to_have_one(
 
 
 def test_the_first_spec_of_a_source_is_submitted_from_the_list(
-    site: Site, shops: Supervise, see: See, visits: Visits
+    site: Site, shops: Shops, see: See, visits: Visits
 ) -> None:
     visits.excuse("^4.. POST .*/supervisor$")
-    page = see(f"{site.overview(SHOPS)}&show=supervisors", alone=True)  # others know the connections of before
+    page = see(f"{site.overview(shops.connection)}&show=supervisors", alone=True)
     expect(page.get_by_role("heading", name="No supervisors yet")).to_be_visible()
     page.get_by_role("button", name="Submit a spec…").click()
     dialog = page.get_by_role("alertdialog")
@@ -306,11 +314,11 @@ def test_the_first_spec_of_a_source_is_submitted_from_the_list(
 
 
 def test_what_is_asked_of_all_supervisors_says_where_it_was_not_done_and_why(
-    site: Site, shops: Callable[[str], SupervisedSource], see: See
+    site: Site, shops: Shops, see: See
 ) -> None:
-    lamps, shoes = shops("lamps"), shops("shoes")
+    lamps, shoes = shops.make("lamps"), shops.make("shoes")
     shoes.view.suspensions.suspend("ann", "stocktaking")
-    page = see(f"{site.overview(SHOPS)}&show=supervisors", alone=True)
+    page = see(f"{site.overview(shops.connection)}&show=supervisors", alone=True)
     page.get_by_role("button", name="Suspend all…").click()
     outcomes = confirm(page, "Suspend all", "maintenance").get_by_role("status")
     expect(outcomes).to_contain_text("Done for 1 of 2 supervisors.")
