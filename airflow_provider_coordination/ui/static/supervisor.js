@@ -84,7 +84,7 @@ function Standing({ status, verbs }) {
     h(
       C.Grid,
       { as: "dl", templateColumns: "repeat(auto-fill, minmax(120px, 1fr))", gap: 3, mb: 4 },
-      h(Figure, { name: "Jobs", note: `of ${countText(status.task_count.wanted ?? 0)}` }, countText(running)),
+      h(Figure, { name: "Jobs", note: status.task_count.wanted ? `of ${countText(status.task_count.wanted)}` : null }, countText(running)),
       h(Figure, { name: "Lag, oldest" }, lagOf(status.lag.oldest_ms)),
       h(Figure, { name: "Records, 5 min" }, `${roughText(Math.round(rates.processed ?? 0))}/s`),
       h(Figure, { name: "Bytes, 5 min" }, rateText(rates.processed_bytes ?? 0)),

@@ -85,8 +85,10 @@ function List({ connection, statuses }) {
         name: "jobs",
         title: "Jobs",
         align: "end",
-        cell: (status) =>
-          `${status.jobs.filter((/** @type {Api.SupervisedJobFacts} */ job) => job.state === "RUNNING").length} of ${countText(status.task_count.wanted ?? 0)}`,
+        cell: (status) => {
+          const running = status.jobs.filter((/** @type {Api.SupervisedJobFacts} */ job) => job.state === "RUNNING").length;
+          return status.task_count.wanted ? `${running} of ${countText(status.task_count.wanted)}` : countText(running);
+        },
       },
       { name: "lag", title: "Lag", align: "end", cell: (status) => lagOf(status.lag.oldest_ms) },
       {
