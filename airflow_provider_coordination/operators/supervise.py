@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     CoordinationError,
@@ -33,7 +34,6 @@ from airflow_provider_coordination.stores import open_store
 from airflow_provider_coordination.supervisor.operations import UNANSWERED, SupervisorVerbs
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import read_spec_file
-from airflow_provider_coordination.supervisor.states import ErrorEvent
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant, Supervision
 from airflow_provider_coordination.supervisor.turn import Supervisor, Turn, task_of

@@ -404,7 +404,7 @@ class SupervisedJobFacts(BaseModel):
     """A job of a supervisor that has not ended."""
 
     owner: str
-    state: Literal["SUBMITTED", "RUNNING", "ENDING", "VANISHED"]
+    state: Literal["SUBMITTED", "STARTING", "RUNNING", "ENDING", "VANISHED"]
     spec_version: int | None
     planned_at: datetime | None
     started_at: datetime | None
