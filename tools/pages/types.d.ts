@@ -84,6 +84,9 @@ declare global {
   /** What one may ask of a supervisor. */
   type SupervisorVerb = "submit" | "handover" | "reset" | "terminate";
 
+  /** What one may ask of all supervisors of a connection. */
+  type VerbForAll = "suspend" | "resume" | "handover" | "reset" | "terminate";
+
   /** A value at an instant, in milliseconds; null where it is not known. */
   type TimePoint = { at: number; value: number | null };
 

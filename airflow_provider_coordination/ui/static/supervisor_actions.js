@@ -200,7 +200,7 @@ function Spec({ written, isWrong, onChange, isAsked, onAsk }) {
   );
 }
 
-/** @type {Record<"suspend"|"resume"|"terminate", {verb: string, palette?: string, text: string, risk: string}>} */
+/** @type {Record<VerbForAll, {verb: string, palette?: string, text: string, risk: string}>} */
 const FOR_ALL = {
   suspend: {
     verb: "Suspend all",
@@ -211,6 +211,17 @@ const FOR_ALL = {
     verb: "Resume all",
     text: "Lets every suspended source that has a supervisor go on.",
     risk: "None.",
+  },
+  handover: {
+    verb: "Hand over all",
+    text: "Starts another job in place of each one of every supervisor; the old ones deliver what they have read, and end.",
+    risk: "None. For a while there are twice as many jobs, of all sources.",
+  },
+  reset: {
+    verb: "Reset all",
+    palette: "red",
+    text: "Reads every source that has a supervisor anew from the position below.",
+    risk: VERBS.reset.risk,
   },
   terminate: {
     verb: "Terminate all",
@@ -226,8 +237,8 @@ const FOR_ALL = {
  * @param {{connection: Api.ConnectionRow, count: number, refresh: () => void}} props
  */
 export function VerbsForAll({ connection, count, refresh }) {
-  const [verb, setVerb] = useState(/** @type {keyof typeof FOR_ALL|"submit"|null} */ (null));
-  const names = count === 0 ? [] : /** @type {(keyof typeof FOR_ALL)[]} */ (Object.keys(FOR_ALL));
+  const [verb, setVerb] = useState(/** @type {VerbForAll|"submit"|null} */ (null));
+  const names = count === 0 ? [] : /** @type {VerbForAll[]} */ (Object.keys(FOR_ALL));
   const onClose = () => {
     setVerb(null);
     refresh();
@@ -257,12 +268,13 @@ export function VerbsForAll({ connection, count, refresh }) {
 }
 
 /**
- * @param {{verb: keyof typeof FOR_ALL, connection: string, count: number, onClose: () => void}} props
+ * @param {{verb: VerbForAll, connection: string, count: number, onClose: () => void}} props
  */
 function ForAllDialog({ verb, connection, count, onClose }) {
   const { verb: word, palette, text, risk } = FOR_ALL[verb];
   const { give, ...order } = useOrder();
   const tell = useTell();
+  const [target, setTarget] = useState(EARLIEST);
   const [results, setResults] = useState(/** @type {Api.VerbOutcomeFacts[]|null} */ (null));
   const left = (results ?? []).filter((each) => !each.is_done);
   /** @param {Api.VerbOutcomeFacts[]} found */
@@ -270,7 +282,8 @@ function ForAllDialog({ verb, connection, count, onClose }) {
   /** @param {string} reason */
   const onConfirm = (reason) =>
     give(async () => {
-      const answer = await ask(`connections/${encodeURIComponent(connection)}/supervisors/${verb}`, { body: { reason } });
+      const body = verb === "reset" ? { reason, to: targetText(target) } : { reason };
+      const answer = await ask(`connections/${encodeURIComponent(connection)}/supervisors/${verb}`, { body });
       const found = /** @type {Api.VerbOutcomes} */ (answer).results;
       if (found.some((each) => !each.is_done)) {
         setResults(found);
@@ -279,24 +292,34 @@ function ForAllDialog({ verb, connection, count, onClose }) {
       tell(doneFor(found));
       onClose();
     });
-  return h(ReasonDialog, {
-    title: `${word}: ${plural(count, "supervisor")} of ${connection}?`,
-    text,
-    risk,
-    verb: word,
-    palette,
-    ...order,
-    isDone: results !== null,
-    doneContent:
-      results !== null &&
-      h(Outcomes, {
-        title: `${doneFor(results)} The others stay as they are.`,
-        items: left.map(({ source, detail }) => ({
-          key: source,
-          content: h(Fragment, null, h(C.Text, { fontWeight: "medium" }, source), h(C.Text, { color: "fg.muted" }, detail)),
-        })),
-      }),
-    onConfirm,
-    onClose,
-  });
+  return h(
+    ReasonDialog,
+    {
+      title: `${word}: ${plural(count, "supervisor")} of ${connection}?`,
+      text,
+      risk,
+      verb: word,
+      palette,
+      ...order,
+      isDone: results !== null,
+      doneContent:
+        results !== null &&
+        h(Outcomes, {
+          title: `${doneFor(results)} The others stay as they are.`,
+          items: left.map(({ source, detail, has_failed: hasFailed }) => ({
+            key: source,
+            palette: hasFailed ? "red" : "gray",
+            content: h(
+              Fragment,
+              null,
+              h(C.Text, { fontWeight: "medium" }, source),
+              h(C.Text, { color: "fg.muted" }, detail),
+            ),
+          })),
+        }),
+      onConfirm,
+      onClose,
+    },
+    verb === "reset" && h(TargetField, { target, choices: ["earliest", "latest", "instant"], onChange: setTarget }),
+  );
 }

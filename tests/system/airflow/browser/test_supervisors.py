@@ -330,6 +330,12 @@ def test_what_is_asked_of_all_supervisors_says_where_it_was_not_done_and_why(
     page.get_by_role("button", name="Resume all…").click()
     expect(confirm(page, "Resume all", "it is over")).to_have_count(0)
     expect(page.get_by_role("status").filter(has_text="Done for 2 of 2 supervisors")).to_be_visible()
+    page.get_by_role("button", name="Hand over all…").click()
+    expect(confirm(page, "Hand over all", "new machines")).to_have_count(0)
+    assert None not in [each.supervision().handover_requested_at for each in (lamps, shoes)]
+    page.get_by_role("button", name="Reset all…").click()
+    expect(page.get_by_role("alertdialog").get_by_label("Read from")).to_have_value("earliest")
+    expect(confirm(page, "Reset all", "a bad transform")).to_have_count(0)
     page.get_by_role("button", name="Terminate all…").click()
     expect(confirm(page, "Terminate all", "the shops are closed")).to_have_count(0)
     assert [each.supervision().terminated_at is None for each in (lamps, shoes)] == [False, False]
