@@ -118,6 +118,12 @@ TABLE = {
     ("POST", "/connections/{connection_id}/supervisors/resume"): Route(
         ACTORS, body=lambda version: {"reason": "it is over"}
     ),
+    ("POST", "/connections/{connection_id}/supervisors/handover"): Route(
+        ACTORS, body=lambda version: {"reason": "a new image"}
+    ),
+    ("POST", "/connections/{connection_id}/supervisors/reset"): Route(
+        ACTORS, body=lambda version: {"to": "earliest", "reason": "read it again"}
+    ),
     ("POST", "/connections/{connection_id}/supervisors/terminate"): Route(
         ACTORS, body=lambda version: {"reason": "the cluster is gone"}
     ),
