@@ -115,6 +115,10 @@ class Standalone(Airflow):
         """Return the tags of a DAG, sorted."""
         return sorted(tag["name"] for tag in self._get(f"/api/v2/dags/{dag_id}")["tags"])
 
+    def import_errors(self) -> list[dict[str, Any]]:
+        """Return what is wrong with DAG files."""
+        return list(self._get("/api/v2/importErrors")["import_errors"])
+
     def watch_for(self, dag_id: str) -> None:
         """Let a DAG run whenever its watchers see something: these are started once its file is parsed again."""
         self.unpause(dag_id)

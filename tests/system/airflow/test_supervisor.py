@@ -127,6 +127,11 @@ class Life:
         )
         ended = clicks.ended(self.owner)
         clicks.right("updated: the job of the new spec runs alone", running(1, 2), since=ended)
+        clicks.right(
+            "updated: what the old job read is counted",
+            lambda status: status["stats"]["totals"]["processed"] == known,
+            since=ended,
+        )
         clicks.send(20, page="/")
         self._begins_anew()
         assert Counter(row.get("page") for row in clicks.rows()) == {None: known, "/": 20}
