@@ -163,6 +163,7 @@ class Source:
             coordinator = self._coordinator(order.job.owner)
             record = JobRecord(coordinator)
             record.begin()
+            record.reads()
             held = coordinator.leases.acquire(-(-self.shards // order.workers))
             lags = {partition.partition_key: 100 * number for number, partition in enumerate(held)}
             report = JobReport(at=self.clock.now() + LONG, totals=RecordCounts(processed=1), lag_ms=lags)

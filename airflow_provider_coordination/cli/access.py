@@ -42,12 +42,14 @@ class StoreAccess:
 
     :param settings: which store.
     :param prefix: of the sources; None for none.
+    :param region: the AWS region where nothing else names one; the connection's, if there is one.
     :param retry_policy: what becomes of partitions that fail; the connection's, if there is one.
     :param safety_margin: by how much the clocks of the machines may differ; the connection's, if there is one.
     """
 
     settings: StoreSettings
     prefix: str | None = None
+    region: str | None = None
     retry_policy: RetryPolicy = DEFAULT_RETRY_POLICY
     safety_margin: timedelta = DEFAULT_SAFETY_MARGIN
 
@@ -83,6 +85,7 @@ def _from_connection(conn_id: str) -> StoreAccess:
     return StoreAccess(
         settings=settings.store,
         prefix=settings.prefix,
+        region=settings.region,
         retry_policy=settings.retry_policy,
         safety_margin=settings.safety_margin,
     )

@@ -30,8 +30,10 @@ from airflow_provider_coordination.cli.supervisor_status import (
     status,
     status_of,
 )
+from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.sources.targets import EARLIEST
 from airflow_provider_coordination.supervisor.operations import (
+    UNANSWERED,
     SupervisorVerbs,
     for_all,
 )
@@ -90,12 +92,24 @@ def submit(
             show_default=False,
         ),
     ] = None,
+    no_connect: Annotated[
+        bool, typer.Option("--no-connect", help="Without asking the source first, which cannot be reached from here.")
+    ] = False,
 ) -> None:
     """Submit a spec, which rules from now on. A supervisor that was terminated begins anew."""
     mapping, _ = read_spec_file(file)
     import_airflow()
+    from airflow_provider_coordination.hooks.checking import checks_against_source
+
     source, output = IngestionSpec.read(mapping).source, session.output
-    done = _verbs(session, source, reason).submit(mapping, replacing=replacing)
+    check = checks_against_source(session.access.region, connect=not no_connect)
+    with connections_of_airflow():  # those that the spec names
+        try:
+            done = _verbs(session, source, reason).submit(mapping, replacing=replacing, check=check)
+        except SourceError as error:
+            raise CommandError(f"{error}; give --no-connect for that") from None
+    if done.unanswered:
+        output.warn(f"{UNANSWERED}: {done.unanswered}")
     if output.as_json:
         record = {"source": source, "version": done.version.version, "change": done.change.name}
         output.record({**record, "consequence": done.consequence})
@@ -147,7 +161,7 @@ def reset(
     positions = None if not position else dict(_position(each) for each in position)
     _ask(session, "reset", [source], everything=False, yes=yes)
     with connections_of_airflow():  # those that the spec names
-        done = _verbs(session, source, reason).reset(to, positions)
+        done = _verbs(session, source, reason).reset(to, positions, default_region=session.access.region)
     output = session.output
     for warning in done.warnings:
         output.warn(warning)

@@ -298,7 +298,7 @@ def _supervised_by(found: Mapping[str, Any]) -> Text:
 
 
 def _job_count(found: Mapping[str, Any]) -> str:
-    working = sum(job["state"] in ("SUBMITTED", "RUNNING") for job in found["jobs"])
+    working = sum(job["state"] in ("SUBMITTED", "STARTING", "RUNNING") for job in found["jobs"])
     wanted = found["task_count"]["wanted"]
     return f"{working}/{'?' if wanted is None else wanted}"
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.packing import packed, unpacked
 from airflow_provider_coordination.coordination.partition import format_instant, read_instant
 
@@ -20,6 +21,8 @@ WINDOWS: Mapping[str, timedelta] = {f"{minutes}m": timedelta(minutes=minutes) fo
 """Over what times records are averaged, by the names of the averages."""
 MAX_PARSE_ERRORS = 20
 """How many bad records, the latest ones, a report has."""
+MAX_ERRORS = 10
+"""How many errors, the latest ones, a report has."""
 MAX_REPORT_CHARACTERS = 20_000
 """About what the lags of 2,000 shards need."""
 MAX_LAST_REPORT_CHARACTERS = 4_000
@@ -81,6 +84,8 @@ class JobReport:
         there is none. Partitions of which that is not known are left out.
     :param parse_errors: the latest bad records, the latest last: JSON objects with `at`, `stage`, `error`, and what
         says which record it is. As many as `max_saved_parse_exceptions` lets a job keep, `MAX_PARSE_ERRORS` at most.
+    :param errors: the latest failures of partitions, the latest last; `MAX_ERRORS` at most.
+    :param error_count: how many there were since its start.
     """
 
     at: datetime
@@ -88,28 +93,43 @@ class JobReport:
     rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     lag_ms: Mapping[str, int] = field(default_factory=dict)
     parse_errors: Sequence[Mapping[str, Any]] = ()
+    errors: Sequence[ErrorEvent] = ()
+    error_count: int = 0
+
+    def errors_after(self, count: int) -> Sequence[ErrorEvent]:
+        """Return the errors after the first ones, as far as the report has them.
+
+        :param count: how many are known already.
+        """
+        return self.errors[max(0, len(self.errors) - max(0, self.error_count - count)) :]
 
     def to_text(self, limit: int = MAX_REPORT_CHARACTERS) -> str:
         """Return it as a text.
 
-        Where it does not fit, the oldest bad records are left out, then the partitions that lag least.
+        Where it does not fit, the oldest bad records are left out, then the partitions that lag least, then the oldest
+        errors.
 
         :param limit: most characters.
         """
-        errors = list(self.parse_errors)[-MAX_PARSE_ERRORS:]
+        bad = list(self.parse_errors)[-MAX_PARSE_ERRORS:]
+        errors = list(self.errors)[-MAX_ERRORS:]
         lags = sorted(self.lag_ms.items(), key=lambda each: (-each[1], each[0]))
-        while len(text := self._packed(errors, lags)) > limit:
-            if errors:
-                errors = errors[len(errors) // 2 + 1 :]
-            else:
+        while len(text := self._packed(bad, lags, errors)) > limit and (bad or lags or errors):
+            if bad:
+                bad = bad[len(bad) // 2 + 1 :]
+            elif lags:
                 lags = lags[: len(lags) * 9 // 10]
+            else:
+                errors = errors[len(errors) // 2 + 1 :]
         return text
 
     def to_last_text(self) -> str:
         """Return it as a job leaves it at its end, where it reads nothing any more."""
         return replace(self, lag_ms={}).to_text(MAX_LAST_REPORT_CHARACTERS)
 
-    def _packed(self, errors: Sequence[Mapping[str, Any]], lags: Sequence[tuple[str, int]]) -> str:
+    def _packed(
+        self, bad: Sequence[Mapping[str, Any]], lags: Sequence[tuple[str, int]], errors: Sequence[ErrorEvent]
+    ) -> str:
         by_key = sorted(lags)  # neighbours share most of their keys, which makes the text short
         return packed(
             {
@@ -118,7 +138,9 @@ class JobReport:
                 "rates": {name: dict(rate) for name, rate in self.rates.items()},
                 "partitions": [key for key, _ in by_key],
                 "lag_ms": [lag for _, lag in by_key],
-                "parse_errors": [dict(error) for error in errors],
+                "parse_errors": [dict(record) for record in bad],
+                "errors": [error.to_mapping() for error in errors],
+                "error_count": self.error_count,
             }
         )
 
@@ -134,12 +156,16 @@ class JobReport:
             return None
         rates = said.get("rates")
         lags = zip(_list(said, "partitions"), _list(said, "lag_ms"), strict=False)
+        errors = (ErrorEvent.from_mapping(each) for each in _list(said, "errors") if isinstance(each, Mapping))
+        error_count = said.get("error_count")
         return cls(
             at=at,
             totals=RecordCounts.from_mapping(said.get("totals")),
             rates=rates if isinstance(rates, Mapping) else {},
             lag_ms={key: lag for key, lag in lags if isinstance(key, str) and isinstance(lag, int)},
             parse_errors=tuple(error for error in _list(said, "parse_errors") if isinstance(error, Mapping)),
+            errors=tuple(error for error in errors if error is not None),
+            error_count=error_count if isinstance(error_count, int) else 0,
         )
 
 

@@ -1,9 +1,9 @@
 """Jobs that nobody waits for beside them: how they are followed and stopped, and what they leave behind.
 
 Such a job is an item of the family `…|JOB` under its owner's name. Whoever submits it writes the item, UNASSIGNED; the
-job leases it while it runs, ASSIGNED, and leaves its outcome in it, COMPLETED. So whoever comes back, on whatever
-machine, knows of a job that never began, that runs, that ended, or whose lease ran out: it vanished. A stop is asked
-for in the item; the job sees it at its next heartbeat.
+job leases it while it runs, ASSIGNED, notes in it when it begins to read, and leaves its outcome in it, COMPLETED. So
+whoever comes back, on whatever machine, knows of a job that never began, that reads, that ended, or whose lease ran
+out: it vanished. A stop is asked for in the item; the job sees it at its next heartbeat.
 
 Airflow's Spark provider follows jobs by each cluster manager's own interface, where there is one; the store is the same
 for all.
@@ -51,8 +51,10 @@ class JobState(StrEnum):
 
     SUBMITTED = "SUBMITTED"
     """It was handed to a cluster manager, and has not begun."""
+    STARTING = "STARTING"
+    """It has begun, and brings its Spark session up: it takes no leases yet."""
     RUNNING = "RUNNING"
-    """It has begun; whether it lives, its lease shows."""
+    """It takes leases and reads. Whether it lives, its lease shows, as while it is STARTING."""
     ENDED = "ENDED"
     """It has an outcome."""
 
@@ -96,11 +98,10 @@ class Job:
     def of(cls, item: Partition) -> Job:
         """Return the job that an item is about. What it says in another form than expected is passed over."""
         said = item.progress
-        state = {PartitionStatus.COMPLETED: JobState.ENDED, PartitionStatus.ASSIGNED: JobState.RUNNING}
         outcome = said.get("outcome")
         return cls(
             owner=_text(said, "owner") or item.owner or item.partition_key,
-            state=state.get(item.status, JobState.SUBMITTED),
+            state=_state_of(item),
             since=item.priority,
             submitted_at=read_instant(said.get("submitted_at")),
             task=_text(said, "task") or "",
@@ -115,9 +116,14 @@ class Job:
             is_reported=said.get("reported") is True,
         )
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a process of it, as far as the store knows: it has begun, and has not ended."""
+        return self.state in (JobState.STARTING, JobState.RUNNING)
+
     def given_up_at(self, safety_margin: timedelta) -> datetime | None:
         """Return the instant (aware) from which it counts as late or vanished; None if it has ended, or may wait."""
-        if self.state is JobState.RUNNING:
+        if self.has_begun:
             return self.since + safety_margin
         return self.start_by if self.state is JobState.SUBMITTED else None
 
@@ -277,6 +283,10 @@ class JobRecord:
         """Write something down that others want to know, such as `application_id`."""
         self._write(lambda item: self._leases.renewed(item.with_progress({**item.progress, **said})))
 
+    def reads(self) -> None:
+        """Note that the job takes leases from now on."""
+        self.note(reads_since=format_instant(self._clock.now()))
+
     def renew_due(self) -> None:
         """Look whether the job is asked to stop, write its report if it is time to, and renew the item's lease.
 
@@ -327,6 +337,14 @@ class JobRecord:
 
 def _ended(item: Partition, outcome: Mapping[str, Any], at: datetime) -> Partition:
     return item.with_progress({**item.progress, "outcome": dict(outcome)}).completed(at)
+
+
+def _state_of(item: Partition) -> JobState:
+    if item.status is PartitionStatus.COMPLETED:
+        return JobState.ENDED
+    if item.status is not PartitionStatus.ASSIGNED:
+        return JobState.SUBMITTED
+    return JobState.STARTING if read_instant(item.progress.get("reads_since")) is None else JobState.RUNNING
 
 
 def _text(said: Mapping[str, Any], name: str) -> str | None:

@@ -179,7 +179,7 @@ class JobFollower:
 
     def _give_up(self, coordinator: SourceCoordinator, jobs: Jobs, job: Job) -> None:
         """Write down that a job vanished or did not begin in time, unless it ended meanwhile."""
-        if job.state is JobState.RUNNING:
+        if job.has_begun:
             error = f"the job vanished: it gave no sign of life since its lease ran out at {job.since:%H:%M:%S} UTC"
             tail = ""
         else:

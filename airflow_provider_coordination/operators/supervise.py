@@ -12,23 +12,28 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException
 
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
+    CoordinationError,
     PartitionUpdateError,
+    SourceError,
     SupervisedElsewhereError,
 )
 from airflow_provider_coordination.coordination.known_sources import known_sources
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.storable import storable
+from airflow_provider_coordination.hooks.checking import checks_against_source
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
 from airflow_provider_coordination.hooks.supervision import supervisor_of
 from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.deferring import JobFollower
 from airflow_provider_coordination.operators.launching import SparkLauncher, show_ended
 from airflow_provider_coordination.stores import open_store
+from airflow_provider_coordination.supervisor.operations import UNANSWERED, SupervisorVerbs
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import read_spec_file
-from airflow_provider_coordination.supervisor.states import ErrorEvent
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant, Supervision
 from airflow_provider_coordination.supervisor.turn import Supervisor, Turn, task_of
@@ -46,13 +51,14 @@ class SuperviseOperator(BaseOperator):
     terminated, it stays deferred.
 
     A spec file is submitted whenever what it says has changed since the last version that came from a file. So a spec
-    that was submitted otherwise stays in force until the file is edited. Where the file is missing or wrong, the stored
-    spec stays in force, and the supervisor's status has the error.
+    that was submitted otherwise stays in force until the file is edited. Where the file is missing or wrong, or does
+    not fit the source, the stored spec stays in force, and the supervisor's status has the error.
 
     Returns a small summary: `source`, `state`, `spec_version` and the owners of the `jobs`.
 
     :param source: the source's name, where its spec is submitted by command line or HTTP.
     :param spec_file: the path of the file that has the spec, instead of `source`.
+    :param connect: whether the source is asked before a spec from the file is submitted.
     :param coordination_conn_id: the connection of type `coordination`; that of the file's spec wins.
     """
 
@@ -64,6 +70,7 @@ class SuperviseOperator(BaseOperator):
         *,
         source: str | None = None,
         spec_file: str | None = None,
+        connect: bool = True,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
@@ -72,6 +79,7 @@ class SuperviseOperator(BaseOperator):
         super().__init__(**kwargs)
         self.source = source
         self.spec_file = spec_file
+        self.connect = connect
         self.coordination_conn_id = coordination_conn_id
         self.source_worked_on = source or ""
 
@@ -95,7 +103,7 @@ class SuperviseOperator(BaseOperator):
     def _supervise(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return self._take_turn(context, event)
-        except ConfigurationError as error:  # somebody may put it right at any time: a retry finds out
+        except (ConfigurationError, SourceError) as error:  # somebody may put it right at any time: a retry finds out
             raise AirflowException(str(error)) from None
 
     def _take_turn(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,7 +120,7 @@ class SuperviseOperator(BaseOperator):
         with closing(coordinator.store):
             supervisor = supervisor_of(coordinator, claimant, connection.region)
             try:
-                self._submit(file, supervisor.store, claimant, coordinator.clock.now())
+                self._submit(file, coordinator, claimant, connection.region)
                 turn = supervisor.turn(SparkLauncher(connection=connection, source=source, context=context))
             except SupervisedElsewhereError as error:
                 if _is_other_dag(supervisor.store, claimant):
@@ -136,20 +144,37 @@ class SuperviseOperator(BaseOperator):
         )
         raise AssertionError  # deferring raises
 
-    def _submit(self, file: SpecFile | None, store: SupervisionStore, claimant: Claimant, now: datetime) -> None:
-        """Submit what the file says, if that is new; note in the status what is wrong with it."""
+    def _submit(
+        self, file: SpecFile | None, coordinator: SourceCoordinator, claimant: Claimant, region: str | None
+    ) -> None:
+        """Submit what the file says, if that is new; note in the status what is wrong with it.
+
+        :raises ConfigurationError: if it cannot be carried out, and no spec is stored.
+        :raises SourceError: if the source does not answer, and no spec is stored.
+        """
         if file is None:
             return
-        if file.error is not None:
-            self.log.error("the stored spec stays in force: %s", file.error)
-            _note(store, claimant, file.error, now)
-            return
+        store = SupervisionStore(coordinator.view)
         stored = store.get()
-        if stored is None or stored.supervision.file_digest != file.digest:
-            version = store.submit(
-                file.mapping, by=claimant.dag_id, reason=f"file {Path(file.path).name}", file_digest=file.digest
-            )
-            self.log.info("source=%s: version %d of the spec rules, from %s", store.source, version.version, file.path)
+        error: ConfigurationError | SourceError | None = file.error
+        if error is None and (stored is None or stored.supervision.file_digest != file.digest):
+            verbs = SupervisorVerbs(coordinator, by=claimant.dag_id, reason=f"file {Path(file.path).name}")
+            check = checks_against_source(region, connect=self.connect)
+            try:
+                done = verbs.submit(file.mapping, file_digest=file.digest, check=check)
+            except (ConfigurationError, SourceError) as refused:
+                error = refused.__class__(f"file {file.path!r}: {refused}")
+            else:
+                if done.unanswered:
+                    self.log.warning("source=%s: %s: %s", store.source, UNANSWERED, done.unanswered)
+                number, path = done.version.version, file.path
+                self.log.info("source=%s: version %d of the spec rules, from %s", store.source, number, path)
+        if error is None:
+            return
+        if stored is None or not stored.supervision.spec_version:
+            raise error
+        self.log.error("the stored spec stays in force: %s", error)
+        _note(store, claimant, error, coordinator.clock.now())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,13 +246,14 @@ def _is_other_dag(store: SupervisionStore, claimant: Claimant) -> bool:
     return stored is not None and stored.claimant is not None and stored.claimant.dag_id != claimant.dag_id
 
 
-def _note(store: SupervisionStore, claimant: Claimant, error: ConfigurationError, now: datetime) -> None:
+def _note(store: SupervisionStore, claimant: Claimant, error: CoordinationError, now: datetime) -> None:
     """Note an error for the status, once."""
     stored = store.acquire(claimant)
     memory, message = stored.supervision, storable(str(error))
     if any(known.message == message for known in memory.health.errors):
         return
-    event = ErrorEvent(at=now, error_class=type(error).__name__, message=message)
+    is_of_stream = isinstance(error, SourceError)
+    event = ErrorEvent(at=now, error_class=type(error).__name__, message=message, is_stream_error=is_of_stream)
     with suppress(PartitionUpdateError):  # the next turn notes it
         store.save(stored, replace(memory, health=memory.health.noting(event)))
 

@@ -16,11 +16,13 @@ from airflow_provider_coordination.coordination.errors import (
     StoreUnavailableError,
     SupervisionError,
 )
+from airflow_provider_coordination.hooks.checking import checks_against_source
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.operators.naming import who_and_why
 from airflow_provider_coordination.sources.targets import EARLIEST
 from airflow_provider_coordination.supervisor.operations import (
+    UNANSWERED,
     SupervisorVerbs,
     VerbOutcome,
     for_all,
@@ -92,6 +94,7 @@ class SubmitSupervisorOperator(_SupervisorOperator):
     :param spec: the spec: an object, or the path of its file on the worker. (templated)
     :param source: the source's name; by default that of the spec. (templated)
     :param replacing: the version that it was made from; the task fails where another one rules by then.
+    :param connect: whether the source is asked first, if the spec does other work than the one that rules.
     :param reason: why; by default the run. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
@@ -104,6 +107,7 @@ class SubmitSupervisorOperator(_SupervisorOperator):
         spec: Mapping[str, Any] | str,
         source: str | None = None,
         replacing: int | None = None,
+        connect: bool = True,
         reason: str | None = None,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
         **kwargs: Any,
@@ -111,14 +115,23 @@ class SubmitSupervisorOperator(_SupervisorOperator):
         super().__init__(source=source, reason=reason, coordination_conn_id=coordination_conn_id, **kwargs)
         self.spec = spec
         self.replacing = replacing
+        self.connect = connect
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Submit it."""
+        """Submit it.
+
+        :raises AirflowFailException: if it is wrong, does not fit the source, or another version rules.
+        :raises CoordinationError: if the store or the source did not answer; a retry may help.
+        """
         with failing_when_misconfigured():
             mapping = read_spec_file(self.spec)[0] if isinstance(self.spec, str) else self.spec
             source = self.source or IngestionSpec.read(mapping).source
+            region = CoordinationHook(self.coordination_conn_id).settings.region
+        check = checks_against_source(region, connect=self.connect)
         with self._verbs(context, source) as verbs:
-            done = verbs.submit(mapping, replacing=self.replacing)
+            done = verbs.submit(mapping, replacing=self.replacing, check=check)
+        if done.unanswered:
+            self.log.warning("source %s: %s: %s", source, UNANSWERED, done.unanswered)
         self.log.info("source %s: version %d rules: %s", source, done.version.version, done.consequence)
         return {
             "source": source,

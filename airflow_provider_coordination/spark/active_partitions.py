@@ -29,6 +29,7 @@ from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
 from airflow_provider_coordination.spark.deliveries import Deliveries
 from airflow_provider_coordination.spark.landed_files import LandedFiles
+from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.summary import Summary
 
@@ -45,6 +46,7 @@ class ActivePartitions:
     :param summary: where the job's report is kept.
     :param redaction: hides secrets in the reasons of failures.
     :param completed: called with each partition that is found to be finished.
+    :param failed: called with each partition that fails, why without secrets, and what sort of error it is.
     :param bounds: which records are late or early in what the job lands; None if none is.
     """
 
@@ -57,6 +59,7 @@ class ActivePartitions:
         summary: Summary,
         redaction: Redaction,
         completed: Callable[[Partition], None],
+        failed: Callable[[str, str, Failure], None],
         bounds: EventTimeBounds | None = None,
     ) -> None:
         self._coordinator = coordinator
@@ -66,6 +69,7 @@ class ActivePartitions:
         self._summary = summary
         self._redaction = redaction
         self._completed = completed
+        self._failed = failed
         self._bounds = bounds
         self._read_until: dict[str, datetime | None] = {}
 
@@ -91,7 +95,7 @@ class ActivePartitions:
                 try:
                     progress = progress_of(partition)
                 except (ProgressError, SourceError) as error:
-                    self.fail(key, str(error))
+                    self.fail(key, str(error), Failure(type(error).__name__))  # what is stored is wrong
                     continue
                 yield key, progress
 
@@ -140,7 +144,7 @@ class ActivePartitions:
         except StoreUnavailableError:
             raise
         except CoordinationError as error:  # such as a progress that would be too large
-            self.fail(key, str(error))
+            self.fail(key, str(error), Failure(type(error).__name__))
 
     def note_delivered(self, key: str, batch: LandedBatch) -> None:
         """Note that a batch of a partition is delivered."""
@@ -199,20 +203,21 @@ class ActivePartitions:
 
     # How work on them ends
 
-    def put_down(self, key: str, reason: str) -> None:
+    def put_down(self, key: str, reason: str, failure: Failure) -> None:
         """Work no further on a partition; giving it back is another matter."""
         self._summary.failed[key] = self._redaction.text(reason)
+        self._failed(key, self._summary.failed[key], failure)
         self._read_until.pop(key, None)
         self._files.forget(key)
 
-    def park(self, key: str, reason: str, progress: dict[str, Any]) -> None:
+    def park(self, key: str, reason: str, progress: dict[str, Any], failure: Failure) -> None:
         """See `PartitionsToRead.park`."""
-        self.put_down(key, reason)
+        self.put_down(key, reason, failure)
         self._coordinator.leases.park(key, self._redaction.text(reason), progress)
 
-    def fail(self, key: str, reason: str) -> None:
+    def fail(self, key: str, reason: str, failure: Failure) -> None:
         """See `PartitionsToRead.fail`."""
-        self.put_down(key, reason)
+        self.put_down(key, reason, failure)
         try:
             self._coordinator.leases.fail(key, self._redaction.text(reason))
         except LOST as error:  # it is somebody else's, who may have swept its files

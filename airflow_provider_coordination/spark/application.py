@@ -237,7 +237,7 @@ def _run(
             metrics=metrics,
             spans=spans,
         )
-        followed.reports(job.report)
+        followed.reads(job.report)
         return job.run()
     finally:
         _stop_session(spark)

@@ -34,6 +34,7 @@ from airflow_provider_coordination.spark.bad_records import BadRecords, Stage, e
 from airflow_provider_coordination.spark.deliveries import Deliveries
 from airflow_provider_coordination.spark.delivery import Delivery, Prepared
 from airflow_provider_coordination.spark.landed_files import LandedFiles
+from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.metrics import note_round
 from airflow_provider_coordination.spark.reading import MakeReading, Reading
 from airflow_provider_coordination.spark.redaction import Redaction
@@ -126,6 +127,7 @@ class Ingestion:
             self._summary,
             self._redaction,
             completed=lambda partition: self._reading.completed(partition),
+            failed=self._reporting.note_failed,
             bounds=bounds,
         )
         self._reading: Reading = reading(settings, coordinator, self._partitions, self._summary)
@@ -331,7 +333,7 @@ class Ingestion:
                 except StoreUnavailableError:
                     raise
                 except Exception as error:  # whatever a partition's files do, that partition alone fails
-                    self._partitions.fail(key, self._reason(error))
+                    self._partitions.fail(key, self._reason(error), Failure.of(error))
         return bool(acquired) or self._balancer.is_waiting
 
     def _hand_over(self) -> None:
@@ -396,7 +398,7 @@ class Ingestion:
                     except StoreUnavailableError as error:  # others may be through, and have to be counted
                         away = error
                     except Exception as error:  # whatever a partition's files do, that partition alone fails
-                        self._reject(key, batch, self._reason(error))
+                        self._reject(key, batch, self._reason(error), Failure(type(error).__name__))
             if away is not None:
                 raise away
         self._summary.parse_exceptions = self._bad_records.total
@@ -425,16 +427,16 @@ class Ingestion:
                 summary.records_by_sink[sink] = summary.records_by_sink.get(sink, 0) + records
         self._partitions.delete_delivered(key)
 
-    def _reject(self, key: str, batch: LandedBatch, reason: str) -> None:
+    def _reject(self, key: str, batch: LandedBatch, reason: str, failure: Failure) -> None:
         if key not in self._coordinator.leases.held:  # handed over as it stood; its next owner swept the files
             log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, reason)
             return
         reason = self._redaction.text(reason)
         with suppress(*LOST):
             if self._deliveries.reject(key, batch, reason):
-                self._partitions.put_down(key, reason)
+                self._partitions.put_down(key, reason, failure)
                 return
-        self._partitions.fail(key, reason)
+        self._partitions.fail(key, reason, failure)
 
     def _reason(self, error: Exception) -> str:
         """Return what a partition failed by; the log has where, if nothing of ours raised it."""

@@ -31,7 +31,7 @@ from airflow_provider_coordination.sources.items import (
 )
 from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, FailedItem, ItemPosition, item_batch_id
 from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
-from airflow_provider_coordination.spark.landed_row import LandedRow
+from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.records import Records, with_origin
 from airflow_provider_coordination.spark.slots import land_in_slots
@@ -176,12 +176,19 @@ def land_partition(
             row = _Landing(opened, options, plan, lambda: timer.monotonic() >= until).land()
     except OSError as error:
         return LandedItems(
-            partition_key=plan.partition_key, error=f"landing in {options.root} failed: {error}", passing=True
+            partition_key=plan.partition_key,
+            error=f"landing in {options.root} failed: {error}",
+            passing=True,
+            failure=Failure.of(error),
         )
     except SourceUnavailableError as error:
-        return LandedItems(partition_key=plan.partition_key, error=str(error), passing=True)
+        return LandedItems(partition_key=plan.partition_key, error=str(error), passing=True, failure=Failure.of(error))
     except Exception as error:  # of what cannot be stored, or of a reader's `origin`
-        return LandedItems(partition_key=plan.partition_key, error=f"it cannot be landed: {_text_of(error)}")
+        return LandedItems(
+            partition_key=plan.partition_key,
+            error=f"it cannot be landed: {_text_of(error)}",
+            failure=Failure.of(error),
+        )
     return replace(row, seconds=timer.monotonic() - begun)
 
 
@@ -225,17 +232,18 @@ class _Landing:
         except _CutError:
             pass
         except _UnreadableError as error:
-            return self._refused(str(error))
+            return self._refused(str(error), Failure.of(error))
         except SourceUnavailableError as error:
             if not self._has_moved:
-                return self._refused(str(error), passing=True)
+                return self._refused(str(error), Failure.of(error), passing=True)
             # An executor's log hides no secrets, and an error may hold some: its text is for the driver's alone.
             log.warning(
                 "partition %s: what was read is landed, and the rest left to the next round: %s",
                 self._plan.partition_key, type(error).__name__,
             )  # fmt: skip
         if self._failed and len(self._failed) == len(items):
-            return self._refused(f"none of its {len(items)} items can be read; the first: {self._first_reason}")
+            reason = f"none of its {len(items)} items can be read; the first: {self._first_reason}"
+            return self._refused(reason, Failure("UnreadableItems"))
         return self._landed()
 
     @property
@@ -345,8 +353,8 @@ class _Landing:
             gone_count=len(self._gone),
         )
 
-    def _refused(self, error: str, *, passing: bool = False) -> LandedItems:
-        return LandedItems(partition_key=self._plan.partition_key, error=error, passing=passing)
+    def _refused(self, error: str, failure: Failure, *, passing: bool = False) -> LandedItems:
+        return LandedItems(partition_key=self._plan.partition_key, error=error, passing=passing, failure=failure)
 
 
 class _UnreadableError(Exception):

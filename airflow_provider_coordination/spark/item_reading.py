@@ -23,6 +23,7 @@ from airflow_provider_coordination.spark.item_landing import (
     land_items,
 )
 from airflow_provider_coordination.spark.kind_partitions import KindPartitions
+from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.reading import PartitionsToRead, RoundRead
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
@@ -170,7 +171,8 @@ class ItemReading:
         progress = self._item_partitions.progress(key)
         if len(progress.failed) + len(row.failed) > MAX_FAILED_ITEMS:
             reasons = [*progress.failed, *row.failed]
-            self._partitions.fail(key, f"{len(reasons)} of its items cannot be read; the first: {reasons[0].reason}")
+            reason = f"{len(reasons)} of its items cannot be read; the first: {reasons[0].reason}"
+            self._partitions.fail(key, reason, Failure("UnreadableItems"))
             return
         self._item_partitions.record(row, lambda progress, batch: progress.landing(batch, row.failed))
         self._note(row)
@@ -198,7 +200,7 @@ class ItemReading:
         if row.passing and not exhausted:
             log.warning("partition %s cannot be read, trying again next round: %s", key, reason)
         else:
-            self._partitions.fail(key, reason)
+            self._partitions.fail(key, reason, row.failure)
 
     def completed(self, partition: Partition) -> None:
         """See `Reading.completed`: the reader does what it has to, but not with what was set aside."""

@@ -5,7 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.sources.landed import LandedBatch
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What sort of error a partition failed by.
+
+    :param error_class: the class of the error, by its name.
+    :param is_of_source: whether the source did not answer, refused, or is gone.
+    """
+
+    error_class: str = "PartitionFailed"
+    is_of_source: bool = False
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Return that of an error."""
+        return cls(type(error).__name__, isinstance(error, SourceError))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +43,7 @@ class LandedRow:
     :param seconds: how long it was read.
     :param error: why the partition could not be read; none of the batch's fields holds then.
     :param passing: whether trying again may help.
+    :param failure: what sort of error it is.
     """
 
     partition_key: str
@@ -41,6 +60,7 @@ class LandedRow:
     seconds: float = 0.0
     error: str | None = None
     passing: bool = False
+    failure: Failure = Failure()
 
     @property
     def is_batch(self) -> bool:

@@ -81,12 +81,16 @@ class Followed:
         if self._record is not None:
             self._record.note(application_id=application_id, ui_url=ui_url)
 
-    def reports(self, reporting: Callable[[], JobReport]) -> None:
-        """Have the job's report written from now on, by the thread that keeps the record alive.
+    def reads(self, reporting: Callable[[], JobReport]) -> None:
+        """Note that the job takes leases from now on, and have its report written by the thread that keeps the record.
+
+        Whoever hands over to this job ends the other one because of that: not before it can read.
 
         :param reporting: returns the report as of now.
         """
         self._reporting = reporting
+        if self._record is not None:
+            self._record.reads()
 
     def report(self) -> JobReport | None:
         """Return what the job reports of itself; None if it has not begun."""

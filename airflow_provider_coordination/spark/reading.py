@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
+from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
 
@@ -82,11 +83,11 @@ class PartitionsToRead(Protocol):
         """
         ...
 
-    def park(self, key: str, reason: str, progress: dict[str, Any]) -> None:
+    def park(self, key: str, reason: str, progress: dict[str, Any], failure: Failure) -> None:
         """Put a partition aside for a person to decide about: trying again cannot help."""
         ...
 
-    def fail(self, key: str, reason: str) -> None:
+    def fail(self, key: str, reason: str, failure: Failure) -> None:
         """Give a partition back, with its landed batches; the retry policy decides when it is tried again."""
         ...
 

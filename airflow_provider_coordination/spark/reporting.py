@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 
 from airflow_provider_coordination.coordination.clock import Clock
+from airflow_provider_coordination.coordination.error_events import MAX_MESSAGE_CHARACTERS, ErrorEvent
 from airflow_provider_coordination.coordination.job_reports import (
+    MAX_ERRORS,
     MAX_PARSE_ERRORS,
     JobReport,
     MovingAverages,
     RecordCounts,
 )
+from airflow_provider_coordination.coordination.storable import storable
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.bad_records import BadRecords, Stage
 from airflow_provider_coordination.spark.delivery import Prepared
 from airflow_provider_coordination.spark.job_settings import RoundSettings
+from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.redaction import Redaction
 
 UNASKED = timedelta(minutes=1)
@@ -39,6 +44,8 @@ class JobReporting:
         self._quiet_seconds = (rounds.round_duration + rounds.idle_duration + UNASKED).total_seconds()
         self._totals = RecordCounts()
         self._averages = MovingAverages(clock.monotonic())
+        self._errors: deque[ErrorEvent] = deque(maxlen=MAX_ERRORS)
+        self._error_count = 0
         self._behind: dict[str, tuple[int, float]] = {}  # milliseconds, and when that was so
         self._lock = threading.Lock()
 
@@ -68,11 +75,27 @@ class JobReporting:
             known = {**self._behind, **read}
             self._behind = {key: known[key] for key in at_work if key in known}
 
+    def note_failed(self, partition: str, reason: str, failure: Failure) -> None:
+        """Note that a partition failed, or was parked.
+
+        :param reason: why, without secrets.
+        """
+        event = ErrorEvent(
+            at=self._clock.now(),
+            error_class=failure.error_class,
+            message=storable(reason, MAX_MESSAGE_CHARACTERS),
+            partition=partition,
+            is_stream_error=failure.is_of_source,
+        )
+        with self._lock:
+            self._errors.append(event)
+            self._error_count += 1
+
     def report(self) -> JobReport:
         """Return what the job reports of itself now."""
         now = self._clock.monotonic()
         with self._lock:
-            totals, behind = self._totals, self._behind
+            totals, behind, errors, error_count = self._totals, self._behind, tuple(self._errors), self._error_count
             rates = self._averages.rates(now, totals)
         lags = {key: self._lag_ms(ms, now - at) for key, (ms, at) in behind.items()}
         return JobReport(
@@ -81,6 +104,8 @@ class JobReporting:
             rates=rates,
             lag_ms={key: lag for key, lag in lags.items() if lag is not None},
             parse_errors=tuple(map(self._redaction.mapping, self._found.samples[-MAX_PARSE_ERRORS:])),
+            errors=errors,
+            error_count=error_count,
         )
 
     def _lag_ms(self, behind_ms: int, seconds: float) -> int | None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from airflow_provider_coordination.coordination.jobs import Job
+from airflow_provider_coordination.coordination.error_events import ErrorEvent
+from airflow_provider_coordination.coordination.jobs import Job, JobState
 from airflow_provider_coordination.supervisor.lag import LagPoint
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
-from airflow_provider_coordination.supervisor.states import ErrorEvent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,7 @@ class Observation:
     :param strays: owners of jobs of the supervisor that it does not remember, and that nobody has asked to end.
     :param safety_margin: how far clocks of machines may differ.
     :param lag: the latest points of the lag, the oldest first.
+    :param failing: keys of unfinished partitions on which work failed the last time: nobody got further since.
     :param open_partitions: how many open shards the source has, or whatever it consists of; None if that is unknown.
     :param looks_for_partitions: whether nobody but the supervisor looks for new partitions, as with objects or tables.
     :param is_run: whether everything was looked at, and not jobs alone: such looks count for the supervisor's health.
@@ -55,7 +56,18 @@ class Observation:
     strays: frozenset[str] = frozenset()
     safety_margin: timedelta = timedelta(0)
     lag: Sequence[LagPoint] = ()
+    failing: frozenset[str] = frozenset()
     open_partitions: int | None = None
     looks_for_partitions: bool = False
     is_run: bool = True
     errors: tuple[ErrorEvent, ...] = ()
+
+    def state_of(self, owner: str) -> JobState | None:
+        """Return where a job stands; None if the store does not know it."""
+        known = self.jobs.get(owner)
+        return None if known is None else known.state
+
+    def has_begun(self, owner: str) -> bool:
+        """Return whether there is a process of a job, as far as the store knows."""
+        known = self.jobs.get(owner)
+        return known is not None and known.has_begun

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError, StoreUnavailableError
 from airflow_provider_coordination.coordination.job_reports import REPORT_INTERVAL, RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, Jobs
@@ -22,7 +23,6 @@ from airflow_provider_coordination.supervisor.lag import FINE, LagReading, LagSe
 from airflow_provider_coordination.supervisor.observation import Observation, PartitionCounts
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
-from airflow_provider_coordination.supervisor.states import ErrorEvent
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Supervision
 
@@ -82,6 +82,7 @@ class _Run:
     spec_version: int
     partitions: PartitionCounts
     open_partitions: int | None
+    failing: frozenset[str]
     strays: frozenset[str]
 
 
@@ -145,6 +146,7 @@ class Observer:
             strays=self._run.strays - {job.owner for job in memory.jobs},
             safety_margin=self._view.safety_margin,
             lag=() if self._lag is None else self._lag.points,
+            failing=self._run.failing,
             open_partitions=self._run.open_partitions,
             looks_for_partitions=self._probe.looks_for_partitions,
             is_run=is_run,
@@ -198,10 +200,10 @@ class Observer:
         partitions = {each.partition_key: each for each in self._view.partitions(*UNFINISHED)}
         open_partitions = memory.open_partitions
         if settings is not None:
-            with _noting(errors, now):
+            with _noting(errors, now, of_source=True):
                 open_partitions = self._probe.count()
             if not errors:  # who does not answer once is not asked for each shard
-                with _noting(errors, now):
+                with _noting(errors, now, of_source=True):
                     self._read_lag(partitions, memory, jobs, settings, now)
         soon = now + (settings or SuperviseSettings()).period
         counts = PartitionCounts(
@@ -211,7 +213,12 @@ class Observer:
         )
         strays = frozenset(job.owner for job in self._jobs.unfinished() if job.task == self._task and job.stop is None)
         run = _Run(
-            at=now, spec_version=memory.spec_version, partitions=counts, open_partitions=open_partitions, strays=strays
+            at=now,
+            spec_version=memory.spec_version,
+            partitions=counts,
+            open_partitions=open_partitions,
+            failing=frozenset(key for key, partition in partitions.items() if partition.attempts),
+            strays=strays,
         )
         return run, errors
 
@@ -265,7 +272,7 @@ def is_readable(partition: Partition, soon: datetime) -> bool:
 
 
 @contextmanager
-def _noting(errors: list[ErrorEvent], at: datetime) -> Iterator[None]:
+def _noting(errors: list[ErrorEvent], at: datetime, *, of_source: bool = False) -> Iterator[None]:
     """Go on after what concerns the source, or its spec, alone; note it."""
     try:
         yield
@@ -273,14 +280,14 @@ def _noting(errors: list[ErrorEvent], at: datetime) -> Iterator[None]:
         raise
     except Exception as error:
         log.warning("supervisor: %s: %s", type(error).__name__, error)
-        errors.append(error_event(error, at))
+        errors.append(error_event(error, at, of_source=of_source))
 
 
-def error_event(error: Exception, at: datetime, owner: str | None = None) -> ErrorEvent:
+def error_event(error: Exception, at: datetime, *, of_source: bool = False) -> ErrorEvent:
     """Return an error as it is noted: by the class of its cause, where it has one.
 
     :param at: when it happened (aware).
-    :param owner: the job that it happened to; None if it was none.
+    :param of_source: whether the source was asked: refused access, which is a wrong configuration, is its error then.
     """
     cause: BaseException = error
     while cause.__cause__ is not None:
@@ -289,6 +296,5 @@ def error_event(error: Exception, at: datetime, owner: str | None = None) -> Err
         at=at,
         error_class=type(cause).__name__,
         message=storable(str(error)),
-        owner=owner,
-        is_stream_error=isinstance(error, SourceError),
+        is_stream_error=isinstance(error, SourceError | ConfigurationError if of_source else SourceError),
     )

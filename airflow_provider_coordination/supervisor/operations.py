@@ -17,6 +17,7 @@ from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     CoordinationError,
     ProgressError,
+    SourceError,
     StoreUnavailableError,
     SupervisionError,
     SupervisorNotFoundError,
@@ -55,6 +56,14 @@ CONSEQUENCES = {
 }
 """What follows from a change of the spec."""
 
+UNANSWERED = "the source did not answer: the spec was stored without knowing whether it fits the source"
+"""What a person should know of a spec that the source could not be asked about."""
+SourceCheck = Callable[[IngestionSpec], object]
+"""Asks the connections and the source of a spec whether it can be carried out.
+
+It raises `ConfigurationError` if not, and `SourceError` if the source does not answer.
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
@@ -62,10 +71,12 @@ class Submission:
 
     :param version: the version that rules now.
     :param change: what it changes.
+    :param unanswered: why the source was asked whether the spec fits it, and did not answer; empty otherwise.
     """
 
     version: SpecVersion
     change: Change
+    unanswered: str = ""
 
     @property
     def consequence(self) -> str:
@@ -143,14 +154,25 @@ class SupervisorVerbs:
         self._reason = reason
 
     def submit(
-        self, spec: Mapping[str, Any], *, file_digest: str | None = None, replacing: int | None = None
+        self,
+        spec: Mapping[str, Any],
+        *,
+        file_digest: str | None = None,
+        replacing: int | None = None,
+        check: SourceCheck | None = None,
     ) -> Submission:
         """Store a spec, which rules from now on; a terminated supervisor begins anew.
+
+        The source is asked only about what changes the work of jobs. One that does not answer keeps no update of a
+        supervisor from being stored that reads the same as before: the update may be what helps.
 
         :param spec: as it was written.
         :param file_digest: the digest of the file that it comes from; None if it comes from none.
         :param replacing: the version that it was made from: it is refused where another one rules; None for whichever.
-        :raises ConfigurationError: if the spec is wrong, of a newer version, or of another source.
+        :param check: asks the source; None for not asking it.
+        :raises ConfigurationError: if the spec is wrong, of a newer version, of another source, or cannot be carried
+            out; nothing was stored.
+        :raises SourceError: if the source does not answer, and would be read for the first time; nothing was stored.
         :raises SupervisionError: if another version than `replacing` rules by now; nothing was stored.
         """
         IngestionSpec.read(spec)
@@ -162,13 +184,14 @@ class SupervisorVerbs:
                 f"spec: field 'source' is {checked.source!r}, and it was submitted for {self._view.source!r}; submit "
                 "it for that source, or set 'source'"
             )
+        unanswered = "" if check is None else self._ask_source(check, checked, readable(former))
         version = self._kept.submit(
             spec, by=self._by, reason=self._reason, file_digest=file_digest, replacing=replacing
         )
         if former is not None and version.version == former.version:
             return Submission(version=version, change=Change.NONE)
         before = self._kept.spec(version.version - 1) if version.version > 1 else None
-        return Submission(version=version, change=change_between(readable(before), checked))
+        return Submission(version=version, change=change_between(readable(before), checked), unanswered=unanswered)
 
     def suspend(self) -> Suspension:
         """Suspend the source: jobs deliver what they have read and end, and none is started.
@@ -250,6 +273,25 @@ class SupervisorVerbs:
         """
         self._supervision()
         return self._kept.terminate(by=self._by, reason=self._reason)
+
+    def _ask_source(self, check: SourceCheck, spec: IngestionSpec, before: IngestionSpec | None) -> str:
+        """Ask the source about what changes the work of jobs.
+
+        :param before: the spec that rules; None if none does.
+        :returns: why it did not answer, where that is no reason to refuse the spec; empty if it did.
+        """
+        if change_between(before, spec) is not Change.JOBS:
+            return ""
+        try:
+            check(spec)
+        except SourceError as error:
+            if before is None or before.reads != spec.reads:
+                raise SourceError(
+                    f"source {self._view.source!r} cannot be asked whether the spec fits it, and nothing was stored; "
+                    f"try again, or submit the spec without connecting to the source: {error}"
+                ) from error
+            return str(error) or type(error).__name__
+        return ""
 
     def _last_spec(self, current: SpecVersion | None) -> Mapping[str, Any] | None:
         """Return the spec that rules, or that ruled before the termination; None if there is none."""

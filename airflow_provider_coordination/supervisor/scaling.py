@@ -2,6 +2,8 @@
 
 Every point of the window asks for more jobs, for fewer, or for neither. More has priority. Between the two thresholds
 nothing changes, and after a change nothing does for `min_trigger_scale_action_frequency`: that is the hysteresis.
+
+A window that is not filled asks for nothing: after a while without looks, or after a change, few points say little.
 """
 
 from __future__ import annotations
@@ -9,9 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from fractions import Fraction
 
 from airflow_provider_coordination.supervisor.lag import LagPoint
 from airflow_provider_coordination.supervisor.settings import AVERAGE, SUM, AutoScaleSettings
+
+FILLED = Fraction(2, 3)
+"""The part of its points from which a window counts as filled: a restart, or slow looks, may cost some."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +48,14 @@ def first_judged_at(settings: AutoScaleSettings, started_at: datetime) -> dateti
 
 def window_of(settings: AutoScaleSettings, points: Sequence[LagPoint], now: datetime) -> list[LagPoint]:
     """Return the points that are judged: as many as the range holds intervals, and one."""
-    size = settings.lag_collection_range // settings.lag_collection_interval + 1
+    size = _size(settings)
     # Points come a little later than their interval, by how long a look takes.
     since = now - settings.lag_collection_range - settings.lag_collection_interval
     return [point for point in points if since < point.at <= now][-size:]
+
+
+def _size(settings: AutoScaleSettings) -> int:
+    return settings.lag_collection_range // settings.lag_collection_interval + 1
 
 
 def scale(
@@ -70,6 +80,9 @@ def scale(
     asked, why = _asked(settings, window)
     if not asked:
         return Scaling(count=count)
+    size = _size(settings)
+    if len(window) < FILLED * size:
+        return Scaling(count=count, reason=f"{why}; not changed: window not filled: {len(window)} of {size} points")
     if ending:
         return Scaling(count=count, reason=f"{why}; not changed: {ending} jobs still deliver what they have read")
     frequency = settings.min_trigger_scale_action_frequency

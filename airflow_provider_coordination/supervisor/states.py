@@ -7,20 +7,18 @@ from trouble of one sort does not wait for proof of the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from airflow_provider_coordination.coordination.partition import format_instant, read_instant
+from airflow_provider_coordination.coordination.error_events import ErrorEvent
 
 UNHEALTHY_AFTER = 3
 """So many failed runs, or jobs, in a row make a supervisor unhealthy."""
 HEALTHY_AFTER = 3
 """So many good ones in a row make it healthy again."""
 EVENTS_KEPT = 10
-MAX_MESSAGE_CHARACTERS = 1000
 
 
 class SupervisorState(StrEnum):
@@ -86,53 +84,6 @@ UNHEALTHY_IN_DETAIL = frozenset(
     }
 )
 """What makes a supervisor itself unhealthy, other than failed runs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ErrorEvent:
-    """Something that went wrong.
-
-    :param at: when (aware).
-    :param error_class: the class of the error, or of its cause, by its name.
-    :param message: what it says, without secrets.
-    :param partition: the shard, or other partition, that it is about; None if it is about none alone.
-    :param owner: the job that it happened in; None if it happened in the supervisor.
-    :param is_stream_error: whether the source did not answer, or answered with an error.
-    """
-
-    at: datetime
-    error_class: str
-    message: str
-    partition: str | None = None
-    owner: str | None = None
-    is_stream_error: bool = False
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        return {
-            "at": format_instant(self.at),
-            "error_class": self.error_class,
-            "message": self.message[:MAX_MESSAGE_CHARACTERS],
-            "partition": self.partition,
-            "owner": self.owner,
-            "is_stream_error": self.is_stream_error,
-        }
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> ErrorEvent | None:
-        """Return it from a JSON object; None if it does not say when."""
-        at = read_instant(mapping.get("at"))
-        if at is None:
-            return None
-        partition, owner = mapping.get("partition"), mapping.get("owner")
-        return cls(
-            at=at,
-            error_class=str(mapping.get("error_class", "")),
-            message=str(mapping.get("message", "")),
-            partition=partition if isinstance(partition, str) else None,
-            owner=owner if isinstance(owner, str) else None,
-            is_stream_error=mapping.get("is_stream_error") is True,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,9 +167,17 @@ class Health:
         """Return that of a supervisor that begins anew, after it was terminated; its errors stay."""
         return Health(errors=self.errors)
 
+    def cannot_read(self, failing: Collection[str]) -> bool:
+        """Return whether a job could not read a partition because of the source, and none has read it since.
+
+        :param failing: the partitions on which work failed the last time.
+        """
+        return any(error.is_stream_error and error.partition in failing for error in self.errors)
+
     @property
     def _unhealthy_supervisor(self) -> DetailedState:
-        if not self.errors or not self.errors[-1].is_stream_error:
+        of_runs = [error for error in self.errors if error.is_stream_error or error.owner is None]
+        if not of_runs or not of_runs[-1].is_stream_error:
             return DetailedState.UNHEALTHY_SUPERVISOR
         if self.has_succeeded:
             return DetailedState.LOST_CONTACT_WITH_STREAM

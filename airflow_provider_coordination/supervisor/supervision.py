@@ -31,10 +31,11 @@ class SupervisedJob:
     :param owner: the owner of its leases; the key of its item in the family `…|JOB`.
     :param spec_version: by which version of the spec it works.
     :param planned_at: when it was planned (aware); it is submitted at once.
-    :param began_at: when it was first seen to run (aware); None if it was not yet.
-    :param replaces: the owner of the job that is asked to end once this one runs; None if there is none.
+    :param began_at: when it was first seen to read (aware); None if it was not yet.
+    :param replaces: the owner of the job that is asked to end once this one reads; None if there is none.
     :param stop_requested_at: when it was asked to end (aware); None if it was not.
     :param stop_reason: why.
+    :param errors_noted: how many of the errors that it reported are noted.
     """
 
     owner: str
@@ -44,6 +45,7 @@ class SupervisedJob:
     replaces: str | None = None
     stop_requested_at: datetime | None = None
     stop_reason: str = ""
+    errors_noted: int = 0
 
     @property
     def is_ending(self) -> bool:
@@ -60,6 +62,7 @@ class SupervisedJob:
             "replaces": self.replaces,
             "stop_requested_at": _written(self.stop_requested_at),
             "stop_reason": self.stop_reason,
+            "errors_noted": self.errors_noted,
         }
 
     @classmethod
@@ -77,6 +80,7 @@ class SupervisedJob:
             replaces=replaces if isinstance(replaces, str) else None,
             stop_requested_at=read_instant(mapping.get("stop_requested_at")),
             stop_reason=str(mapping.get("stop_reason") or ""),
+            errors_noted=int(mapping.get("errors_noted") or 0),
         )
 
 

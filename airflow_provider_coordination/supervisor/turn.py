@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
     StoreUnavailableError,
@@ -38,7 +39,6 @@ from airflow_provider_coordination.supervisor.observation import Observation
 from airflow_provider_coordination.supervisor.observer import Observer, Probe, error_event
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
-from airflow_provider_coordination.supervisor.states import ErrorEvent
 from airflow_provider_coordination.supervisor.store import LEASE, StoredSupervision, SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant, SupervisedJob, Supervision
 
@@ -153,7 +153,9 @@ class Supervisor:
         if not decision.actions:
             self._note(stored, decision.supervision, seen)
         settings = seen.settings or SuperviseSettings()
-        latest = seen.at + min(settings.period, LEASE / 3)
+        scaling = settings.auto_scale
+        interval = settings.period if scaling is None else min(settings.period, scaling.lag_collection_interval)
+        latest = seen.at + min(interval, LEASE / 3)
         return Look(
             needs_turn=bool(decision.actions),
             decision=decision,
@@ -227,7 +229,7 @@ class Supervisor:
                 raise
             except Exception as error:
                 log.warning("supervisor: source=%s: %s: %s", self.source, type(error).__name__, error)
-                errors.append(error_event(error, seen.at))
+                errors.append(error_event(error, seen.at, of_source=isinstance(action, LookForPartitions)))
         return errors
 
     def _do(self, action: Action, decision: Decision, seen: Observation, launcher: Launcher) -> None:

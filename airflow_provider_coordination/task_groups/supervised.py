@@ -25,6 +25,7 @@ def supervised_ingestion(
     specs: str | Path | None = None,
     *,
     source: str | None = None,
+    connect: bool = True,
     coordination_conn_id: str = CoordinationHook.default_conn_name,
     **dag_arguments: Any,
 ) -> list[DAG]:
@@ -36,13 +37,19 @@ def supervised_ingestion(
 
     :param specs: a spec file, or a folder of them; relative to the file of the module that calls this.
     :param source: the name of a source whose spec is submitted by command line or HTTP, instead of `specs`.
+    :param connect: whether the source is asked before a spec is submitted that does other work than before; False if
+        the workers of Airflow cannot reach it.
     :param coordination_conn_id: the connection of type `coordination` where no spec names it.
     :param dag_arguments: further arguments of each `DAG`, such as `tags`; `default_args` are of the task.
     :raises ValueError: if neither or both of `specs` and `source` are given, or a name cannot be that of a DAG.
     """
     if (specs is None) == (source is None):
         raise ValueError("supervised_ingestion: give either 'specs', a file or a folder, or 'source'")
-    made: dict[str, Any] = {"coordination_conn_id": coordination_conn_id, "dag_arguments": dag_arguments}
+    made: dict[str, Any] = {
+        "connect": connect,
+        "coordination_conn_id": coordination_conn_id,
+        "dag_arguments": dag_arguments,
+    }
     if source is not None:
         return [_dag(source, source=source, **made)]
     caller = sys._getframe(1).f_globals.get("__file__")

@@ -404,7 +404,7 @@ class SupervisedJobFacts(BaseModel):
     """A job of a supervisor that has not ended."""
 
     owner: str
-    state: Literal["SUBMITTED", "RUNNING", "ENDING", "VANISHED"]
+    state: Literal["SUBMITTED", "STARTING", "RUNNING", "ENDING", "VANISHED"]
     spec_version: int | None
     planned_at: datetime | None
     started_at: datetime | None
@@ -548,10 +548,15 @@ class ParseErrors(BaseModel):
 
 
 class SubmitBody(ReasonBody):
-    """A spec, and why it is submitted; `replacing` is the version that it was made from: another one stays."""
+    """A spec, and why it is submitted.
+
+    `replacing` is the version that it was made from: another one stays. The source is asked first unless `connect` is
+    false.
+    """
 
     spec: dict[str, Any]
     replacing: StrictInt | None = None
+    connect: StrictBool = True
 
 
 class ResetBody(ReasonBody):
@@ -570,6 +575,7 @@ class SubmissionFacts(BaseModel):
     version: int
     change: Literal["NONE", "COSMETIC", "SUPERVISION", "JOBS"]
     consequence: str
+    warnings: list[str]
     supervisor: SupervisorStatus
 
 

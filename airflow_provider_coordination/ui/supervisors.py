@@ -19,7 +19,9 @@ from airflow_provider_coordination.coordination.errors import (
     SupervisorNotFoundError,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
+from airflow_provider_coordination.hooks.checking import checks_against_source
 from airflow_provider_coordination.supervisor.operations import (
+    UNANSWERED,
     SupervisorVerbs,
     for_all,
     no_supervisor,
@@ -169,12 +171,24 @@ async def parse_errors(desk: AtDesk, connection_id: str, source: str) -> Respons
 
 async def submit(desk: AtDesk, connection_id: str, source: str, body: SubmitBody, user: UserName) -> Response:
     """Store a spec, which rules from now on; a terminated supervisor begins anew."""
+    region = await desk.aside(lambda: desk.stores.settings(connection_id).region)
 
     def ask(verbs: SupervisorVerbs) -> dict[str, Any]:
-        done = verbs.submit(body.spec, replacing=body.replacing)
-        return {"version": done.version.version, "change": done.change.name, "consequence": done.consequence}
+        check = checks_against_source(region, connect=body.connect)
+        done = verbs.submit(body.spec, replacing=body.replacing, check=check)
+        if done.unanswered:  # the text may hold the name of a host, or more
+            log.warning("source %r did not answer about a spec: %s", source, done.unanswered)
+        return {
+            "version": done.version.version,
+            "change": done.change.name,
+            "consequence": done.consequence,
+            "warnings": [UNANSWERED] if done.unanswered else [],
+        }
 
-    return await _asked(desk, connection_id, source, "spec submitted", ask, user, body.reason, SubmissionFacts)
+    remedy = ", or submit the spec with 'connect' false, without asking the source"
+    return await _asked(
+        desk, connection_id, source, "spec submitted", ask, user, body.reason, SubmissionFacts, remedy=remedy
+    )
 
 
 async def suspend(desk: AtDesk, connection_id: str, source: str, body: ReasonBody, user: UserName) -> Response:
@@ -223,10 +237,12 @@ async def _asked(
     user: str,
     reason: str,
     model: type[BaseModel] | None = None,
+    remedy: str = "",
 ) -> Response:
     """Do what is asked of a supervisor, and return how it stands then.
 
     :param model: of the answer: what `verb` returns, and the status as `supervisor`; None for the status alone.
+    :param remedy: what else helps where the source does not answer.
     """
 
     def act() -> bytes:
@@ -246,7 +262,9 @@ async def _asked(
     except SourceError as error:  # the text may hold the name of a host, or more
         log.error("source %r does not answer: %s: %s", source, type(error).__name__, error)
         raise HTTPException(
-            424, f"source {source!r} does not answer ({type(error).__name__}); the API server's log says more"
+            424,
+            f"source {source!r} does not answer ({type(error).__name__}), and nothing was changed; try again"
+            f"{remedy}; the API server's log says more",
         ) from None
 
 

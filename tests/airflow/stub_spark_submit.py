@@ -76,6 +76,7 @@ def follow(settings: dict[str, Any], plan: dict[str, Any]) -> None:
     record = JobRecord(coordinator, lambda why: stopped.set())
     record.begin()
     record.note(application_id="local-1", ui_url="http://driver:4040")
+    record.reads()
     deadline = time.monotonic() + plan.get("sleep", 0)
     while time.monotonic() < deadline and not stopped.wait(0.1):
         record.renew_due()

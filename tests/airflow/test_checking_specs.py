@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.hooks.checking import check_against_source
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
-from tests.supervisor.specs import spec_with
+from tests.supervisor.specs import SPEC, spec_with
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
@@ -104,3 +105,17 @@ def test_two_sinks_in_one_place_are_refused(stream: Stream) -> None:
 def test_a_time_may_be_written_in_each_way_that_spark_reads(stream: Stream, value: Any) -> None:
     stream.put(json.dumps({"at": value, "id": "1"}).encode())
     assert stream.checked("schema", "at TIMESTAMP, id STRING") == 1
+
+
+def test_a_source_that_takes_too_long_counts_as_one_that_does_not_answer(stream: Stream) -> None:
+    ends = threading.Event()
+
+    def service(kind: object, settings: object) -> Any:
+        ends.wait(60)
+        return stream.client
+
+    try:
+        with pytest.raises(SourceError, match=r"did not answer within 0\.01 s"):
+            check_against_source(IngestionSpec.read(SPEC), service=service, answer_seconds=0.01)
+    finally:
+        ends.set()

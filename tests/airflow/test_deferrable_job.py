@@ -113,6 +113,7 @@ def running(submitted: IngestSettings, coordination: SourceCoordinator) -> JobRe
     job.leases.acquire(1)
     record = JobRecord(job)
     record.begin()
+    record.reads()
     return record
 
 

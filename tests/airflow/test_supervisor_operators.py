@@ -27,7 +27,7 @@ from tests.airflow.test_reset_partitions_operator import Stream
 SPEC: dict[str, Any] = {
     "version": 1,
     "source": "clicks",
-    "reads": {"s3": {"paths": "s3://clicks/in", "format": "json", "aws_conn_id": None}},
+    "reads": {"s3": {"paths": "s3://clicks/in", "format": "json", "aws_conn_id": None, "region_name": "eu-west-1"}},
     "writes": [{"parquet": {"path": "/data/lake/clicks"}}],
 }
 

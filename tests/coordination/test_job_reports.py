@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import secrets
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.job_reports import (
     MAX_LAST_REPORT_CHARACTERS,
     MAX_PARSE_ERRORS,
@@ -115,3 +117,23 @@ def test_averages_remember_no_more_than_the_longest_window_needs() -> None:
     for at in range(0, 36000, 10):
         moving.rates(float(at), RecordCounts(processed=at))
     assert len(moving._known) <= timedelta(minutes=15) / timedelta(seconds=10) + 1
+
+
+def failure(number: int, message: str = "") -> ErrorEvent:
+    return ErrorEvent(at=NOW, error_class="AccessDeniedError", message=message, partition=f"S{number}")
+
+
+def test_errors_survive_their_text_and_those_not_yet_known_are_found() -> None:
+    report = JobReport(at=NOW, errors=tuple(map(failure, range(5, 15))), error_count=15)
+    read = JobReport.from_text(report.to_text())
+    assert read is not None and read == report
+    assert [error.partition for error in read.errors_after(12)] == ["S12", "S13", "S14"]
+    assert read.errors_after(15) == ()
+    assert len(read.errors_after(0)) == 10, "older ones are not known any more"
+
+
+def test_the_last_report_of_a_job_keeps_the_latest_errors_that_fit() -> None:
+    errors = tuple(failure(number, secrets.token_hex(500)) for number in range(10))
+    read = JobReport.from_text(JobReport(at=NOW, errors=errors, error_count=10).to_last_text())
+    assert read is not None and read.error_count == 10
+    assert 0 < len(read.errors) < 10 and read.errors[-1].partition == "S9"

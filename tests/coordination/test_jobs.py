@@ -87,10 +87,28 @@ def test_a_job_is_known_before_it_begins_with_what_it_was_told(fleet: Fleet, job
     assert [each.owner for each in jobs.unfinished()] == ["a"]
 
 
+def test_a_job_runs_once_it_can_read_and_not_when_its_process_is_there(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    starting = record(fleet)
+    starting.begin()
+    starting.note(application_id="local-1")
+    assert (known(jobs).state, known(jobs).has_begun) == (JobState.STARTING, True)
+    starting.reads()
+    assert (known(jobs).state, known(jobs).has_begun) == (JobState.RUNNING, True)
+
+
+def test_a_job_whose_process_dies_before_it_reads_is_given_up_with_its_lease(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    record(fleet).begin()
+    margin = timedelta(seconds=MARGIN)
+    assert known(jobs).given_up_at(margin) == fleet.clock.now() + timedelta(seconds=TIMEOUT) + margin
+
+
 def test_a_job_that_begins_is_alive_as_long_as_its_heart_beats(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     running = record(fleet)
     running.begin()
+    running.reads()
     for _ in range(5):
         fleet.clock.advance(TIMEOUT / 2)
         running.renew_due()
@@ -222,7 +240,7 @@ def test_a_driver_that_the_cluster_starts_again_goes_on_with_its_record(fleet: F
 def test_a_job_that_nobody_submitted_has_a_record_all_the_same(fleet: Fleet, jobs: Jobs) -> None:
     running = record(fleet)
     running.begin()
-    assert known(jobs).state is JobState.RUNNING
+    assert known(jobs).has_begun
     assert running.end(DONE)
 
 

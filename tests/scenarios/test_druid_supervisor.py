@@ -2,8 +2,8 @@
 
 Druid's supervisor deals shards to groups of tasks, and tells each task where to begin and to end. Here jobs lease
 shards, whose progress says where to go on; so a job has no positions, and who reads what is not the supervisor's
-business. There are no replicas: where a scenario is about them, the test is about the one job there is. What belongs
-to reading and writing records (39 to 52) is held by the tests of shards, jobs and sinks.
+business. There are no replicas: where a scenario is about them, the test is about the one job there is. Scenarios 39
+to 52, about reading and writing records, are in `test_druid_tasks.py` and `test_kcl_reading.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.batches import SourceBatches
@@ -28,7 +29,7 @@ from airflow_provider_coordination.supervisor.actions import RequestStop, StartJ
 from airflow_provider_coordination.supervisor.operations import SupervisorVerbs
 from airflow_provider_coordination.supervisor.settings import AutoScaleSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
-from airflow_provider_coordination.supervisor.states import DetailedState, ErrorEvent, Health
+from airflow_provider_coordination.supervisor.states import DetailedState, Health
 from airflow_provider_coordination.supervisor.turn import Turn
 from tests.supervisor.world import Stream, World, spec
 from tests.support.synced import STREAM, Synced, shard_id

@@ -26,6 +26,7 @@ from airflow_provider_coordination.sources.kinesis.progress import ChildShard, b
 from airflow_provider_coordination.spark.kinesis import landing
 from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land_shard
 from airflow_provider_coordination.spark.landed_identity import token_of
+from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.slots import dealt_evenly
 from tests.support.clock import ManualClock
 from tests.support.kinesis_server.clock import VirtualClock
@@ -185,7 +186,8 @@ def test_an_error_is_told_in_the_manifest_and_nothing_else_holds(
 ) -> None:
     pages += [a_page(behind=9), error]
     landed = land_shard(CLIENT, options(tmp_path), PLAN)
-    assert landed == Landed(partition_key=PLAN.partition_key, error=str(error), passing=passing)
+    failure = Failure(type(error).__name__, is_of_source=True)
+    assert landed == Landed(partition_key=PLAN.partition_key, error=str(error), passing=passing, failure=failure)
 
 
 @pytest.mark.parametrize(

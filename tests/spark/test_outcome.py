@@ -73,7 +73,7 @@ def test_a_summary_that_is_too_large_however_it_is_packed_is_cut_at_its_longest_
 def test_the_largest_outcome_fits_into_the_store_beside_the_last_report(settings: IngestSettings, jobs: Jobs) -> None:
     errors = [{"error": secrets.token_hex(250), "data": secrets.token_hex(100)} for _ in range(20)]
     with following(settings, Path("nowhere")) as followed:
-        followed.reports(lambda: JobReport(at=datetime.now(UTC), parse_errors=errors))
+        followed.reads(lambda: JobReport(at=datetime.now(UTC), parse_errors=errors))
         told = {"acknowledgment_sets": [secrets.token_hex(64) for _ in range(1000)]}
         followed.ended(Outcome(exit_code=0, error="\0" * 9000, tail="\0" * 9000, summary=told))
     job = jobs.get("a job")

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.job_reports import MAX_PARSE_ERRORS, JobReport, RecordCounts
-from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
+from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError
+from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key, partition_key
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Prepared
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.reporting import UNASKED, JobReporting
 from tests.support.clock import ManualClock
+from tests.support.fleet import EPOCH, FakeStream, Fleet
 from tests.support.history import STREAM, History
 from tests.support.sinks import an_attempt
 
@@ -39,6 +41,11 @@ class Reported:
     @property
     def now(self) -> JobReport:
         return self.reporting.report()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(FakeStream(2), tmp_path)
 
 
 @pytest.fixture
@@ -136,3 +143,21 @@ def test_a_job_reports_what_it_delivered(history: History) -> None:
     history.round(worker)
     totals = worker.job.report().totals
     assert (totals.processed, totals.processed_bytes) == (10, sum(map(len, history.sent)))
+
+
+@pytest.mark.parametrize(
+    ("error", "is_of_source", "count"),
+    [(AccessDeniedError("the key is disabled"), True, 3), (OSError("the disk is full"), False, 1)],
+    ids=["access denied", "disk full"],
+)
+def test_a_partition_that_fails_is_reported_with_time_class_and_shard(
+    fleet: Fleet, error: Exception, is_of_source: bool, count: int
+) -> None:
+    fleet.stream.shards["shard-0"].error = error
+    fleet.run()
+    assert fleet.report.error_count == len(fleet.report.errors) == count
+    for failed in fleet.report.errors:
+        assert failed.partition == partition_key("s", EPOCH, "shard-0")
+        assert failed.error_class == type(error).__name__
+        assert failed.is_stream_error is is_of_source
+        assert str(error) in failed.message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -12,14 +12,10 @@ import pytest
 
 from airflow_provider_coordination.coordination.jobs import Job, JobState
 from airflow_provider_coordination.supervisor.actions import RequestStop, StartJob
-from airflow_provider_coordination.supervisor.decisions import (
-    SUBMIT_TIMEOUT,
-    Decision,
-    backoff,
-    decide,
-    task_count,
-    wanted_jobs,
-)
+from airflow_provider_coordination.supervisor.decisions import Decision, decide
+from airflow_provider_coordination.supervisor.job_count import task_count, wanted_jobs
+from airflow_provider_coordination.supervisor.job_ends import backoff
+from airflow_provider_coordination.supervisor.job_plan import SUBMIT_TIMEOUT
 from airflow_provider_coordination.supervisor.lag import LagPoint
 from airflow_provider_coordination.supervisor.observation import Observation, PartitionCounts
 from airflow_provider_coordination.supervisor.settings import AutoScaleSettings, SuperviseSettings
@@ -172,11 +168,16 @@ def lags(until: datetime, lag: int, points: int = 21) -> tuple[LagPoint, ...]:
     return tuple(LagPoint(at=at, oldest_ms=lag, sum_ms=lag, count=1) for at in instants)
 
 
-def after(remembered: Supervision, elapsed: float, lag: int = OUT, **changes: Any) -> Supervision:
-    """What is remembered this long after the supervisor's start, if the lag was this all the time."""
+def after(remembered: Supervision, elapsed: float, lag: int | Sequence[LagPoint] = OUT, **changes: Any) -> Supervision:
+    """What is remembered this long after the supervisor's start, if the lag was this all the time, or these points."""
     at = NOON + seconds(elapsed)
     standing = running(*(each.owner for each in remembered.jobs))
-    observed = {"supervise": scaling(), "lag": lags(at, lag), "jobs": standing, **changes}
+    observed = {
+        "supervise": scaling(),
+        "lag": lags(at, lag) if isinstance(lag, int) else lag,
+        "jobs": standing,
+        **changes,
+    }
     return decided(remembered, seen(at, **observed)).supervision
 
 
@@ -207,6 +208,17 @@ def test_a_refusal_keeps_the_window_and_only_the_latest_one_is_kept() -> None:
     assert remembered.lag_since is None
     assert [(c.before, c.after) for c in remembered.task_count_changes] == [(1, 3), (8, 8)]
     assert remembered.task_count_changes[-1].at == NOON + seconds(1140)
+
+
+def test_after_a_while_without_looks_the_count_is_kept_until_the_window_is_filled_again() -> None:
+    at = NOON + seconds(5000)
+    before = lags(NOON + seconds(900), IN)
+    remembered = after(memory(started_at=NOON, task_count=3), 5000, lag=[*before, *lags(at, IN, points=1)])
+    assert remembered.task_count == 3
+    assert "window not filled: 1 of 21 points" in remembered.task_count_changes[-1].reason
+    at += seconds(60 * 7)
+    remembered = after(remembered, 5420, lag=[*before, *lags(at, IN, points=15)])
+    assert remembered.task_count == 2
 
 
 def test_lag_of_before_a_reset_is_not_judged() -> None:

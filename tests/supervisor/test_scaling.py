@@ -71,7 +71,18 @@ def test_between_the_thresholds_nothing_changes() -> None:
 
 
 def test_more_has_priority_over_fewer() -> None:
-    assert scaled(3, *[OUT, IN], trigger_scale_out_fraction=0.5, trigger_scale_in_fraction=0.5) == 5
+    assert scaled(3, *[OUT, IN] * 11, trigger_scale_out_fraction=0.5, trigger_scale_in_fraction=0.5) == 5
+
+
+@pytest.mark.parametrize(("known", "count"), [(1, 3), (13, 3), (14, 5), (21, 5)])
+def test_a_window_that_is_not_filled_to_two_thirds_changes_nothing_and_says_so(known: int, count: int) -> None:
+    found = scale(settings(), 3, points(*[OUT] * known), partitions=100, now=NOW)
+    assert found.count == count
+    assert (f"not changed: window not filled: {known} of 21 points" in found.reason) is (count == 3)
+
+
+def test_a_window_that_is_not_filled_and_asks_for_nothing_is_no_refusal() -> None:
+    assert scale(settings(), 3, points(BETWEEN), partitions=100, now=NOW) == Scaling(count=3)
 
 
 def test_an_empty_window_asks_for_nothing() -> None:
@@ -85,7 +96,7 @@ def test_points_whose_lag_is_unknown_ask_for_nothing_and_count() -> None:
 
 @pytest.mark.parametrize(("aggregate", "count"), [("max", 1), (SUM, 3), (AVERAGE, 1)])
 def test_lags_are_aggregated_as_is_asked_for(aggregate: str, count: int) -> None:
-    window = points(600_000, partitions=10)  # ten shards, ten minutes behind each
+    window = points(*[600_000] * 21, partitions=10)  # ten shards, ten minutes behind each
     assert scale(settings(lag_aggregate=aggregate), 1, window, partitions=10, now=NOW).count == count
 
 
@@ -102,14 +113,14 @@ def test_lags_are_aggregated_as_is_asked_for(aggregate: str, count: int) -> None
     ids=["up to the most", "at the most", "up to the shards", "at the shards", "down to the fewest", "at the fewest"],
 )
 def test_it_stays_within_its_bounds_and_says_why(count: int, partitions: int, lag: int, after: int, why: str) -> None:
-    found = scale(settings(), count, points(lag), partitions=partitions, now=NOW)
+    found = scale(settings(), count, points(*[lag] * 21), partitions=partitions, now=NOW)
     assert found.count == after
     assert found.reason.endswith(f"not changed: {why}" if why else "s")
-    assert found.reason.startswith("1 of 1 points have a lag of at ")
+    assert found.reason.startswith("21 of 21 points have a lag of at ")
 
 
 def test_nothing_changes_while_jobs_deliver_what_they_have_read() -> None:
-    found = scale(settings(), 3, points(OUT), partitions=9, now=NOW, ending=2)
+    found = scale(settings(), 3, points(*[OUT] * 21), partitions=9, now=NOW, ending=2)
     assert found.count == 3
     assert found.reason.endswith("not changed: 2 jobs still deliver what they have read")
 
@@ -117,7 +128,7 @@ def test_nothing_changes_while_jobs_deliver_what_they_have_read() -> None:
 @pytest.mark.parametrize(("seconds", "count"), [(599, 3), (600, 5)])
 def test_nothing_changes_for_ten_minutes_after_a_change(seconds: int, count: int) -> None:
     changed_at = NOW - timedelta(seconds=seconds)
-    found = scale(settings(), 3, points(OUT), partitions=9, now=NOW, changed_at=changed_at)
+    found = scale(settings(), 3, points(*[OUT] * 21), partitions=9, now=NOW, changed_at=changed_at)
     assert found.count == count
     assert ("not changed: it was changed recently, wait 1 s more" in found.reason) is (count == 3)
 

@@ -7,8 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import SourceError, SupervisedElsewhereError
 from airflow_provider_coordination.coordination.jobs import JobState
+from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError, StreamNotFoundError
 from airflow_provider_coordination.supervisor.actions import EndJob, EndKind, StartJob
 from airflow_provider_coordination.supervisor.states import DetailedState
 from tests.supervisor.world import START_TIMEOUT, World
@@ -35,6 +37,16 @@ def begun(world: World, **supervise: object) -> World:
     world.begin()
     world.supervisor.look()
     return world
+
+
+def failed(world: World, partition: str, error_class: str, *, is_stream_error: bool) -> ErrorEvent:
+    return ErrorEvent(
+        at=world.clock.now(),
+        error_class=error_class,
+        message=f"{partition} cannot be read",
+        partition=partition,
+        is_stream_error=is_stream_error,
+    )
 
 
 # Starting
@@ -226,6 +238,41 @@ def test_a_successor_that_never_begins_leaves_the_old_job_reading(world: World) 
     assert world.owners == ["job-1", "job-3"]
 
 
+def test_the_old_job_reads_on_while_the_spark_session_of_its_successor_comes_up(world: World) -> None:
+    begun(world, task_count=1)
+    world.go_on(TASK_DURATION, begin=False)
+    old, successor = world.running
+    successor.begin(reads=False)
+    world.go_on(60, begin=False)
+    assert world.read_by() == {"S0": old.owner, "S1": old.owner}
+    assert old.stop is None
+    successor.reads()
+    world.go_on(20, begin=False)
+    assert old.stop == f"{successor.owner} takes over"
+    assert world.read_by() == {"S0": successor.owner, "S1": successor.owner}
+
+
+def test_a_successor_that_dies_before_it_reads_leaves_the_old_job_reading_and_counts_as_failed(world: World) -> None:
+    begun(world, task_count=1)
+    world.go_on(TASK_DURATION, begin=False)
+    old, successor = world.running
+    successor.begin(reads=False)
+    successor.is_dead = True
+    world.go_on(VANISHED, begin=False)
+    assert world.health.failed_jobs == 1
+    assert old.stop is None and world.read_by() == {"S0": old.owner, "S1": old.owner}
+
+
+def test_a_job_whose_spark_session_never_comes_up_is_given_up_although_it_lives(world: World) -> None:
+    world.submit()
+    world.turn()
+    [job] = world.running
+    job.begin(reads=False)
+    world.go_on(START_TIMEOUT.total_seconds(), begin=False)
+    assert "did not begin to read by" in world.health.errors[-1].message
+    assert world.cluster.killed == [job.owner]
+
+
 def test_a_job_that_does_not_end_in_time_is_ended_and_counts_as_failed(world: World) -> None:
     begun(world, task_count=1)
     world.go_on(TASK_DURATION, begin=False)
@@ -374,6 +421,58 @@ def test_a_stream_that_never_answered_is_not_connected_to(world: World) -> None:
     world.stream.error = None
     world.go_on(140)
     assert world.state is DetailedState.RUNNING and len(world.running) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [AccessDeniedError("DescribeStreamSummary: access refused"), StreamNotFoundError("gone")], ids=str
+)
+def test_a_stream_that_refuses_the_supervisor_is_lost_contact(world: World, error: Exception) -> None:
+    begun(world, period=30)
+    world.go_on(60)
+    world.stream.error = error
+    world.go_on(100)
+    assert world.state is DetailedState.LOST_CONTACT_WITH_STREAM
+
+
+def test_a_shard_that_only_jobs_cannot_read_is_lost_contact_until_it_is_read_again(world: World) -> None:
+    begun(world, period=30)
+    world.go_on(60)
+    [job, _] = world.running
+    denied = failed(world, "S0", "AccessDeniedError", is_stream_error=True)
+    world.fail("S0", denied.message)
+    job.report(errors=[denied])
+    world.go_on(100)
+    assert world.state is DetailedState.LOST_CONTACT_WITH_STREAM
+    [noted] = world.health.errors
+    assert noted == replace(denied, owner=job.owner)
+    assert len(world.running) == 2, "the jobs go on"
+    world.fail("S0", None)
+    world.go_on(100)
+    assert world.state is DetailedState.RUNNING
+
+
+def test_what_a_job_could_not_read_is_remembered_after_its_end(world: World) -> None:
+    begun(world, period=30, task_count=1)
+    world.go_on(60)
+    [job] = world.running
+    denied = failed(world, "S0", "AccessDeniedError", is_stream_error=True)
+    world.fail("S0", denied.message)
+    job.report(errors=[denied])
+    job.end()
+    world.go_on(100)
+    assert world.state is DetailedState.LOST_CONTACT_WITH_STREAM
+    assert [error.partition for error in world.health.errors] == ["S0"]
+
+
+def test_a_partition_that_fails_for_another_reason_is_noted_and_no_lost_contact(world: World) -> None:
+    begun(world, period=30)
+    world.go_on(60)
+    full = failed(world, "S0", "OSError", is_stream_error=False)
+    world.fail("S0", full.message)
+    world.running[0].report(errors=[full])
+    world.go_on(100)
+    assert world.state is DetailedState.RUNNING
+    assert [(error.error_class, error.partition) for error in world.health.errors] == [("OSError", "S0")]
 
 
 def test_a_stored_spec_that_cannot_be_read_leaves_jobs_alone_and_shows(world: World) -> None:

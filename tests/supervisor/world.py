@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition
@@ -49,14 +49,23 @@ class SparkJob:
     record: JobRecord | None = None
     stop: str | None = None
     is_dead: bool = False
+    is_reading: bool = False
 
     @property
     def owner(self) -> str:
         return self.order.job.owner
 
-    def begin(self) -> None:
+    def begin(self, *, reads: bool = True) -> None:
+        """Begin; read at once, or later."""
         self.record = JobRecord(self.coordinator, self._note_stop)
         self.record.begin()
+        if reads:
+            self.reads()
+
+    def reads(self) -> None:
+        assert self.record is not None
+        self.record.reads()
+        self.is_reading = True
 
     def _note_stop(self, why: str) -> None:
         self.stop = why
@@ -66,15 +75,21 @@ class SparkJob:
         if self.record is not None and not self.is_dead:
             self.record.renew_due()
             self.coordinator.leases.renew_due()
-            if self.stop is None and limit > 0:
+            if self.stop is None and limit > 0 and self.is_reading:
                 self.coordinator.leases.acquire(limit)
         return sorted(self.coordinator.leases.held)
 
-    def report(self, processed: int = 0, **lag_ms: int) -> None:
-        """Report the lag of partitions, and how many records it has processed."""
+    def report(self, processed: int = 0, *, errors: Sequence[ErrorEvent] = (), **lag_ms: int) -> None:
+        """Report the lag of partitions, how many records it has processed, and all errors that it met."""
         assert self.record is not None
-        totals = RecordCounts(processed=processed)
-        self.record.note(report=JobReport(at=self.coordinator.clock.now(), totals=totals, lag_ms=lag_ms).to_text())
+        report = JobReport(
+            at=self.coordinator.clock.now(),
+            totals=RecordCounts(processed=processed),
+            lag_ms=lag_ms,
+            errors=tuple(errors),
+            error_count=len(errors),
+        )
+        self.record.note(report=report.to_text())
 
     def end(self, exit_code: int = 0, error: str | None = None) -> None:
         """Give the leases back, leave the outcome."""
@@ -121,7 +136,7 @@ class Stream:
         self._world = world
         self.shards = list(shards)
         self.lag_ms: dict[str, int] = {}
-        self.error: SourceError | None = None
+        self.error: Exception | None = None
         self.looks_for_partitions = False
         self.looks = 0
 
@@ -228,7 +243,7 @@ class World:
             job.round(0)
             if job.stop is not None:
                 job.end()
-        going = [job for job in begun if not job.is_dead]
+        going = [job for job in begun if not job.is_dead and job.is_reading]
         unfinished = list(self.view.partitions(*UNFINISHED))
         share = -(-len(unfinished) // max(1, len(going)))
         for job in going:
@@ -256,6 +271,12 @@ class World:
             partition = self.view.get(key)
             assert partition is not None
             self.backend.transact(update=[partition.completed(self.clock.now())])
+
+    def fail(self, key: str, error: str | None) -> None:
+        """Have a job fail to read a partition, or get further with it."""
+        partition = self.view.get(key)
+        assert partition is not None
+        self.backend.transact(update=[partition.recovered() if error is None else partition.failed(error)])
 
     def suspend(self) -> None:
         self.view.suspensions.suspend("ann", "maintenance")

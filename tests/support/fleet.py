@@ -253,6 +253,8 @@ class Fleet:
         except Crash:
             self.look.give_up_owner(job_settings.owner)
             raise
+        finally:
+            self.report = job.report()
 
     @contextmanager
     def without_spark(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ from airflow_provider_coordination.coordination.acknowledgment import Acknowledg
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.job_reports import WINDOWS, JobReport, RecordCounts
 from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
 from airflow_provider_coordination.coordination.owner import new_owner
@@ -35,7 +36,7 @@ from airflow_provider_coordination.stores.kind import DEFAULT_TABLE
 from airflow_provider_coordination.stores.recording import RecordingStore
 from airflow_provider_coordination.stores.sql import SqlStore
 from airflow_provider_coordination.supervisor.lag import LagReading, LagSeries
-from airflow_provider_coordination.supervisor.states import DetailedState, ErrorEvent
+from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant, SupervisedJob, TaskCountChange
 from airflow_provider_coordination.supervisor.turn import task_of
@@ -282,6 +283,7 @@ class Scenery:
         kept.save_lag(LagSeries().adding(LagReading(at=now, partitions={"state/held.json.gz": 1200})))
         record = JobRecord(SourceCoordinator(self.store, source, names[0]))
         record.begin()
+        record.reads()
         error = {"at": format_instant(now), "stage": "parse", "error": "line 18 is not JSON"}
         rates = {window: {"processed": 2.5} for window in WINDOWS}
         totals = RecordCounts(processed=300, processed_bytes=60_000, unparseable=1)

@@ -242,6 +242,7 @@ class Life(ABC):
         job = acting_as(VICTIM, lambda: self.job(self.case.first, owner="a", counts=True, observer=ending))
         self.record = JobRecord(self.coordinator("a", CountedStore(self.store, self.calls)), report=job.report)
         self.record.begin()
+        self.record.reads()
         if not self.gives_up:  # otherwise it believes in its leases until it asks
             self.calls.renew = lambda: self.renew(job)
         while steps:

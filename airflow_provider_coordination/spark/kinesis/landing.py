@@ -40,7 +40,7 @@ from airflow_provider_coordination.sources.kinesis.reader import read_shard, rea
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA, user_records
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA
 from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
-from airflow_provider_coordination.spark.landed_row import LandedRow
+from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
 from airflow_provider_coordination.spark.slots import dealt_evenly, land_in_slots
 from airflow_provider_coordination.spark.storage import write_table
 
@@ -186,7 +186,11 @@ def land_shard(
     try:
         return _land_shard(client, options, plan, clock, sleep)
     except DataLostError as error:
-        return _lost(plan, error.gap, "read on with `airflow-coordination reset` to earliest, or on_data_loss='reset'")
+        # The source answers: only a person, or `on_data_loss`, decides about what it does not hold any more.
+        failure = Failure(type(error).__name__)
+        return _lost(
+            plan, error.gap, failure, "read on with `airflow-coordination reset` to earliest, or on_data_loss='reset'"
+        )
     except ShardNotFoundError as error:
         gap = Gap(
             after=plan.start,
@@ -196,20 +200,30 @@ def land_shard(
             found_at=clock.now(),
             reason=str(error),
         )
-        return _lost(plan, gap, "a shard sync with on_data_loss='reset' finishes it and goes on with what follows")
+        return _lost(
+            plan,
+            gap,
+            Failure.of(error),
+            "a shard sync with on_data_loss='reset' finishes it and goes on with what follows",
+        )
     except CoordinationError as error:
         passing = isinstance(error, KinesisUnavailableError)
-        return Landed(partition_key=plan.partition_key, error=str(error), passing=passing)
+        failure = Failure(type(error).__name__, is_of_source=True)  # refused access is a wrong configuration as well
+        return Landed(partition_key=plan.partition_key, error=str(error), passing=passing, failure=failure)
     except OSError as error:
         return Landed(
-            partition_key=plan.partition_key, error=f"landing in {options.root} failed: {error}", passing=True
+            partition_key=plan.partition_key,
+            error=f"landing in {options.root} failed: {error}",
+            passing=True,
+            failure=Failure.of(error),
         )
 
 
-def _lost(plan: ReadPlan, gap: Gap, remedy: str) -> Landed:
+def _lost(plan: ReadPlan, gap: Gap, failure: Failure, remedy: str) -> Landed:
     return Landed(
         partition_key=plan.partition_key,
         gap=gap,
+        failure=failure,
         error=f"stream '{plan.stream}' shard '{plan.shard_id}': data was gone before it was read: {gap}; "
         f"once that is understood, {remedy}",
     )

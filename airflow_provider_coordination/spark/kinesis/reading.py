@@ -23,6 +23,7 @@ from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.kind_partitions import KindPartitions
 from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land
 from airflow_provider_coordination.spark.kinesis.streams import Streams
+from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.reading import PartitionsToRead, RoundRead
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
@@ -138,7 +139,9 @@ class ShardReading:
                     if self._on_data_loss == "reset" and not is_left_to_sync:
                         self._coordinator.leases.complete(key, ended(with_loss(progress, gap)).to_mapping())
                     else:
-                        self._partitions.park(key, reason, with_loss(progress, gap).to_mapping())
+                        self._partitions.park(
+                            key, reason, with_loss(progress, gap).to_mapping(), Failure(StreamGoneError.__name__, True)
+                        )
             if key not in self._coordinator.leases.held:
                 self._gone.pop(key, None)
 
@@ -273,7 +276,7 @@ class ShardReading:
         if row.gap is not None and self._on_data_loss == "fail":
             progress = self._shards.progress(key)
             self._report_loss(key, progress, row.gap)
-            self._partitions.park(key, reason, with_loss(progress, row.gap).to_mapping())
+            self._partitions.park(key, reason, with_loss(progress, row.gap).to_mapping(), row.failure)
         elif row.gap is not None and exhausted:
             self._gone[key] = reason  # the shard is not there, and its stream is: shard sync goes on with what follows
         elif not exhausted and (row.passing or row.gap is not None):
@@ -281,7 +284,7 @@ class ShardReading:
                 self._streams.look_soon()
             log.warning("partition %s cannot be read, trying again next round: %s", key, reason)
         else:
-            self._partitions.fail(key, reason)
+            self._partitions.fail(key, reason, row.failure)
 
     def _note_gap(self, key: str, gap: Gap) -> None:
         """Report data that was gone before it was read, and keep that with the partition."""

@@ -46,7 +46,8 @@ export const SET_STATES = {
 /** @type {Record<string, State>} */
 export const JOB_STATES = {
   SUBMITTED: { label: "Submitted", palette: "stone", meaning: "It was handed to a cluster, and has not begun." },
-  RUNNING: { label: "Running", palette: "cyan", meaning: "It has begun." },
+  STARTING: { label: "Starting", palette: "stone", meaning: "Its Spark session comes up: it reads nothing yet." },
+  RUNNING: { label: "Running", palette: "cyan", meaning: "It takes leases and reads." },
   ENDED: { label: "Ended", palette: "gray", meaning: "It has told how it ended." },
 };
 

@@ -60,6 +60,7 @@ export const SUPERVISOR_STATES = {
 export const SUPERVISED_JOB_STATES = {
   VANISHED: { label: "No sign of life", palette: "orange", meaning: "It did not begin in time, or its lease ran out." },
   SUBMITTED: { label: "Submitted", palette: "stone", meaning: "It was handed to a cluster, and has not begun." },
+  STARTING: { label: "Starting", palette: "stone", meaning: "Its Spark session comes up: it reads nothing yet." },
   RUNNING: { label: "Running", palette: "cyan", meaning: "It reads." },
   ENDING: { label: "Ending", palette: "slate", meaning: "It was asked to end, and delivers what it has read." },
 };

@@ -28,6 +28,7 @@ def job(coordination: SourceCoordinator) -> JobRecord:
     owner.initialize()
     record = JobRecord(owner)
     record.begin()
+    record.reads()
     return record
 
 
