@@ -227,11 +227,11 @@ def goes_on(owner: str) -> Holds:
 
 
 def has_failed(owner: str) -> Holds:
-    """Return what says whether this job is known not to run, and its error is the latest."""
+    """Return what says whether this job is known not to run, and there is an error of it."""
 
     def holds(status: Status) -> bool:
-        [latest, *_] = status["errors"] or [{"owner": None, "message": ""}]
-        return latest["owner"] == owner and bool(latest["message"]) and has_no_running(owner)(status)
+        is_known = any(error["owner"] == owner and error["message"] for error in status["errors"])
+        return is_known and has_no_running(owner)(status)
 
     return holds
 

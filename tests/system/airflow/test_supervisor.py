@@ -183,7 +183,8 @@ class Life:
         )
         self._suspend()
         clicks.send(20)
-        clicks.comes("it is behind", lambda status: (status["lag"]["sum_ms"] or 0) >= SCALING["scaleOutThreshold"])
+        window = 2 * SCALING["lagCollectionRangeMillis"]
+        clicks.comes("it is behind", lambda status: (status["lag"]["sum_ms"] or 0) >= window)
         self._resume()
         scaled = self._scaled(1, 2)
         clicks.right("scaled up: there are two jobs", _has_count(2), since=scaled)
