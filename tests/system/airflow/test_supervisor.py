@@ -222,7 +222,7 @@ class Life:
                 is_state("UNHEALTHY_SUPERVISOR", "NOT_SUPERVISED"),
                 since=monotonic(until + UNSUPERVISED_AFTER),
             )
-        back = clicks.comes("somebody supervises", lambda status: status["is_supervised"], since=time.monotonic())
+        back = clicks.comes("(somebody supervises)", lambda status: status["is_supervised"], since=time.monotonic())
         clicks.right("with a triggerer: all goes on", goes_on(self.owner), since=back)
 
     def is_reset_to_positions(self) -> None:
@@ -294,8 +294,12 @@ class Life:
         clicks = self.clicks
         clicks.verbs.suspend()
         clicks.right(
-            "suspended: it is, by whom the status says",
-            lambda status: is_state("SUSPENDED")(status) and status["suspended"]["by"] == "a person",
+            "suspended: it is, it wants no job, and the status says by whom",
+            lambda status: (
+                is_state("SUSPENDED")(status)
+                and status["suspended"]["by"] == "a person"
+                and status["task_count"]["wanted"] == 0
+            ),
             since=time.monotonic(),
         )
         ended = clicks.ended(self.owner)

@@ -92,7 +92,7 @@ class Interference:
         self._happens("DAG file edited", lambda run: self.orders.airflow.clear(DAG_ID, run, TASK))
 
     def has_a_broken_dag_file(self) -> None:
-        """No turn can be taken, and the status says what happens to jobs; once the file is mended, it goes on."""
+        """No turn can be taken, and the status says what becomes of jobs; once the file is mended, it goes on."""
         orders, text = self.orders, self.dag_file.read_text()
         self._edit("from airflow_provider_coordination import dags_that_nobody_wrote\n")
         orders.happens("Airflow knows of the error", lambda: bool(orders.airflow.import_errors()))
@@ -101,7 +101,7 @@ class Interference:
         ended = orders.ended(self.owner)
         orders.right("broken DAG file: the error is there", has_failed(self.owner), since=ended)
         orders.send(5)
-        orders.happens("a turn fails", lambda: orders.airflow.task_state(DAG_ID, self._run(), TASK) == "up_for_retry")
+        orders.happens("its task waits for the DAG", lambda: self._task_state() == "up_for_reschedule")
         self._edit(text)
         self.owner = orders.runs(orders.status()["spec_version"], since=time.monotonic())
         orders.delivered()
@@ -178,6 +178,9 @@ class Interference:
 
     def _run(self) -> str:
         return str(self.orders.airflow.runs(DAG_ID)[-1]["dag_run_id"])
+
+    def _task_state(self) -> str | None:
+        return self.orders.airflow.task_state(DAG_ID, self._run(), TASK)
 
     def _edit(self, text: str) -> None:
         """Write the DAG file anew, and have it parsed."""
