@@ -149,7 +149,7 @@ class Source:
         self._jobs.submit(order.job.owner, task=order.task, digest="", start_by=start_by)
         self._submitted.append(order)
 
-    def end(self, job: Job, reason: str) -> None:
+    def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:
         """Fail: nothing of this benchmark goes wrong."""
         raise AssertionError(f"no job is ended by force: {reason}")
 

@@ -120,7 +120,7 @@ class Cluster:
             raise self.refuses
         self.submitted.append(SparkJob(order, self._world.coordinator(order.job.owner)))
 
-    def end(self, job: Job, reason: str) -> None:
+    def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:
         self.killed.append(job.owner)
         for each in self.submitted:
             each.is_dead = each.is_dead or each.owner == job.owner
