@@ -174,10 +174,12 @@ class Supervisor:
         done: list[Action] = []
         errors: list[ErrorEvent] = []
         passes = 0
+        run: Observation | None = None
         while True:
             passes += 1
             stored = self.store.acquire(self._claimant)
-            seen = self._observer.observe(stored.supervision, anew=True)
+            seen = self._observer.observe(stored.supervision, anew=run is None or _changes_partitions(done))
+            run = seen if run is None or seen.is_run else run
             decision = decide(stored.supervision, seen, launcher.new_owner)
             is_refused = not self._write(stored, decision.supervision)
             if not is_refused:
@@ -185,7 +187,7 @@ class Supervisor:
                 done += decision.actions
             if passes == PASSES or errors or not (is_refused or decision.actions):
                 break
-        return Turn(actions=tuple(done), errors=tuple(errors), supervision=self._finished(seen, errors))
+        return Turn(actions=tuple(done), errors=tuple(errors), supervision=self._finished(run, errors))
 
     def release(self) -> None:
         """Give the lease on the supervision back: the next run need not wait for its end."""
@@ -287,6 +289,11 @@ class Supervisor:
             return self._observer.spec(versions[0]) if versions else None
         except ConfigurationError:
             return None
+
+
+def _changes_partitions(done: Sequence[Action]) -> bool:
+    """Return whether a turn that has done this has to look at the partitions anew: there may be more, or more free."""
+    return any(isinstance(action, LookForPartitions | EndJob) for action in done)
 
 
 def _outcome(error: str | None) -> dict[str, Any]:

@@ -139,6 +139,7 @@ class Stream:
         self.error: Exception | None = None
         self.looks_for_partitions = False
         self.looks = 0
+        self.counts = 0
 
     def follow(self, spec: IngestionSpec) -> None:
         self.spec = spec
@@ -149,6 +150,7 @@ class Stream:
         self._world.coordinator("sync").create_partitions({shard: {} for shard in self.shards})
 
     def count(self) -> int | None:
+        self.counts += 1
         self._answer()
         return len(self.shards)
 
