@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.text import Text
 
 from airflow_provider_coordination.cli.asking import SOURCE
@@ -31,8 +30,8 @@ from airflow_provider_coordination.cli.output import (
     time_text,
 )
 from airflow_provider_coordination.cli.suspending import suspension_record, suspension_text, suspensions_of
+from airflow_provider_coordination.cli.watching import INTERVAL, WATCH, check_watch, watched
 from airflow_provider_coordination.coordination.administration import Administration
-from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.figures import SourceFigures, source_figures
 from airflow_provider_coordination.coordination.partition import (
     ItemFamily,
@@ -43,7 +42,6 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from airflow_provider_coordination.coordination.store import all_partitions
 from airflow_provider_coordination.sources.inspection import facts, inspected, lost, unreadable_items
-from airflow_provider_coordination.stores.hiding import without_secrets
 
 PARTITION_FAMILY = "PARTITION"
 
@@ -133,16 +131,15 @@ def partitions(
     ] = None,
     reverse: Annotated[bool, typer.Option("--reverse", help="The other way round; with --sort.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many.")] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show them again and again, until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")] = 2.0,
+    watch: WATCH = False,
+    interval: INTERVAL = 2.0,
 ) -> None:
     """List the partitions of a source."""
     output = session.output
     identifier = session.source_identifier(source)
     if reverse and sort is None:
         raise typer.BadParameter("give --sort with it", param_hint="--reverse")
-    if watch and output.as_json:
-        raise typer.BadParameter("it is for people; without it, --json shows them once", param_hint="--watch")
+    check_watch(output, watch=watch)
     if parked:
         status = [PartitionStatus.CLOSED]
 
@@ -162,7 +159,7 @@ def partitions(
         for partition in found(limit):
             output.record(partition_record(partition))
     elif watch:
-        _watch(session, f"{source}, every {interval:g} s; Ctrl-C ends", shown, interval)
+        watched(session, f"{source}, every {interval:g} s; Ctrl-C ends", shown, interval)
     else:
         output.results.print(shown())
     if not watch and (suspension := suspensions.get()) is not None:
@@ -343,31 +340,6 @@ def _partitions_table(
     if not session.output.results.is_terminal:
         return table(session.output.results, PARTITION_COLUMNS, rows)
     return Group(table(session.output.results, PARTITION_COLUMNS, rows), Text(all_shown, style="dim"))
-
-
-def _watch(session: Session, title: str, shown: Callable[[], RenderableType], interval: float) -> None:
-    """Show it again and again until the person has seen enough; a store that is away may come back."""
-
-    def look() -> RenderableType:
-        instant = session.surroundings.clock.now().strftime("%H:%M:%S UTC")
-        try:
-            content = shown()
-        except StoreUnavailableError as error:
-            content = Text(f"error: {without_secrets(str(error), session.access.settings)}", style=ALARM)
-        return Group(Text(f"{instant}  {title}", style="bold"), content)
-
-    console = session.output.results
-    try:
-        if not console.is_terminal:
-            while True:
-                console.print(look())
-                session.surroundings.sleep(interval)
-        with Live(look(), console=console, screen=True, auto_refresh=False) as live:
-            while True:
-                live.update(look(), refresh=True)
-                session.surroundings.sleep(interval)
-    except KeyboardInterrupt:
-        return
 
 
 def _count(count: int, style: str) -> Text:

@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from airflow_provider_coordination.cli.access import connections_of_airflow, import_airflow
-from airflow_provider_coordination.cli.asking import SOURCE, YES
+from airflow_provider_coordination.cli.asking import YES
 from airflow_provider_coordination.cli.commands import (
     CommandError,
     Session,
     add_command,
 )
-from airflow_provider_coordination.cli.output import printable
+from airflow_provider_coordination.cli.output import Output, printable
 from airflow_provider_coordination.cli.supervisor_status import (
     ALL,
     SOME_SOURCE,
@@ -34,6 +34,7 @@ from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.sources.targets import EARLIEST
 from airflow_provider_coordination.supervisor.operations import (
     UNANSWERED,
+    ResetReport,
     SupervisorVerbs,
     for_all,
 )
@@ -46,6 +47,8 @@ CONSEQUENCES = {
     "terminate": f"{ENDS} None is started any more. A spec that is submitted later goes on where this one ended.",
     "reset": "What was delivered is delivered again. Jobs go on, and take up what is reset at its new position.",
 }
+
+Verb = Callable[[SupervisorVerbs], object]
 
 SPEC_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="The spec.", show_default=False)]
 WHY = Annotated[str, typer.Option("--reason", help="Why; kept and shown.", show_default=False)]
@@ -135,7 +138,7 @@ def resume(session: Session, source: SOME_SOURCE = None, *, reason: WHY = "", ev
 
 def reset(
     session: Session,
-    source: SOURCE,
+    source: SOME_SOURCE = None,
     *,
     to: Annotated[
         str,
@@ -155,14 +158,29 @@ def reset(
         ),
     ] = None,
     reason: WHY = "",
+    everything: ALL = False,
     yes: YES = False,
 ) -> None:
     """Read the source anew, or some of its partitions; jobs go on from the new positions."""
+    names, region = named(session, source, everything), session.access.region
     positions = None if not position else dict(_position(each) for each in position)
-    _ask(session, "reset", [source], everything=False, yes=yes)
-    with connections_of_airflow():  # those that the spec names
-        done = _verbs(session, source, reason).reset(to, positions, default_region=session.access.region)
-    output = session.output
+    if everything and positions:
+        raise typer.BadParameter("a position is one of a single source; give its name, not --all", param_hint="--all")
+    _ask(session, "reset", names, everything=everything, yes=yes)
+
+    def whole(verbs: SupervisorVerbs) -> ResetReport:
+        with connections_of_airflow():  # those that the spec names
+            return verbs.reset_whole(to, default_region=region)
+
+    if everything:
+        _act(session, names, whole, reason, everything=True, done="reset")
+        return
+    with connections_of_airflow():
+        done = _verbs(session, names[0], reason).reset(to, positions, default_region=region)
+    _show_reset(session.output, done)
+
+
+def _show_reset(output: Output, done: ResetReport) -> None:
     for warning in done.warnings:
         output.warn(warning)
     for key, why in done.left.items():
@@ -178,13 +196,11 @@ def reset(
         raise CommandError(f"{len(done.failed)} of {len(done.outcomes)} partitions could not be reset")
 
 
-def handover(session: Session, source: SOURCE, *, reason: WHY = "") -> None:
+def handover(session: Session, source: SOME_SOURCE = None, *, reason: WHY = "", everything: ALL = False) -> None:
     """Have every job hand over to a new one now, as at the end of its time."""
-    _verbs(session, source, reason).hand_over()
-    if session.output.as_json:
-        session.output.record({"source": source, "handover_requested": True})
-    else:
-        session.output.line(printable(f"{source}: each job hands over once its successor runs"))
+    names = named(session, source, everything)
+    done = "asked to hand over: each job does once its successor runs"
+    _act(session, names, SupervisorVerbs.hand_over, reason, everything=everything, done=done)
 
 
 def terminate(
@@ -200,7 +216,7 @@ def terminate(
 def _act(
     session: Session,
     names: list[str],
-    verb: Callable[[SupervisorVerbs], object],
+    verb: Verb,
     reason: str,
     *,
     everything: bool,
@@ -220,9 +236,9 @@ def _act(
             output.record({"source": outcome.source, "is_done": False, "detail": outcome.detail})
         else:
             output.say(printable(f"{outcome.source}: {outcome.detail}"))
-        failed += outcome.is_unknown
+        failed += outcome.has_failed
     if failed:
-        raise CommandError(f"the store did not answer for {failed} of {len(names)} supervisors; try again")
+        raise CommandError(f"it failed for {failed} of {len(names)} supervisors; put that right and try again")
 
 
 def _show_done(session: Session, source: str, done: str) -> None:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from airflow_provider_coordination.cli.access import import_airflow
@@ -19,12 +20,14 @@ from airflow_provider_coordination.cli.commands import (
     Session,
 )
 from airflow_provider_coordination.cli.output import ALARM, Column, duration, printable, table
+from airflow_provider_coordination.cli.watching import INTERVAL, WATCH, check_watch, watched
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import SupervisorNotFoundError
 from airflow_provider_coordination.coordination.job_reports import COUNTED, WINDOWS
 from airflow_provider_coordination.coordination.partition import PartitionStatus, read_instant
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.supervisor.operations import (
+    all_statuses,
     no_supervisor,
     read_history,
     read_spec,
@@ -42,13 +45,10 @@ ALL = Annotated[bool, typer.Option("--all", help="All supervisors of the store, 
 
 def list_supervisors(session: Session) -> None:
     """List the supervisors, those first that need a person."""
-    found = sorted(
-        (each for source in all_supervised(session) if (each := read_status(_view(session, source))) is not None),
-        key=lambda each: (each["healthy"], each["source"]),
-    )
+    found = all_statuses(session.store, session.access.prefix, lambda source: _view(session, source))
     if session.output.as_json:
         for each in found:
-            session.output.record({**each, "lag": {**each["lag"], "partitions": {}}})
+            session.output.record(each)
         return
     if not found:
         session.output.say("The store holds no supervisor.")
@@ -79,21 +79,30 @@ def list_supervisors(session: Session) -> None:
     session.output.results.print(table(session.output.results, columns, rows))
 
 
-def status(session: Session, source: SOURCE) -> None:
+def status(session: Session, source: SOURCE, *, watch: WATCH = False, interval: INTERVAL = 2.0) -> None:
     """Show how a supervisor stands: its state, jobs, lag and latest errors."""
-    found, output = status_of(session, source), session.output
+    output = session.output
+    check_watch(output, watch=watch)
     if output.as_json:
-        output.record(found)
+        output.record(status_of(session, source))
         return
-    for name, text in _facts(session, found):
-        output.line(Text(f"{name:<12}") + text)
+    if watch:
+        status_of(session, source)  # a name that is misspelt is an error at once
+        watched(session, f"{source}, every {interval:g} s; Ctrl-C ends", lambda: _standing(session, source), interval)
+    else:
+        output.results.print(_standing(session, source), soft_wrap=True)
+
+
+def _standing(session: Session, source: str) -> RenderableType:
+    """Return how a supervisor stands, for people."""
+    found, results = status_of(session, source), session.output.results
     now = session.surroundings.clock.now()
+    parts: list[RenderableType] = [Text(f"{name:<12}") + text for name, text in _facts(session, found)]
     if found["jobs"]:
-        output.line("")
-        output.results.print(table(output.results, JOB_COLUMNS, [_job_row(job) for job in found["jobs"]]))
+        parts += ["", table(results, JOB_COLUMNS, [_job_row(job) for job in found["jobs"]])]
     if found["errors"]:
-        output.line("")
-        output.results.print(table(output.results, ERROR_COLUMNS, [_error_row(each, now) for each in found["errors"]]))
+        parts += ["", table(results, ERROR_COLUMNS, [_error_row(each, now) for each in found["errors"]])]
+    return Group(*parts)
 
 
 def health(session: Session, source: SOME_SOURCE = None, *, everything: ALL = False) -> None:

@@ -1,4 +1,4 @@
-"""The verbs of a supervisor as tasks: submit, suspend, resume, reset, hand over, terminate, and how it stands."""
+"""The verbs of supervisors as tasks: what may be asked of them, and what there is to see."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.coordination.errors import (
+    CoordinationError,
     PartitionUpdateError,
-    StoreUnavailableError,
     SupervisionError,
+    SupervisorNotFoundError,
 )
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.checking import checks_against_source
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
@@ -25,13 +27,15 @@ from airflow_provider_coordination.supervisor.operations import (
     UNANSWERED,
     SupervisorVerbs,
     VerbOutcome,
+    all_statuses,
     for_all,
     no_supervisor,
+    read_history,
     supervised_sources,
 )
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import read_spec_file
-from airflow_provider_coordination.supervisor.status import read_status
+from airflow_provider_coordination.supervisor.status import read_parse_errors, read_status
 
 FIELDS = ("source", "reason", "coordination_conn_id")
 
@@ -189,9 +193,9 @@ class _OneOrAllOperator(_SupervisorOperator):
         return self._summary(outcomes)
 
     def _summary(self, outcomes: Sequence[VerbOutcome]) -> dict[str, Any]:
-        if unknown := [outcome for outcome in outcomes if outcome.is_unknown]:
-            raise StoreUnavailableError(
-                f"the store did not answer for {len(unknown)} of {len(outcomes)} supervisors: {unknown[0].detail}"
+        if failed := [outcome for outcome in outcomes if outcome.has_failed]:
+            raise CoordinationError(
+                f"it failed for {len(failed)} of {len(outcomes)} supervisors: {failed[0].source!r}: {failed[0].detail}"
             )
         for outcome in outcomes:
             self.log.info("source %s: %s", outcome.source, "done" if outcome.is_done else outcome.detail)
@@ -204,9 +208,9 @@ class _OneOrAllOperator(_SupervisorOperator):
     def _ask(self, verbs: SupervisorVerbs) -> object:
         """Ask for it."""
 
-    @abstractmethod
     def _is_so(self, status: Mapping[str, Any]) -> bool:
-        """Return whether it is so already, by the status."""
+        """Return whether it is so already, by the status; what can be asked again and again never is."""
+        return False
 
 
 class SuspendSupervisorOperator(_OneOrAllOperator):
@@ -265,13 +269,15 @@ class TerminateSupervisorOperator(_OneOrAllOperator):
         return status["terminated"] is not None
 
 
-class ResetSupervisorOperator(_SupervisorOperator):
+class ResetSupervisorOperator(_OneOrAllOperator):
     """Reads the source of a supervisor anew, or some of its partitions; jobs go on from the new positions.
 
     Returns how many partitions were `reset`, `created` and `removed`, how many were `left` as they are, and the first
-    of these with the reason as `left_because`. A retry, and a cleared task, resets again.
+    of these with the reason as `left_because`. Of all sources it returns those where it was `done`, and those that are
+    `unchanged`, each with the reason. A retry, and a cleared task, resets again.
 
     :param source: the source's name. (templated)
+    :param all_sources: all supervisors of the connection, instead of one.
     :param to: where all of it is read from: `"earliest"`, `"latest"`, or an instant (an aware datetime or its ISO 8601
         text). (templated)
     :param positions: where these partitions alone are read from instead: a position for each key, or for what people
@@ -285,14 +291,13 @@ class ResetSupervisorOperator(_SupervisorOperator):
     def __init__(
         self,
         *,
-        source: str,
         to: datetime | str = EARLIEST,
         positions: Mapping[str, str] | None = None,
-        reason: str | None = None,
-        coordination_conn_id: str = CoordinationHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
-        super().__init__(source=source, reason=reason, coordination_conn_id=coordination_conn_id, **kwargs)
+        super().__init__(**kwargs)
+        if self.all_sources and positions is not None:
+            raise ValueError("'positions' are those of a single source; give 'source', not 'all_sources'")
         self.to = to
         self.positions = positions
 
@@ -303,18 +308,15 @@ class ResetSupervisorOperator(_SupervisorOperator):
         :raises CoordinationError: if the store or the source did not answer, or a partition could not be reset; a retry
             may help.
         """
+        if self.all_sources:
+            return self._ask_all(context)
         source = self._named()
-        with failing_when_misconfigured():
-            region = CoordinationHook(self.coordination_conn_id).settings.region
         with self._verbs(context, source) as verbs:
-            done = verbs.reset(self.to, self.positions, default_region=region)
+            done = verbs.reset(self.to, self.positions, default_region=self._region())
         for warning in done.warnings:
             self.log.warning("source %s: %s", source, warning)
         if done.failed:
-            raise PartitionUpdateError(
-                f"source {source!r}: {len(done.failed)} of {len(done.outcomes)} partitions could not be reset: "
-                f"{done.failed[0].error}"
-            )
+            raise PartitionUpdateError(done.summary(source))
         return {
             "source": source,
             **{name: sum(each.action == name for each in done.outcomes) for name in ("reset", "created", "removed")},
@@ -322,33 +324,27 @@ class ResetSupervisorOperator(_SupervisorOperator):
             "left_because": dict(list(done.left.items())[:10]),
         }
 
+    def _ask(self, verbs: SupervisorVerbs) -> object:
+        return verbs.reset_whole(self.to, default_region=self._region())
 
-class HandOverSupervisorOperator(_SupervisorOperator):
+    def _region(self) -> str | None:
+        return CoordinationHook(self.coordination_conn_id).settings.region
+
+
+class HandOverSupervisorOperator(_OneOrAllOperator):
     """Has every job of a supervisor hand over to a new one now, as at the end of its time.
 
-    Returns the `source`. It does not wait: a job ends once its successor runs.
+    Returns the sources where that was `done`, and those that are `unchanged`, each with the reason. It does not wait: a
+    job ends once its successor runs.
 
     :param source: the source's name. (templated)
+    :param all_sources: all supervisors of the connection, instead of one.
     :param reason: why; by default the run. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
-    def __init__(
-        self,
-        *,
-        source: str,
-        reason: str | None = None,
-        coordination_conn_id: str = CoordinationHook.default_conn_name,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(source=source, reason=reason, coordination_conn_id=coordination_conn_id, **kwargs)
-
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Ask once."""
-        source = self._named()
-        with self._verbs(context, source) as verbs:
-            verbs.hand_over()
-        return {"source": source}
+    def _ask(self, verbs: SupervisorVerbs) -> object:
+        return verbs.hand_over()
 
 
 class SupervisorStatusOperator(_SupervisorOperator):
@@ -386,6 +382,90 @@ class SupervisorStatusOperator(_SupervisorOperator):
             because = f": {errors[0]['message']}" if errors else ""
             raise SupervisionError(f"the supervisor of source {source!r} is {found['detailed_state']}{because}")
         return found
+
+
+class ListSupervisorsOperator(BaseOperator):
+    """Returns how every supervisor of a connection stands, those first that need a person.
+
+    Each is the object that the command `supervisor list --json` prints.
+
+    :param coordination_conn_id: the connection of type `coordination`. (templated)
+    """
+
+    template_fields: Sequence[str] = ("coordination_conn_id",)
+    ui_color = _SupervisorOperator.ui_color
+
+    def __init__(self, *, coordination_conn_id: str = CoordinationHook.default_conn_name, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.coordination_conn_id = coordination_conn_id
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:
+        """Read them once.
+
+        :raises AirflowFailException: if only a person can help.
+        """
+        with failing_when_misconfigured():
+            hook = CoordinationHook(self.coordination_conn_id)
+            settings, store = hook.settings, hook.get_conn()
+            with closing(store):
+                store.initialize()
+                return all_statuses(store, settings.prefix, lambda source: settings.view(source, store=store))
+
+
+class _ReadingOperator(_SupervisorOperator):
+    """What is read of one supervisor."""
+
+    template_fields: Sequence[str] = ("source", "coordination_conn_id")
+
+    def __init__(
+        self, *, source: str, coordination_conn_id: str = CoordinationHook.default_conn_name, **kwargs: Any
+    ) -> None:
+        super().__init__(source=source, reason=None, coordination_conn_id=coordination_conn_id, **kwargs)
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:
+        """Read it once.
+
+        :raises AirflowFailException: if the source has no supervisor, or only a person can help.
+        """
+        with failing_when_misconfigured(), _failing_when_refused():
+            view = CoordinationHook(self.coordination_conn_id).view(self._named())
+            with closing(view.store):
+                return self._read(view)
+
+    @abstractmethod
+    def _read(self, view: SourceView) -> list[dict[str, Any]]:
+        """Read it."""
+
+
+class SupervisorHistoryOperator(_ReadingOperator):
+    """Returns the latest versions of a supervisor's spec, the latest first: who submitted each, why, what it changed.
+
+    :param source: the source's name. (templated)
+    :param limit: at most this number.
+    :param coordination_conn_id: the connection of type `coordination`. (templated)
+    """
+
+    def __init__(self, *, limit: int = 20, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if limit < 1:
+            raise ValueError(f"'limit' must be at least 1; got {limit}")
+        self.limit = limit
+
+    def _read(self, view: SourceView) -> list[dict[str, Any]]:
+        return read_history(view, self.limit)
+
+
+class SupervisorParseErrorsOperator(_ReadingOperator):
+    """Returns the bad records that the jobs of a supervisor reported in the last day, the latest first.
+
+    :param source: the source's name. (templated)
+    :param coordination_conn_id: the connection of type `coordination`. (templated)
+    """
+
+    def _read(self, view: SourceView) -> list[dict[str, Any]]:
+        if read_status(view) is None:
+            raise SupervisorNotFoundError(no_supervisor(view.source))
+        return read_parse_errors(view)
 
 
 @contextmanager

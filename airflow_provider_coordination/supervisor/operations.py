@@ -6,6 +6,7 @@ What makes no sense as the supervisor stands is refused before anything is writt
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +17,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     CoordinationError,
+    PartitionUpdateError,
     ProgressError,
     SourceError,
     StoreUnavailableError,
@@ -36,6 +38,7 @@ from airflow_provider_coordination.sources.kinds import Access, SourceKind
 from airflow_provider_coordination.sources.resetting import Resets
 from airflow_provider_coordination.sources.targets import EARLIEST, ResetPlan, ResetStep, target_of
 from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
+from airflow_provider_coordination.supervisor.status import read_status
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import KEY, SpecVersion, Supervision
 from airflow_provider_coordination.supervisor.versions import (
@@ -46,6 +49,8 @@ from airflow_provider_coordination.supervisor.versions import (
     with_hidden,
 )
 
+log = logging.getLogger(__name__)
+
 PERHAPS_DONE = "the store did not answer: perhaps it was done; look at it again"
 NOT_TRIED = "it was not tried, since the store did not answer; try again"
 CONSEQUENCES = {
@@ -55,6 +60,8 @@ CONSEQUENCES = {
     Change.JOBS: "jobs hand over to jobs of the new spec",
 }
 """What follows from a change of the spec."""
+BEGINS = "jobs start once a DAG of supervised_ingestion supervises the source"
+"""What follows from a spec where none ruled."""
 
 UNANSWERED = "the source did not answer: the spec was stored without knowing whether it fits the source"
 """What a person should know of a spec that the source could not be asked about."""
@@ -71,17 +78,19 @@ class Submission:
 
     :param version: the version that rules now.
     :param change: what it changes.
+    :param begins: whether no spec ruled before.
     :param unanswered: why the source was asked whether the spec fits it, and did not answer; empty otherwise.
     """
 
     version: SpecVersion
     change: Change
+    begins: bool = False
     unanswered: str = ""
 
     @property
     def consequence(self) -> str:
         """What follows from it, in a sentence."""
-        return CONSEQUENCES[self.change]
+        return BEGINS if self.begins else CONSEQUENCES[self.change]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +125,17 @@ class ResetReport:
         """What could not be reset."""
         return [outcome for outcome in self.outcomes if outcome.error]
 
+    def summary(self, source: str) -> str:
+        """Return what could not be reset, in a sentence.
+
+        :param source: the source.
+        """
+        first = f": {self.failed[0].error}" if self.failed else ""
+        return (
+            f"source {source!r}: {len(self.failed)} of {len(self.outcomes)} partitions could not be reset{first}; "
+            "reset again"
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class VerbOutcome:
@@ -124,16 +144,13 @@ class VerbOutcome:
     :param source: the source.
     :param is_done: whether it was done.
     :param detail: why it was not; empty if it was.
+    :param has_failed: whether it was not done, or perhaps not, though it makes sense as the supervisor stands.
     """
 
     source: str
     is_done: bool
     detail: str = ""
-
-    @property
-    def is_unknown(self) -> bool:
-        """Whether it was not done, or perhaps not, because the store did not answer."""
-        return self.detail in (PERHAPS_DONE, NOT_TRIED)
+    has_failed: bool = False
 
 
 class SupervisorVerbs:
@@ -191,7 +208,12 @@ class SupervisorVerbs:
         if former is not None and version.version == former.version:
             return Submission(version=version, change=Change.NONE)
         before = self._kept.spec(version.version - 1) if version.version > 1 else None
-        return Submission(version=version, change=change_between(readable(before), checked), unanswered=unanswered)
+        return Submission(
+            version=version,
+            change=change_between(readable(before), checked),
+            begins=before is None or before.is_termination,
+            unanswered=unanswered,
+        )
 
     def suspend(self) -> Suspension:
         """Suspend the source: jobs deliver what they have read and end, and none is started.
@@ -200,7 +222,7 @@ class SupervisorVerbs:
         """
         self._running("suspended")
         if (found := self._view.suspensions.get()) is not None:
-            raise SupervisionError(f"the supervisor of source {self._view.source!r} is {found} already; it stays so")
+            raise SupervisionError(f"the supervisor of source {self._view.source!r} is already {found}; it stays so")
         return self._view.suspensions.suspend(self._by, self._reason)
 
     def resume(self, since: datetime | None = None) -> Suspension:
@@ -239,6 +261,11 @@ class SupervisorVerbs:
         current = self._kept.current()
         if current is None or current.spec is None:
             raise SupervisorNotFoundError(no_supervisor(self._view.source))
+        if not any(self._view.count_by_status().values()):
+            raise SupervisionError(
+                f"source {self._view.source!r} has no partitions yet, so there is nothing to reset: it will be read "
+                "from where its spec says"
+            )
         spec = IngestionSpec.read(current.spec)
         sets = AcknowledgmentSets(self._coordinator, SourceBatches())
         resets = Resets(sets, by=self._by, reason=self._reason)
@@ -255,6 +282,16 @@ class SupervisorVerbs:
             left={key: why for plan in plans for key, why in plan.left.items()},
             warnings=tuple(warning for plan in plans for warning in plan.warnings),
         )
+
+    def reset_whole(self, to: datetime | str = EARLIEST, *, default_region: str | None = None) -> ResetReport:
+        """Read all of the source anew, as `reset` does, where it is one of several.
+
+        :raises PartitionUpdateError: if some partition could not be reset; the others are.
+        """
+        report = self.reset(to, default_region=default_region)
+        if report.failed:
+            raise PartitionUpdateError(report.summary(self._view.source))
+        return report
 
     def hand_over(self) -> Supervision:
         """Have every job hand over to a new one now, as at the end of `task_duration`.
@@ -341,6 +378,19 @@ class SupervisorVerbs:
         return memory
 
 
+def all_statuses(
+    store: CoordinationStore, prefix: str | None, view_of: Callable[[str], SourceView]
+) -> list[dict[str, Any]]:
+    """Return how the supervisors of a store stand, without the lag of each partition, those first that need a person.
+
+    :param prefix: of the sources; None for none.
+    :param view_of: returns the initialized view of a source.
+    """
+    found = (read_status(view_of(source)) for source in supervised_sources(store, prefix))
+    shown = [{**each, "lag": {**each["lag"], "partitions": {}}} for each in found if each is not None]
+    return sorted(shown, key=lambda each: (each["healthy"], each["source"]))
+
+
 def supervised_sources(store: CoordinationStore, prefix: str | None) -> list[str]:
     """Return the names of the sources that have a supervisor, sorted; some stores read everything for it.
 
@@ -364,7 +414,8 @@ def for_all(
 ) -> Iterator[VerbOutcome]:
     """Ask the same of several supervisors; yield what it came to for each.
 
-    Where it makes no sense, as to suspend a suspended one, the supervisor stays as it is, and the others are asked.
+    Where it makes no sense, as to suspend a suspended one, or fails, the others are asked all the same; but nobody asks
+    a store that does not answer again.
 
     :param sources: of which sources.
     :param verbs_of: returns the verbs for the supervisor of a source.
@@ -376,12 +427,19 @@ def for_all(
             verb(verbs_of(source))
         except SupervisionError as error:
             yield VerbOutcome(source=source, is_done=False, detail=str(error))
+        except SourceError as error:  # the text may hold the name of a host, or more
+            log.error("source=%s does not answer: %s", source, error)
+            detail = f"source {source!r} does not answer ({type(error).__name__}); the log says more"
+            yield VerbOutcome(source=source, is_done=False, detail=detail, has_failed=True)
+        except (ConfigurationError, PartitionUpdateError) as error:
+            yield VerbOutcome(source=source, is_done=False, detail=str(error), has_failed=True)
         except StoreUnavailableError:
             if not number:
                 raise
-            yield VerbOutcome(source=source, is_done=False, detail=PERHAPS_DONE)
+            yield VerbOutcome(source=source, is_done=False, detail=PERHAPS_DONE, has_failed=True)
             # To try the others would take seconds for each.
-            yield from (VerbOutcome(source=each, is_done=False, detail=NOT_TRIED) for each in sources[number + 1 :])
+            for each in sources[number + 1 :]:
+                yield VerbOutcome(source=each, is_done=False, detail=NOT_TRIED, has_failed=True)
             return
         else:
             yield VerbOutcome(source=source, is_done=True)

@@ -34,6 +34,7 @@ from airflow_provider_coordination.supervisor.tuning import TuningSettings
 VERSION = 1
 MAX_BYTES = 48 * 1024
 """Of a spec as JSON: the store keeps each version in one item."""
+MAX_ERROR_CHARACTERS = 1000
 OF_JOBS = (
     "event_time",
     "late_message_rejection_period",
@@ -113,6 +114,16 @@ class IngestionSpec:
         :param values: the object, as YAML or JSON gives it.
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
+        try:
+            return cls._read(values)
+        except ConfigurationError as error:  # a value may be of any size
+            if len(text := str(error)) <= MAX_ERROR_CHARACTERS:
+                raise
+            half = MAX_ERROR_CHARACTERS // 2
+            raise ConfigurationError(f"{text[:half]} … {text[-half:]}") from None
+
+    @classmethod
+    def _read(cls, values: object) -> IngestionSpec:
         values = _checked_object(values)
         kind, of_reads = _one_kind("reads", values["reads"]) if values.get("reads") is not None else (None, None)
         check_top_names(values, kind=kind)

@@ -20,6 +20,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 
 MAX_FILE_BYTES = 256 * 1024
 MAX_DEPTH = 20
+MAX_DIGITS = 40
 SUFFIXES = (".yaml", ".yml", ".json")
 """Ends of the names of spec files."""
 
@@ -128,6 +129,13 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         made: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return made
 
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Construct a whole number."""
+        return _whole(node.value)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
     """Writes what the loader reads as the same."""
@@ -145,7 +153,15 @@ for _class in (_Loader, _Dumper):
 
 
 def _json(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+    return json.loads(text, object_pairs_hook=_object, parse_int=_whole, parse_constant=_no_constant)
+
+
+def _whole(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(
+            f"{text[:MAX_DIGITS]}… has {len(text)} digits, and no number of a spec has; write a smaller one"
+        )
+    return int(text)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -559,10 +559,15 @@ class SubmitBody(ReasonBody):
     connect: StrictBool = True
 
 
-class ResetBody(ReasonBody):
-    """Where a source is read from, or the partitions in `positions`, each from its own; and why."""
+class ResetAllBody(ReasonBody):
+    """Where every source is read from, and why."""
 
     to: Annotated[str, StringConstraints(min_length=1, max_length=200)] = EARLIEST
+
+
+class ResetBody(ResetAllBody):
+    """Where a source is read from, or the partitions in `positions`, each from its own; and why."""
+
     positions: Annotated[
         dict[str, Annotated[str, StringConstraints(min_length=1, max_length=200)]] | None,
         Field(min_length=1, max_length=MAX_PARTITIONS_AT_ONCE),
@@ -597,11 +602,15 @@ class ResetFacts(BaseModel):
 
 
 class VerbOutcomeFacts(BaseModel):
-    """What a verb for all came to for one supervisor; `detail` says why nothing was done."""
+    """What a verb for all came to for one supervisor; `detail` says why nothing was done.
+
+    `has_failed`: it makes sense as the supervisor stands, and may be tried again.
+    """
 
     source: str
     is_done: bool
     detail: str
+    has_failed: bool
 
 
 class VerbOutcomes(BaseModel):

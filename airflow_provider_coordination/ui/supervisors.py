@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Response
@@ -42,6 +43,7 @@ from airflow_provider_coordination.ui.asking import DEAR, AtDesk, Desk
 from airflow_provider_coordination.ui.models import (
     ParseErrors,
     ReasonBody,
+    ResetAllBody,
     ResetBody,
     ResetFacts,
     ResumeBody,
@@ -93,13 +95,17 @@ def router() -> APIRouter:
     for path, act, body, model in acts:
         event = f"coordination.{act.__name__}_supervisor"
         routes.post(SUPERVISOR + path, dependencies=may_change_connection(event, body), response_model=model)(act)
-    for name, verb in FOR_ALL.items():
+    on_all: dict[str, tuple[Answer, type[BaseModel]]] = {
+        **{name: (_on_all(name, verb), ReasonBody) for name, verb in FOR_ALL.items()},
+        "reset": (reset_all, ResetAllBody),
+    }
+    for name, (act, body) in on_all.items():
         event = f"coordination.{name}_all_supervisors"
         routes.post(
             f"{SUPERVISORS}/{name}",
-            dependencies=may_change_connection(event, ReasonBody),
+            dependencies=may_change_connection(event, body),
             response_model=VerbOutcomes,
-        )(_on_all(name, verb))
+        )(act)
     return routes
 
 
@@ -273,30 +279,44 @@ async def _asked(
 
 def _on_all(name: str, verb: Callable[[SupervisorVerbs], object]) -> Answer:
     async def acted(desk: AtDesk, connection_id: str, body: ReasonBody, user: UserName) -> Response:
-        def act() -> bytes:
-            sources = _supervised(desk, connection_id)
-
-            def verbs_of(source: str) -> SupervisorVerbs:
-                return desk.stores.act_on_source(
-                    connection_id, source, lambda found: SupervisorVerbs(found, by=user, reason=body.reason)
-                )
-
-            done = list(for_all(sources, verbs_of, verb))
-            outcomes = [f"{each.source}: {'done' if each.is_done else each.detail}" for each in done]
-            audit(user, f"{name} of all supervisors", connection_id, "", reason=body.reason, outcomes=outcomes)
-            return json_text(
-                VerbOutcomes(results=[VerbOutcomeFacts.model_validate(dataclasses.asdict(each)) for each in done])
-            )
-
-        return json_response(await desk.act(connection_id, act))
+        return await _asked_of_all(desk, connection_id, name, verb, user, body.reason)
 
     acted.__doc__ = f"Do `{name}` to every supervisor of the connection; return what it came to for each."
     return acted
 
 
+async def reset_all(desk: AtDesk, connection_id: str, body: ResetAllBody, user: UserName) -> Response:
+    """Read every source of the connection anew that has a supervisor; return what it came to for each."""
+    region = await desk.aside(lambda: desk.stores.settings(connection_id).region)
+    whole = partial(SupervisorVerbs.reset_whole, to=body.to, default_region=region)
+    return await _asked_of_all(desk, connection_id, "reset", whole, user, body.reason)
+
+
+async def _asked_of_all(
+    desk: Desk, connection_id: str, name: str, verb: Callable[[SupervisorVerbs], object], user: str, reason: str
+) -> Response:
+    def act() -> bytes:
+        sources = _supervised(desk, connection_id)
+
+        def verbs_of(source: str) -> SupervisorVerbs:
+            return desk.stores.act_on_source(
+                connection_id, source, lambda found: SupervisorVerbs(found, by=user, reason=reason)
+            )
+
+        done = list(for_all(sources, verbs_of, verb))
+        outcomes = [f"{each.source}: {'done' if each.is_done else each.detail}" for each in done]
+        audit(user, f"{name} of all supervisors", connection_id, "", reason=reason, outcomes=outcomes)
+        return json_text(
+            VerbOutcomes(results=[VerbOutcomeFacts.model_validate(dataclasses.asdict(each)) for each in done])
+        )
+
+    return json_response(await desk.act(connection_id, act))
+
+
 FOR_ALL: dict[str, Callable[[SupervisorVerbs], object]] = {
     "suspend": SupervisorVerbs.suspend,
     "resume": SupervisorVerbs.resume,
+    "handover": SupervisorVerbs.hand_over,
     "terminate": SupervisorVerbs.terminate,
 }
 

@@ -24,9 +24,12 @@ from airflow_provider_coordination.operators.spark_submit import CoordinatedSpar
 from airflow_provider_coordination.operators.supervise import SuperviseOperator
 from airflow_provider_coordination.operators.supervisor import (
     HandOverSupervisorOperator,
+    ListSupervisorsOperator,
     ResetSupervisorOperator,
     ResumeSupervisorOperator,
     SubmitSupervisorOperator,
+    SupervisorHistoryOperator,
+    SupervisorParseErrorsOperator,
     SupervisorStatusOperator,
     SuspendSupervisorOperator,
     TerminateSupervisorOperator,
@@ -52,6 +55,8 @@ GIVEN: dict[type[Any], Mapping[str, Any]] = {
     ResetSupervisorOperator: {},
     ResumeSupervisorOperator: {},
     SubmitSupervisorOperator: {"spec": {"version": 1}},
+    SupervisorHistoryOperator: {},
+    SupervisorParseErrorsOperator: {},
     SupervisorStatusOperator: {},
     SuspendSupervisorOperator: {},
     TerminateSupervisorOperator: {},
@@ -62,7 +67,10 @@ every_class = pytest.mark.parametrize("cls", GIVEN, ids=lambda cls: cls.__name__
 
 
 def test_no_operator_and_no_sensor_is_forgotten_here() -> None:
-    assert {*GIVEN, SuperviseOperator} == {*classes("operators", BaseOperator), *classes("sensors", BaseOperator)}
+    assert {*GIVEN, ListSupervisorsOperator, SuperviseOperator} == {
+        *classes("operators", BaseOperator),
+        *classes("sensors", BaseOperator),
+    }
 
 
 @every_class

@@ -10,13 +10,17 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import SupervisionError
+from airflow_provider_coordination.coordination.errors import CoordinationError, SupervisionError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.supervisor import (
     HandOverSupervisorOperator,
+    ListSupervisorsOperator,
     ResetSupervisorOperator,
     ResumeSupervisorOperator,
     SubmitSupervisorOperator,
+    SupervisorHistoryOperator,
+    SupervisorParseErrorsOperator,
     SupervisorStatusOperator,
     SuspendSupervisorOperator,
     TerminateSupervisorOperator,
@@ -89,7 +93,7 @@ def test_all_supervisors_are_asked_and_each_says_what_it_came_to(coordination: S
     submit(context, source="orders")
     SuspendSupervisorOperator(task_id="suspend", source="clicks").execute(context)
     done = SuspendSupervisorOperator(task_id="suspend", all_sources=True).execute(context)
-    assert done["done"] == ["orders"] and "is suspended by" in done["unchanged"]["clicks"]
+    assert done["done"] == ["orders"] and "is already suspended by" in done["unchanged"]["clicks"]
     assert ResumeSupervisorOperator(task_id="resume", all_sources=True).execute(context)["done"] == ["clicks", "orders"]
 
 
@@ -108,6 +112,8 @@ def test_either_a_source_or_all_is_meant(given: dict[str, Any]) -> None:
         ResetSupervisorOperator,
         HandOverSupervisorOperator,
         SupervisorStatusOperator,
+        SupervisorHistoryOperator,
+        SupervisorParseErrorsOperator,
     ],
 )
 def test_a_source_without_a_supervisor_fails_the_task_without_a_retry(
@@ -139,9 +145,47 @@ def test_partitions_are_read_anew_each_from_its_position(coordination: SourceCoo
 
 def test_a_handover_is_asked_for(coordination: SourceCoordinator, context: Any) -> None:
     submit(context)
-    HandOverSupervisorOperator(task_id="handover", source="clicks").execute(context)
+    submit(context, source="orders")
+    done = HandOverSupervisorOperator(task_id="handover", source="clicks").execute(context)
+    assert done == {"done": ["clicks"], "unchanged": {}}
+    every = HandOverSupervisorOperator(task_id="handover", all_sources=True).execute(context)
+    assert every == {"done": ["clicks", "orders"], "unchanged": {}}
     stored = SupervisionStore(coordination.view).get()
     assert stored is not None and stored.supervision.handover_requested_at is not None
+
+
+def test_every_source_is_read_anew(coordination: SourceCoordinator, context: Any) -> None:
+    submit(context)
+    submit(context, source="orders")
+    coordination.create_partitions({"a": {}})
+    TerminateSupervisorOperator(task_id="terminate", source="orders").execute(context)
+    done = ResetSupervisorOperator(task_id="reset", all_sources=True).execute(context)
+    assert done["done"] == ["clicks"] and "is terminated since" in done["unchanged"]["orders"]
+    with pytest.raises(CoordinationError, match="it failed for 1 of 2 supervisors: 'clicks': "):
+        ResetSupervisorOperator(task_id="reset", all_sources=True, to="42").execute(context)
+    with pytest.raises(ValueError, match="'positions' are those of a single source"):
+        ResetSupervisorOperator(task_id="reset", all_sources=True, positions={"a": "earliest"})
+
+
+def test_the_list_begins_with_those_that_need_a_person(coordination: SourceCoordinator, context: Any) -> None:
+    submit(context)
+    submit(context, source="orders")
+    kept = SupervisionStore(CoordinationHook().view("orders"))
+    stored = kept.get()
+    assert stored is not None
+    mapping = stored.supervision.to_mapping()
+    mapping["health"]["state"] = "UNHEALTHY_TASKS"
+    coordination.store.transact(update=[stored.item.with_progress(mapping)])
+    found = ListSupervisorsOperator(task_id="list").execute(context)
+    assert [(each["source"], each["healthy"]) for each in found] == [("orders", False), ("clicks", True)]
+
+
+def test_versions_and_bad_records_are_read(coordination: SourceCoordinator, context: Any) -> None:
+    submit(context)
+    submit(context, schema="id STRING")
+    found = SupervisorHistoryOperator(task_id="history", source="clicks", limit=1).execute(context)
+    assert [(each["version"], each["change"]) for each in found] == [(2, "JOBS")]
+    assert SupervisorParseErrorsOperator(task_id="errors", source="clicks").execute(context) == []
 
 
 def test_one_that_is_not_healthy_fails_the_task_that_wants_it_to_be(

@@ -11,6 +11,7 @@ import pytest
 from airflow_provider_coordination.supervisor.status import read_status
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from tests.cli.conftest import Clicks, Shell
+from tests.support.clock import ManualClock
 
 SPEC: dict[str, Any] = {
     "version": 1,
@@ -44,7 +45,10 @@ def found(clicks: Clicks) -> dict[str, Any]:
 
 def test_a_spec_is_submitted_and_the_command_says_what_follows(shell: Shell, clicks: Clicks, spec_file: Path) -> None:
     ended = shell("supervisor", "submit", str(spec_file), "--reason", "first")
-    assert (ended.exit_code, ended.out) == (0, "clicks: version 1 rules: jobs hand over to jobs of the new spec\n")
+    assert (ended.exit_code, ended.out) == (
+        0,
+        "clicks: version 1 rules: jobs start once a DAG of supervised_ingestion supervises the source\n",
+    )
     again = shell("supervisor", "submit", str(spec_file), "--json")
     assert again.records == [{"source": "clicks", "version": 1, "change": "NONE", "consequence": "nothing changes"}]
     [version] = SupervisionStore(clicks.a.view).history()
@@ -185,7 +189,7 @@ def test_one_is_suspended_once_and_resumed_once(shell: Shell, clicks: Clicks, su
     assert (ended.exit_code, ended.out) == (0, "clicks is suspended\n")
     assert "Its jobs deliver what they have read" in ended.err
     again = shell("supervisor", "suspend", "clicks", *WHY, "--yes")
-    assert again.exit_code == 1 and "is suspended by ann since" in again.err
+    assert again.exit_code == 1 and "is already suspended by ann since" in again.err
     assert shell("supervisor", "resume", "clicks").out == "clicks is resumed\n"
     again = shell("supervisor", "resume", "clicks")
     assert again.exit_code == 1 and "is not suspended; it goes on" in again.err
@@ -207,7 +211,7 @@ def test_all_are_asked_and_each_says_what_it_came_to(
     shell("supervisor", "suspend", "clicks", *WHY, "--yes")
     ended = shell("supervisor", "suspend", "--all", *WHY, answer="y\n")
     assert (ended.exit_code, ended.out) == (0, "orders is suspended\n")
-    assert "Suspend all 2 supervisors?" in ended.err and "clicks' is suspended by ann" in ended.err
+    assert "Suspend all 2 supervisors?" in ended.err and "clicks' is already suspended by ann" in ended.err
     records = shell("supervisor", "terminate", "--all", *WHY, "--yes", "--json").records
     assert [(record["source"], record["is_done"]) for record in records] == [("clicks", True), ("orders", True)]
 
@@ -220,7 +224,49 @@ def test_either_a_source_or_all_is_meant(shell: Shell, clicks: Clicks, submitted
 
 def test_a_handover_is_asked_for(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     ended = shell("supervisor", "handover", "clicks")
-    assert (ended.exit_code, ended.out) == (0, "clicks: each job hands over once its successor runs\n")
+    said = "clicks is asked to hand over: each job does once its successor runs\n"
+    assert (ended.exit_code, ended.out) == (0, said)
+    assert shell("supervisor", "handover", "--all").out == said
+
+
+def test_every_source_is_read_anew_and_a_position_is_one_of_a_single_source(
+    shell: Shell, clicks: Clicks, submitted: Path
+) -> None:
+    clicks.completed("r")
+    ended = shell("supervisor", "reset", "--all", answer="y\n")
+    assert (ended.exit_code, ended.out) == (0, "clicks is reset\n")
+    assert "Reset all 1 supervisors?" in ended.err and clicks["r"].status == "UNASSIGNED"
+    wrong = shell("supervisor", "reset", "--all", "--position", "p=earliest", "--yes")
+    assert wrong.exit_code == 2 and "a position is one of a single source" in wrong.err
+    failed = shell("supervisor", "reset", "--all", "--to", "42", "--yes")
+    assert failed.exit_code == 1 and "it failed for 1 of 1 supervisors" in failed.err
+
+
+def test_the_status_is_watched_until_the_person_has_seen_enough(
+    shell: Shell, clicks: Clicks, clock: ManualClock, submitted: Path
+) -> None:
+    pauses = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        clock.advance(seconds)
+        if len(pauses) == 2:
+            raise KeyboardInterrupt
+
+    shell.sleep = sleep
+    ended = shell("supervisor", "status", "clicks", "--watch", "--interval", "5")
+    assert (ended.exit_code, pauses) == (0, [5.0, 5.0])
+    lines = ended.out.splitlines()
+    assert [line for line in lines if "Ctrl-C" in line] == [
+        "00:00:00 UTC  clicks, every 5 s; Ctrl-C ends",
+        "00:00:05 UTC  clicks, every 5 s; Ctrl-C ends",
+    ]
+    assert [line for line in lines if line.startswith("spec ")] == [
+        "spec        version 1 by ann, 0 s ago",
+        "spec        version 1 by ann, 5 s ago",
+    ]
+    assert shell("supervisor", "status", "clicks", "--watch", "--json").exit_code == 2
+    assert shell("supervisor", "status", "klicks", "--watch").exit_code == 1
 
 
 def test_positions_are_reset_and_what_is_wrong_resets_nothing(shell: Shell, clicks: Clicks, submitted: Path) -> None:

@@ -13,6 +13,7 @@ from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     CoordinationError,
     PartitionUpdateError,
+    SourceError,
     StoreUnavailableError,
     SupervisionError,
     SupervisorNotFoundError,
@@ -166,7 +167,7 @@ def test_a_spec_that_was_read_with_hidden_secrets_is_submitted_with_those_that_a
 def test_a_suspended_one_is_refused_another_suspension_and_keeps_its_own(world: World) -> None:
     verbs(world).submit(SPEC)
     verbs(world, "ann", "the sink is full").suspend()
-    assert "is suspended by ann since 2026-01-01T00:00:00Z: the sink is full already; it stays so" in refused(
+    assert "is already suspended by ann since 2026-01-01T00:00:00Z: the sink is full; it stays so" in refused(
         world, "suspend"
     )
     assert verbs(world, "bob").resume().by == "ann"
@@ -241,6 +242,11 @@ def test_a_reset_with_one_wrong_position_resets_nothing(
     with pytest.raises(CoordinationError, match=message):
         verbs(world).reset(positions=positions)
     assert [world.view.get(key) for key in ("S0", "S1")] == before
+
+
+def test_a_source_without_partitions_has_nothing_to_reset(world: World) -> None:
+    with pytest.raises(SupervisionError, match="has no partitions yet, so there is nothing to reset"):
+        several(world, "a")["a"].reset()
 
 
 def test_a_terminated_one_is_not_reset_and_says_what_to_do(world: World) -> None:
@@ -352,6 +358,31 @@ def test_the_same_is_asked_of_all_and_those_where_it_makes_no_sense_say_why(worl
     assert not any(each.is_done for each in again)
 
 
+@pytest.mark.parametrize(
+    ("error", "detail"),
+    [
+        (SourceError("no route to 10.0.0.7"), "source 'b' does not answer (SourceError); the log says more"),
+        (ConfigurationError("field 'to' is wrong"), "field 'to' is wrong"),
+        (PartitionUpdateError("2 of 3 partitions could not be reset"), "2 of 3 partitions could not be reset"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_fails_for_one_is_asked_of_the_others_all_the_same(world: World, error: Exception, detail: str) -> None:
+    made = several(world, "a", "b", "c")
+
+    def verb(of: SupervisorVerbs) -> object:
+        if of is made["b"]:
+            raise error
+        return of.hand_over()
+
+    done = list(for_all(list(made), made.__getitem__, verb))
+    assert [(each.is_done, each.has_failed, each.detail) for each in done] == [
+        (True, False, ""),
+        (False, True, detail),
+        (True, False, ""),
+    ]
+
+
 def test_sources_with_a_supervisor_are_those_with_a_spec(world: World) -> None:
     several(world, "b", "a")
     world.view.suspensions.suspend("ann", "a source without a supervisor")
@@ -369,5 +400,6 @@ def test_a_store_that_goes_away_midway_leaves_an_answer_for_each(world: World) -
 
     done = list(for_all(list(made), made.__getitem__, verb))
     assert [(each.is_done, each.detail) for each in done] == [(True, ""), (False, PERHAPS_DONE), (False, NOT_TRIED)]
+    assert [each.has_failed for each in done] == [False, True, True]
     with pytest.raises(StoreUnavailableError):
         list(for_all(["b"], made.__getitem__, verb))

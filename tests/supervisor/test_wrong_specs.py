@@ -239,6 +239,11 @@ def test_an_error_does_not_show_what_may_be_a_secret() -> None:
     assert "a value that may be a secret" in error_of({**SPEC, "reads": reads})
 
 
+def test_an_error_shows_both_ends_of_a_value_of_any_size() -> None:
+    error = error_of(spec_with("transform", "x" * 40_000))
+    assert len(error) < 1100 and error.startswith("spec: field 'transform' must be") and error.endswith("xxx'")
+
+
 def test_a_schema_may_have_types_within_types_and_comments() -> None:
     schema = "`a b` STRUCT<x: INT, y: ARRAY<STRING>> COMMENT 'one, two', d DECIMAL(10, 2) NOT NULL, m MAP<STRING, INT>"
     assert IngestionSpec.read(spec_with("schema", schema)).schema == schema

@@ -80,7 +80,7 @@ def test_each_verb_answers_how_the_supervisor_stands_then(scenery: Scenery, op: 
     ("before", "verb", "detail"),
     [
         ([], "/resume", "is not suspended"),
-        (["/suspend"], "/suspend", "is suspended by olga since"),
+        (["/suspend"], "/suspend", "is already suspended by olga since"),
         (["/terminate"], "/terminate", "is terminated already, since"),
         (["/terminate"], "/reset", "cannot be reset: it is terminated since"),
     ],
@@ -160,7 +160,18 @@ def test_what_is_asked_of_all_says_what_it_came_to_for_each(scenery: Scenery, op
         answer = op.post(f"{CONNECTION}/supervisors/suspend", json={"reason": "maintenance"})
         results = {each["source"]: each for each in found(answer)["results"]}
         assert (results["orders"]["is_done"], results["payments"]["is_done"]) == (False, is_first)
-        assert "is suspended by olga" in results["orders"]["detail"]
+        assert "is already suspended by olga" in results["orders"]["detail"]
+
+
+def test_all_hand_over_and_all_are_read_anew(scenery: Scenery, op: TestClient) -> None:
+    scenery.supervised("payments")
+    scenery.worker("payments").create_partitions({"a": {}})
+    results = {}
+    for verb, body in (("handover", {}), ("reset", {"to": "earliest"})):
+        answer = op.post(f"{CONNECTION}/supervisors/{verb}", json={"reason": "maintenance", **body})
+        results[verb] = [(each["is_done"], each["has_failed"]) for each in found(answer)["results"]]
+    # One of the first source's partitions is damaged, and that keeps nobody from the second source.
+    assert results == {"handover": [(True, False), (True, False)], "reset": [(False, True), (True, False)]}
 
 
 def test_a_paused_dag_shows_in_the_status(scenery: Scenery, op: TestClient) -> None:
