@@ -18,6 +18,13 @@ from demo.airflow_home import AIRFLOW, FINISHED, USER, Airflow
 
 ROLES = ("viewer", "user", "op", "admin")
 """The users, each of the role that it is called by."""
+PARTS = {
+    "triggerer": ("triggerer",),
+    "scheduler": ("scheduler", "LocalExecutor"),
+    "api-server": ("api-server", "api_server"),
+}
+"""What a test can kill, and what the command lines of its processes have in them."""
+LOG_LINES = 30
 SECRET = "a secret that signs the tokens of this test's Airflow alone, and nothing else in the world"
 
 LOCAL_SETTINGS = """
@@ -104,9 +111,21 @@ class Standalone(Airflow):
         """Let no further run of a DAG begin."""
         self._client.patch(f"/api/v2/dags/{dag_id}", json={"is_paused": True}).raise_for_status()
 
+    def tags(self, dag_id: str) -> list[str]:
+        """Return the tags of a DAG, sorted."""
+        return sorted(tag["name"] for tag in self._get(f"/api/v2/dags/{dag_id}")["tags"])
+
+    def import_errors(self) -> list[dict[str, Any]]:
+        """Return what is wrong with DAG files."""
+        return list(self._get("/api/v2/importErrors")["import_errors"])
+
     def watch_for(self, dag_id: str) -> None:
         """Let a DAG run whenever its watchers see something: these are started once its file is parsed again."""
         self.unpause(dag_id)
+        self.parse_again(dag_id)
+
+    def parse_again(self, dag_id: str) -> None:
+        """Have the file of a DAG parsed now: by itself that is done once an hour here."""
         token = self._get(f"/api/v2/dags/{dag_id}")["file_token"]
         self._client.put(f"/api/v2/parseDagFile/{token}").raise_for_status()
 
@@ -169,9 +188,9 @@ class Standalone(Airflow):
     def kill(self, part: str) -> None:
         """Kill a part and what it started, as if its machine had died.
 
-        :param part: `triggerer` or `scheduler`, whose executor runs the tasks.
+        :param part: one of `PARTS`; the scheduler's executor runs the tasks.
         """
-        names = {"triggerer": ("triggerer",), "scheduler": ("scheduler", "LocalExecutor")}[part]
+        names = PARTS[part]
         killed = []
         for process in self._processes(self._session):
             with suppress(psutil.Error):
@@ -182,8 +201,10 @@ class Standalone(Airflow):
         psutil.wait_procs(killed, 60)
 
     def start_again(self, part: str) -> None:
-        """Start a part that was killed."""
+        """Start a part that was killed, and wait until it answers, if it is the one that does."""
         self._run(part, self.home / f"{part}.log")
+        if part == "api-server":
+            self.until("the API server answers", self._answers, 120)
 
     @contextmanager
     def without(self, part: str) -> Iterator[None]:
@@ -230,8 +251,27 @@ class Standalone(Airflow):
         deadline = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > deadline:
-                raise AssertionError(f"not within {seconds:g} s: {what}; see {self.log}")
+                raise AssertionError(f"not within {seconds:g} s: {what}; see {self.log}\n{self.logs()}")
             time.sleep(0.5)
+
+    def logs(self) -> str:
+        """Return the last lines that the scheduler, with its tasks, and the triggerer logged."""
+        tails = []
+        for part in ("scheduler", "triggerer"):
+            own = self.home / f"{part}.log"  # since it was started again, if it was
+            lines = (own if own.is_file() else self.log).read_text(errors="replace").splitlines()
+            said = lines if own.is_file() else [line for line in lines if line.startswith(part)]
+            tails += [f"--- {part}", *said[-LOG_LINES:]]
+        tasks = sorted(self.home.glob("logs/dag_id=*/**/attempt=*.log"), key=lambda log: log.stat().st_mtime)
+        for log in tasks[-2:]:
+            tails += [f"--- {log.relative_to(self.home)}", *log.read_text(errors="replace").splitlines()[-LOG_LINES:]]
+        return "\n".join(tails)
+
+    def _answers(self) -> bool:
+        try:
+            return self._client.get("/api/v2/monitor/health").is_success
+        except httpx.HTTPError:
+            return False
 
     @property
     def _session(self) -> int:
