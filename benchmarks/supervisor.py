@@ -1,7 +1,7 @@
 """What supervisors cost: looks at idle sources, turns of busy ones, and a turn against the number of shards.
 
-Everything is in one SQLite database on this machine; the source and the cluster are stubs that answer at once, so what
-is measured is the supervisor and its store.
+Everything is in one store on this machine, of each kind in turn: a SQLite database, PostgreSQL, DynamoDB Local. The
+source and the cluster are stubs that answer at once, so what is measured is the supervisor and its store.
 
 - *look*: what the triggerer's watcher does every few seconds: the supervision, its jobs, whether it is suspended.
 - *run*: the look that once a period sees everything: partitions, shards, lag; and notes it.
@@ -11,7 +11,7 @@ is measured is the supervisor and its store.
 - *share of a core*: of the triggerer, if all idle sources are looked at every 5 s, with a run every 30 s.
 - *calls*: to the store, in one of each.
 
-Usage: python -m benchmarks.supervisor [--quick]
+Usage: python -m benchmarks.supervisor [--quick] [--stores sqlite,postgresql,dynamodb]
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ import argparse
 import json
 import logging
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.stores.sql import SqlStore
+from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.supervision import Claimant
 from airflow_provider_coordination.supervisor.turn import JobOrder, Supervisor
+from benchmarks.acquire_scale import SERVERS
 
+STORES = ("sqlite", "postgresql", "dynamodb")
 PERIOD, LOOK_EVERY = 30, 5
 AIM_SECONDS = 1.0
 """Of a turn with a thousand shards."""
@@ -149,7 +149,7 @@ class Source:
         self._jobs.submit(order.job.owner, task=order.task, digest="", start_by=start_by)
         self._submitted.append(order)
 
-    def end(self, job: Job, reason: str) -> None:
+    def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:
         """Fail: nothing of this benchmark goes wrong."""
         raise AssertionError(f"no job is ended by force: {reason}")
 
@@ -226,10 +226,10 @@ class Figures:
         return list(self._seconds)
 
 
-def measure(size: Size, folder: Path) -> Figures:
-    """Measure everything."""
+def measure(size: Size, opened: CoordinationStore) -> Figures:
+    """Measure everything in a store, which is empty."""
     clock = Clock()
-    store = Counted(SqlStore(f"sqlite:///{folder}/store.db", table="coordination"))
+    store = Counted(opened)
     store.initialize()
     figures = Figures(store)
     for name, sources in {
@@ -261,46 +261,54 @@ def measure_round(figures: Figures, name: str, sources: Sequence[Source], clock:
             source.settle()
 
 
-def table(figures: Figures) -> str:
-    """Return what was measured as a table."""
+def table(results: Mapping[str, Figures]) -> str:
+    """Return what was measured as a table, the stores side by side."""
+    first = next(iter(results.values()))
     rows = [
-        f"| {name} | {figures.ms(name):.1f} | {figures.p95_ms(name):.1f} | {figures.calls(name)} |"
-        for name in figures.names
+        f"| {name} | "
+        + " | ".join(f"{figures.ms(name):.1f} | {figures.p95_ms(name):.1f}" for figures in results.values())
+        + f" | {first.calls(name)} |"
+        for name in first.names
     ]
-    return "\n".join(["| | median, ms | 95th percentile, ms | calls |", "|---|--:|--:|--:|", *rows])
+    heads = " | ".join(f"{store}: median, ms | 95th percentile, ms" for store in results)
+    return "\n".join([f"| | {heads} | calls |", f"|---|{'--:|' * (2 * len(results) + 1)}", *rows])
+
+
+def summary(figures: Figures, size: Size) -> dict[str, Any]:
+    """Return what was measured in one store as JSON."""
+    looks_a_run = PERIOD // LOOK_EVERY - 1
+    cost = size.idle * (figures.ms("idle: run") + looks_a_run * figures.ms("idle: look")) / 1e3 / PERIOD
+    thousand = figures.ms("1000 shards: turn, all hand over") / 1e3
+    return {
+        "idle_sources": size.idle,
+        "busy_sources": size.busy,
+        "median_ms": {name: figures.ms(name) for name in figures.names},
+        "calls": {name: figures.calls(name) for name in figures.names},
+        "share_of_a_core": round(cost, 3),
+        "turn_of_1000_shards_seconds": round(thousand, 3),
+        "turn_of_1000_shards_to_aim": round(thousand / AIM_SECONDS, 3),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer sources, fewer shards, fewer rounds")
+    parser.add_argument("--stores", default=",".join(STORES), help="which of them; default %(default)s")
     options = parser.parse_args(arguments)
     size = QUICK if options.quick else Size()
+    results = {}
     logging.disable(logging.CRITICAL)
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            figures = measure(size, Path(folder))
+        for name in options.stores.split(","):
+            with SERVERS[name]() as server:
+                results[name] = measure(size, server.open("supervisor"))
     finally:
         logging.disable(logging.NOTSET)
-    looks_a_run = PERIOD // LOOK_EVERY - 1
-    cost = size.idle * (figures.ms("idle: run") + looks_a_run * figures.ms("idle: look")) / 1e3 / PERIOD
-    thousand = figures.ms("1000 shards: turn, all hand over") / 1e3
     print(f"{size.idle} idle sources, {size.busy} busy ones; medians of {size.rounds} rounds:\n")
-    print(table(figures))
+    print(table(results))
     print()
-    print(
-        json.dumps(
-            {
-                "idle_sources": size.idle,
-                "busy_sources": size.busy,
-                "median_ms": {name: figures.ms(name) for name in figures.names},
-                "calls": {name: figures.calls(name) for name in figures.names},
-                "share_of_a_core": round(cost, 3),
-                "turn_of_1000_shards_seconds": round(thousand, 3),
-                "turn_of_1000_shards_to_aim": round(thousand / AIM_SECONDS, 3),
-            }
-        )
-    )
+    print(json.dumps({name: summary(figures, size) for name, figures in results.items()}))
 
 
 if __name__ == "__main__":

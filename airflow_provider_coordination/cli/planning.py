@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from airflow_provider_coordination.cli.access import connections_of_airflow
+from airflow_provider_coordination.cli.access import connections_of_airflow, import_airflow
 from airflow_provider_coordination.cli.commands import EXIT_USAGE, JSON, VERBOSE, CommandError, logging_to_stderr
 from airflow_provider_coordination.cli.output import Column, Output, printable, table
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
@@ -85,6 +85,7 @@ def plan_command(
     output = Output(as_json=as_json)
     with logging_to_stderr(verbose=verbose):
         try:
+            import_airflow()
             read = IngestionSpec.read(read_spec_file(spec)[0])
             assumptions = Assumptions().given(_figures(assume or ()))
             is_known = partitions is not None and retention_hours is not None

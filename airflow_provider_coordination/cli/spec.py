@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from airflow_provider_coordination.cli.access import connections_of_airflow
+from airflow_provider_coordination.cli.access import connections_of_airflow, import_airflow
 from airflow_provider_coordination.cli.commands import EXIT_REFUSED, EXIT_USAGE, JSON, CommandError
 from airflow_provider_coordination.cli.output import Column, Output, printable, table
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
@@ -58,6 +58,7 @@ def check_specs(files: FILES, *, connect: CONNECT = False, as_json: JSON = False
     found = list(_files_in(files))
     if not found:
         raise CommandError(f"there is no file that ends with {', '.join(SUFFIXES)}", EXIT_USAGE)
+    import_airflow()
     with connections_of_airflow() if connect else nullcontext():
         results = [(file, *_checked(file, connect=connect)) for file in found]
     for file, source, error in results:
@@ -75,11 +76,13 @@ def print_spec(file: FILE, *, as_json: JSON = False) -> None:
     """Print the effective spec: with every default, and without secrets."""
     with _one_line():
         mapping, _ = read_spec_file(file)
+        import_airflow()
         _print(IngestionSpec.read(mapping).effective(), as_json=as_json)
 
 
 def print_schema() -> None:
     """Print the JSON Schema of specs, with the kinds that are installed here."""
+    import_airflow()
     typer.echo(json.dumps(json_schema(), indent=2))
 
 
@@ -88,6 +91,7 @@ def translate_from_druid(file: DRUID_FILE, *, lake: LAKE, transform: TRANSFORM =
     output = Output(as_json=as_json)
     with _one_line():
         mapping, _ = read_spec_file(file)
+        import_airflow()
         translation = from_druid(mapping, lake=lake, transform=transform)
     if as_json:
         output.record({"spec": translation.spec, "rows": [row.to_mapping() for row in translation.rows]})

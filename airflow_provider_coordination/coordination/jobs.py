@@ -72,6 +72,8 @@ class Job:
     :param start_by: a job that has not begun by then is given up (aware); None if it does not say.
     :param log: where its output is, on the machine that submitted it; None if it goes elsewhere.
     :param application_id: Spark's name of it; None if not known.
+    :param cluster_id: what the cluster manager that it was handed to ends it by; None for a driver beside its
+        spark-submit, or if the cluster manager did not say.
     :param ui_url: where its Spark UI is while it runs; None if not known.
     :param stop: why it was asked to stop; None if it was not.
     :param report: what it last reported of itself; None if it has not yet.
@@ -88,6 +90,7 @@ class Job:
     start_by: datetime | None = None
     log: str | None = None
     application_id: str | None = None
+    cluster_id: str | None = None
     ui_url: str | None = None
     stop: str | None = None
     report: JobReport | None = None
@@ -109,6 +112,7 @@ class Job:
             start_by=read_instant(said.get("start_by")),
             log=_text(said, "log"),
             application_id=_text(said, "application_id"),
+            cluster_id=_text(said, "cluster_id"),
             ui_url=_text(said, "ui_url"),
             stop=_text(said, "stop"),
             report=JobReport.from_text(said.get("report")),
@@ -161,6 +165,10 @@ class Jobs:
             return True
         stored = self._store.get(self.source_identifier, item.partition_key)
         return stored is None or stored.status is not PartitionStatus.COMPLETED
+
+    def note_submitted(self, owner: str, cluster_id: str) -> None:
+        """Note by what the cluster manager ends a job that it has accepted."""
+        self._change(owner, lambda item: item.with_progress({**item.progress, "cluster_id": cluster_id}))
 
     def get(self, owner: str) -> Job | None:
         """Return a job as the store knows it now; None if it does not know it."""

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
 from typing import Any
 
 from airflow.sdk import BaseHook, Connection
@@ -135,17 +134,20 @@ class CoordinationHook(BaseHook):
     def __init__(self, coordination_conn_id: str = default_conn_name) -> None:
         super().__init__()
         self.coordination_conn_id = coordination_conn_id
+        self._settings: ConnectionSettings | None = None
 
-    @cached_property
+    @property
     def settings(self) -> ConnectionSettings:
-        """What the connection says, checked.
+        """What the connection says, checked; it is looked up once.
 
         :raises ConfigurationError: naming the connection, the field, the value and the remedy.
         """
-        name = f"connection {self.coordination_conn_id!r}"
-        return connection_settings(
-            airflow_connection(self.coordination_conn_id, name, "create it, of type 'coordination'")
-        )
+        # No `cached_property`: up to Python 3.11 one lock of its serves all hooks, and a secrets backend may be slow.
+        if self._settings is None:
+            name = f"connection {self.coordination_conn_id!r}"
+            connection = airflow_connection(self.coordination_conn_id, name, "create it, of type 'coordination'")
+            self._settings = connection_settings(connection)
+        return self._settings
 
     def get_conn(self) -> Any:
         """Open the store; close it afterwards."""

@@ -21,7 +21,7 @@ def against(deduplicate_against: str | None, interval: Interval | None) -> str |
     if name is not None and interval is None:
         raise ConfigurationError(
             f"field 'deduplicate_against' is {name!r}, and field 'interval' is missing: it bounds what is delivered "
-            "beside the other source"
+            "beside the other source; give 'interval', also in place of the 'bounds' of a stream"
         )
     return name
 

@@ -112,6 +112,11 @@ class JobFollower:
         if not may_begin:
             raise CoordinationError(f"job {settings.owner!r} was given up before it was submitted")
 
+    def note_submitted(self, owner: str, cluster_id: str) -> None:
+        """Note by what the cluster manager ends a job that it has accepted; without that, nobody is worse off."""
+        with suppress(CoordinationError), self.jobs() as (_, jobs):
+            jobs.note_submitted(owner, cluster_id)
+
     def earlier(self, settings: IngestSettings) -> Job | None:
         """Return the job of an earlier try that this one may go on with; stop the others.
 
@@ -264,6 +269,7 @@ def do_not_wait(
     settings_file: Path,
     env_vars: Mapping[str, Any],
     submitting: Callable[[str | None], None],
+    submitted: Callable[[str], None],
 ) -> str | None:
     """Let a hook's `submit` return as soon as the job is on its way.
 
@@ -271,6 +277,7 @@ def do_not_wait(
     :param settings_file: the job's settings, in a folder of its own.
     :param env_vars: the variables that a spark-submit on this machine is given.
     :param submitting: called right before, with the path of the job's output.
+    :param submitted: called once a cluster has accepted the job, with what the cluster manager ends it by.
     :returns: where its output will be; None for a job that goes to a cluster.
     """
     target = submission_target(hook)
@@ -279,7 +286,9 @@ def do_not_wait(
     def submit_alone(application: str = "", **kwargs: Any) -> None:
         submitting(job_log)
         if target.is_in_cluster:
-            submit_without_waiting(hook, target, application)
+            cluster_id = submit_without_waiting(hook, target, application)
+            if cluster_id is not None:
+                submitted(cluster_id)
         else:
             _submit_here(submit_command(hook, application), env_vars, settings_file)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import Context
 
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.jobs import Job, JobState
 from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
@@ -18,12 +20,17 @@ from airflow_provider_coordination.operators.claiming import claim_for_job
 from airflow_provider_coordination.operators.deferring import JobFollower, delete_log, show_log
 from airflow_provider_coordination.operators.ingest_settings import ingest_settings
 from airflow_provider_coordination.operators.shipping import packaged_application
+from airflow_provider_coordination.operators.spark_hook import kill_command
 from airflow_provider_coordination.operators.spark_submit import APPLICATION, CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.spark.redaction import Redaction
+from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.turn import JobOrder
 
 log = logging.getLogger(__name__)
+
+KILL_TIMEOUT_SECONDS = 60
+"""How long a turn waits for a cluster manager that is to end a job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +62,39 @@ class SparkLauncher:
         claim_for_job(self.connection, self.context, settings, job.reads)
         job.submit(JobFollower(connection=self.connection, source=self.source, task=order.task), settings)
 
-    def end(self, job: Job, reason: str) -> None:
+    def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:
         """See `Launcher.end`."""
         if end_local_processes(job.log):
             log.info("job killed: source=%s owner=%s: %s", self.source, job.owner, reason)
+        if job.cluster_id is not None and spec is not None:
+            self._end_in_cluster(job.owner, job.cluster_id, spec, reason)
+
+    def _end_in_cluster(self, owner: str, cluster_id: str, spec: IngestionSpec, reason: str) -> None:
+        """Have the cluster manager end a job. One that it does not end finds its leases taken, and ends by itself."""
+        operator = CoordinatedSparkSubmitOperator(**spec.job_arguments(), task_id="ingest", application="")
+        try:
+            ended = subprocess.run(
+                kill_command(operator._get_hook(), cluster_id),
+                env=os.environ | {name: str(value) for name, value in (operator.env_vars or {}).items()},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=KILL_TIMEOUT_SECONDS,
+                check=True,
+            )
+        except (ConfigurationError, OSError, subprocess.SubprocessError) as error:
+            output = getattr(error, "output", None) or ""
+            log.warning(
+                "the cluster did not end job %s: source=%s owner=%s: %s %s",
+                cluster_id, self.source, owner, error, Redaction(dict(os.environ)).text(str(output)[-1000:]),
+            )  # fmt: skip
+        else:
+            log.info(
+                "job killed in the cluster: source=%s owner=%s job=%s exit code %d: %s",
+                self.source, owner, cluster_id, ended.returncode, reason,
+            )  # fmt: skip
 
 
 def job_of(order: JobOrder) -> CoordinatedSparkSubmitOperator:

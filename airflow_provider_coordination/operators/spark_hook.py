@@ -6,9 +6,11 @@ fails once one of them is gone.
 
 | of | name | why |
 |---|---|---|
-| hook | `_connection` | master and deploy mode are resolved there, out of arguments and connection |
+| hook | `_connection` | master, deploy mode, namespace and binary are resolved there, out of arguments and connection |
 | hook | `_build_spark_submit_command` | a job that nobody waits for is started in a session of its own |
 | hook | `_process_spark_submit_log` | only this method sees the output, with the job's summary and its last error |
+| hook | `_yarn_application_id` | what YARN ends a job by that nobody waits for |
+| hook | `_kubernetes_driver_pod` | what Kubernetes ends such a job by |
 | hook | `_spark_exit_code` | without one, a submission to Kubernetes that nobody waits for counts as failed |
 | hook | `_submit_sp` | the exit code says whether leases were lost, or a person is needed |
 | operator | `_get_hook` | makes the hook; what a try's job needs is added to its arguments |
@@ -17,6 +19,7 @@ fails once one of them is gone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,10 +31,14 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 HOOK_ATTRIBUTES = (
     "_build_spark_submit_command",
     "_connection",
+    "_kubernetes_driver_pod",
     "_process_spark_submit_log",
     "_spark_exit_code",
     "_submit_sp",
+    "_yarn_application_id",
 )
+APPLICATION_ID = re.compile(r"application_\d+_\d+")
+NAMESPACED_POD = re.compile(r"[a-z0-9][a-z0-9.-]*:[a-z0-9][a-z0-9.-]*")
 OPERATOR_ATTRIBUTES = ("_get_hook", "_hook")
 NOT_FOLLOWED = {"track_driver_via_k8s_api": False, "yarn_track_via_rm_api": False}
 """Arguments of the operator: the store says what becomes of a job that nobody waits for, on every cluster manager."""
@@ -114,11 +121,34 @@ def submit_command(hook: SparkSubmitHook, application: str) -> list[str]:
     return hook._build_spark_submit_command(application)
 
 
-def submit_without_waiting(hook: SparkSubmitHook, target: SubmissionTarget, application: str) -> None:
+def submit_without_waiting(hook: SparkSubmitHook, target: SubmissionTarget, application: str) -> str | None:
     """Submit an application to a cluster, and return once the cluster has accepted it.
 
     :param hook: made with what `SubmissionTarget.without_waiting` returns.
+    :returns: what the cluster manager ends it by: an application's id, or a namespace and a driver's pod; None if
+        spark-submit did not say, as with a log level above INFO.
     """
     if target.is_kubernetes:
         hook._spark_exit_code = 0  # it would be read from the driver's end, which nobody waits for
     SparkSubmitHook.submit(hook, application)
+    if target.is_yarn:
+        return hook._yarn_application_id
+    pod = hook._kubernetes_driver_pod
+    return None if pod is None else f"{hook._connection['namespace'] or 'default'}:{pod}"
+
+
+def kill_command(hook: SparkSubmitHook, cluster_id: str) -> list[str]:
+    """Return the command that ends a job in a cluster.
+
+    :param hook: made as for its submission.
+    :param cluster_id: as `submit_without_waiting` returned it.
+    :raises ConfigurationError: if it is none of the cluster manager that the hook submits to.
+    """
+    target = submission_target(hook)
+    if target.is_yarn and APPLICATION_ID.fullmatch(cluster_id):
+        return ["yarn", "application", "-kill", cluster_id]
+    if target.is_kubernetes and NAMESPACED_POD.fullmatch(cluster_id):
+        return [*hook._connection["spark_binary"].split(), "--master", target.master, "--kill", cluster_id]
+    raise ConfigurationError(
+        f"job {cluster_id!r} is not one of master {target.master!r}: end it where it was submitted"
+    )

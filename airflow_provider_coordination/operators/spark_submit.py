@@ -508,7 +508,13 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         hook = SparkSubmitOperator._get_hook(prepared)
         if self._follower is not None:
             environment = {} if target.is_kubernetes else prepared.env_vars or {}
-            job.log = do_not_wait(hook, job.settings_file, environment, partial(self._follower.submit, job.settings))
+            job.log = do_not_wait(
+                hook,
+                job.settings_file,
+                environment,
+                submitting=partial(self._follower.submit, job.settings),
+                submitted=partial(self._follower.note_submitted, job.settings.owner),
+            )
         watch_output(hook, job.output.watched)
         return hook
 

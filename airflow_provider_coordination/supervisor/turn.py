@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import (
+    ConfigurationError,
     PartitionUpdateError,
     StoreUnavailableError,
     SupervisionError,
@@ -85,8 +86,10 @@ class Launcher(Protocol):
         """
         ...
 
-    def end(self, job: Job, reason: str) -> None:
-        """End the processes of a job, as far as they can be reached from here.
+    def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:
+        """End the processes of a job, on this machine or in the cluster, as far as they can be reached from here.
+
+        :param spec: what it works by; None if that is not known any more.
 
         Its outcome is written, and its leases are given back, whatever becomes of them.
         """
@@ -171,10 +174,12 @@ class Supervisor:
         done: list[Action] = []
         errors: list[ErrorEvent] = []
         passes = 0
+        run: Observation | None = None
         while True:
             passes += 1
             stored = self.store.acquire(self._claimant)
-            seen = self._observer.observe(stored.supervision, anew=True)
+            seen = self._observer.observe(stored.supervision, anew=run is None or _changes_partitions(done))
+            run = seen if run is None or seen.is_run else run
             decision = decide(stored.supervision, seen, launcher.new_owner)
             is_refused = not self._write(stored, decision.supervision)
             if not is_refused:
@@ -182,7 +187,7 @@ class Supervisor:
                 done += decision.actions
             if passes == PASSES or errors or not (is_refused or decision.actions):
                 break
-        return Turn(actions=tuple(done), errors=tuple(errors), supervision=self._finished(seen, errors))
+        return Turn(actions=tuple(done), errors=tuple(errors), supervision=self._finished(run, errors))
 
     def release(self) -> None:
         """Give the lease on the supervision back: the next run need not wait for its end."""
@@ -238,8 +243,8 @@ class Supervisor:
                 self._start(job, decision, seen, launcher)
             case RequestStop(owner=owner, reason=reason):
                 self.jobs.request_stop(owner, reason)
-            case EndJob(owner=owner, kind=kind, reason=reason):
-                self._end(owner, kind, reason, seen.jobs.get(owner), launcher)
+            case EndJob():
+                self._end(action, decision, seen, launcher)
             case LookForPartitions():
                 self._probe.look_for_partitions()
             case Terminate(reason=reason):
@@ -263,17 +268,32 @@ class Supervisor:
             log.exception("a job could not be submitted: source=%s owner=%s", self.source, job.owner)
             self.jobs.give_up(job.owner, self._task, _outcome(f"{type(error).__name__}: {error}"))
 
-    def _end(self, owner: str, kind: EndKind, reason: str, job: Job | None, launcher: Launcher) -> None:
+    def _end(self, action: EndJob, decision: Decision, seen: Observation, launcher: Launcher) -> None:
         """End a job; whatever it still writes is refused from here on."""
+        owner, kind, reason = action.owner, action.kind, action.reason
+        job = seen.jobs.get(owner)
         try:
             if job is not None:
-                launcher.end(job, reason)
+                launcher.end(job, self._spec_of(owner, decision), reason)
         finally:
             self.jobs.give_up(owner, self._task, _outcome(None if kind is EndKind.WITHDRAWN else reason))
             keys = self._coordinator.give_up_owner(owner)
             log.warning(
                 "job %s, %d leases given back: source=%s owner=%s: %s", kind, len(keys), self.source, owner, reason
             )
+
+    def _spec_of(self, owner: str, decision: Decision) -> IngestionSpec | None:
+        """Return what a job works by; None if that cannot be read any more."""
+        versions = [job.spec_version for job in decision.supervision.jobs if job.owner == owner]
+        try:
+            return self._observer.spec(versions[0]) if versions else None
+        except ConfigurationError:
+            return None
+
+
+def _changes_partitions(done: Sequence[Action]) -> bool:
+    """Return whether a turn that has done this has to look at the partitions anew: there may be more, or more free."""
+    return any(isinstance(action, LookForPartitions | EndJob) for action in done)
 
 
 def _outcome(error: str | None) -> dict[str, Any]:

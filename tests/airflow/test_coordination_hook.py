@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from airflow.sdk import BaseHook
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -273,3 +276,19 @@ def test_a_folder_that_is_not_there_is_told(connect: Any) -> None:
     connect("c", "coordination", extra=json.dumps({"url": "sqlite:////no/such/folder/c.db"}))
     with pytest.raises(ConfigurationError, match=r"folder '/no/such/folder' of the SQLite file .* does not exist"):
         CoordinationHook("c").coordinator("clicks", "me")
+
+
+def test_a_connection_that_is_slow_to_be_looked_up_keeps_no_other_hook_waiting(
+    connect: Any, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect("coordination_default", "coordination", extra={"url": store_url})
+    look_up, both = BaseHook.get_connection, threading.Barrier(2, timeout=60)
+
+    def slow(conn_id: str) -> Any:
+        both.wait()
+        return look_up(conn_id)
+
+    monkeypatch.setattr(BaseHook, "get_connection", slow)
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(lambda hook: hook.settings, [CoordinationHook(), CoordinationHook()]))
+    assert found[0] == found[1]

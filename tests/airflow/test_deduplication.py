@@ -224,7 +224,8 @@ def test_without_an_interval_it_is_refused(context: Any, tmp_path: Path, spark: 
     sync().execute(context)
     for task in (sync(deduplicate_against="clicks"), ingest(spark, tmp_path, interval=None)):
         with pytest.raises(
-            AirflowFailException, match="'deduplicate_against' is 'clicks', and field 'interval' is miss"
+            AirflowFailException,
+            match=r"'deduplicate_against' is 'clicks', and field 'interval' is missing.*in place of the 'bounds'",
         ):
             task.execute(context)
 

@@ -13,7 +13,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.coordination.jobs import Job, Jobs
+from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.coordination.owner import task_of as task_of_owner
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
@@ -146,9 +146,121 @@ def test_a_job_on_this_machine_is_ended_with_its_processes(
     [job] = jobs.of_task("supervisor/clicks")
     assert processes(job)
 
-    launcher.end(job, "it did not end in time")
+    launcher.end(job, order().spec, "it did not end in time")
 
     deadline = time.monotonic() + 60
     while processes(job) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes(job) == []
+
+
+CLUSTERS = {
+    "yarn": (
+        {"host": "yarn"},
+        "Submitted application application_1760000000000_0042",
+        "application_1760000000000_0042",
+        "spark.yarn.submit.waitAppCompletion=false",
+        ["yarn", "application", "-kill", "application_1760000000000_0042"],
+    ),
+    "kubernetes": (
+        {"host": "k8s://https://cluster", "port": 6443, "namespace": "ingest"},
+        "\t pod name: clicks-0a1b2c-driver",
+        "ingest:clicks-0a1b2c-driver",
+        "spark.kubernetes.submission.waitAppCompletion=false",
+        ["spark-submit", "--master", "k8s://https://cluster:6443", "--kill", "ingest:clicks-0a1b2c-driver"],
+    ),
+}
+
+
+@pytest.fixture(params=CLUSTERS)
+def cluster(
+    request: pytest.FixtureRequest, connect: Any, spark: StubSpark, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, str, list[str]]:
+    """A cluster that runs drivers: by what it knows the job, the option that lets spark-submit return, the kill."""
+    connection, line, cluster_id, option, kill = CLUSTERS[request.param]
+    # The provider's hook asks that Kubernetes' client is there, which nothing here uses.
+    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.kube_client", object(), raising=False)
+    fields = dict(connection)
+    extra = {"deploy-mode": "cluster"} | ({"namespace": fields.pop("namespace")} if "namespace" in fields else {})
+    connect("spark_default", "spark", extra=extra, **fields)
+    spark.will(lines=[line])
+    monkeypatch.setenv("PATH", spark.path)
+    return cluster_id, option, kill
+
+
+def recording(folder: Path, name: str, exit_code: int = 0) -> Callable[[], list[str]]:
+    """Put a command in place that notes how it is called; return what reads that."""
+    called = folder / "killed"
+    command = folder / name
+    command.write_text(f'#!/bin/sh\necho "{name}" "$@" > {called}\nexit {exit_code}\n')
+    command.chmod(0o755)
+    return lambda: called.read_text().split() if called.exists() else []
+
+
+def test_a_job_in_a_cluster_is_handed_over_with_its_settings_and_followed_by_the_store(
+    launcher: SparkLauncher,
+    order: Callable[..., JobOrder],
+    jobs: Jobs,
+    spark: StubSpark,
+    cluster: tuple[str, str, list[str]],
+    temporary: Path,
+) -> None:
+    cluster_id, option, _ = cluster
+    ordered = order()
+    launcher.start(ordered)  # returns although the job has not begun
+    [call] = spark.calls
+    assert option in call["arguments"]
+    name = Path(call["settings_file"]).name
+    assert call["arguments"][-1] == name, "the driver finds its settings where '--files' puts them"
+    assert call["settings"]["owner"] == ordered.job.owner
+    job = jobs.get(ordered.job.owner)
+    assert job is not None
+    assert (job.state, job.log, job.cluster_id) == (JobState.SUBMITTED, None, cluster_id)
+    assert list(temporary.iterdir()) == [], "its settings have travelled with it"
+
+
+def test_a_job_in_a_cluster_is_killed_by_the_command_of_its_cluster(
+    launcher: SparkLauncher,
+    order: Callable[..., JobOrder],
+    jobs: Jobs,
+    spark: StubSpark,
+    cluster: tuple[str, str, list[str]],
+) -> None:
+    ordered = order()
+    launcher.start(ordered)
+    killed = recording(spark.folder, cluster[2][0])
+    job = jobs.get(ordered.job.owner)
+    assert job is not None
+    launcher.end(job, ordered.spec, "it did not end in time")
+    assert killed() == cluster[2]
+
+
+def test_a_cluster_that_does_not_end_a_job_does_not_stop_the_turn(
+    launcher: SparkLauncher,
+    order: Callable[..., JobOrder],
+    jobs: Jobs,
+    spark: StubSpark,
+    cluster: tuple[str, str, list[str]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ordered = order()
+    launcher.start(ordered)
+    recording(spark.folder, cluster[2][0], exit_code=1)
+    job = jobs.get(ordered.job.owner)
+    assert job is not None
+    launcher.end(job, ordered.spec, "it did not end in time")
+    assert f"the cluster did not end job {cluster[0]}" in caplog.text
+
+
+def test_nothing_but_the_name_of_a_job_reaches_the_command_that_kills_it(
+    launcher: SparkLauncher,
+    order: Callable[..., JobOrder],
+    spark: StubSpark,
+    cluster: tuple[str, str, list[str]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    killed = recording(spark.folder, cluster[2][0])
+    wrong = Job(owner="o", state=JobState.RUNNING, since=NOON, cluster_id="-appTypes;rm")
+    launcher.end(wrong, order().spec, "it did not end in time")
+    assert killed() == []
+    assert "end it where it was submitted" in caplog.text

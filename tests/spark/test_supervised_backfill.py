@@ -71,7 +71,7 @@ class Backfill:
         assert self.jobs.submit(order.job.owner, task=order.task, digest="", start_by=start_by)
         self.submitted.append((order, self.history.start(until_caught_up=False)))
 
-    def end(self, job: Job, reason: str) -> None:
+    def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:
         self.history.look.give_up_owner(job.owner)
 
     # What happens

@@ -23,12 +23,7 @@ class Asked(Stream):
 
     def __init__(self, world: World, shards: Sequence[str]) -> None:
         super().__init__(world, shards)
-        self.counts = 0
         self.requests: list[list[str]] = []
-
-    def count(self) -> int | None:
-        self.counts += 1
-        return super().count()
 
     def lags(self, partitions: Sequence[Partition]) -> Mapping[str, int]:
         self.requests.append([partition.partition_key for partition in partitions])

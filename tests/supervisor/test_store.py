@@ -18,13 +18,12 @@ from airflow_provider_coordination.coordination.errors import (
     SupervisionError,
 )
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
-from airflow_provider_coordination.stores.sql import SqlStore
 from airflow_provider_coordination.supervisor.lag import LagReading, LagSeries
 from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.store import LEASE, SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant, SupervisedJob
 from tests.coordination.unreliable_store import Fault, UnreliableStore
+from tests.supervisor.stores import STORES, opening
 from tests.support.clock import ManualClock
 
 MARGIN = timedelta(seconds=10)
@@ -50,13 +49,9 @@ class Kept:
         self.network.fault = Fault(before=happens)  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=["in_memory", "sqlite"])
+@pytest.fixture(params=STORES)
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
-    backend = (
-        InMemoryStore()
-        if request.param == "in_memory"
-        else SqlStore(f"sqlite:///{tmp_path}/store.db", table="coordination")
-    )
+    backend = opening(request.param, request, tmp_path)()
     yield Kept(backend)
     backend.close()
 

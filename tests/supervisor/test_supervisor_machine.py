@@ -8,7 +8,6 @@ the trouble is over, as many jobs read as there should be.
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -34,11 +33,10 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.jobs import JobState
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
-from airflow_provider_coordination.stores.sql import SqlStore
 from airflow_provider_coordination.supervisor.supervision import Claimant, Supervision
 from airflow_provider_coordination.supervisor.turn import JobOrder
 from tests.coordination.stepped_store import ProcessKilled, SteppedStore, killed
+from tests.supervisor.stores import STORES, opening
 from tests.supervisor.world import SparkJob, World, spec
 from tests.support.depth import examples
 
@@ -67,7 +65,8 @@ class SupervisorMachine(RuleBasedStateMachine):
     """One source, its supervisors, its jobs, and people."""
 
     def open_store(self) -> CoordinationStore:
-        return InMemoryStore()
+        """Open an empty store, one for each life."""
+        raise NotImplementedError
 
     @initialize(shards=st.integers(1, 4), jobs=st.integers(1, MOST_JOBS))
     def begin(self, shards: int, jobs: int) -> None:
@@ -352,19 +351,10 @@ class SupervisorMachine(RuleBasedStateMachine):
         world.backend.close()
 
 
-class OnSqlite(SupervisorMachine):
-    """The same on a real database."""
-
-    def open_store(self) -> CoordinationStore:
-        self.folder = tempfile.TemporaryDirectory()
-        return SqlStore(f"sqlite:///{Path(self.folder.name)}/store.db", table="coordination")
-
-    def teardown(self) -> None:
-        super().teardown()
-        self.folder.cleanup()
-
-
 @pytest.mark.deep
-@pytest.mark.parametrize(("machine", "number"), [(SupervisorMachine, 20), (OnSqlite, 4)])
-def test_a_supervisor_keeps_its_promises(machine: type[SupervisorMachine], number: int) -> None:
+@pytest.mark.parametrize("kind", STORES)
+def test_a_supervisor_keeps_its_promises(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    opened = opening(kind, request, tmp_path)
+    machine = type(SupervisorMachine.__name__, (SupervisorMachine,), {"open_store": lambda self: opened()})
+    number = {"in_memory": 20, "sqlite": 4}.get(kind, 1)
     run_state_machine_as_test(machine, settings=settings(max_examples=examples(number), stateful_step_count=30))

@@ -475,6 +475,27 @@ def test_a_partition_that_fails_for_another_reason_is_noted_and_no_lost_contact(
     assert [(error.error_class, error.partition) for error in world.health.errors] == [("OSError", "S0")]
 
 
+def test_a_turn_that_only_starts_jobs_asks_the_source_once(world: World) -> None:
+    begun(world)
+    world.go_on(60)
+    world.clock.advance(1)
+    world.store.request_handover()
+    before = world.stream.counts
+    assert [type(action) for action in world.turn().actions] == [StartJob, StartJob]
+    assert world.stream.counts == before + 1
+
+
+def test_a_source_that_did_not_answer_is_noted_by_a_turn_that_started_jobs_all_the_same(world: World) -> None:
+    begun(world)
+    world.go_on(60)
+    world.clock.advance(1)
+    world.store.request_handover()
+    world.stream.error = SourceError("stream 'clicks' does not answer")
+    assert len(world.turn().actions) == 2
+    assert world.health.failed_runs == 1
+    assert world.health.errors[-1].message == "stream 'clicks' does not answer"
+
+
 def test_a_stored_spec_that_cannot_be_read_leaves_jobs_alone_and_shows(world: World) -> None:
     begun(world)
     world.store.submit({"version": 99}, by="a newer version of the package")

@@ -120,7 +120,7 @@ class Cluster:
             raise self.refuses
         self.submitted.append(SparkJob(order, self._world.coordinator(order.job.owner)))
 
-    def end(self, job: Job, reason: str) -> None:
+    def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:
         self.killed.append(job.owner)
         for each in self.submitted:
             each.is_dead = each.is_dead or each.owner == job.owner
@@ -139,6 +139,7 @@ class Stream:
         self.error: Exception | None = None
         self.looks_for_partitions = False
         self.looks = 0
+        self.counts = 0
 
     def follow(self, spec: IngestionSpec) -> None:
         self.spec = spec
@@ -149,6 +150,7 @@ class Stream:
         self._world.coordinator("sync").create_partitions({shard: {} for shard in self.shards})
 
     def count(self) -> int | None:
+        self.counts += 1
         self._answer()
         return len(self.shards)
 

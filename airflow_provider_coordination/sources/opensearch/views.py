@@ -7,10 +7,10 @@ is a position that outlives the view: what comes after it can be read in another
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
@@ -79,6 +79,8 @@ class Views:
         self._client = client
         self._settings = settings
         self._parse = _answer_parser()
+        self._lock = threading.Lock()
+        self._has_points_in_time: bool | None = None
 
     @contextmanager
     def of(self, item: Item, after: int) -> Iterator[View]:
@@ -87,7 +89,7 @@ class Views:
         :param item: the slice.
         :param after: only what comes after this sequence number; -1 for everything.
         """
-        if self._has_point_in_time:
+        if self._has_point_in_time():
             with self._point_in_time(item) as view:
                 yield _PointInTime(self, item, after, view)
         else:
@@ -133,8 +135,14 @@ class Views:
         with suppress(CoordinationError):
             self._client.send("DELETE", path, about="closing a view", body=body, repeat=False)
 
-    @cached_property
     def _has_point_in_time(self) -> bool:
+        # No `cached_property`: up to Python 3.11 one lock of its serves all clusters, and one of them may not answer.
+        with self._lock:
+            if self._has_points_in_time is None:
+                self._has_points_in_time = self._asked_for_points_in_time()
+            return self._has_points_in_time
+
+    def _asked_for_points_in_time(self) -> bool:
         if self._settings.context is not None:
             return self._settings.context == POINT_IN_TIME
         version = self._client.json("GET", "/", about="its version").get("version", {})

@@ -1,0 +1,33 @@
+"""How slices are viewed is asked of each cluster by itself."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
+from airflow_provider_coordination.sources.opensearch.views import Views
+
+
+class SlowCluster:
+    """Answers which version it has once another cluster is asked too."""
+
+    def __init__(self, asked: threading.Barrier) -> None:
+        self._asked = asked
+
+    def json(self, *args: object, **options: object) -> dict[str, Any]:
+        self._asked.wait()
+        return {"version": {"distribution": "opensearch", "number": "1.0.0"}}
+
+
+def test_a_cluster_that_does_not_answer_keeps_nobody_from_another_one() -> None:
+    both = threading.Barrier(2, timeout=60)
+
+    def looked(cluster: Any) -> str:
+        settings = OpenSearchSettings(hosts=("http://localhost:9200",))
+        with Views(cluster, settings).of({"index": "clicks", "slice": 0, "slices": 1}, -1) as view:
+            return type(view).__name__
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(looked, [SlowCluster(both), SlowCluster(both)])) == ["_Scroll", "_Scroll"]
