@@ -12,7 +12,7 @@ for all.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -177,7 +177,7 @@ class Jobs:
 
     def unfinished(self) -> list[Job]:
         """Return the jobs that have no outcome."""
-        return list(self._jobs(PartitionStatus.UNASSIGNED, PartitionStatus.ASSIGNED))
+        return self._jobs(PartitionStatus.UNASSIGNED, PartitionStatus.ASSIGNED)
 
     def of_task(self, task: str) -> list[Job]:
         """Return the jobs of a task, the first that was submitted first."""
@@ -223,8 +223,13 @@ class Jobs:
                 with suppress(PartitionUpdateError):  # somebody else purges too
                     self._store.delete(item)
 
-    def _jobs(self, *statuses: PartitionStatus) -> Iterator[Job]:
-        return map(Job.of, all_partitions(self._store, self.source_identifier, *statuses))
+    def _jobs(self, *statuses: PartitionStatus) -> list[Job]:
+        """Return the jobs of these statuses, of all by default: each once, as it was found last.
+
+        Statuses are read in the order in which a job has them. One that goes on at the same time is found twice.
+        """
+        found = map(Job.of, all_partitions(self._store, self.source_identifier, *statuses))
+        return list({job.owner: job for job in found}.values())
 
     def _change(self, owner: str, change: Change, *, is_ended: bool = False) -> bool:
         while (item := self._store.get(self.source_identifier, item_key(owner))) is not None:

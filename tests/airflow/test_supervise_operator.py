@@ -44,7 +44,7 @@ def connections(connect: Any, coordination: SourceCoordinator, kinesis: FakeKine
 
 @pytest.fixture
 def spec(tmp_path: Path, spark: StubSpark) -> dict[str, Any]:
-    spark.will(exit=0, outcome=GOOD, sleep=60)
+    spark.will(exit=0, outcome=GOOD, sleep=600)
     return {
         "version": 1,
         "reads": {"kinesis": {"streams": "clicks"}},

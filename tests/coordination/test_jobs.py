@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,23 @@ def known(jobs: Jobs, owner: str = "a") -> Job:
 
 def items(fleet: Fleet) -> list[Partition]:
     return [p for status in PartitionStatus for p in fleet.store.store.query(FAMILY, status)]
+
+
+def test_a_job_that_begins_while_jobs_are_listed_is_listed_once_as_it_is_now(
+    fleet: Fleet, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(fleet, jobs)
+    begin, query = [record(fleet).begin], fleet.store.query
+
+    def then_it_begins(*asked: Any, **more: Any) -> list[Partition]:
+        page = query(*asked, **more)
+        if page and begin:
+            begin.pop()()
+        return page
+
+    monkeypatch.setattr(fleet.store, "query", then_it_begins)
+    assert [job.state for job in jobs.of_task(TASK)] == [JobState.STARTING]
+    assert begin == []
 
 
 def test_a_job_is_known_before_it_begins_with_what_it_was_told(fleet: Fleet, jobs: Jobs) -> None:
