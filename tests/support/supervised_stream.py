@@ -55,15 +55,18 @@ class SupervisedStream:
     :param airflow: runs the DAG that supervises.
     :param pipeline: has the stream.
     :param source: a coordinator of the source, to look at it.
-    :param file: the spec file that the DAG names.
+    :param dag_id: of the DAG that supervises.
+    :param file: the spec file that it names.
     """
 
-    def __init__(self, airflow: Standalone, pipeline: Pipeline, source: SourceCoordinator, file: Path) -> None:
+    def __init__(
+        self, airflow: Standalone, pipeline: Pipeline, source: SourceCoordinator, dag_id: str, file: Path
+    ) -> None:
         self.airflow = airflow
         self.pipeline = pipeline
         self.source = source
         self.lake = pipeline.folder / "lake"
-        self.dag_id = f"supervise_{file.stem}"
+        self.dag_id = dag_id
         self.file = file
         self.sent: list[Event] = []
         self.expected: Counter[str] = Counter()

@@ -378,7 +378,8 @@ def test_a_spec_of_druid_runs_a_stream_through_everything_that_happens_to_it(
     aws = {"region_name": "us-east-1", "endpoint_url": pipeline.kinesis.endpoint_url}
     here = {"conn_type": "aws", "login": "test", "password": "test", "extra": aws}
     monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(here))  # of the person who resets
-    clicks = SupervisedStream(airflow, pipeline, look("clicks"), folder / "dags" / "specs" / "clicks.yaml")
+    file = folder / "dags" / "specs" / "clicks.yaml"
+    clicks = SupervisedStream(airflow, pipeline, look("clicks"), "supervise_clicks", file)
     life = Life(clicks)
     try:
         for step in at_depth(short=SHORT, deep=WHOLE):

@@ -240,7 +240,7 @@ WHOLE = (
 def test_whatever_people_do_to_a_supervisor_its_source_is_read_exactly_once(
     airflow: Standalone, pipeline: Pipeline, look: Callable[[str], SourceCoordinator], folder: Path
 ) -> None:
-    orders = Orders(airflow, pipeline, look("orders"), folder / "dags" / "specs" / "orders.yaml")
+    orders = Orders(airflow, pipeline, look("orders"), DAG_ID, folder / "dags" / "specs" / "orders.yaml")
     interference = Interference(orders, folder / "dags" / f"{DAG_ID}.py")
     try:
         for step in at_depth(short=SHORT, deep=WHOLE):
