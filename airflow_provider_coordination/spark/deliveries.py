@@ -159,6 +159,9 @@ class Deliveries:
                 folder=self._files.folder(key),
                 set_id=waiting.set_id,
                 fencing_token=self._coordinator.leases.fencing_token(key),
+                source=self._coordinator.view.source_identifier,
+                partition_key=key,
+                owner=self._coordinator.owner,
             )
             try:
                 prepared = self._delivery.prepare([attempt], owed)[batch.batch_id]

@@ -52,6 +52,9 @@ class Attempt:
     :param folder: the folder, below any root, of the batch's partition.
     :param set_id: the acknowledgment set that waits for it.
     :param fencing_token: of the lease.
+    :param source: the identifier of the source.
+    :param partition_key: the partition.
+    :param owner: who delivers it.
     """
 
     batch: LandedBatch
@@ -59,11 +62,19 @@ class Attempt:
     folder: str
     set_id: str
     fencing_token: int
+    source: str
+    partition_key: str
+    owner: str
 
     @property
     def batch_id(self) -> str:
         """The batch's id."""
         return self.batch.batch_id
+
+    @property
+    def ordinal(self) -> int:
+        """The batch's number among those of its partition."""
+        return self.batch.ordinal
 
 
 class Delivery(Protocol):

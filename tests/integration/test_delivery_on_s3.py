@@ -44,7 +44,10 @@ def an_attempt(root: str, token: int = 1, **changes: bool) -> Attempt:
         batch_id=BATCH, start="5", end="9", file=file, file_bytes=size, records=2, bytes=1, is_last=False,
         read_until=None, fencing_token=token, **changes,
     )  # fmt: skip
-    return Attempt(batch=batch, file=file, folder=FOLDER, set_id=f"{BATCH}.{token}", fencing_token=token)
+    return Attempt(
+        batch=batch, file=file, folder=FOLDER, set_id=f"{BATCH}.{token}", fencing_token=token,
+        source="clicks", partition_key="shard-1", owner="job",
+    )  # fmt: skip
 
 
 def published(root: str) -> list[int] | None:

@@ -117,8 +117,9 @@ class Place:
 
     def attempt(self, fencing_token: int = 1) -> Attempt:
         return Attempt(
-            batch=self.batch, file=self.batch.file, folder=FOLDER, set_id="set-1", fencing_token=fencing_token
-        )
+            batch=self.batch, file=self.batch.file, folder=FOLDER, set_id="set-1", fencing_token=fencing_token,
+            source="clicks", partition_key="shard-1", owner="job",
+        )  # fmt: skip
 
     def rows(self, sink: str) -> list[dict[str, Any]]:
         file = self.folder / sink / "batch-1.parquet"

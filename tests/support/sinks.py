@@ -77,6 +77,7 @@ def an_attempt(batch_id: str, token: int = 1, *, set_number: int = 1, redeliver:
     known = {
         "start": "TRIM_HORIZON", "end": "9", "file": f"/landing/{batch_id}/5.{token}.ab.parquet", "file_bytes": 100,
         "records": 2, "bytes": 1, "is_last": False, "read_until": None, "fencing_token": token,
+        "ordinal": 1,
     }  # fmt: skip
     landed = LandedBatch(batch_id=batch_id, redeliver=redeliver, **{**known, **batch})
     return Attempt(
@@ -85,6 +86,9 @@ def an_attempt(batch_id: str, token: int = 1, *, set_number: int = 1, redeliver:
         folder=f"clicks/{batch_id}",
         set_id=f"{batch_id}.s{set_number}",
         fencing_token=token,
+        source="clicks",
+        partition_key=batch_id,
+        owner=f"job-{token}",
     )
 
 
@@ -95,6 +99,7 @@ def under_next_lease(attempt: Attempt, *, rejected: bool = False) -> Attempt:
         batch=replace(attempt.batch, redeliver=rejected or attempt.batch.redeliver),
         set_id=attempt.set_id + ".again" * rejected,
         fencing_token=attempt.fencing_token + 1,
+        owner=f"job-{attempt.fencing_token + 1}",
     )
 
 
