@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import Partition
@@ -23,6 +23,11 @@ from airflow_provider_coordination.sources.landed import LandedProgress
 from airflow_provider_coordination.sources.progress import item_batch_id
 from airflow_provider_coordination.spark.kind_partitions import KindPartitions
 from airflow_provider_coordination.spark.landed_row import LandedRow
+
+if TYPE_CHECKING:  # so that a DAG file imports none of what runs on Spark
+    from airflow_provider_coordination.spark.reading import PartitionsToRead
+    from airflow_provider_coordination.spark.settings import IngestSettings
+    from airflow_provider_coordination.spark.summary import Summary
 
 NAME = "log_files"
 
@@ -144,7 +149,12 @@ class LogReading:
     expects_more = False
 
     def __init__(
-        self, spark: Any, settings: Any, coordinator: SourceCoordinator, partitions: Any, summary: Any
+        self,
+        spark: Any,
+        settings: IngestSettings,
+        coordinator: SourceCoordinator,
+        partitions: PartitionsToRead,
+        summary: Summary,
     ) -> None:
         self._spark = spark
         self._leases = coordinator.leases
@@ -194,7 +204,7 @@ class LogReading:
         key = row.partition_key
         if row.error is not None:
             self._summary.data_loss[key] = row.error
-            self._partitions.park(key, row.error, dict(self._leases.leased(key).progress))
+            self._partitions.park(key, row.error, dict(self._leases.leased(key).progress), row.failure)
         elif not row.records:
             self._partitions.note_read(key, row.read_until)
         else:

@@ -51,6 +51,6 @@ def test_each_line_is_delivered_once_although_a_job_dies_and_a_truncated_file_is
     (logs / "b.log").write_text("")
     written += write(logs / "a.log", 400, 420)
     assert run(APPLICATION, env={"PYTHONPATH": MODULES}).wait() == 1
-    assert Counter(map(bytes.decode, pipeline.delivered("data"))) == Counter(written)
+    assert Counter(map(bytes.decode, pipeline.delivered("data"))) == Counter(written), pipeline.jobs[-1].output
     parked = list(pipeline.coordinator().view.partitions(PartitionStatus.CLOSED))
     assert [("was truncated to 0 bytes" in str(each.last_error), each.is_parked) for each in parked] == [(True, True)]

@@ -2,4 +2,4 @@
 
 from airflow_provider_coordination.task_groups.supervised import supervised_ingestion
 
-dags = supervised_ingestion("specs/orders.yaml")
+dags = supervised_ingestion("specs/parcels.yaml")
