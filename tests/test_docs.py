@@ -56,6 +56,7 @@ from airflow_provider_coordination.operators.release_partitions import ReleasePa
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.iceberg import IcebergTable
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
@@ -230,6 +231,7 @@ def test_every_field_of_a_source_of_ones_own_is_documented() -> None:
         ("dynamodb_source.md", DynamoDBExport),
         ("opensearch.md", OpenSearchIndices),
         ("s3.md", S3Objects),
+        ("iceberg.md", IcebergTable),
         ("sinks.md", ParquetDataset),
     ],
 )

@@ -123,6 +123,12 @@ def schema_of(uri: str) -> pa.Schema:
     return pq.read_schema(path, filesystem=filesystem)
 
 
+def footer_of(uri: str) -> pq.FileMetaData:
+    """Return the footer of a Parquet file: its columns, and what its row groups hold."""
+    filesystem, path = _open(uri)
+    return pq.read_metadata(path, filesystem=filesystem)
+
+
 def file_size(uri: str) -> int | None:
     """Return the size of a file in bytes; None if there is no such file."""
     filesystem, path = _open(uri)
