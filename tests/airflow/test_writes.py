@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.reads.reads import own_copy
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
@@ -45,6 +46,18 @@ def test_several_datasets_keep_their_order_names_and_predicates() -> None:
     ]
 
 
+def test_a_dataset_on_s3_has_what_its_connection_holds_and_shows_no_secret(connect: Any) -> None:
+    connect("lake", "aws", login="AKIA", password="hush-hush", extra={"region_name": "eu-west-1"})
+    dataset = ParquetDataset("s3://lake/clicks", aws_conn_id="lake")
+    [sink] = sinks_of(dataset)
+    assert sink.aws == AwsSettings(region="eu-west-1", access_key_id="AKIA", secret_access_key="hush-hush")
+    assert "hush" not in repr(sink) + repr(dataset)
+
+
+def test_a_dataset_is_checked_without_its_connection() -> None:
+    ParquetDataset("s3://lake/clicks", aws_conn_id="not there").check()
+
+
 @pytest.mark.parametrize(
     ("writes", "landing_path"),
     [
@@ -70,6 +83,10 @@ def test_raw_batches_that_have_nowhere_to_wait_are_an_error_that_names_the_field
             "^field 'path' of ParquetDataset 'main' must not be empty: give the path or URI",
         ),
         (ParquetDataset(" ", name="copy"), "^field 'path' of ParquetDataset 'copy' must not be empty"),
+        (
+            ParquetDataset("/a", aws_conn_id="lake"),
+            r"^field 'aws_conn_id' of ParquetDataset 'main' is 'lake', and its path '/a' is not on S3; leave it out",
+        ),
         (ParquetDataset("/a", where=" "), "^field 'where' of ParquetDataset 'main' must not be empty; leave it out$"),
         (
             [],
