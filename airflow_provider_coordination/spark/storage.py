@@ -117,6 +117,12 @@ def row_count(uri: str) -> int:
     return int(pq.read_metadata(path, filesystem=filesystem).num_rows)
 
 
+def footer_of(uri: str) -> pq.FileMetaData:
+    """Return what a Parquet file says of itself."""
+    filesystem, path = _open(uri)
+    return pq.read_metadata(path, filesystem=filesystem)
+
+
 def schema_of(uri: str) -> pa.Schema:
     """Return the schema of a Parquet file, with its metadata."""
     filesystem, path = _open(uri)

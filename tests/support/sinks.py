@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.delivery import Attempt
@@ -49,7 +50,25 @@ class ParquetUnderTest:
         return [str(path) for path in (folder / "_staging").rglob("*") if path.is_file()]
 
 
-SINKS: dict[str, SinkUnderTest] = {"parquet": ParquetUnderTest()}
+class DeltaUnderTest:
+    """See `SinkUnderTest`. Data files that no version names are no leftovers: the table's vacuum takes them."""
+
+    def settings(self, folder: Path) -> SinkSettings:
+        return SinkSettings(name="main", kind="delta", location=str(folder))
+
+    def visible(self, folder: Path) -> dict[str, list[int]]:
+        if not DeltaTable.is_deltatable(str(folder)):
+            return {}
+        rows: dict[str, list[int]] = {}
+        for row in DeltaTable(folder).to_pyarrow_table().to_pylist():
+            rows.setdefault(row["_batch_id"], []).append(row["n"])
+        return rows
+
+    def leftovers(self, folder: Path) -> list[str]:
+        return [str(path) for path in (folder / "_staging").rglob("*") if path.is_file()]
+
+
+SINKS: dict[str, SinkUnderTest] = {"delta": DeltaUnderTest(), "parquet": ParquetUnderTest()}
 
 
 @dataclass(frozen=True)
