@@ -57,6 +57,7 @@ from airflow_provider_coordination.operators.reopen_partitions import ReopenPart
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.delta import DeltaTable
+from airflow_provider_coordination.operators.writes.iceberg import IcebergTable
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
@@ -231,6 +232,7 @@ def test_every_field_of_a_source_of_ones_own_is_documented() -> None:
         ("dynamodb_source.md", DynamoDBExport),
         ("opensearch.md", OpenSearchIndices),
         ("s3.md", S3Objects),
+        ("iceberg.md", IcebergTable),
         ("sinks.md", ParquetDataset),
         ("delta.md", DeltaTable),
     ],

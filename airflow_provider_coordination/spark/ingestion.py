@@ -108,7 +108,7 @@ class Ingestion:
         self._clock = clock or SystemClock()
         self._conditions = StopConditions(settings.rounds, stop_at=stop_at, is_bounded=is_bounded)
         self._spans = spans or NoSpans()
-        self._files = LandedFiles(settings.landing_path, coordinator)
+        self._files = LandedFiles(settings.landing_path, coordinator, settings.access)
         self._deliveries = Deliveries(settings, coordinator, delivery, self._files, observer, self._spans)
         self._balancer = Balancer(
             coordinator,

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.storage import (
     delete_folder,
@@ -31,10 +32,12 @@ class Staging:
     """The manifests of a table.
 
     :param root: the table's folder.
+    :param access: how it is reached.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, access: Access = DEFAULT_ACCESS) -> None:
         self._root = root
+        self._access = access
 
     def folder(self, attempt: Attempt) -> str:
         """Return the folder of an attempt."""
@@ -45,7 +48,9 @@ class Staging:
 
         :param content: what its commit needs, as JSON.
         """
-        write_text(join(self.folder(attempt), MANIFEST), json.dumps({**_signature(attempt), "content": content}))
+        write_text(
+            join(self.folder(attempt), MANIFEST), json.dumps({**_signature(attempt), "content": content}), self._access
+        )
 
     def sealed(self, attempt: Attempt) -> Mapping[str, Any]:
         """Return what the manifest of an attempt holds.
@@ -54,7 +59,7 @@ class Staging:
         """
         folder = self.folder(attempt)
         try:
-            manifest = json.loads(read_text(join(folder, MANIFEST)))
+            manifest = json.loads(read_text(join(folder, MANIFEST), self._access))
             content: Mapping[str, Any] = manifest.pop("content")
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise DeliveryError(
@@ -68,17 +73,17 @@ class Staging:
         """Remove the manifests of attempts, and the folders above that hold nothing else."""
         for attempt in attempts:
             folder = self.folder(attempt)
-            delete_folder(folder)
+            delete_folder(folder, self._access)
             for _ in range(EMPTY_ABOVE):
                 folder, _, _ = folder.rpartition("/")
-                remove_if_empty(folder)
+                remove_if_empty(folder, self._access)
 
     def sweep(self, folder: str, fencing_token: int) -> None:
         """Remove the manifests of former owners of a partition; see `Delivery.sweep`."""
         staged = join(self._root, STAGING, folder)
-        for name in folders_in(staged):
+        for name in folders_in(staged, self._access):
             if name.isdigit() and int(name) < fencing_token:
-                delete_folder(join(staged, name))
+                delete_folder(join(staged, name), self._access)
 
 
 def _signature(attempt: Attempt) -> dict[str, str | int]:

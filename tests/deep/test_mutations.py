@@ -76,13 +76,19 @@ MUTATIONS = {
         "spark/deliveries.py",
         "batch=self._as_recorded(key, batch, waiting)",
         "batch=batch",
-        ("sink-added-items", "sink-added-items-objects"),
+        ("sink-added-items", "sink-added-items-copied"),
     ),
     "landed files keep their names": Mutation(
         "spark/landed_files.py",
         "        place = under_token(batch.file, token)\n",
         "        return batch.file\n        place = under_token(batch.file, token)\n",
         ("transform-added-items", "transform-added-shards"),
+    ),
+    "a name is given again to whoever comes later": Mutation(
+        "spark/s3_objects.py",
+        '            return {"IfNoneMatch": "*"}\n',
+        "            return {}\n",
+        ("transform-mended-items-s3", "transform-mended-shards-s3"),
     ),
     "folders have 32 bits of their keys": Mutation(
         "spark/storage.py",

@@ -59,11 +59,7 @@ def test_a_wrong_unit_is_answered_with_the_right_one(path: str, value: Any, reme
     ("path", "value", "said"),
     [
         ("reads", {"kafka": {"topics": "clicks"}}, "field 'reads': kind 'kafka' is not known; known are 'dynamodb', "),
-        (
-            "writes",
-            [{"hudi": {"path": "/x"}}],
-            "field 'writes': kind 'hudi' is not known; known are 'delta', 'parquet'",
-        ),
+        ("writes", [{"kafka": {"path": "/x"}}], "field 'writes': kind 'kafka' is not known; known are '"),
         ("schema", "id TEXT", "field 'schema': column 'id': 'TEXT' is no type of Spark"),
     ],
 )
@@ -138,12 +134,11 @@ def test_an_unknown_key_is_answered_with_its_place(path: str, remedy: str) -> No
     assert error_of(spec_with(path, 1)) == f"spec: unknown field {path!r}; write {remedy}"
 
 
-FIELD = r"'[a-z_.\[\]0]+'"
-
-
 @pytest.mark.parametrize("name", sorted(MOVED))
 def test_every_argument_that_operators_once_had_is_answered_with_its_place(name: str) -> None:
-    assert re.fullmatch(f"spec: unknown field '{name}'; write {FIELD}( or {FIELD})*", error_of(spec_with(name, 1)))
+    assert re.fullmatch(
+        f"spec: unknown field '{name}'; write '[a-z_.\\[\\]0]+'( or '[a-z_.\\[\\]0]+')*", error_of(spec_with(name, 1))
+    )
 
 
 @pytest.mark.parametrize("field", [each for each in FIELDS if each.name != "context"], ids=lambda field: field.name)

@@ -63,7 +63,8 @@ class Case:
     :param then: that of everybody after it.
     :param rejects: whether the downstream check rejects each batch once.
     :param items: whether the source holds items; shards if not.
-    :param object_store: whether files cannot be renamed.
+    :param object_store: where files cannot be renamed: `copied` is a move that is a copy and a delete, `s3` has
+        conditional writes; empty where they can.
     """
 
     name: str
@@ -71,10 +72,10 @@ class Case:
     then: Dag
     rejects: bool = False
     items: bool = False
-    object_store: bool = False
+    object_store: str = ""
 
     def __str__(self) -> str:
-        return "-".join((self.name, "items" if self.items else "shards", *(("objects",) if self.object_store else ())))
+        return "-".join((self.name, "items" if self.items else "shards", *filter(None, (self.object_store,))))
 
 
 PLAIN = Dag("plain")
@@ -110,7 +111,7 @@ CASES = [
     Case(name, first, then, rejects, items, object_store)
     for name, (first, then, rejects) in STORIES.items()
     for items in (False, True)
-    for object_store in (False, True)
+    for object_store in ("", "copied", "s3")
 ]
 
 

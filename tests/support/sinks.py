@@ -68,7 +68,60 @@ class DeltaUnderTest:
         return [str(path) for path in (folder / "_staging").rglob("*") if path.is_file()]
 
 
-SINKS: dict[str, SinkUnderTest] = {"delta": DeltaUnderTest(), "parquet": ParquetUnderTest()}
+class IcebergUnderTest:
+    """See `SinkUnderTest`: a table of a catalog in a file beside it."""
+
+    def settings(self, folder: Path) -> SinkSettings:
+        folder.mkdir(parents=True, exist_ok=True)
+        return SinkSettings(
+            name="main",
+            kind="iceberg",
+            location="iceberg://test/lake.clicks",
+            settings={"table": "lake.clicks", "properties": catalog_in(folder)},
+        )
+
+    def visible(self, folder: Path) -> dict[str, list[int]]:
+        table = self._table(folder)
+        rows = [] if table is None else table.scan().to_arrow().to_pylist()
+        seen: dict[str, list[int]] = {}
+        for row in rows:
+            seen.setdefault(row["_batch_id"], []).append(row["n"])
+        return seen
+
+    def leftovers(self, folder: Path) -> list[str]:
+        table = self._table(folder)
+        known = set() if table is None else files_named_by(table)
+        there = [str(path) for path in folder.rglob("*.parquet")]
+        return [*(path for path in there if path not in known), *map(str, folder.rglob("_manifest.json"))]
+
+    def _table(self, folder: Path) -> Any:
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NoSuchTableError
+
+        if not (folder / "catalog.db").exists():
+            return None
+        try:
+            return load_catalog("default", **catalog_in(folder)).load_table("lake.clicks")
+        except NoSuchTableError:
+            return None
+
+
+def catalog_in(folder: Path) -> dict[str, str]:
+    """Return the properties of an Iceberg catalog whose tables are below a folder."""
+    return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": str(folder / "warehouse")}
+
+
+def files_named_by(table: Any) -> set[str]:
+    """Return the data files that any snapshot of an Iceberg table names."""
+    manifests = [manifest for snapshot in table.snapshots() for manifest in snapshot.manifests(table.io)]
+    return {entry.data_file.file_path for each in manifests for entry in each.fetch_manifest_entry(table.io)}
+
+
+SINKS: dict[str, SinkUnderTest] = {
+    "delta": DeltaUnderTest(),
+    "iceberg": IcebergUnderTest(),
+    "parquet": ParquetUnderTest(),
+}
 
 
 @dataclass(frozen=True)

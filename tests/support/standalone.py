@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +18,9 @@ import httpx
 import psutil
 
 from demo.airflow_home import AIRFLOW, FINISHED, USER, Airflow
+from demo.local_kinesis import LocalKinesis
 from demo.server_process import free_ports
+from tests.support.spark_job import CRASHING, REPOSITORY
 
 ROLES = ("viewer", "user", "op", "admin")
 """The users, each of the role that it is called by."""
@@ -310,12 +313,25 @@ class Standalone(Airflow):
 
 
 @contextmanager
-def running_airflow(folder: Path, dags: Path, environment: Mapping[str, str]) -> Iterator[Standalone]:
-    """Run an Airflow that knows its DAGs, and end it; see `Standalone`."""
-    airflow = Standalone(folder, dags, environment)
+def running_airflow(folder: Path, dags: Path, examples: Iterable[str]) -> Iterator[Standalone]:
+    """Run an Airflow that knows its DAGs, and end it; see `Standalone`.
+
+    :param dags: the folder of those that a test brings.
+    :param examples: those of the project that it runs as well, by name.
+    """
+    copied = shutil.copytree(dags, folder / "dags")
+    for example in examples:
+        shutil.copy(REPOSITORY / "dags" / f"{example}.py", copied)
+    airflow = Standalone(folder, copied, {"CRASHING_APPLICATION": str(CRASHING)})
     try:
         airflow.start()
         airflow.wait_for_dags()
         yield airflow
     finally:
         airflow.stop()
+
+
+def connect_aws(airflow: Standalone, kinesis: LocalKinesis) -> None:
+    """Let `aws_default` of an Airflow lead to the Kinesis server that all tests share."""
+    extra = {"region_name": "us-east-1", "endpoint_url": kinesis.endpoint_url}
+    airflow.connect("aws_default", "aws", login="test", password="test", extra=extra)

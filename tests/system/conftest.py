@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
 from tests.support.spark_job import MakePipeline, Pipeline
+from tests.support.standalone import Standalone
 
 
 @pytest.fixture
@@ -25,6 +29,30 @@ def make_pipeline(
     yield make
     for job in (job for pipeline in made for job in pipeline.jobs):
         job.kill()
+
+
+# A whole Airflow: what tests in a folder need that defines the fixture `airflow`
+
+
+@pytest.fixture
+def pipeline(
+    kinesis: LocalKinesis, kinesis_stream: Callable[[int], str], airflow: Standalone, tmp_path: Path
+) -> Pipeline:
+    """A pipeline over a new stream of one shard, in the store of the shared Airflow."""
+    return Pipeline(kinesis, kinesis_stream(1), tmp_path, airflow.store_url)
+
+
+@pytest.fixture
+def look(airflow: Standalone) -> Iterator[Callable[[str], SourceCoordinator]]:
+    """Gives a coordinator of a source to look at it."""
+    with closing(open_store(StoreSettings.from_url(airflow.store_url))) as store:
+
+        def coordinator(source: str) -> SourceCoordinator:
+            made = SourceCoordinator(store, source, "test")
+            made.initialize()
+            return made
+
+        yield coordinator
 
 
 # An example, run in this process

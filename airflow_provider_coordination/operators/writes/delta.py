@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.templated import names_value, text_value
 from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.spark.access import is_s3
 from airflow_provider_coordination.spark.settings import MAIN, SinkSettings
 from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn, DeltaSettings
 
@@ -29,22 +29,18 @@ class DeltaTable:
         own. (templated)
     :param columns: types of columns, by their names, that the table is created with, as the Delta protocol names them,
         such as `{"amount": "decimal(12,2)"}`; those of the records by default. (templated)
-    :param aws_conn_id: the AWS connection by which a table on S3 is reached; None for the AWS SDK's default chain.
-        (templated)
-    :param region_name: the region, if it is not the connection's. (templated)
+    :param aws_conn_id: the AWS connection by which a path on S3 is reached, with what is landed, and what dead letters
+        are, in its bucket; the AWS SDK's default chain by default. (templated)
     """
 
-    template_fields: ClassVar[Sequence[str]] = (
-        "path", "name", "where", "partition_by", "columns", "aws_conn_id", "region_name",
-    )  # fmt: skip
+    template_fields: ClassVar[Sequence[str]] = ("path", "name", "where", "partition_by", "columns", "aws_conn_id")
 
     path: str
     name: str | None = field(default=None, kw_only=True)
     where: str | None = field(default=None, kw_only=True)
     partition_by: str | Sequence[str] = field(default=(), kw_only=True)
     columns: Mapping[str, str] | None = field(default=None, kw_only=True)
-    aws_conn_id: str | None = field(default="aws_default", kw_only=True)
-    region_name: str | None = field(default=None, kw_only=True)
+    aws_conn_id: str | None = field(default=None, kw_only=True)
 
     @property
     def landing_path(self) -> str | None:
@@ -57,14 +53,18 @@ class DeltaTable:
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        self._described(AwsSettings())
+        self._settings()
 
     def connect(self) -> SinkSettings:
         """See `Writes.connect`."""
-        described = self._described(AwsSettings())
-        return described if not described.location.startswith("s3") else self._described(self._aws())
+        settings, aws_conn_id = self._settings(), text_value(self.aws_conn_id)
+        if aws_conn_id is None:
+            return settings
+        from airflow_provider_coordination.hooks.aws import aws_settings
 
-    def _described(self, aws: AwsSettings) -> SinkSettings:
+        return replace(settings, aws=aws_settings(aws_conn_id, service="s3"))
+
+    def _settings(self) -> SinkSettings:
         name, path, where = text_value(self.name) or MAIN, text_value(self.path), text_value(self.where)
         what = f"DeltaTable {name!r}"
         if path is None or not path.strip():
@@ -73,7 +73,12 @@ class DeltaTable:
             )
         if where is not None and not where.strip():
             raise ConfigurationError(f"field 'where' of {what} must not be empty; leave it out")
-        settings = DeltaSettings(partition_by=self._partition_by(), columns=self._columns(what), aws=aws)
+        if text_value(self.aws_conn_id) is not None and not is_s3(path):
+            raise ConfigurationError(
+                f"field 'aws_conn_id' of {what} is {self.aws_conn_id!r}, and its path {path!r} is not on S3; leave it "
+                "out, or give a path such as 's3://lake/clicks'"
+            )
+        settings = DeltaSettings(partition_by=self._partition_by(), columns=self._columns(what))
         settings.check(what)
         return SinkSettings(name=name, kind=KIND, location=path, where=where, settings=write_settings(settings))
 
@@ -91,8 +96,3 @@ class DeltaTable:
                 f"{{'amount': 'decimal(12,2)'}}; got {given!r}"
             )
         return tuple(DeltaColumn(name=str(name), type=str(kind)) for name, kind in given.items())
-
-    def _aws(self) -> AwsSettings:
-        from airflow_provider_coordination.hooks.aws import aws_settings
-
-        return aws_settings(text_value(self.aws_conn_id), text_value(self.region_name), service="s3")

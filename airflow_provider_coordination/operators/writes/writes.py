@@ -21,7 +21,10 @@ class Writes(Protocol):
     is in the serialized DAG and in the rendered templates: it has to be the same each time the file is parsed.
     """
 
-    template_fields: Sequence[str]
+    @property
+    def template_fields(self) -> Sequence[str]:
+        """The names of its templated fields; a class attribute does."""
+        ...
 
     @property
     def landing_path(self) -> str | None:

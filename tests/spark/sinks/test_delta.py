@@ -17,9 +17,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn, DeltaSettings
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
-from airflow_provider_coordination.spark.storage import MissingFileError, join, write_table
+from airflow_provider_coordination.spark.storage import join, write_table
 from tests.support.delta_tables import batches_in, others_commit_first, rows_in
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 

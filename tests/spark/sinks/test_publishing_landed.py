@@ -12,11 +12,12 @@ import pytest
 
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_files import ensure_landed
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, under_token
 from airflow_provider_coordination.spark.settings import MAIN
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink, PublishLanded
-from airflow_provider_coordination.spark.storage import MissingFileError, publish, write_table
+from airflow_provider_coordination.spark.storage import publish, write_table
 from tests.support.sinks import an_attempt
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

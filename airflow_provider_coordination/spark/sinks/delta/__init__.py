@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_coordination.settings import read_settings
-from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Sink, SinkKind
 from airflow_provider_coordination.spark.sinks.delta.settings import DeltaSettings
 
@@ -15,6 +15,7 @@ def _make(settings: SinkSettings) -> Sink:
         name=settings.name,
         path=settings.location,
         where=settings.where,
+        access=access_of([settings]),
         settings=read_settings(DeltaSettings, f"settings of {settings}", settings.settings),
     )
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.storage import (
     delete_file,
@@ -48,37 +49,59 @@ class DataFile:
     batches: Mapping[str, int] = field(default_factory=dict)
 
 
-def fitted(root: str, name: str, schema: pa.Schema, partition_by: Sequence[str]) -> list[DataFile]:
-    """Make a file fit for a table, and return what becomes of it: itself, or files in its place.
+class DataFiles:
+    """The data files of a table.
 
     :param root: the table's folder.
-    :param name: the file's name, below it.
-    :param schema: the columns as the table has them.
-    :param partition_by: those that it is partitioned by. They stay in the files.
+    :param access: how it is reached.
     """
-    uri = join(root, name)
-    marks = read_table(uri, [BATCH_ID, *partition_by])
-    if _is_alike(footer_of(uri).schema.to_arrow_schema(), schema) and len(_values(marks, partition_by)) == 1:
-        return [_data_file(root, name, marks, partition_by)]
-    rows = read_table(uri)
-    rows = pa.table([rows[column.name].cast(column.type) for column in schema], schema=schema)
-    folder, _, _ = name.rpartition("/")
-    made = [written(root, folder, part, partition_by) for part in _split(rows, partition_by)]
-    delete_file(uri)
-    return made
 
+    def __init__(self, root: str, access: Access = DEFAULT_ACCESS) -> None:
+        self._root = root
+        self._access = access
 
-def written(root: str, folder: str, rows: pa.Table, partition_by: Sequence[str]) -> DataFile:
-    """Write rows of one partition of a table to a new file."""
-    name = join(folder, f"part-{secrets.token_hex(8)}.parquet")
-    write_table(rows, join(root, name))
-    return _data_file(root, name, rows, partition_by)
+    def fitted(self, name: str, schema: pa.Schema, partition_by: Sequence[str]) -> list[DataFile]:
+        """Make a file fit for the table, and return what becomes of it: itself, or files in its place.
 
+        :param name: the file's name, below the table.
+        :param schema: the columns as the table has them.
+        :param partition_by: those that it is partitioned by. They stay in the files.
+        """
+        uri = join(self._root, name)
+        marks = read_table(uri, [BATCH_ID, *partition_by], self._access)
+        columns = footer_of(uri, self._access).schema.to_arrow_schema()
+        if _is_alike(columns, schema) and len(_values(marks, partition_by)) == 1:
+            return [self._described(name, marks, partition_by)]
+        rows = read_table(uri, access=self._access)
+        rows = pa.table([rows[column.name].cast(column.type) for column in schema], schema=schema)
+        folder, _, _ = name.rpartition("/")
+        made = [self.written(folder, part, partition_by) for part in _split(rows, partition_by)]
+        delete_file(uri, self._access)
+        return made
 
-def rows_of(root: str, file: DataFile, batch_ids: Collection[str]) -> pa.Table:
-    """Return the rows that a file holds of some batches."""
-    rows = read_table(join(root, file.name))
-    return rows.filter(pc.is_in(rows[BATCH_ID], pa.array(batch_ids, pa.string())))
+    def written(self, folder: str, rows: pa.Table, partition_by: Sequence[str]) -> DataFile:
+        """Write rows of one partition of the table to a new file."""
+        name = join(folder, f"part-{secrets.token_hex(8)}.parquet")
+        write_table(rows, join(self._root, name), self._access)
+        return self._described(name, rows, partition_by)
+
+    def rows_of(self, file: DataFile, batch_ids: Collection[str]) -> pa.Table:
+        """Return the rows that a file holds of some batches."""
+        rows = read_table(join(self._root, file.name), access=self._access)
+        return rows.filter(pc.is_in(rows[BATCH_ID], pa.array(batch_ids, pa.string())))
+
+    def _described(self, name: str, marks: pa.Table, partition_by: Sequence[str]) -> DataFile:
+        uri = join(self._root, name)
+        [values] = _values(marks, partition_by)
+        counts = pc.value_counts(marks[BATCH_ID].combine_chunks()).to_pylist()
+        return DataFile(
+            name=name,
+            bytes=file_size(uri, self._access) or 0,
+            rows=marks.num_rows,
+            partition={column: partition_text(value) for column, value in values.items()},
+            stats=json.dumps(statistics(footer_of(uri, self._access))),
+            batches={count["values"]: count["counts"] for count in counts},
+        )
 
 
 def _is_alike(one: pa.Schema, other: pa.Schema) -> bool:
@@ -99,20 +122,6 @@ def _split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[pa.Table]:
     keys = rows.select(partition_by).append_column(_AT, pa.array(range(rows.num_rows), pa.int64()))
     for places in keys.group_by(list(partition_by)).aggregate([(_AT, "list")])[f"{_AT}_list"]:
         yield rows.take(places.values)
-
-
-def _data_file(root: str, name: str, marks: pa.Table, partition_by: Sequence[str]) -> DataFile:
-    uri = join(root, name)
-    [values] = _values(marks, partition_by)
-    counts = pc.value_counts(marks[BATCH_ID].combine_chunks()).to_pylist()
-    return DataFile(
-        name=name,
-        bytes=file_size(uri) or 0,
-        rows=marks.num_rows,
-        partition={column: partition_text(value) for column, value in values.items()},
-        stats=json.dumps(statistics(footer_of(uri))),
-        batches={count["values"]: count["counts"] for count in counts},
-    )
 
 
 def partition_text(value: Any) -> str | None:

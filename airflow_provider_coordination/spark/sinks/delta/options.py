@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from airflow_provider_coordination.aws import AwsSettings, aws_session
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.access import Access, is_s3
 
 
-def storage_options(uri: str, aws: AwsSettings) -> Callable[[], dict[str, str]]:
+def storage_options(uri: str, access: Access) -> Callable[[], dict[str, str]]:
     """Return what makes the options by which a table is opened, whenever it is: credentials may expire.
 
     :param uri: the table's folder.
-    :param aws: how S3 is reached.
+    :param access: how S3 is reached.
     """
-    if re.match(r"s3[an]?://", uri) is None:
+    if not is_s3(uri):
         return dict
+    aws = access.of(uri) or AwsSettings()
     session = aws_session(aws)
     credentials = session.get_credentials()
     if credentials is None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 
 TYPES = ("string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp")
@@ -30,12 +29,10 @@ class DeltaSettings:
 
     :param partition_by: the columns that a table is partitioned by when it is created.
     :param columns: columns that it is created with, whatever the data have.
-    :param aws: how S3 is reached, if it is there.
     """
 
     partition_by: tuple[str, ...] = ()
     columns: tuple[DeltaColumn, ...] = ()
-    aws: AwsSettings = field(default_factory=AwsSettings)
 
     def check(self, what: str) -> None:
         """Check every value.

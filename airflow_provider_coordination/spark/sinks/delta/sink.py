@@ -22,18 +22,19 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, CommitProperties
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.sinks import Rows
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
-from airflow_provider_coordination.spark.sinks.delta.files import DataFile, fitted, rows_of, written
+from airflow_provider_coordination.spark.sinks.delta.files import DataFile, DataFiles
 from airflow_provider_coordination.spark.sinks.delta.log import TableLog
 from airflow_provider_coordination.spark.sinks.delta.options import storage_options
 from airflow_provider_coordination.spark.sinks.delta.schema import arrow_of, fit, same_columns, schema_from, union
 from airflow_provider_coordination.spark.sinks.delta.settings import DeltaSettings
 from airflow_provider_coordination.spark.staging import Staging
 from airflow_provider_coordination.spark.storage import (
-    MissingFileError,
     check_writable,
     delete_file,
     delete_folder,
@@ -77,18 +78,27 @@ class DeltaSink:
     :param name: its name.
     :param path: the table's folder.
     :param where: which records go there, as a SQL predicate; None for all.
-    :param settings: what a table is created with, and how it is reached.
+    :param access: how it is reached, if it is on S3.
+    :param settings: what a table is created with.
     """
 
     def __init__(
-        self, *, name: str, path: str, where: str | None = None, settings: DeltaSettings | None = None
+        self,
+        *,
+        name: str,
+        path: str,
+        where: str | None = None,
+        access: Access = DEFAULT_ACCESS,
+        settings: DeltaSettings | None = None,
     ) -> None:
         self._name = name
         self._path = path
         self._where = where
+        self._access = access
         self._settings = settings or DeltaSettings()
-        self._log = TableLog(path, storage_options(path, self._settings.aws))
-        self._staging = Staging(path)
+        self._log = TableLog(path, storage_options(path, access))
+        self._files = DataFiles(path, access)
+        self._staging = Staging(path, access)
         self._lock = threading.Lock()  # commits of one process would only be in each other's way
         self._unnamed: dict[str, set[str]] = {}  # files that no commit was tried with: the sets that they are for
 
@@ -110,7 +120,7 @@ class DeltaSink:
     def check(self) -> None:
         """See `Sink.check`."""
         field = f"field 'path' of DeltaTable {self.name!r}"
-        check_writable(field, self._path)
+        check_writable(field, self._path, self._access)
         try:
             table = self._log.open()
             if table is not None:
@@ -203,14 +213,14 @@ class DeltaSink:
         try:
             names = [f"{folder}/{uri.rpartition('/')[2]}" for uri in rows.write(batch_ids, join(self._path, folder))]
             arrow = arrow_of(schema)
-            files = [made for name in names for made in fitted(self._path, name, arrow, partition_by)]
+            files = [made for name in names for made in self._files.fitted(name, arrow, partition_by)]
             self._check_required(files, [field.name for field in schema.fields if not field.nullable])
             kept = {join(self._path, file.name) for file in files}
-            for uri in files_below(join(self._path, folder)):
+            for uri in files_below(join(self._path, folder), self._access):
                 if uri not in kept:  # such as Spark's marks of success
-                    delete_file(uri)
+                    delete_file(uri, self._access)
         except BaseException:
-            delete_folder(join(self._path, folder))
+            delete_folder(join(self._path, folder), self._access)
             raise
         return files
 
@@ -249,7 +259,7 @@ class DeltaSink:
                 of -= sets
                 if not of:
                     del self._unnamed[name]
-                    delete_file(join(self._path, name))
+                    delete_file(join(self._path, name), self._access)
 
     def sweep(self, folder: str, fencing_token: int) -> None:
         """See `Sink.sweep`."""
@@ -344,7 +354,7 @@ class DeltaSink:
 
     def _check_whole(self, file: DataFile) -> None:
         uri = join(self._path, file.name)
-        size = file_size(uri)
+        size = file_size(uri, self._access)
         if size != file.bytes:
             found = "is gone" if size is None else f"has {size} bytes, and {file.bytes} were written"
             raise MissingFileError(f"file {uri} {found}: somebody changed it")
@@ -355,15 +365,15 @@ class DeltaSink:
             self._unnamed.pop(file.name, None)
             return file
         folder, _, _ = file.name.rpartition("/")
-        rows = rows_of(self._path, file, list(batches))
-        return written(self._path, folder, rows, list(file.partition))
+        rows = self._files.rows_of(file, list(batches))
+        return self._files.written(folder, rows, list(file.partition))
 
     def _rows(self, files: Sequence[tuple[DataFile, dict[str, int]]], schema: pa.Schema) -> pa.RecordBatchReader:
         """Return the rows of some batches, with all columns of the table."""
 
         def parts() -> Iterator[pa.RecordBatch]:
             for file, batches in files:
-                rows = rows_of(self._path, file, list(batches))
+                rows = self._files.rows_of(file, list(batches))
                 columns = [
                     rows[each.name] if each.name in rows.column_names else pa.nulls(rows.num_rows, each.type)
                     for each in schema
