@@ -56,6 +56,7 @@ from airflow_provider_coordination.operators.release_partitions import ReleasePa
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.delta import DeltaTable
 from airflow_provider_coordination.operators.writes.iceberg import IcebergTable
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
@@ -233,6 +234,7 @@ def test_every_field_of_a_source_of_ones_own_is_documented() -> None:
         ("s3.md", S3Objects),
         ("iceberg.md", IcebergTable),
         ("sinks.md", ParquetDataset),
+        ("delta.md", DeltaTable),
     ],
 )
 def test_every_parameter_of_what_a_dag_says_of_a_source_is_described_with_its_default(name: str, reads: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.delivery import Attempt
@@ -44,6 +45,24 @@ class ParquetUnderTest:
 
     def visible(self, folder: Path) -> dict[str, list[int]]:
         return {file.stem: pq.read_table(file)["n"].to_pylist() for file in folder.glob("*.parquet")}
+
+    def leftovers(self, folder: Path) -> list[str]:
+        return [str(path) for path in (folder / "_staging").rglob("*") if path.is_file()]
+
+
+class DeltaUnderTest:
+    """See `SinkUnderTest`. Data files that no version names are no leftovers: the table's vacuum takes them."""
+
+    def settings(self, folder: Path) -> SinkSettings:
+        return SinkSettings(name="main", kind="delta", location=str(folder))
+
+    def visible(self, folder: Path) -> dict[str, list[int]]:
+        if not DeltaTable.is_deltatable(str(folder)):
+            return {}
+        rows: dict[str, list[int]] = {}
+        for row in DeltaTable(folder).to_pyarrow_table().to_pylist():
+            rows.setdefault(row["_batch_id"], []).append(row["n"])
+        return rows
 
     def leftovers(self, folder: Path) -> list[str]:
         return [str(path) for path in (folder / "_staging").rglob("*") if path.is_file()]
@@ -98,7 +117,11 @@ def files_named_by(table: Any) -> set[str]:
     return {entry.data_file.file_path for each in manifests for entry in each.fetch_manifest_entry(table.io)}
 
 
-SINKS: dict[str, SinkUnderTest] = {"iceberg": IcebergUnderTest(), "parquet": ParquetUnderTest()}
+SINKS: dict[str, SinkUnderTest] = {
+    "delta": DeltaUnderTest(),
+    "iceberg": IcebergUnderTest(),
+    "parquet": ParquetUnderTest(),
+}
 
 
 @dataclass(frozen=True)
