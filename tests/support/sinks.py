@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks
@@ -129,6 +130,7 @@ class BatchRows:
     """Rows of some batches, as a delivery gives them; see `Rows`. Each batch has values of a column `n`."""
 
     values: dict[str, Sequence[int]]
+    access: Access = DEFAULT_ACCESS
 
     @property
     def schema(self) -> pa.Schema:
@@ -140,7 +142,7 @@ class BatchRows:
     def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
         rows = [{"n": value, "_batch_id": batch_id} for batch_id in batch_ids for value in self.values[batch_id]]
         file = join(folder, "part-0.parquet")
-        write_table(pa.Table.from_pylist(rows, self.schema), file)
+        write_table(pa.Table.from_pylist(rows, self.schema), file, self.access)
         return [file]
 
 

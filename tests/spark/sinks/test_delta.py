@@ -194,6 +194,21 @@ def test_a_batch_that_another_job_commits_between_look_and_commit_is_in_once(fol
     assert batches_in(folder) == {"a-1": [1, 2], "b-1": [3], "c-1": [0]}
 
 
+def test_a_table_that_somebody_creates_in_the_same_moment_is_used(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, create = a_sink(folder), DeltaTable.create
+
+    def late(*details: Any, **more: Any) -> DeltaTable:
+        monkeypatch.setattr(DeltaTable, "create", create)
+        deliver(a_sink(folder), NUMBERS, B)
+        return create(*details, **more)
+
+    monkeypatch.setattr(DeltaTable, "create", late)
+    deliver(sink, NUMBERS, A)
+    assert batches_in(folder) == {"a-1": [1, 2], "b-1": [3]}
+
+
 def test_a_commit_that_others_always_come_before_ends_with_an_error_and_can_be_tried_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
@@ -63,14 +63,19 @@ class TableLog:
         return table
 
     def create(self, schema: Schema, partition_by: Sequence[str]) -> None:
-        """Create the table, without a row.
-
-        :raises DeltaError: if somebody else did.
-        """
-        DeltaTable.create(
-            self.uri, schema, mode="error", partition_by=list(partition_by), storage_options=self._options(),
-            commit_properties=CommitProperties(max_commit_retries=0),
-        )  # fmt: skip
+        """Create the table, without a row, unless somebody else does in this moment."""
+        try:
+            DeltaTable.create(
+                self.uri,
+                schema,
+                mode="error",
+                partition_by=list(partition_by),
+                storage_options=self._options(),
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+        except DeltaError:
+            if not DeltaTable.is_deltatable(self.uri, self._options()):
+                raise
 
     def taken(self, table: DeltaTable, attempts: Sequence[Attempt]) -> set[str]:
         """Return the ids of those batches that are in the table."""
