@@ -188,6 +188,11 @@ class IcebergSink:
 
     # Preparing
 
+    @property
+    def is_apart(self) -> bool:
+        """See `Sink.is_apart`: a file may hold rows of many batches."""
+        return False
+
     def arrange(self, rows: DataFrame) -> DataFrame:
         """See `Sink.arrange`."""
         return rows.coalesce(1)
