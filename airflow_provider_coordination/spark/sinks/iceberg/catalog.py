@@ -161,11 +161,23 @@ class Tables:
 
     def _reached(self) -> Catalog:
         from pyiceberg.catalog import load_catalog
+        from sqlalchemy.exc import DBAPIError
 
         if self._catalog is None:
             properties = {"pool_pre_ping": "true", **self._settings.properties}
-            self._catalog = load_catalog(self._settings.catalog_name, **properties)
+            try:
+                self._catalog = load_catalog(self._settings.catalog_name, **properties)
+            except DBAPIError:  # two jobs may make the tables of a catalog in a database in the same moment
+                self._catalog = load_catalog(self._settings.catalog_name, **properties)
         return self._catalog
+
+    def _make_namespace(self, catalog: Catalog) -> None:
+        namespace = self._settings.table.rpartition(".")[0]
+        try:
+            catalog.create_namespace_if_not_exists(namespace)
+        except Exception:  # somebody else made it in the same moment
+            if not catalog.namespace_exists(namespace):
+                raise
 
     # Making it
 
@@ -181,9 +193,10 @@ class Tables:
 
     def _made(self, columns: pa.Schema | Schema) -> Table:
         from pyiceberg.exceptions import TableAlreadyExistsError
+        from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 
         catalog = self._reached()
-        catalog.create_namespace_if_not_exists(self._settings.table.rpartition(".")[0])
+        self._make_namespace(catalog)
         try:
             making = catalog.create_table_transaction(
                 self._settings.table,
@@ -196,7 +209,7 @@ class Tables:
             making.commit_transaction()
         except TableAlreadyExistsError:
             log.info("%s was made by somebody else", self)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, UnsupportedPyArrowTypeException) as error:
             raise DeliveryError(f"{self} cannot be made with columns {columns}: {_line(error)}") from None
         else:
             log.info("%s is made, at %s", self, making.table_metadata.location)
@@ -243,7 +256,7 @@ class Tables:
             from pyiceberg.schema import Schema
 
             catalog = self._reached()
-            catalog.create_namespace_if_not_exists(self._settings.table.rpartition(".")[0])
+            self._make_namespace(catalog)
             staged = catalog.create_table_transaction(self._settings.table, Schema(), self._settings.table_location)
             return str(staged.table_metadata.location)
 
@@ -257,12 +270,13 @@ class Tables:
         :raises DeliveryError: naming column and types, if its columns cannot become those.
         """
         from pyiceberg.exceptions import ValidationError
+        from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 
         try:
             _check_scales(transaction.table_metadata.schema(), columns)
             with transaction.update_schema() as update:
                 update.union_by_name(self._as_required(transaction, columns))
-        except (TypeError, ValueError, ValidationError) as error:
+        except (TypeError, ValueError, UnsupportedPyArrowTypeException, ValidationError) as error:
             raise DeliveryError(
                 f"{self}: its columns cannot become those of the delivery: {_line(error)}; the batches wait: change "
                 "the table or the transform"
