@@ -5,9 +5,12 @@ Credentials are looked for once; those that expire are fetched again before they
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -64,22 +67,29 @@ def _s3_objects(aws: AwsSettings, bucket: str) -> BucketFiles:
             "in 'aws_conn_id' of the dataset that lies there, or give this machine an instance role"
         )
     region = aws.region or session.region_name or fs.resolve_s3_region(bucket)
+    client = _s3_client(aws)
+    found = replace(aws, region=region, endpoint_url=_other_endpoint(client.meta.endpoint_url))
 
     def present() -> fs.FileSystem:
         frozen = credentials.get_frozen_credentials()  # fetches them again if they are about to expire
-        return _s3_filesystem(aws, region, frozen.access_key, frozen.secret_key, frozen.token)
+        return _s3_filesystem(found, frozen.access_key, frozen.secret_key, frozen.token)
 
-    return BucketFiles(_s3_client(aws), present)
+    return BucketFiles(client, present)
+
+
+def _other_endpoint(url: str) -> str | None:
+    """Return where boto3 sends its requests, by a connection or the environment; None if that is AWS."""
+    return None if re.search(r"\.amazonaws\.com(\.cn)?$", urlsplit(url).hostname or "") else url
 
 
 @lru_cache(KEPT)
-def _s3_filesystem(aws: AwsSettings, region: str, key: str, secret: str, token: str | None) -> fs.S3FileSystem:
+def _s3_filesystem(aws: AwsSettings, key: str, secret: str, token: str | None) -> fs.S3FileSystem:
     scheme, _, endpoint = (aws.endpoint_url or "https://").partition("://")
     return fs.S3FileSystem(
         access_key=key,
         secret_key=secret,
         session_token=token,
-        region=region,
+        region=aws.region,
         scheme=scheme,
         endpoint_override=endpoint.rstrip("/") or None,
         connect_timeout=CONNECT_TIMEOUT_SECONDS,

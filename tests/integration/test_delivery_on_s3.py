@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
@@ -16,7 +17,7 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.spark import s3_objects, storage
+from airflow_provider_coordination.spark import filesystems, s3_objects, storage
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.files import Claim, MissingFileError
@@ -337,6 +338,22 @@ def test_a_dataset_that_may_not_be_written_is_named_by_its_field_and_no_secret_i
         ConfigurationError, match=r"field 'path' of ParquetDataset 'main' is 's3://open/lake', which can"
     ):
         sink.check()
+
+
+def test_without_a_connection_the_sdks_own_places_say_who_asks_and_where(
+    s3: S3Server, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws = s3.settings
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(aws.access_key_id))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(aws.secret_access_key))
+    monkeypatch.setenv("AWS_DEFAULT_REGION", str(aws.region))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", str(aws.endpoint_url))
+    for cached in (filesystems._s3_session, filesystems._s3_client, filesystems._s3_objects):
+        monkeypatch.setattr(filesystems, cached.__name__, cache(cached.__wrapped__))
+    sink = ParquetSink(name=MAIN, path=root)
+    sink.check()
+    size = storage.write_table(pa.table({"n": [1]}), f"{root}/a.parquet")
+    assert storage.file_size(f"{root}/a.parquet", Access(((root, aws),))) == size
 
 
 def test_a_process_opens_one_filesystem_for_an_access(s3: S3Server, root: str) -> None:
