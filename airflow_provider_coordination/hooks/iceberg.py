@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from airflow.sdk import Connection
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.connections import airflow_connection
 
 DATABASES = {
@@ -46,12 +46,8 @@ def catalog_properties(catalog_conn_id: str) -> dict[str, str]:
     return {**own, **{field: _text(value) for field, value in extra.items()}}
 
 
-def storage_properties(aws_conn_id: str) -> dict[str, str]:
-    """Return the properties by which pyiceberg reaches S3 and Glue with an AWS connection.
-
-    :raises ConfigurationError: if it holds what cannot travel.
-    """
-    aws = aws_settings(aws_conn_id, service="s3")
+def storage_properties(aws: AwsSettings) -> dict[str, str]:
+    """Return the properties by which pyiceberg reaches S3 and Glue as an AWS connection says."""
     values = {
         "client.region": aws.region,
         "client.access-key-id": aws.access_key_id,

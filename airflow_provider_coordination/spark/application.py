@@ -73,6 +73,7 @@ APPLICATION_MARK = "spark application: "
 SPARK_CONF = {
     "spark.log.level": "WARN",  # from the start: Spark's own lines would bury the job's
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",  # otherwise a task for each of many landed files
     "spark.speculation": "false",  # a second copy of a slot would read the same twice and be thrown away
     "spark.python.unix.domain.socket.enabled": "true",  # saves about 40 ms a Python task
     # By default they are INT96, which most readers take for nanoseconds: those know the years from 1677 to 2262 alone.
@@ -336,6 +337,7 @@ def _delivery(
         # Loaded with the session there already: a decorator such as udf("long") asks for it while its module is
         # imported.
         transform=None if settings.transform is None else load_transform(settings.transform),
+        per_batch=settings.per_batch,
         payload=payload,
     )
     transformation.check()

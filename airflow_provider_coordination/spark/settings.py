@@ -105,6 +105,7 @@ class IngestSettings:
     :param landing_path: where raw batches wait for delivery: a path or URI that every worker reaches. It must be on the
         filesystem of a dataset that landed files become part of as they are.
     :param transform: `module:function`, from DataFrame to DataFrame; None publishes the raw records.
+    :param per_batch: whether the transform gets the records of one batch at a time, though it keeps `_batch_id`.
     :param schema: what the payload holds, as DDL: it is parsed as JSON before the transform; None leaves it alone.
     :param bad_records: what becomes of records that cannot be parsed or transformed.
     :param rejection: which records are late or early, and left out.
@@ -130,6 +131,7 @@ class IngestSettings:
     reads: ReadsSettings
     prefix: str | None = None
     transform: str | None = None
+    per_batch: bool = False
     schema: str | None = None
     bad_records: BadRecordSettings = field(default_factory=BadRecordSettings)
     rejection: RejectionSettings = field(default_factory=RejectionSettings)

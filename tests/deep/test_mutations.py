@@ -47,8 +47,8 @@ MUTATIONS = {
     ),
     "nobody asks the store before a batch becomes visible": Mutation(
         "spark/deliveries.py",
-        "                self._look(key, attempt)\n",
-        "",
+        "self._look(due.attempt)",
+        "pass",
         ("rejected-then-mended-items", "rejected-then-mended-shards"),
     ),
     "what former owners staged stays": Mutation(
@@ -74,7 +74,7 @@ MUTATIONS = {
     ),
     "a batch keeps what was known of it before its set was cancelled": Mutation(
         "spark/deliveries.py",
-        "batch=self._as_recorded(key, batch, waiting)",
+        "batch=_waiting_batch(self._coordinator.leases.leased(key), batch.batch_id, waiting.set_id)",
         "batch=batch",
         ("sink-added-items", "sink-added-items-copied"),
     ),

@@ -109,11 +109,14 @@ class Place:
 
     def deliver(self, delivery: DeliverTransformed) -> Prepared:
         attempt = self.attempt()
-        prepared = delivery.prepare([attempt], delivery.sinks)
+        prepared = delivery.prepare([attempt], delivery.sinks)[attempt.batch_id]
+        if isinstance(prepared, Exception):
+            delivery.discard([attempt])
+            raise prepared
         for sink in delivery.sinks:
             delivery.commit(sink, [attempt])
         delivery.discard([attempt])
-        return prepared[attempt.batch_id]
+        return prepared
 
     def attempt(self, fencing_token: int = 1) -> Attempt:
         return Attempt(

@@ -206,6 +206,7 @@ def test_a_spec_of_druid_is_sent_to_its_translation() -> None:
         ("writes.0.parquet.path", None, "field 'writes[0].parquet.path' has no value; give text, or leave it out"),
         ("writes.0.parquet.path", " ", "field 'path' of ParquetDataset 'main' must not be empty"),
         ("transform", "clean", "'transform' must be of the form 'module:function'"),
+        ("per_batch", "yes", "field 'per_batch' must be true or false; got 'yes'"),
         ("acknowledgments.by", 5, "field 'acknowledgments.by' must be text or a list"),
         ("on_bad_records.max_parse_exceptions", 1.5, "must be a whole number; got 1.5"),
         ("on_bad_records.max_parse_exceptions", True, "must be a whole number; got True"),

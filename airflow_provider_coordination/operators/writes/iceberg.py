@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.iceberg import catalog_properties, location_of, storage_properties
 from airflow_provider_coordination.operators.templated import names_value, text_value
 from airflow_provider_coordination.settings import write_settings
@@ -77,7 +78,8 @@ class IcebergTable:
     def connect(self) -> SinkSettings:
         """See `Writes.connect`."""
         conn_id, aws_conn_id = text_value(self.catalog_conn_id), text_value(self.aws_conn_id)
-        found = {} if aws_conn_id is None else storage_properties(aws_conn_id)
+        aws = None if aws_conn_id is None else aws_settings(aws_conn_id, service="s3")
+        found = {} if aws is None else storage_properties(aws)
         if conn_id is not None:
             found |= catalog_properties(conn_id)
         settings = self._settings(found)
@@ -92,6 +94,7 @@ class IcebergTable:
             kind=ICEBERG,
             location=f"{ICEBERG}://{place}/{settings.catalog_name}/{settings.table}",
             where=text_value(self.where),
+            aws=aws,
             settings=write_settings(settings),
         )
 

@@ -103,6 +103,11 @@ class ParquetSink:
         """Return the name of a batch's one file."""
         return join(self.path, f"{batch_id}.parquet")
 
+    @property
+    def is_apart(self) -> bool:
+        """See `Sink.is_apart`: a rename publishes one batch."""
+        return True
+
     def arrange(self, rows: DataFrame) -> DataFrame:
         """See `Sink.arrange`: one file is what a rename can publish whole."""
         return rows.coalesce(1)
@@ -243,10 +248,16 @@ class PublishLanded:
         """See `Delivery.sinks`."""
         return (self._sink.name,)
 
-    def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared]:
+    def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
         """Copy landed files to where they can be renamed from; only look into those that need no copy."""
         needed = {attempt.batch_id for attempt in owed(self._sink, attempts)}
-        return {attempt.batch_id: self._prepare(attempt, attempt.batch_id in needed) for attempt in attempts}
+        prepared: dict[str, Prepared | Exception] = {}
+        for attempt in attempts:
+            try:
+                prepared[attempt.batch_id] = self._prepare(attempt, attempt.batch_id in needed)
+            except Exception as error:  # one partition's files fail one partition
+                prepared[attempt.batch_id] = error
+        return prepared
 
     def _prepare(self, attempt: Attempt, is_needed: bool) -> Prepared:
         if attempt.batch.bounds is not None:

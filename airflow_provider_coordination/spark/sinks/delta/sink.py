@@ -158,6 +158,11 @@ class DeltaSink:
         table = self._log.open() if attempts else None
         return set() if table is None else self._log.taken(table, attempts)
 
+    @property
+    def is_apart(self) -> bool:
+        """See `Sink.is_apart`: a file may hold rows of many batches."""
+        return False
+
     def arrange(self, rows: DataFrame) -> DataFrame:
         """See `Sink.arrange`: Spark makes partitions of an even size, rows of one partition of the table together."""
         return rows.hint("rebalance", *self._settings.partition_by)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.sinks.iceberg.catalog import NAME_MAPPING, Tables
 from airflow_provider_coordination.spark.sinks.iceberg.data_files import Written, data_file, whole_footer
 from airflow_provider_coordination.spark.storage import delete_file
@@ -27,10 +28,12 @@ class Addition:
 
     :param table: the table, as it was looked at; it is taken only if the table's branch is still where it was.
     :param summary: what the snapshot's summary says.
+    :param access: how its files are reached.
     """
 
-    def __init__(self, table: Table, summary: Mapping[str, str]) -> None:
+    def __init__(self, table: Table, summary: Mapping[str, str], access: Access) -> None:
         self._table = table
+        self._access = access
         self._summary = dict(summary)
         self._transaction = table.transaction()
         self._added: list[Written] = []
@@ -64,7 +67,7 @@ class Addition:
         transaction = self._transaction
         columns: list[pa.Schema] = []
         for written in (*self._added, *self._rest):
-            schema = whole_footer(written).schema.to_arrow_schema().remove_metadata()
+            schema = whole_footer(written, self._access).schema.to_arrow_schema().remove_metadata()
             if schema not in columns:
                 columns.append(schema)
                 tables.evolve(transaction, schema)
@@ -77,7 +80,7 @@ class Addition:
             for file in self._gone:
                 producer.delete_data_file(file)
             for written in (*self._added, *self._rest):
-                producer.append_data_file(data_file(self._table, metadata, written))
+                producer.append_data_file(data_file(self._table, metadata, written, self._access))
 
     def send(self) -> None:
         """Let the catalog take it.
@@ -114,4 +117,4 @@ class Addition:
         self._producer._clean_all_uncommitted()
         for written in self._rest:
             with suppress(OSError):
-                delete_file(written.path)
+                delete_file(written.path, self._access)

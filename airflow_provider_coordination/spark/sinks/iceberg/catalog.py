@@ -181,6 +181,7 @@ class Tables:
 
     def _made(self, columns: pa.Schema | Schema) -> Table:
         from pyiceberg.exceptions import TableAlreadyExistsError
+        from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 
         catalog = self._reached()
         catalog.create_namespace_if_not_exists(self._settings.table.rpartition(".")[0])
@@ -196,7 +197,7 @@ class Tables:
             making.commit_transaction()
         except TableAlreadyExistsError:
             log.info("%s was made by somebody else", self)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, UnsupportedPyArrowTypeException) as error:
             raise DeliveryError(f"{self} cannot be made with columns {columns}: {_line(error)}") from None
         else:
             log.info("%s is made, at %s", self, making.table_metadata.location)
@@ -257,12 +258,13 @@ class Tables:
         :raises DeliveryError: naming column and types, if its columns cannot become those.
         """
         from pyiceberg.exceptions import ValidationError
+        from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 
         try:
             _check_scales(transaction.table_metadata.schema(), columns)
             with transaction.update_schema() as update:
                 update.union_by_name(self._as_required(transaction, columns))
-        except (TypeError, ValueError, ValidationError) as error:
+        except (TypeError, ValueError, UnsupportedPyArrowTypeException, ValidationError) as error:
             raise DeliveryError(
                 f"{self}: its columns cannot become those of the delivery: {_line(error)}; the batches wait: change "
                 "the table or the transform"

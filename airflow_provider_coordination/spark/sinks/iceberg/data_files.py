@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.sinks.iceberg.catalog import WHOLE_BATCH_IDS
@@ -60,17 +61,17 @@ class Written:
     partition: Sequence[str | None] = ()
 
 
-def place(table: Table, files: Sequence[str], folder: str) -> list[Written]:
+def place(table: Table, files: Sequence[str], folder: str, access: Access) -> list[Written]:
     """Return files that were written below a table as those that it can take, each of one partition.
 
     :param folder: where those go that have to be written anew.
     """
     if not table.spec().fields:
-        return [written for file in files if (written := _as_it_is(file)).rows]
+        return [written for file in files if (written := _as_it_is(file, access)).rows]
     placed: list[Written] = []
     for file in files:
-        placed += split(table, read_table(file), folder)
-        delete_file(file)
+        placed += split(table, read_table(file, access=access), folder, access)
+        delete_file(file, access)
     partitions = {tuple(each.partition) for each in placed}
     if len(partitions) > MANY_PARTITIONS:
         log.warning(
@@ -80,20 +81,20 @@ def place(table: Table, files: Sequence[str], folder: str) -> list[Written]:
     return placed
 
 
-def split(table: Table, rows: pa.Table, folder: str) -> list[Written]:
+def split(table: Table, rows: pa.Table, folder: str, access: Access) -> list[Written]:
     """Write rows to a folder, one partition after the other, each to a file of its own."""
-    return [_write(part, folder, values) for values, part in _partitions(table, rows) if part.num_rows]
+    return [_write(part, folder, values, access) for values, part in _partitions(table, rows) if part.num_rows]
 
 
-def _write(rows: pa.Table, folder: str, partition: Sequence[str | None]) -> Written:
+def _write(rows: pa.Table, folder: str, partition: Sequence[str | None], access: Access) -> Written:
     file = join(folder, f"{secrets.token_hex(8)}.parquet")
-    size = write_table(rows, file)
+    size = write_table(rows, file, access)
     return Written(path=file, bytes=size, rows=rows.num_rows, batches=_counted(rows), partition=partition)
 
 
-def _as_it_is(file: str) -> Written:
-    rows = read_table(file, [BATCH_ID])
-    size = file_size(file)
+def _as_it_is(file: str, access: Access) -> Written:
+    rows = read_table(file, [BATCH_ID], access)
+    size = file_size(file, access)
     if size is None:
         raise DeliveryError(f"file {file} is gone")
     return Written(path=file, bytes=size, rows=rows.num_rows, batches=_counted(rows))
@@ -192,19 +193,19 @@ def _decoded(kind: PrimitiveType, text: str | None) -> Any:
 # What the table takes
 
 
-def whole_footer(written: Written) -> pq.FileMetaData:
+def whole_footer(written: Written, access: Access) -> pq.FileMetaData:
     """Return the footer of a file.
 
     :raises DeliveryError: if the file is not as it was written.
     """
-    size = file_size(written.path)
+    size = file_size(written.path, access)
     if size != written.bytes:
         what = "is gone" if size is None else f"has {size} bytes, and {written.bytes} were written"
         raise DeliveryError(f"file {written.path} {what}; the batches are delivered again")
-    return footer_of(written.path)
+    return footer_of(written.path, access)
 
 
-def data_file(table: Table, metadata: TableMetadata, written: Written) -> DataFile:
+def data_file(table: Table, metadata: TableMetadata, written: Written, access: Access) -> DataFile:
     """Return a file as a table takes it.
 
     :param metadata: the table's, with the columns that it gets together with the file.
@@ -218,7 +219,7 @@ def data_file(table: Table, metadata: TableMetadata, written: Written) -> DataFi
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.typedef import Record
 
-    footer, schema = whole_footer(written), metadata.schema()
+    footer, schema = whole_footer(written, access), metadata.schema()
     statistics = data_file_statistics_from_parquet_metadata(
         footer,
         compute_statistics_plan(schema, {**metadata.properties, **WHOLE_BATCH_IDS}),
@@ -268,7 +269,9 @@ def batches_in(table: Table, batch_ids: Collection[str]) -> set[str]:
     return found & set(batch_ids)
 
 
-def without(table: Table, batch_ids: Collection[str], folder: str) -> tuple[list[DataFile], list[Written]]:
+def without(
+    table: Table, batch_ids: Collection[str], folder: str, access: Access
+) -> tuple[list[DataFile], list[Written]]:
     """Return the files of a table that hold rows of batches, and new ones that hold the rest of their rows."""
     gone: list[DataFile] = []
     rest: list[Written] = []
@@ -278,15 +281,15 @@ def without(table: Table, batch_ids: Collection[str], folder: str) -> tuple[list
         if not pc.any(is_one).as_py():
             continue
         gone.append(task.file)
-        rest += split(table, rows.filter(pc.invert(is_one)), folder)
+        rest += split(table, rows.filter(pc.invert(is_one)), folder, access)
     return gone, rest
 
 
-def only(table: Table, written: Written, batch_ids: Collection[str], folder: str) -> list[Written]:
+def only(table: Table, written: Written, batch_ids: Collection[str], folder: str, access: Access) -> list[Written]:
     """Write those rows of a file that are of some batches to new files."""
-    rows = read_table(written.path)
+    rows = read_table(written.path, access=access)
     ids = rows.column(BATCH_ID)
-    return split(table, rows.filter(pc.is_in(ids, pa.array(list(batch_ids), ids.type))), folder)
+    return split(table, rows.filter(pc.is_in(ids, pa.array(list(batch_ids), ids.type))), folder, access)
 
 
 def _read(table: Table, task: FileScanTask, *columns: str) -> pa.Table:

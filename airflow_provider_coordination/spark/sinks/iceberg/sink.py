@@ -22,7 +22,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Rows
@@ -119,18 +121,29 @@ class IcebergSink:
     :param location: the table, for people.
     :param settings: the table and its catalog.
     :param where: which records go there, as a SQL predicate; None for all.
+    :param aws: how the table's files are reached, where they are on S3; None for the AWS SDK's default chain.
     """
 
-    def __init__(self, *, name: str, location: str, settings: IcebergSettings, where: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        location: str,
+        settings: IcebergSettings,
+        where: str | None = None,
+        aws: AwsSettings | None = None,
+    ) -> None:
         self.name = name
         self.location = location
         self.where = where
+        self._aws = aws
         self._tables = Tables(settings, f"IcebergTable {name!r}")
         self._histories = Histories()
         self._lock = threading.Lock()  # one commit at a time: two of one job would only get in each other's way
         self._since: int | None = None
         self._place: str | None = None
-        self._named: set[str] = set()
+        self._prepared: set[str] = set()
+        self._named: set[str] = set()  # of these, a commit may be in
         self._abandoned: dict[str, tuple[int, dict[str, _Part]]] = {}
 
     @classmethod
@@ -140,12 +153,14 @@ class IcebergSink:
         :raises ConfigurationError: naming the field.
         """
         table = settings_of(settings.settings, f"IcebergTable {settings.name!r}")
-        return cls(name=settings.name, location=settings.location, settings=table, where=settings.where)
+        return cls(
+            name=settings.name, location=settings.location, settings=table, where=settings.where, aws=settings.aws
+        )
 
     def check(self) -> None:
         """See `Sink.check`."""
         table = self._tables.check()
-        check_writable(f"the location of IcebergTable {self.name!r}", self._root(table))
+        check_writable(f"the location of IcebergTable {self.name!r}", self._root(table), self._access)
         self._look(())
 
     # Looking
@@ -186,7 +201,16 @@ class IcebergSink:
             self._place = self._tables.planned_location if found is None else found.location()
         return self._place.rstrip("/")
 
+    @property
+    def _access(self) -> Access:
+        return DEFAULT_ACCESS if self._aws is None else Access(((self._root(), self._aws),))
+
     # Preparing
+
+    @property
+    def is_apart(self) -> bool:
+        """See `Sink.is_apart`: a file may hold rows of many batches."""
+        return False
 
     def arrange(self, rows: DataFrame) -> DataFrame:
         """See `Sink.arrange`."""
@@ -218,16 +242,20 @@ class IcebergSink:
         except BaseException:
             with suppress(OSError):
                 self._remove(attempts, {})
-                delete_folder(folder)
+                delete_folder(folder, self._access)
             raise
 
     def _written(self, table: Table, batch_ids: Sequence[str], rows: Rows, folder: str) -> list[Written]:
         written = rows.write(batch_ids, folder)
-        for file in set(files_below(folder)).difference(written):  # marks and checksums, which are no data
-            delete_file(file)
+        for file in set(files_below(folder, self._access)).difference(
+            written
+        ):  # marks and checksums, which are no data
+            delete_file(file, self._access)
         for file in written:
-            _check_times(file)
-        return data_files.place(table, written, folder)
+            _check_times(file, self._access)
+        placed = data_files.place(table, written, folder, self._access)
+        self._prepared |= {each.path for each in placed}
+        return placed
 
     def _seal(self, table: Table, attempt: Attempt, files: Sequence[Written], rows: int) -> None:
         """Write what an attempt has prepared; from here on it can be committed."""
@@ -240,7 +268,7 @@ class IcebergSink:
             "spec": table.spec().spec_id,
             "files": [{**asdict(written), "batches": written.batches[attempt.batch_id]} for written in own],
         }
-        write_text(join(self._staging(attempt), MANIFEST), json.dumps(manifest))
+        write_text(join(self._staging(attempt), MANIFEST), json.dumps(manifest), self._access)
 
     # Committing
 
@@ -289,16 +317,16 @@ class IcebergSink:
             raise DeliveryError(f"{self._tables} is gone; the batches are delivered again")
         folder = join(self._root(table), DATA, secrets.token_hex(8))
         manifests = self._manifests(attempts, required=True)
-        addition = Addition(table, summary_of(attempts))
+        addition = Addition(table, summary_of(attempts), self._access)
         try:
             self._add_files(addition, table, manifests, folder)
             replaced = [attempt.batch_id for attempt in attempts if attempt.batch.redeliver]
-            gone, rest = data_files.without(table, replaced, folder)
+            gone, rest = data_files.without(table, replaced, folder, self._access)
             addition.replace(gone, rest)
             addition.make(self._tables)
         except BaseException:
             with suppress(OSError):
-                delete_folder(folder)
+                delete_folder(folder, self._access)
             raise
         sent.append(addition)
         self._named |= addition.paths
@@ -322,15 +350,15 @@ class IcebergSink:
             if sum(rows.values()) == written.rows:
                 addition.add(written)
             else:
-                addition.add_made(data_files.only(table, written, rows, folder))
+                addition.add_made(data_files.only(table, written, rows, folder, self._access))
 
     def _settle(self, sent: list[Addition], look: Look) -> None:
         """Remove what was made for commits that are known to have failed."""
         for addition in list(sent):
             if look.table is not None and addition.failed(look.table):
                 addition.remove()
-                self._named -= addition.paths
                 sent.remove(addition)
+                self._named -= addition.paths.difference(*(other.paths for other in sent))
 
     # Leftovers
 
@@ -342,32 +370,31 @@ class IcebergSink:
         """Remove manifests, and then those of their files that nothing can name any more."""
         for attempt in attempts:
             staging = self._staging(attempt)
-            delete_folder(staging)
+            delete_folder(staging, self._access)
             for _ in range(EMPTY_ABOVE):
                 staging, _, _ = staging.rpartition("/")
-                remove_if_empty(staging)
-        whole = [path for path, (known, rows) in _files_of(manifests).items() if sum(rows.values()) == known["rows"]]
-        if left := set(whole) - self._named:
-            entries = self._look(()).history.entries
-            if not any(a.batch_id in entries and entries[a.batch_id].is_of(a) for a in attempts):
-                for path in left:
-                    delete_file(path)
-        self._named -= set(whole)
+                remove_if_empty(staging, self._access)
+        for path, (known, rows) in _files_of(manifests).items():
+            if sum(rows.values()) == known["rows"]:  # no other attempt's batches are in it
+                if path in self._prepared and path not in self._named:
+                    delete_file(path, self._access)
+                self._prepared.discard(path)
+                self._named.discard(path)
 
     def sweep(self, folder: str, fencing_token: int) -> None:
         """See `Sink.sweep`: manifests go; files go once their batches are in without them."""
         staged = join(self._root(), STAGING, folder)
-        for name in folders_in(staged):
+        for name in folders_in(staged, self._access):
             if name.isdigit() and int(name) < fencing_token:
-                for file in files_below(join(staged, name)):
+                for file in files_below(join(staged, name), self._access):
                     if file.endswith(MANIFEST):
                         self._abandon(file)
-                delete_folder(join(staged, name))
+                delete_folder(join(staged, name), self._access)
 
     def _abandon(self, file: str) -> None:
         """Note the files that a manifest of a former owner names."""
         with suppress(OSError, ValueError, KeyError, TypeError):  # one that is not whole names nothing
-            manifest = json.loads(read_text(file))
+            manifest = json.loads(read_text(file, self._access))
             batch_id, attempt = manifest["batch"], Entry.of(manifest)
             for written in manifest["files"]:
                 _, parts = self._abandoned.setdefault(written["path"], (written["rows"], {}))
@@ -380,7 +407,7 @@ class IcebergSink:
             is_whole = sum(part.rows for part in parts.values()) == rows
             if is_whole and all(b in entries and entries[b] != part.attempt for b, part in parts.items()):
                 with suppress(OSError):
-                    delete_file(path)
+                    delete_file(path, self._access)
                 del self._abandoned[path]
 
     def _manifests(self, attempts: Iterable[Attempt], *, required: bool = False) -> dict[str, Mapping[str, Any]]:
@@ -393,7 +420,7 @@ class IcebergSink:
         for attempt in attempts:
             staging = self._staging(attempt)
             try:
-                manifest = json.loads(read_text(join(staging, MANIFEST)))
+                manifest = json.loads(read_text(join(staging, MANIFEST), self._access))
                 known = {name: manifest[name] for name in (*_signature(attempt), "spec", "files")}
             except (OSError, ValueError, TypeError, KeyError) as error:
                 if required:
@@ -423,12 +450,12 @@ def _signature(attempt: Attempt) -> dict[str, str | int]:
     return {"batch": attempt.batch_id, "set": attempt.set_id, "fencing_token": attempt.fencing_token}
 
 
-def _check_times(file: str) -> None:
+def _check_times(file: str, access: Access) -> None:
     """Check that a file's instants are as Iceberg has them.
 
     :raises DeliveryError: naming the column and the remedy.
     """
-    columns = footer_of(file).schema
+    columns = footer_of(file, access).schema
     for n in range(len(columns)):
         if columns.column(n).physical_type == "INT96":
             raise DeliveryError(
