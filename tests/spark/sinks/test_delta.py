@@ -447,3 +447,29 @@ def test_a_table_with_other_partition_columns_ends_the_job_at_its_start(folder: 
 def test_a_folder_that_cannot_be_written_is_named_by_the_users_field() -> None:
     with pytest.raises(ConfigurationError, match=r"^field 'path' of DeltaTable 'main' is '/proc/lake', which cannot"):
         a_sink(Path("/proc/lake")).check()
+
+
+def test_rows_that_belong_to_no_batch_of_the_delivery_are_an_error_and_not_left_out(folder: Path) -> None:
+    strange = TableOfRows(pa.table({"n": [1, 2], "_batch_id": ["a-1", None]}))
+    with pytest.raises(DeliveryError, match="rows were written of None, which is none of the batches"):
+        a_sink(folder).prepare([A], Unfiltered(strange.table))
+
+
+@dataclass(frozen=True)
+class Unfiltered(TableOfRows):
+    """Rows that are all written, whatever batches are wanted."""
+
+    def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
+        file = join(folder, "part-0.parquet")
+        write_table(self.table, file)
+        return [file]
+
+
+def test_a_delivery_with_very_many_values_of_a_partition_column_is_written_and_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("airflow_provider_coordination.spark.sinks.delta.sink.MANY_FILES", 30)
+    deliver(a_sink(folder, partition_by=("n",)), rows(n=pa.array(range(40))), A)
+    assert sorted(row["n"] for row in rows_in(folder)) == list(range(40))
+    [warning] = [record.getMessage() for record in caplog.records if "fewer values" in record.getMessage()]
+    assert "a delivery makes 40 files, at least one for each value of n" in warning

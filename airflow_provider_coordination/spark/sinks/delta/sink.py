@@ -52,6 +52,8 @@ COMMIT_TRIES = 30
 """How often a commit is tried that others come before."""
 LONGEST_WAIT_SECONDS = 1.0
 """Between two tries."""
+MANY_FILES = 1_000
+"""From how many files of one delivery on a warning says what they come from."""
 UNCHECKED = ("delta.constraints.", "delta.columnMapping.mode", "delta.enableRowTracking")
 """Properties of tables whose files have to be checked, or written, in a way that this module does not know."""
 
@@ -180,6 +182,12 @@ class DeltaSink:
         files = self._write(rows, filled, schema, partition_by) if filled else []
         for file in files:
             self._unnamed[file.name] = {attempt.set_id for attempt in attempts}
+        others = {str(name) for file in files for name in file.batches} - set(filled)
+        if others:
+            raise DeliveryError(
+                f"table {self._path}: rows were written of {', '.join(sorted(others)[:3])}, which is none of the "
+                f"batches; the transform must leave {BATCH_ID!r} as it is"
+            )
         for attempt in attempts:
             of = [file for file in files if attempt.batch_id in file.batches]
             found = sum(file.batches[attempt.batch_id] for file in of)
@@ -224,6 +232,11 @@ class DeltaSink:
             for uri in files_below(join(self._path, folder), self._access):
                 if uri not in kept:  # such as Spark's marks of success
                     delete_file(uri, self._access)
+            if len(files) > MANY_FILES:
+                log.warning(
+                    "table %s: a delivery makes %d files, at least one for each value of %s; partition it by what has "
+                    "fewer values", self._path, len(files), ", ".join(partition_by),
+                )  # fmt: skip
         except BaseException:
             delete_folder(join(self._path, folder), self._access)
             raise
