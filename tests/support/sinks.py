@@ -5,7 +5,7 @@ A kind joins by one line in `SINKS`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks
 from airflow_provider_coordination.spark.storage import join, write_table
+from tests.support.sql_tables import SERVERS, SqlPlace
 
 
 class SinkUnderTest(Protocol):
@@ -118,11 +119,49 @@ def files_named_by(table: Any) -> set[str]:
     return {entry.data_file.file_path for each in manifests for entry in each.fetch_manifest_entry(table.io)}
 
 
-SINKS: dict[str, SinkUnderTest] = {
+class SqlUnderTest:
+    """See `SinkUnderTest`.
+
+    :param url: of an empty database.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def settings(self, folder: Path) -> SinkSettings:
+        return SqlPlace(self._url, folder).sink_settings()
+
+    def visible(self, folder: Path) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for batch_id, value in SqlPlace(self._url, folder).rows():
+            found.setdefault(batch_id, []).append(value)
+        return found
+
+    def leftovers(self, folder: Path) -> list[str]:
+        return [str(path) for path in folder.rglob("*") if path.is_file()]
+
+
+@dataclass(frozen=True)
+class OnServer:
+    """A kind of sink that needs a server.
+
+    :param fixture: the one that gives what `make` needs.
+    :param make: makes of it what the contract looks at.
+    """
+
+    fixture: str
+    make: Callable[[Any], SinkUnderTest]
+
+
+SINKS: dict[str, SinkUnderTest | OnServer] = {
     "delta": DeltaUnderTest(),
     "iceberg": IcebergUnderTest(),
     "parquet": ParquetUnderTest(),
+    **{f"sql, {server}": OnServer(fixture, SqlUnderTest) for server, fixture in SERVERS.items()},
 }
+"""The sinks that take each batch once: the kind, and behind a comma what it is tried on."""
+AT_LEAST_ONCE = {"foreach_batch"}
+"""The kinds that do not, which is their own tests' to look at."""
 
 
 @dataclass(frozen=True)

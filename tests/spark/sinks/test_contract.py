@@ -11,7 +11,7 @@ from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.sinks import Sink, owed
 from airflow_provider_coordination.spark.storage import file_size, join, write_text
-from tests.support.sinks import SINKS, BatchRows, Place, an_attempt, under_next_lease
+from tests.support.sinks import SINKS, BatchRows, OnServer, Place, an_attempt, under_next_lease
 
 BATCHES = ("a-1", "b-1", "c-1")
 VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": [4, 5, 6]}
@@ -22,7 +22,10 @@ NOTHING: dict[str, list[int]] = {batch_id: [] for batch_id in BATCHES}
 
 @pytest.fixture(params=sorted(SINKS))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return Place(SINKS[request.param], tmp_path / "sink")
+    kind = SINKS[request.param]
+    if isinstance(kind, OnServer):
+        kind = kind.make(request.getfixturevalue(kind.fixture))
+    return Place(kind, tmp_path / "sink")
 
 
 @pytest.fixture(params=[1, 3], ids=["one batch", "many batches"])
