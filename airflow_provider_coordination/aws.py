@@ -92,7 +92,13 @@ class AwsSettings:
             raise _invalid("role_arn", "nothing", "must be given together with external_id")
 
 
-def aws_client(settings: AwsSettings, service: str, *, read_timeout_seconds: float = READ_TIMEOUT_SECONDS) -> Any:
+def aws_client(
+    settings: AwsSettings,
+    service: str,
+    *,
+    read_timeout_seconds: float = READ_TIMEOUT_SECONDS,
+    session: boto3.session.Session | None = None,
+) -> Any:
     """Return a client; it may be shared by threads, and nothing is sent until it is used.
 
     Throttled calls and transient errors are repeated by botocore's "standard" retries: exponential backoff
@@ -101,13 +107,14 @@ def aws_client(settings: AwsSettings, service: str, *, read_timeout_seconds: flo
     :param settings: where the service is and who asks.
     :param service: as boto3 calls it, such as `kinesis`.
     :param read_timeout_seconds: how long an answer is waited for.
+    :param session: where its credentials come from, which others use too; one of its own by default.
     :raises ConfigurationError: if no region is known, or the endpoint is no URL.
     """
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
     try:
-        return aws_session(settings).client(  # type: ignore[call-overload]
+        return (session or aws_session(settings)).client(  # type: ignore[call-overload]
             service,
             endpoint_url=settings.endpoint_url,
             config=Config(

@@ -184,7 +184,10 @@ def transforming_microseconds(count: int, size: int, repetitions: int) -> float:
                 source="b",
             )
             batch = landed.batch(1)
-            attempt = Attempt(batch=batch, file=batch.file, folder="b/shard", set_id="set", fencing_token=1)
+            attempt = Attempt(
+                batch=batch, file=batch.file, folder="b/shard", set_id="set", fencing_token=1,
+                source="b", partition_key="shard", owner="job",
+            )  # fmt: skip
             start = _processor_seconds()
             delivery.prepare([attempt], delivery.sinks)
             for sink in delivery.sinks:

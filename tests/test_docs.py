@@ -56,7 +56,11 @@ from airflow_provider_coordination.operators.release_partitions import ReleasePa
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.delta import DeltaTable
+from airflow_provider_coordination.operators.writes.foreach_batch import ForeachBatch
+from airflow_provider_coordination.operators.writes.iceberg import IcebergTable
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from airflow_provider_coordination.operators.writes.sql import SqlTable
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from airflow_provider_coordination.sources.items import ItemReader
@@ -80,6 +84,7 @@ from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SH
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS
 from airflow_provider_coordination.spark.metrics import IngestionMetric
 from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, METRICS, PROTOCOLS, SERVICE_NAME, TRACES, Signal
+from airflow_provider_coordination.spark.sql import mysql, postgresql
 from airflow_provider_coordination.spark.summary import SETS_NAMED, Summary
 from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, DEFAULT_KIND, open_store
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE
@@ -230,7 +235,11 @@ def test_every_field_of_a_source_of_ones_own_is_documented() -> None:
         ("dynamodb_source.md", DynamoDBExport),
         ("opensearch.md", OpenSearchIndices),
         ("s3.md", S3Objects),
+        ("iceberg.md", IcebergTable),
         ("sinks.md", ParquetDataset),
+        ("sinks.md", SqlTable),
+        ("sinks.md", ForeachBatch),
+        ("delta.md", DeltaTable),
     ],
 )
 def test_every_parameter_of_what_a_dag_says_of_a_source_is_described_with_its_default(name: str, reads: Any) -> None:
@@ -248,6 +257,13 @@ def test_every_parameter_of_what_a_dag_says_of_a_source_is_described_with_its_de
 
 def shown(default: Any) -> str:
     return f"{default.total_seconds():g} s" if isinstance(default, timedelta) else repr(default)
+
+
+def test_the_types_of_new_columns_are_documented() -> None:
+    table = rows(page("sinks.md"), "type of the rows")
+    documented = {code(kind): [code(re.split("[,;]", cell)[0]) for cell in cells] for kind, *cells in table}
+    for kind in postgresql.TYPES.keys() - {"null"}:
+        assert documented[kind] == [postgresql.TYPES[kind], mysql.TYPES[kind]]
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ from airflow_provider_coordination.diagnosis.permissions import permission_findi
 from airflow_provider_coordination.diagnosis.software import software_findings
 from airflow_provider_coordination.diagnosis.store import store_findings
 from airflow_provider_coordination.sources.kinds import kind_named
+from airflow_provider_coordination.spark.access import Access, is_s3
 from airflow_provider_coordination.stores.hiding import without_secrets
 
 READS = Annotated[
@@ -110,7 +111,7 @@ def _findings(
     if not reads:
         yield unchecked("permission", "what jobs read", "name it, as in --reads KIND:NAME")
     for path in output:
-        yield from output_findings(path)
+        yield from _of_output(path, access)
     if not output:
         yield unchecked("output", "where jobs write", "name it, as in --output /data/lake/clicks")
 
@@ -148,6 +149,15 @@ def _of_reads(what: str, access: partial[AwsSettings]) -> Iterator[Finding]:
         yield unchecked("permission", f"kind {kind!r} names no permissions", "see the page of that source")
         return
     yield from permission_findings(*needed)
+
+
+def _of_output(path: str, access: partial[AwsSettings]) -> Iterator[Finding]:
+    try:
+        places = ((path, access("s3")),) if is_s3(path) else ()
+    except CoordinationError as failure:
+        yield error("output", f"{path}: {without_secrets(str(failure))}")
+        return
+    yield from output_findings(path, Access(places))
 
 
 def _aws_access(aws_conn_id: str, region: str | None, service: str) -> AwsSettings:

@@ -9,25 +9,37 @@ from pathlib import Path
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.diagnosis.findings import Finding, error, ok
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.stores.hiding import without_likely_secrets
 
 
-def output_findings(path: str) -> Iterator[Finding]:
+def output_findings(path: str, access: Access = DEFAULT_ACCESS) -> Iterator[Finding]:
     """Yield whether a path can be written; nothing is left there.
 
     :param path: a path or URI.
+    :param access: how it is reached, where it is on S3.
     """
-    from airflow_provider_coordination.spark.storage import absolute, delete_file, join, publish, read_text, write_text
+    from airflow_provider_coordination.spark.filesystems import absolute
+    from airflow_provider_coordination.spark.storage import (
+        PROBES,
+        delete_file,
+        join,
+        probe_in,
+        publish,
+        read_text,
+        remove_if_empty,
+        write_text,
+    )
 
     root = absolute(path)
     was_there = "://" in root or Path(root).exists()
     name = secrets.token_hex(8)
-    probe, renamed = join(root, f"_probe.{name}"), join(root, f"_probe.{name}.renamed")
+    probe, renamed = probe_in(root), probe_in(root)
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
-        ("write", lambda: write_text(probe, name)),
-        ("read", lambda: _same(read_text(probe), name)),
-        ("rename", lambda: publish(probe, renamed)),
-        ("delete", lambda: delete_file(renamed)),
+        ("write", lambda: write_text(probe, name, access)),
+        ("read", lambda: _same(read_text(probe, access), name)),
+        ("rename", lambda: publish(probe, renamed, access=access)),
+        ("delete", lambda: delete_file(renamed, access)),
     )
     try:
         for step, take in steps:
@@ -41,7 +53,9 @@ def output_findings(path: str) -> Iterator[Finding]:
     finally:
         for left in (probe, renamed):
             with suppress(CoordinationError, OSError, ValueError):
-                delete_file(left)
+                delete_file(left, access)
+        with suppress(OSError, CoordinationError, ValueError):
+            remove_if_empty(join(root, PROBES), access)
         if not was_there:
             with suppress(OSError):
                 Path(root).rmdir()

@@ -51,6 +51,7 @@ def ingest_settings(
         prefix=connection.prefix,
         landing_path=text_value(task.landing_path) or landing_path_of(task.writes),
         transform=text_value(task.transform),
+        per_batch=task.per_batch,
         schema=text_value(task.schema),
         bad_records=resolved(task.on_bad_records),
         rejection=resolved(task.rejection),

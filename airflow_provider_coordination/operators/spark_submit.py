@@ -133,6 +133,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         dataset by default. (templated)
     :param transform: `module:function`, from DataFrame to DataFrame; None publishes the raw records.
         (templated)
+    :param per_batch: whether the transform gets the records of one batch at a time, though it keeps `_batch_id`;
+        otherwise one that keeps it gets those of all batches of a round.
     :param schema: what the payload holds, as DDL such as `id STRING NOT NULL, amount DOUBLE`: it is parsed as JSON
         into columns before the transform; None leaves it alone. (templated)
     :param on_bad_records: what becomes of records that cannot be parsed or transformed: without `dead_letter_path` they
@@ -191,6 +193,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         coordination_conn_id: str = CoordinationHook.default_conn_name,
         landing_path: str | None = None,
         transform: str | None = None,
+        per_batch: bool = False,
         schema: str | None = None,
         on_bad_records: BadRecordSettings | None = None,
         rejection: RejectionSettings | None = None,
@@ -222,6 +225,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.coordination_conn_id = coordination_conn_id
         self.landing_path = landing_path
         self.transform = transform
+        self.per_batch = per_batch
         self.schema = schema
         self.on_bad_records = own_copy(on_bad_records or BadRecordSettings())
         self.rejection = own_copy(rejection or RejectionSettings())

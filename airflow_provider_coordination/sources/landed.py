@@ -20,6 +20,8 @@ from airflow_provider_coordination.sources.event_time import EventTimeBounds
 
 START = ""
 """The position before everything, where a kind of source has no other name for it."""
+BATCHES_PER_EPOCH = 2**20
+"""How far apart the ordinals of two epochs are, which are whole seconds where a person asks for one."""
 
 
 class ProgressFormatError(SourceError):
@@ -43,6 +45,8 @@ class LandedBatch:
     :param read_until: an instant (aware): every record that had arrived by then, up to here, is in this
         batch or before.
     :param fencing_token: of the lease under which it was written.
+    :param ordinal: its number among the batches of its partition, once it is in the partition's progress: one more than
+        that of the batch before it, and never used twice.
     :param last_arrival: when its last record arrived (aware); None if it holds none, or the source does not say.
     :param bounds: which of its records are late or early, and left out; None where no record is.
     :param acknowledgment_set: the set that it waits for, once its delivery has begun.
@@ -60,6 +64,7 @@ class LandedBatch:
     is_last: bool
     read_until: datetime | None
     fencing_token: int
+    ordinal: int = 0
     last_arrival: datetime | None = None
     bounds: EventTimeBounds | None = None
     acknowledgment_set: str | None = None
@@ -87,6 +92,7 @@ class LandedProgress:
     landed: tuple[LandedBatch, ...] = ()
     is_ended: bool = False
     epoch: int = 0
+    ordinal: int = 0
 
     @property
     def name(self) -> str:
@@ -108,7 +114,7 @@ class LandedProgress:
         return next((batch for batch in self.landed if batch.batch_id == batch_id), None)
 
     def landing(self, batch: LandedBatch) -> Self:
-        """Return it with one more landed batch.
+        """Return it with one more landed batch, which gets its ordinal.
 
         :param batch: starts where the landed ones end.
         :raises ProgressChangedError: if the batch does not continue what is landed.
@@ -120,7 +126,18 @@ class LandedProgress:
                 f"{self.name}: batch '{batch.batch_id}' starts at {batch.start!r}, but what is landed ends at "
                 f"{self.landed_position!r}"
             )
-        return replace(self, landed=(*self.landed, batch), is_ended=batch.is_last)
+        ordinal = self._next_ordinal
+        numbered = replace(batch, ordinal=ordinal)
+        return replace(self, landed=(*self.landed, numbered), is_ended=batch.is_last, ordinal=ordinal)
+
+    @property
+    def _next_ordinal(self) -> int:
+        """The ordinal of the next batch.
+
+        A partition that was removed and comes back in a later epoch has forgotten its last one. So each epoch has
+        ordinals of its own.
+        """
+        return max(self.ordinal, self.epoch * BATCHES_PER_EPOCH) + 1
 
     def in_delivery(self, batch_id: str, set_id: str) -> Self:
         """Return it with a batch waiting for this acknowledgment set.

@@ -179,7 +179,8 @@ class ActivePartitions:
 
     def notice_gone(self) -> None:
         """Find out what became of partitions that are held no more: an acknowledgment set ended them, or others did."""
-        for key in self._read_until.keys() - self._coordinator.leases.held.keys():
+        held = self._coordinator.leases.held
+        for key in [key for key in self._read_until if key not in held]:
             del self._read_until[key]
             if self._balancer.was_handed_over(key):
                 self._summary.handed_over.append(key)

@@ -21,6 +21,7 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery, load_transform
 from airflow_provider_coordination.spark.event_time import bounds_of
@@ -36,7 +37,16 @@ from airflow_provider_coordination.spark.sinks import Sink, TakesLanded, make_si
 from airflow_provider_coordination.spark.slots import JOB_GROUP
 from airflow_provider_coordination.spark.spans import JobSpans
 from airflow_provider_coordination.spark.stopping import STOPPED, because_of
-from airflow_provider_coordination.spark.storage import check_writable, delete_file, join, read_text, write_text
+from airflow_provider_coordination.spark.storage import (
+    PROBES,
+    check_writable,
+    delete_file,
+    join,
+    probe_in,
+    read_text,
+    remove_if_empty,
+    write_text,
+)
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transforming import DeliverTransformed, routed
@@ -63,8 +73,11 @@ APPLICATION_MARK = "spark application: "
 SPARK_CONF = {
     "spark.log.level": "WARN",  # from the start: Spark's own lines would bury the job's
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",  # otherwise a task for each of many landed files
     "spark.speculation": "false",  # a second copy of a slot would read the same twice and be thrown away
     "spark.python.unix.domain.socket.enabled": "true",  # saves about 40 ms a Python task
+    # By default they are INT96, which most readers take for nanoseconds: those know the years from 1677 to 2262 alone.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Spark 4.2.0 hangs for ever on a Python UDF over Parquet otherwise (SPARK-58241, fixed in 4.2.1).
     "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
 }
@@ -179,7 +192,7 @@ def _check_places(settings: IngestSettings, sinks: Sequence[Sink]) -> None:
     """
     for sink in sinks:
         sink.check()
-    check_writable("field 'landing_path'", settings.landing_path)
+    check_writable("field 'landing_path'", settings.landing_path, settings.access)
     if (taker := _taker_of_landed(settings, sinks)) is not None:
         taker.check_landing(settings.landing_path)
 
@@ -221,7 +234,7 @@ def _run(
         payload = None if settings.schema is None else JsonPayload(settings.schema, read.layout)
         bounds = bounds_of(settings.rejection, payload)
         delivery = _delivery(spark, settings, read.layout, sinks, payload, bad_records)
-        check_reachable(spark, settings.landing_path)
+        check_reachable(spark, settings.landing_path, settings.access)
         job = Ingestion(
             settings,
             coordinator,
@@ -243,47 +256,50 @@ def _run(
         _stop_session(spark)
 
 
-def check_reachable(spark: SparkSession, root: str) -> None:
+def check_reachable(spark: SparkSession, root: str, access: Access = DEFAULT_ACCESS) -> None:
     """Check that every slot sees what the driver writes below a root, and the driver what the slots write.
 
     :raises ConfigurationError: naming the root and what the workers said.
     """
     name, slots = secrets.token_hex(8), spark.sparkContext.defaultParallelism
-    written = join(root, f"_probe.{name}")
-    write_text(written, name)
+    written = join(root, PROBES, name)
+    write_text(written, name, access)
     try:
-        rows = spark.range(0, slots, 1, slots).mapInArrow(partial(_probe, root, name), "answer string").collect()
+        rows = (
+            spark.range(0, slots, 1, slots).mapInArrow(partial(_probe, root, name, access), "answer string").collect()
+        )
         answers = {row.answer for row in rows}
-        seen = {answer for answer in answers if _seen(answer, name)}
+        seen = {answer for answer in answers if _seen(answer, name, access)}
         for answer in seen:
-            delete_file(answer)
+            delete_file(answer, access)
         if answers != seen:
             raise ConfigurationError(
                 f"path {root!r} is not shared by all workers: {'; '.join(sorted(answers - seen))}; "
                 "give a path or URI that the driver and every executor reach"
             )
     finally:
-        delete_file(written)
+        delete_file(written, access)
+        remove_if_empty(join(root, PROBES), access)
 
 
-def _probe(root: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _probe(root: str, name: str, access: Access, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         answers = []
         for slot in batch.column(0).to_pylist():
-            answer = join(root, f"_probe.{name}.{slot}.{secrets.token_hex(4)}")
+            answer = probe_in(root, name, str(slot))
             try:
-                if read_text(join(root, f"_probe.{name}")) != name:
+                if read_text(join(root, PROBES, name), access) != name:
                     raise OSError("it holds something else")
-                write_text(answer, name)
+                write_text(answer, name, access)
             except Exception as error:  # whatever it is, the driver shall hear of it
                 answer = f"{socket.gethostname()}: {error}"
             answers.append(answer)
         yield pa.RecordBatch.from_pydict({"answer": pa.array(answers, pa.string())})
 
 
-def _seen(answer: str, name: str) -> bool:
+def _seen(answer: str, name: str, access: Access) -> bool:
     try:
-        return read_text(answer) == name
+        return read_text(answer, access) == name
     except (OSError, CoordinationError):
         return False
 
@@ -321,6 +337,7 @@ def _delivery(
         # Loaded with the session there already: a decorator such as udf("long") asks for it while its module is
         # imported.
         transform=None if settings.transform is None else load_transform(settings.transform),
+        per_batch=settings.per_batch,
         payload=payload,
     )
     transformation.check()

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet
@@ -21,11 +22,12 @@ from airflow_provider_coordination.coordination.errors import (
     AcknowledgmentError,
     AcknowledgmentSetNotFoundError,
     PartitionNotOwnedError,
+    StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BYTES, Partition
 from airflow_provider_coordination.sources.batches import SourceBatches, progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
-from airflow_provider_coordination.spark.delivery import Attempt, Delivery, Prepared
+from airflow_provider_coordination.spark.delivery import Attempt, Delivery, Prepared, by_halves
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.spans import NoSpans, Spans
@@ -37,8 +39,31 @@ BATCH_BYTES = 4 * 1024
 """What a batch may take of a partition's progress, its positions left out."""
 
 
+Delivered = Prepared | Exception | None
+"""What became visible of a batch; None if there was nothing left to do; or what it raised."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Due:
+    """A batch that is to be delivered.
+
+    :param waiting: the set that waits for it.
+    :param attempt: its delivery.
+    :param sinks: those that have not taken it.
+    """
+
+    waiting: AcknowledgmentSet
+    attempt: Attempt
+    sinks: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """Its partition."""
+        return self.attempt.partition_key
+
+
 class Deliveries:
-    """The batches that one job delivers. `deliver` is called from several threads, for different partitions.
+    """The batches that one job delivers. Leases and sets are renewed from another thread than the one that delivers.
 
     :param settings: the job's.
     :param coordinator: of the source, for the job's owner.
@@ -136,62 +161,131 @@ class Deliveries:
             and _has_room(progress)
         )
 
-    def deliver(self, key: str, batch: LandedBatch) -> Prepared | None:
-        """Take a batch into the sinks that do not have it yet, and release their references.
+    def deliver(self, batches: Mapping[str, LandedBatch]) -> dict[str, Delivered]:
+        """Take batches into the sinks that do not have them yet, and release their references.
 
-        :returns: what became visible; None if there was nothing left to do.
-        :raises DeliveryError: if the batch cannot be delivered.
-        :raises PartitionNotOwnedError: if the lease is lost, or the set has ended.
+        All that owe the same sinks are one delivery. What one batch raises holds no other one, unless the store is
+        away: what was not begun then is left out of the result.
+
+        :param batches: a batch of each of some partitions.
+        :returns: by partition what became visible, None if there was nothing left to do, or what the batch raised:
+            `PartitionNotOwnedError` if its lease is lost, or its set has ended.
         """
-        with self._spans.span("batch", partition=key, batch=batch.batch_id, records=batch.records):
-            return self._deliver(key, batch)
+        delivered: dict[str, Delivered] = {}
+        together: dict[tuple[str, ...], list[_Due]] = {}
+        with suppress(StoreUnavailableError):  # noted; what is left waits until the store is back
+            for key, batch in batches.items():
+                with _noting(key, delivered):
+                    if (due := self._due(key, batch)) is None:
+                        delivered[key] = None
+                    else:
+                        together.setdefault(due.sinks, []).append(due)
+            for dues in together.values():
+                self._deliver(dues, delivered)
+        return delivered
 
-    def _deliver(self, key: str, batch: LandedBatch) -> Prepared | None:
+    def _due(self, key: str, batch: LandedBatch) -> _Due | None:
+        """Return what is to be delivered of a batch; None if there is nothing."""
         waiting = self._set_of(key, batch)
-        if not waiting.is_pending:
+        sinks = tuple(sink for sink in self._delivery.sinks if waiting.references.get(sink))
+        if not waiting.is_pending or not sinks:
+            self._let_go(waiting)
             return None
-        prepared = None
-        owed = [sink for sink in self._delivery.sinks if waiting.references.get(sink)]
-        if owed:
-            attempt = Attempt(
-                batch=self._as_recorded(key, batch, waiting),
-                file=self._files.place(key, batch),
-                folder=self._files.folder(key),
-                set_id=waiting.set_id,
-                fencing_token=self._coordinator.leases.fencing_token(key),
-            )
+        attempt = Attempt(
+            batch=_waiting_batch(self._coordinator.leases.leased(key), batch.batch_id, waiting.set_id),
+            file=self._files.place(key, batch),
+            folder=self._files.folder(key),
+            set_id=waiting.set_id,
+            fencing_token=self._coordinator.leases.fencing_token(key),
+            source=self._coordinator.view.source_identifier,
+            partition_key=key,
+            owner=self._coordinator.owner,
+        )
+        return _Due(waiting=waiting, attempt=attempt, sinks=sinks)
+
+    def _deliver(self, dues: Sequence[_Due], delivered: dict[str, Delivered]) -> None:
+        """Deliver batches that owe the same sinks, each as far as it does not raise.
+
+        :param delivered: where the result of each is put.
+        :raises StoreUnavailableError: if the store is away; also put there.
+        """
+        sinks, records = dues[0].sinks, sum(due.attempt.batch.records for due in dues)
+        with self._spans.span("delivery", batches=len(dues), records=records):
             try:
-                prepared = self._delivery.prepare([attempt], owed)[batch.batch_id]
-                self._observer("delivering")
-                self._look(key, attempt)
-                for sink in owed:
-                    self._delivery.commit(sink, [attempt])
+                prepared = self._prepare(sinks, dues, delivered)
+                if left := _left(dues, delivered):
+                    self._observer("delivering")
+                for due in left:
+                    with _noting(due.key, delivered):
+                        self._look(due.attempt)
+                for sink in sinks:
+                    self._commit(sink, _left(dues, delivered), delivered)
             except Exception:
-                self._discard(attempt)
+                self._discard(dues)
                 raise
-            self._discard(attempt)
-            self._observer("delivered")
-            with self._spans.span("acknowledge", partition=key, sinks=len(owed)):
-                waiting = self._sets.delivered(self._in_hand.get(waiting.set_id, waiting), owed)
-        self._let_go(waiting)
+            self._discard(dues)
+            if _left(dues, delivered):
+                self._observer("delivered")
+            for due in dues:
+                with _noting(due.key, delivered):
+                    self._end(due, delivered.get(due.key))
+                    delivered[due.key] = prepared[due.key]
+
+    def _end(self, due: _Due, error: Delivered) -> None:
+        """Release the references of the sinks that have taken a batch.
+
+        :param error: what the batch failed by; its span says so.
+        :raises Exception: that.
+        """
+        batch, sinks = due.attempt.batch, due.sinks
+        with self._spans.span("batch", partition=due.key, batch=batch.batch_id, records=batch.records):
+            if isinstance(error, Exception):
+                raise error
+            with self._spans.span("acknowledge", partition=due.key, sinks=len(sinks)):
+                known = self._in_hand.get(due.waiting.set_id, due.waiting)
+                self._let_go(self._sets.delivered(known, sinks))
+
+    def _prepare(
+        self, sinks: Sequence[str], dues: Sequence[_Due], delivered: dict[str, Delivered]
+    ) -> dict[str, Prepared]:
+        """Prepare batches for sinks; return what will become visible, by partition."""
+        prepared: dict[str, Prepared] = {}
+
+        def prepare(some: Sequence[_Due]) -> Mapping[str, Prepared | Exception]:
+            return self._delivery.prepare([due.attempt for due in some], sinks)
+
+        for some, made in by_halves(dues, prepare, "preparation"):
+            for due in some:
+                result = made if isinstance(made, Exception) else made[due.attempt.batch_id]
+                if isinstance(result, Exception):
+                    delivered[due.key] = result
+                else:
+                    prepared[due.key] = result
         return prepared
 
-    def _look(self, key: str, attempt: Attempt) -> None:
+    def _commit(self, sink: str, dues: Sequence[_Due], delivered: dict[str, Delivered]) -> None:
+        """Make batches visible in one sink."""
+
+        def commit(some: Sequence[_Due]) -> None:
+            self._delivery.commit(sink, [due.attempt for due in some])
+
+        for some, error in by_halves(dues, commit, f"commit to sink {sink!r}"):
+            if error is not None:
+                delivered[some[0].key] = error
+
+    def _look(self, attempt: Attempt) -> None:
         """Ask the store, before a batch becomes visible, whether it is still this job's to deliver.
 
         :raises PartitionNotOwnedError: if it is not.
         """
-        owns = self._coordinator.leases.owns(key)
-        partition = self._coordinator.leases.refresh(key) if owns else self._coordinator.leases.renew(key)
-        _waiting_batch(partition, attempt.batch.batch_id, attempt.set_id)
+        leases, key = self._coordinator.leases, attempt.partition_key
+        partition = leases.refresh(key) if leases.owns(key) else leases.renew(key)
+        _waiting_batch(partition, attempt.batch_id, attempt.set_id)
 
-    def _discard(self, attempt: Attempt) -> None:
-        with suppress(OSError):  # the next owner sweeps what is left
-            self._delivery.discard([attempt])
-
-    def _as_recorded(self, key: str, batch: LandedBatch, waiting: AcknowledgmentSet) -> LandedBatch:
-        """Return a batch as it is now: a set that was cancelled a moment ago left it to be replaced."""
-        return _waiting_batch(self._coordinator.leases.leased(key), batch.batch_id, waiting.set_id)
+    def _discard(self, dues: Sequence[_Due]) -> None:
+        for due in dues:
+            with suppress(OSError):  # the next owner sweeps what is left
+                self._delivery.discard([due.attempt])
 
     def reject(self, key: str, batch: LandedBatch, reason: str) -> bool:
         """Say that a batch cannot be delivered, which gives its partition back; return whether its set could be ended.
@@ -259,6 +353,22 @@ class Deliveries:
             return self.begin(key, batch, progress_of(self._coordinator.leases.leased(key)))
         self._in_hand[known.set_id] = known
         return known
+
+
+@contextmanager
+def _noting(key: str, delivered: dict[str, Delivered]) -> Iterator[None]:
+    """Note what a partition's batch raises, and let the others go on, unless the store is away."""
+    try:
+        yield
+    except Exception as error:  # whatever one partition raises, that partition alone fails
+        delivered[key] = error
+        if isinstance(error, StoreUnavailableError):
+            raise
+
+
+def _left(dues: Sequence[_Due], delivered: Mapping[str, Delivered]) -> list[_Due]:
+    """Return the batches that have not failed."""
+    return [due for due in dues if due.key not in delivered]
 
 
 def _waiting_batch(partition: Partition, batch_id: str, set_id: str) -> LandedBatch:

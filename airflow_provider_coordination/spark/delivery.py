@@ -9,9 +9,10 @@ the store that it lost the lease, or finds what it prepared gone.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.sources.landed import LandedBatch
@@ -19,7 +20,11 @@ from airflow_provider_coordination.sources.landed import LandedBatch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+log = logging.getLogger(__name__)
+
 Transform = Callable[["DataFrame"], "DataFrame"]
+Batch = TypeVar("Batch")
+Result = TypeVar("Result")
 
 
 class DeliveryError(CoordinationError):
@@ -52,6 +57,9 @@ class Attempt:
     :param folder: the folder, below any root, of the batch's partition.
     :param set_id: the acknowledgment set that waits for it.
     :param fencing_token: of the lease.
+    :param source: the identifier of the source.
+    :param partition_key: the partition.
+    :param owner: who delivers it.
     """
 
     batch: LandedBatch
@@ -59,11 +67,19 @@ class Attempt:
     folder: str
     set_id: str
     fencing_token: int
+    source: str
+    partition_key: str
+    owner: str
 
     @property
     def batch_id(self) -> str:
         """The batch's id."""
         return self.batch.batch_id
+
+    @property
+    def ordinal(self) -> int:
+        """The batch's number among those of its partition."""
+        return self.batch.ordinal
 
 
 class Delivery(Protocol):
@@ -73,8 +89,8 @@ class Delivery(Protocol):
     of the attempts. What it makes visible comes from a place that a later owner of the partition empties with `sweep`
     before it delivers: so a former owner that goes on commits either before the later one, or nothing.
 
-    Whatever raises for several batches at once may have worked for some of them. Nothing is harmed by calling it again
-    for each of them alone.
+    A commit that raises for several batches at once may have worked for some of them. Nothing is harmed by calling it
+    again for some of them, or for each alone.
     """
 
     @property
@@ -82,12 +98,11 @@ class Delivery(Protocol):
         """The names of the sinks, in the order of their commits; each owes a reference for every batch."""
         ...
 
-    def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared]:
-        """Do everything that nobody can see yet.
+    def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
+        """Do everything that nobody can see yet. A batch that cannot be delivered holds no other one.
 
         :param sinks: those that have not taken the batches yet.
-        :returns: what will become visible, by batch id.
-        :raises DeliveryError: if a batch cannot be delivered.
+        :returns: by batch id what will become visible, or why the batch cannot be delivered.
         """
         ...
 
@@ -106,6 +121,32 @@ class Delivery(Protocol):
         :param fencing_token: of the present lease; only what is older goes.
         """
         ...
+
+
+def by_halves(
+    batches: Sequence[Batch], act: Callable[[Sequence[Batch]], Result], what: str
+) -> Iterator[tuple[Sequence[Batch], Result | Exception]]:
+    """Act on batches together; where that raises, on each half of them, down to each batch alone.
+
+    :param what: the act, for the log.
+    :returns: batches that it was done for together, with its result; or one batch with what it raises.
+    """
+    if not batches:
+        return
+    try:
+        result = act(batches)
+    except Exception as error:  # whatever it is, each batch alone either raises it or goes on
+        if len(batches) == 1:
+            yield batches, error
+            return
+        reason, _, _ = str(error).partition("\n")
+        log.warning("%s of %d batches at once failed; each half is tried: %s", what, len(batches), reason)
+    else:
+        yield batches, result
+        return
+    middle = len(batches) // 2
+    yield from by_halves(batches[:middle], act, what)
+    yield from by_halves(batches[middle:], act, what)
 
 
 def load_transform(name: str) -> Transform:

@@ -129,7 +129,7 @@ def _write(
     plan, origin = plans[context.partitionId()], origins[context.partitionId()]
     batch_id = _row(plan, records=0, size=0, file="").batch_id
     file, records, size = plan.new_file(options.root), 0, 0
-    with TableWriter(file) as writer:
+    with TableWriter(file, options.access) as writer:
         for portion in _portions(batches):
             table = with_origin(portion, origin, records)
             writer.write(as_landed(table.append_column(BATCH_ID, pa.repeat(batch_id, table.num_rows)), batch_id))

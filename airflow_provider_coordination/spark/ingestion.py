@@ -12,7 +12,7 @@ import contextvars
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
@@ -31,7 +31,7 @@ from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.active_partitions import ActivePartitions
 from airflow_provider_coordination.spark.bad_records import BadRecords, Stage, error_text
-from airflow_provider_coordination.spark.deliveries import Deliveries
+from airflow_provider_coordination.spark.deliveries import Delivered, Deliveries
 from airflow_provider_coordination.spark.delivery import Delivery, Prepared
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.landed_row import Failure
@@ -46,7 +46,6 @@ from airflow_provider_coordination.spark.summary import Summary
 
 log = logging.getLogger(__name__)
 
-DELIVERY_THREADS = 8
 STORE_PATIENCE_SECONDS = 300.0
 """How long a job waits for a store that does not answer; its leases run out long before."""
 STORE_POLL_SECONDS = 5.0
@@ -55,7 +54,6 @@ END_POLL_SECONDS = 1.0
 SUSPENSION_POLL_SECONDS = 5.0
 """How often a job that pauses looks whether its source is suspended."""
 
-Delivering = Future[Prepared | None]
 Observer = Callable[[str], None]
 """Told when a phase is passed: `landed`, `recorded`, `delivering`, `delivered`. For fault injection."""
 
@@ -108,7 +106,7 @@ class Ingestion:
         self._clock = clock or SystemClock()
         self._conditions = StopConditions(settings.rounds, stop_at=stop_at, is_bounded=is_bounded)
         self._spans = spans or NoSpans()
-        self._files = LandedFiles(settings.landing_path, coordinator)
+        self._files = LandedFiles(settings.landing_path, coordinator, settings.access)
         self._deliveries = Deliveries(settings, coordinator, delivery, self._files, observer, self._spans)
         self._balancer = Balancer(
             coordinator,
@@ -376,41 +374,38 @@ class Ingestion:
 
     def _deliver(self) -> None:
         self._withdraw()
-        while batches := [
-            (key, batch)
+        while batches := {
+            key: batch
             for key, progress in self._partitions.all()
             if (batch := self._deliveries.next_of(progress)) is not None
-        ]:
+        }:
             away = None
-            with ThreadPoolExecutor(DELIVERY_THREADS, thread_name_prefix="delivery") as pool:
-                # Each in a copy of this context, so that its spans are part of this round's.
-                deliveries = {
-                    pool.submit(contextvars.copy_context().run, self._deliveries.deliver, key, batch): (key, batch)
-                    for key, batch in batches
-                }
-                for delivery in self._as_completed(deliveries):
-                    key, batch = deliveries[delivery]
-                    try:
-                        self._note_delivery(key, batch, delivery.result())
-                    except LOST as error:
-                        log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, error)
-                        self._partitions.check_lease(key)
-                    except StoreUnavailableError as error:  # others may be through, and have to be counted
-                        away = error
-                    except Exception as error:  # whatever a partition's files do, that partition alone fails
-                        self._reject(key, batch, self._reason(error), Failure(type(error).__name__))
+            for key, delivered in self._deliver_together(batches).items():
+                batch = batches[key]
+                if isinstance(delivered, LOST):
+                    log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, delivered)
+                    self._partitions.check_lease(key)
+                elif isinstance(delivered, StoreUnavailableError):  # others may be through, and have to be counted
+                    away = delivered
+                elif isinstance(delivered, Exception):  # whatever a partition's files do, that partition alone fails
+                    self._reject(key, batch, self._reason(delivered), Failure(type(delivered).__name__))
+                else:
+                    self._note_delivery(key, batch, delivered)
             if away is not None:
                 raise away
+            self._withdraw()
         self._summary.parse_exceptions = self._bad_records.total
         self._summary.saved_parse_exceptions = self._bad_records.samples
 
-    def _as_completed(self, deliveries: Mapping[Delivering, tuple[str, LandedBatch]]) -> Iterator[Delivering]:
-        """Yield deliveries as they end. The job may be ordered to end while it waits for them."""
-        left = set(deliveries)
-        while left:
-            done, left = wait(left, END_POLL_SECONDS, FIRST_COMPLETED)
-            yield from done
-            self._withdraw(besides={deliveries[delivery][0] for delivery in left})
+    def _deliver_together(self, batches: Mapping[str, LandedBatch]) -> Mapping[str, Delivered]:
+        """Deliver batches, by partition, on a thread: the job may be ordered to end while it waits for them."""
+        with ThreadPoolExecutor(1, thread_name_prefix="delivery") as pool:
+            # In a copy of this context, so that its spans are part of this round's.
+            delivery = pool.submit(contextvars.copy_context().run, self._deliveries.deliver, batches)
+            while wait([delivery], END_POLL_SECONDS).not_done:
+                with suppress(StoreUnavailableError):  # the delivery finds out as well
+                    self._withdraw(besides=batches)
+            return delivery.result()
 
     def _note_delivery(self, key: str, batch: LandedBatch, delivered: Prepared | None) -> None:
         summary = self._summary

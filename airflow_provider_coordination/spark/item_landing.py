@@ -30,6 +30,7 @@ from airflow_provider_coordination.sources.items import (
     SourceUnavailableError,
 )
 from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, FailedItem, ItemPosition, item_batch_id
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
 from airflow_provider_coordination.spark.layout import BATCH_ID
@@ -92,6 +93,7 @@ class ItemLandingOptions:
     """What holds for every partition of a round.
 
     :param root: where landed files go.
+    :param access: how that place is reached.
     :param seconds: begin no partition, and go on with none that may be cut here, later than this.
     :param max_bytes: cut a batch once it has this many bytes, where that may be done.
     :param partitions_per_slot: how many partitions a slot reads at the same time.
@@ -101,6 +103,7 @@ class ItemLandingOptions:
     seconds: float
     max_bytes: int
     partitions_per_slot: int
+    access: Access = DEFAULT_ACCESS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,7 +340,7 @@ class _Landing:
             table = pa.concat_tables(kept)
             file = plan.new_file(self._options.root)
             landed = table.append_column(BATCH_ID, pa.repeat(batch, table.num_rows))
-            file_bytes = write_table(as_landed(landed, batch), file)
+            file_bytes = write_table(as_landed(landed, batch), file, self._options.access)
         return LandedItems(
             partition_key=plan.partition_key,
             batch_id=batch,

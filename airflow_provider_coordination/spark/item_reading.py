@@ -66,6 +66,7 @@ class ItemReading:
         self._redaction = Redaction(settings)
         self._options = ItemLandingOptions(
             root=settings.landing_path,
+            access=settings.access,
             seconds=settings.rounds.round_duration.total_seconds(),
             max_bytes=settings.rounds.max_batch_bytes,
             partitions_per_slot=settings.rounds.partitions_per_slot,

@@ -10,6 +10,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
 from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.landed_identity import identity_of, partition_folder, token_of, under_token
 from airflow_provider_coordination.spark.sinks import Sink, TakesLanded
@@ -35,10 +36,12 @@ class LandedFiles:
 
     :param root: the landing root.
     :param coordinator: of the source.
+    :param access: how the root is reached.
     """
 
-    def __init__(self, root: str, coordinator: SourceCoordinator) -> None:
+    def __init__(self, root: str, coordinator: SourceCoordinator, access: Access = DEFAULT_ACCESS) -> None:
         self._root = root
+        self._access = access
         self._coordinator = coordinator
         self._files: dict[str, dict[str, str]] = {}  # of each partition: where each recorded file is now
         self._tokens: dict[str, int] = {}  # of each partition: that of the lease under which it was taken over
@@ -55,13 +58,13 @@ class LandedFiles:
         token = self._coordinator.leases.fencing_token(key)
         recorded = {batch.file: batch for batch in landed if batch.file}
         folders = {join(self._root, self.folder(key)), *(file.rpartition("/")[0] for file in recorded)}
-        there = [uri for folder in sorted(folders) for uri in files_below(folder)]
+        there = [uri for folder in sorted(folders) for uri in files_below(folder, self._access)]
         places = {file: self._bring(batch, there, token) for file, batch in recorded.items()}
         kept, swept = set(map(identity_of, recorded)), 0
         for uri in there:
             found = token_of(uri)
             if found is not None and found < token and identity_of(uri) not in kept:
-                delete_file(uri)
+                delete_file(uri, self._access)
                 swept += 1
         self._files[key], self._tokens[key] = places, token
         return swept
@@ -74,12 +77,12 @@ class LandedFiles:
         if newest > token:
             raise PartitionNotOwnedError(f"landed file {batch.file} is used under a later lease, of token {newest}")
         if len(copies) > 1:  # where a move is a copy and a delete, and somebody died between them
-            copies.sort(key=lambda uri: (file_size(uri) == batch.file_bytes, token_of(uri)), reverse=True)
+            copies.sort(key=lambda uri: (file_size(uri, self._access) == batch.file_bytes, token_of(uri)), reverse=True)
         if copies and token_of(copies[0]) != token:
-            publish(copies[0], place)
+            publish(copies[0], place, access=self._access)
         for uri in copies[1:]:
             if token_of(uri) != token:
-                delete_file(uri)
+                delete_file(uri, self._access)
         return place
 
     def add(self, key: str, file: str) -> None:
@@ -100,7 +103,7 @@ class LandedFiles:
         places = self._files.get(key, {})
         with _left_for_later(key):
             for file in places.keys() - named:
-                delete_file(places[file])
+                delete_file(places[file], self._access)
         self._files[key] = {file: place for file, place in places.items() if file in named}
 
     def forget(self, key: str) -> None:
@@ -117,25 +120,25 @@ class LandedFiles:
             return
         folder = join(self._root, self.folder(key))
         with _left_for_later(key):
-            for uri in files_below(folder):
+            for uri in files_below(folder, self._access):
                 found = token_of(uri)
                 if found is not None and found <= token:
-                    delete_file(uri)
-            remove_if_empty(folder)
+                    delete_file(uri, self._access)
+            remove_if_empty(folder, self._access)
 
     def sweep_finished(self) -> None:
         """Delete what is landed of partitions that somebody else finished, who has nothing to do with files."""
         source, _, _ = self.folder("").rpartition("/")
         try:
-            folders = {join(source, name) for name in folders_in(join(self._root, source))}
+            folders = {join(source, name) for name in folders_in(join(self._root, source), self._access)}
             for partition, folder in self._finished(folders):
                 # Listed before the store is asked: so these are older than the end that the store knows of.
-                there = files_below(join(self._root, folder))
+                there = files_below(join(self._root, folder), self._access)
                 stored = self._coordinator.view.get(partition.partition_key)  # not a listing, which may be behind
                 if stored is not None and stored.status is PartitionStatus.COMPLETED:
                     for uri in there:
-                        delete_file(uri)
-                    remove_if_empty(join(self._root, folder))
+                        delete_file(uri, self._access)
+                    remove_if_empty(join(self._root, folder), self._access)
         except (StoreUnavailableError, OSError) as error:
             log.warning("landed files of finished partitions are left for the next job: %s", error)
 
@@ -156,13 +159,14 @@ class LandedFiles:
         return partition_folder(self._coordinator.view.source_identifier, key)
 
 
-def ensure_landed(attempt: Attempt, sinks: Iterable[Sink]) -> None:
+def ensure_landed(attempt: Attempt, sinks: Iterable[Sink], access: Access = DEFAULT_ACCESS) -> None:
     """Make sure that a batch's landed file is there, whole.
 
     :param sinks: those that may have taken it as it was.
+    :param access: how landed files are reached.
     :raises DeliveryError: if it is gone or damaged, and no sink can bring it back.
     """
-    batch, size = attempt.batch, file_size(attempt.file)
+    batch, size = attempt.batch, file_size(attempt.file, access)
     if size == batch.file_bytes:
         return
     if any(sink.restore_landed(attempt) for sink in sinks if isinstance(sink, TakesLanded)):

@@ -13,6 +13,7 @@ import secrets
 
 import pyarrow as pa
 
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.storage import join, safe_name, schema_of
 
 LANDED_BATCH = b"coordination.landed_batch"
@@ -58,10 +59,10 @@ def as_landed(table: pa.Table, batch_id: str) -> pa.Table:
     return table.replace_schema_metadata({**(table.schema.metadata or {}), LANDED_BATCH: batch_id.encode()})
 
 
-def batch_landed_in(file_uri: str) -> str | None:
+def batch_landed_in(file_uri: str, access: Access = DEFAULT_ACCESS) -> str | None:
     """Return the batch whose landed file this is; None if there is no such file, or it is no landed one."""
     try:
-        metadata = schema_of(file_uri).metadata or {}
+        metadata = schema_of(file_uri, access).metadata or {}
     except (FileNotFoundError, pa.ArrowInvalid):
         return None
     named = metadata.get(LANDED_BATCH)

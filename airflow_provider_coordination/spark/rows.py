@@ -1,75 +1,104 @@
-"""The rows that a sink is to take of a batch: what was made of its records, or a table of its bad ones."""
+"""The rows that a sink is to take of some batches: what was made of their records, or the letters of their bad ones."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pyarrow as pa
 
 from airflow_provider_coordination.spark.sinks import Sink
 from airflow_provider_coordination.spark.storage import join, make_folder, publish, schema_of, write_table
-from airflow_provider_coordination.spark.transformation import Transformation, Transformed
+from airflow_provider_coordination.spark.transformation import Made, Transformation, Transformed
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableRows:
-    """Rows that are in memory; see `Rows`.
+class Letters:
+    """The dead letters of some batches, each made when it is asked for; see `Rows`.
 
-    :param table: those of the only batch.
+    :param schema: their columns.
+    :param counts: how many each batch has.
+    :param letters_of: makes those of a batch.
     """
 
-    table: pa.Table
-
-    @property
-    def schema(self) -> pa.Schema:
-        """See `Rows.schema`."""
-        return self.table.schema
+    def __init__(self, schema: pa.Schema, counts: Mapping[str, int], letters_of: Callable[[str], pa.Table]) -> None:
+        self.schema = schema
+        self._counts = counts
+        self._letters_of = letters_of
 
     def count(self, batch_id: str) -> int:
         """See `Rows.count`."""
-        return int(self.table.num_rows)
+        return self._counts[batch_id]
 
     def write(self, batch_ids: Collection[str], folder: str) -> Sequence[str]:
         """See `Rows.write`."""
         file = join(folder, "part-0.parquet")
-        write_table(self.table, file)
+        write_table(pa.concat_tables([self._letters_of(batch_id) for batch_id in batch_ids]), file)
         return [file]
 
 
-@dataclass(frozen=True, kw_only=True)
 class MadeRows:
-    """Those rows of a batch, out of what was made for all sinks, that one of them takes; see `Rows`.
+    """Those rows, out of what was made of batches for all sinks, that one sink takes of some; see `Rows`.
 
     :param transformation: what made them.
-    :param made: what it made of the only batch.
+    :param transformed: what it made.
     :param sink: the sink.
     :param number: the sink's, among those that rows are routed to.
-    :param rows: how many it takes.
+    :param counts: how many it takes of each batch; those that it is not to take are left out.
+    :param work: a folder that nobody else uses, for what is needed on the way.
     """
 
-    transformation: Transformation
-    made: Transformed
-    sink: Sink
-    number: int
-    rows: int
-
-    @property
-    def schema(self) -> pa.Schema:
-        """See `Rows.schema`."""
-        return pa.schema([field for field in schema_of(self.made.files[0]) if field.name not in self.made.ours])
+    def __init__(
+        self,
+        transformation: Transformation,
+        transformed: Transformed,
+        sink: Sink,
+        *,
+        number: int,
+        counts: Mapping[str, int],
+        work: str,
+    ) -> None:
+        self._transformation = transformation
+        self._transformed = transformed
+        self._sink = sink
+        self._number = number
+        self._counts = counts
+        self._work = work
+        self._apart: Made | None = None
+        columns = schema_of(transformed.made.files[0])
+        self.schema = pa.schema([field for field in columns if field.name not in transformed.ours])
 
     def count(self, batch_id: str) -> int:
         """See `Rows.count`."""
-        return self.rows
+        return self._counts[batch_id]
 
     def write(self, batch_ids: Collection[str], folder: str) -> Sequence[str]:
-        """See `Rows.write`: files that are for one sink alone were arranged for it, and are moved."""
-        if self.made.is_for(self.number):
-            return self.transformation.take(self.made, self.number, self.sink, folder)
-        make_folder(folder)
-        return [self._moved(file, join(folder, f"part-{n}.parquet")) for n, file in enumerate(self.made.files)]
+        """See `Rows.write`: files that hold what is asked for, and nothing else, are moved."""
+        made = self._made_of(batch_ids)
+        if made is None:
+            return self._taken(batch_ids, folder).files
+        if made.apart is None:
+            return _moved(made.files, folder)
+        return _moved([file for batch_id in batch_ids for file in made.apart.get(batch_id, ())], folder)
 
-    def _moved(self, file: str, to: str) -> str:
-        publish(file, to)
-        return to
+    def _made_of(self, batch_ids: Collection[str]) -> Made | None:
+        """Return files of which some hold the rows of these batches, and no others, as the sink wants them."""
+        made, asked = self._transformed.made, set(batch_ids)
+        is_whole = all(each in asked or self._counts.get(each) == 0 for each in self._transformed.batch_ids)
+        if not self._transformed.is_routed and (made.apart is not None or is_whole):
+            return made
+        if not self._sink.is_apart or len(self._counts) == 1:
+            return None
+        if self._apart is None:  # it asks batch by batch, and they are read at once
+            self._apart = self._taken(self._counts, self._work)
+        return self._apart
+
+    def _taken(self, batch_ids: Collection[str], folder: str) -> Made:
+        return self._transformation.take(self._transformed, self._number, self._sink, batch_ids, folder)
+
+
+def _moved(files: Sequence[str], folder: str) -> list[str]:
+    """Move files to a folder; return where they are."""
+    make_folder(folder)
+    places = [join(folder, f"part-{n}.parquet") for n in range(len(files))]
+    for file, place in zip(files, places, strict=True):
+        publish(file, place)
+    return places

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.acknowledgment import MAX_REFERENCES
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
@@ -26,6 +27,7 @@ from airflow_provider_coordination.coordination.lease_times import (
 from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.job_settings import (
     AcknowledgmentSettings,
     BadRecordSettings,
@@ -51,6 +53,7 @@ class SinkSettings:
     :param location: where it is, without any secret: the path or URI of a dataset's folder, which every worker reaches,
         or what else names a place, such as `postgres://host:5432/database.schema.table`.
     :param where: a SQL predicate over the transformed columns; None for every record.
+    :param aws: how its location is reached, where that is on S3; None for the AWS SDK's default chain.
     :param settings: the kind's own settings, a JSON object; may hold secrets, and is never shown.
     :param implementation: `module:attribute` of a kind that is not this package's; None for one that is.
     """
@@ -59,6 +62,7 @@ class SinkSettings:
     kind: str
     location: str
     where: str | None = None
+    aws: AwsSettings | None = None
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
     implementation: str | None = None
 
@@ -101,6 +105,7 @@ class IngestSettings:
     :param landing_path: where raw batches wait for delivery: a path or URI that every worker reaches. It must be on the
         filesystem of a dataset that landed files become part of as they are.
     :param transform: `module:function`, from DataFrame to DataFrame; None publishes the raw records.
+    :param per_batch: whether the transform gets the records of one batch at a time, though it keeps `_batch_id`.
     :param schema: what the payload holds, as DDL: it is parsed as JSON before the transform; None leaves it alone.
     :param bad_records: what becomes of records that cannot be parsed or transformed.
     :param rejection: which records are late or early, and left out.
@@ -126,6 +131,7 @@ class IngestSettings:
     reads: ReadsSettings
     prefix: str | None = None
     transform: str | None = None
+    per_batch: bool = False
     schema: str | None = None
     bad_records: BadRecordSettings = field(default_factory=BadRecordSettings)
     rejection: RejectionSettings = field(default_factory=RejectionSettings)
@@ -173,6 +179,11 @@ class IngestSettings:
     def all_sinks(self) -> tuple[SinkSettings, ...]:
         """Every sink, in the order in which they are committed: bad records first."""
         return _with_dead_letters(self.writes, self.bad_records)
+
+    @property
+    def access(self) -> Access:
+        """How the job reaches its places on S3; landed files as the sink that they lie with."""
+        return access_of(self.writes)
 
     @property
     def publishes_landed(self) -> bool:
@@ -253,8 +264,15 @@ def check_sinks(
 
 def _with_dead_letters(writes: Sequence[SinkSettings], bad_records: BadRecordSettings) -> tuple[SinkSettings, ...]:
     path = bad_records.dead_letter_path
-    dead = () if path is None else (SinkSettings(name=DEAD_LETTER, kind=PARQUET, location=path),)
-    return (*dead, *writes)
+    if path is None:
+        return tuple(writes)
+    dead = SinkSettings(name=DEAD_LETTER, kind=PARQUET, location=path, aws=access_of(writes).of(path))
+    return (dead, *writes)
+
+
+def access_of(sinks: Sequence[SinkSettings]) -> Access:
+    """Return how the places of sinks on S3 are reached."""
+    return Access(tuple((sink.location, sink.aws) for sink in sinks if sink.aws is not None))
 
 
 def _check_apart(other: SinkSettings, sink: SinkSettings) -> None:

@@ -1,35 +1,37 @@
-"""Files of landing and dataset, on whatever filesystem pyarrow reaches: local, HDFS, S3.
+"""Files of landing and dataset, by URI, on whatever filesystem pyarrow reaches: local, HDFS, S3.
 
 Two promises hold: a file that `write_table` returned from survives a crash of the machine, and `publish` makes a file
-visible whole, or fails where its source is gone. No function here takes a missing file for a success.
+visible whole, or fails where its source is gone. No function here takes a missing file for a success. What takes
+`access` reaches buckets of S3 as the job's sinks do.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
+import logging
 import re
 import secrets
 from collections.abc import Sequence
-from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.files import Claim, Files, apart, missing
+from airflow_provider_coordination.spark.filesystems import open_files
+
+log = logging.getLogger(__name__)
 
 READABLE_CHARACTERS = 60
 """How much of a text its name in paths shows: with the digest that fits the 255 bytes that filesystems allow a name."""
-
-
-DELETE_TRIES = 3
-"""How often a folder is deleted that somebody fills at the same time."""
-
-
-class MissingFileError(CoordinationError):
-    """A file that must be delivered is gone."""
+PROBES = "_probe"
+"""The folder below a root that probes are written to: no reader takes one for a part of a dataset."""
+PROBES_KEPT = timedelta(days=1)
+"""A probe that is older was left by a job that died."""
 
 
 def safe_name(text: str) -> str:
@@ -46,19 +48,14 @@ def join(root: str, *names: str) -> str:
     return "/".join((root.rstrip("/"), *names))
 
 
-def absolute(uri: str) -> str:
-    """Return a local path as an absolute one; leave URIs alone."""
-    return uri if "://" in uri else str(Path(uri).absolute())
-
-
-def write_table(table: pa.Table, uri: str) -> int:
+def write_table(table: pa.Table, uri: str, access: Access = DEFAULT_ACCESS) -> int:
     """Write a Parquet file and see to it that it is durable; return its size in bytes."""
-    filesystem, path = _open(uri)
-    filesystem.create_dir(path.rsplit("/", 1)[0], recursive=True)
-    with filesystem.open_output_stream(path) as stream:
+    files, path = open_files(uri, access)
+    files.make_folder(path.rpartition("/")[0])
+    with files.filesystem.open_output_stream(path) as stream:
         pq.write_table(table, stream, compression="zstd")
         size = int(stream.tell())
-    _make_durable(filesystem, path)
+    files.make_durable(path)
     return size
 
 
@@ -68,8 +65,8 @@ class TableWriter:
     :param uri: the file.
     """
 
-    def __init__(self, uri: str) -> None:
-        self._filesystem, self._path = _open(uri)
+    def __init__(self, uri: str, access: Access = DEFAULT_ACCESS) -> None:
+        self._files, self._path = open_files(uri, access)
         self._writer: pq.ParquetWriter | None = None
         self._stream: pa.NativeFile | None = None
         self.size = 0
@@ -85,8 +82,8 @@ class TableWriter:
         :raises ValueError: if others have other columns.
         """
         if self._writer is None:
-            self._filesystem.create_dir(self._path.rsplit("/", 1)[0], recursive=True)
-            self._stream = self._filesystem.open_output_stream(self._path)
+            self._files.make_folder(self._path.rpartition("/")[0])
+            self._stream = self._files.filesystem.open_output_stream(self._path)
             self._writer = pq.ParquetWriter(self._stream, table.schema, compression="zstd")
         self._writer.write_table(table)
 
@@ -97,225 +94,209 @@ class TableWriter:
             self.size = int(self._stream.tell())
             self._stream.close()
             if kind is None:
-                _make_durable(self._filesystem, self._path)
+                self._files.make_durable(self._path)
             else:
-                self._filesystem.delete_file(self._path)
+                self._files.delete(self._path)
 
 
-def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
+def read_table(uri: str, columns: Sequence[str] | None = None, access: Access = DEFAULT_ACCESS) -> pa.Table:
     """Return what a Parquet file holds.
 
     :param columns: only these; all by default.
     """
-    filesystem, path = _open(uri)
-    return pq.read_table(path, columns=columns, filesystem=filesystem, partitioning=None)
+    files, path = open_files(uri, access)
+    return pq.read_table(path, columns=columns, filesystem=files.filesystem, partitioning=None)
 
 
-def row_count(uri: str) -> int:
+def row_count(uri: str, access: Access = DEFAULT_ACCESS) -> int:
     """Return how many rows a Parquet file holds."""
-    filesystem, path = _open(uri)
-    return int(pq.read_metadata(path, filesystem=filesystem).num_rows)
+    files, path = open_files(uri, access)
+    return int(pq.read_metadata(path, filesystem=files.filesystem).num_rows)
 
 
-def schema_of(uri: str) -> pa.Schema:
+def schema_of(uri: str, access: Access = DEFAULT_ACCESS) -> pa.Schema:
     """Return the schema of a Parquet file, with its metadata."""
-    filesystem, path = _open(uri)
-    return pq.read_schema(path, filesystem=filesystem)
+    files, path = open_files(uri, access)
+    return pq.read_schema(path, filesystem=files.filesystem)
 
 
-def file_size(uri: str) -> int | None:
+def footer_of(uri: str, access: Access = DEFAULT_ACCESS) -> pq.FileMetaData:
+    """Return the footer of a Parquet file: its columns, and what its row groups hold."""
+    files, path = open_files(uri, access)
+    return pq.read_metadata(path, filesystem=files.filesystem)
+
+
+def file_size(uri: str, access: Access = DEFAULT_ACCESS) -> int | None:
     """Return the size of a file in bytes; None if there is no such file."""
-    filesystem, path = _open(uri)
-    info = filesystem.get_file_info(path)
-    return int(info.size) if info.type == fs.FileType.File else None
+    files, path = open_files(uri, access)
+    return files.size(path)
 
 
-def copy_file(uri: str, target: str) -> None:
+def copy_file(uri: str, target: str, access: Access = DEFAULT_ACCESS) -> None:
     """Copy a file to a name that nobody reads yet, durably.
 
     :raises MissingFileError: if there is no such file.
-    """
-    filesystem, path = _open(uri)
-    target_filesystem, target_path = _open(target)
-    target_filesystem.create_dir(target_path.rsplit("/", 1)[0], recursive=True)
-    try:
-        fs.copy_files(path, target_path, source_filesystem=filesystem, destination_filesystem=target_filesystem)
-    except FileNotFoundError:
-        raise _missing(uri) from None
-    _make_durable(target_filesystem, target_path)
-
-
-def publish(uri: str, target: str, *, size: int | None = None) -> None:
-    """Give a file its final name, in place of whatever has that name.
-
-    A local rename is atomic; on object stores it is a copy, which appears whole, followed by a delete. Who took the
-    file away first decides: without its source nothing becomes visible.
-
-    :param size: how many bytes the file has to have; None for any number.
-    :raises MissingFileError: if the file does not exist, or is not whole.
     :raises ConfigurationError: if the two are on different filesystems.
     """
-    filesystem, path = _open(uri)
-    target_filesystem, target_path = _open(target)
-    if target_filesystem != filesystem:
-        raise ConfigurationError(f"{uri} cannot be published as {target}: put landing and dataset on one filesystem")
-    info = filesystem.get_file_info(path)
-    if info.type == fs.FileType.NotFound:
-        raise _missing(uri)
-    if info.type != fs.FileType.File:
-        raise ValueError(f"{uri} is a folder; only files are published")
-    if size is not None and info.size != size:
-        raise MissingFileError(f"file {uri} has {info.size} bytes, and {size} were written: somebody changed it")
+    files, path, target_path = _together(uri, target, access)
     try:
-        filesystem.move(path, target_path)
-    except OSError as error:
-        if getattr(error, "errno", None) == 18 or "cross-device" in str(error).lower():
-            raise ConfigurationError(
-                f"{uri} cannot be published as {target}: put landing and dataset on one filesystem"
-            ) from error
-        if filesystem.get_file_info(path).type == fs.FileType.NotFound:
-            raise _missing(uri) from error
-        raise
-    _make_durable(filesystem, target_path)
+        files.copy(path, target_path)
+    except FileNotFoundError:
+        raise missing(uri) from None
 
 
-def _missing(uri: str) -> MissingFileError:
-    return MissingFileError(f"file {uri} is gone")
+def publish(
+    uri: str, target: str, *, size: int | None = None, claim: Claim | None = None, access: Access = DEFAULT_ACCESS
+) -> None:
+    """Give a file its final name.
+
+    Where there is a rename, the file takes the place of whatever has that name, and who took the file away first
+    decides: without its source nothing becomes visible. On S3 the file stays, and what it holds gets the name by one
+    conditional write: the first claim has it, and one that `replaces` yields to later leases alone.
+
+    :param size: how many bytes the file has to have; None for any number.
+    :param claim: who publishes it; None where no reader looks at that name: on S3 that is a copy and a delete.
+    :raises MissingFileError: if the file does not exist, or is not whole, or a later lease has the name.
+    :raises ConfigurationError: if the two are on different filesystems.
+    """
+    files, path, target_path = _together(uri, target, access)
+    files.publish(path, target_path, size=size, claim=claim)
 
 
-def exists(uri: str) -> bool:
-    """Return whether there is a file or folder of that name."""
-    filesystem, path = _open(uri)
-    return bool(filesystem.get_file_info(path).type != fs.FileType.NotFound)
+def renames(uri: str, access: Access = DEFAULT_ACCESS) -> bool:
+    """Return whether `publish` takes the file itself away: no other owner can publish it then."""
+    return open_files(uri, access)[0].renames
 
 
-def files_below(uri: str) -> list[str]:
+def _together(uri: str, target: str, access: Access) -> tuple[Files, str, str]:
+    files, path = open_files(uri, access)
+    target_files, target_path = open_files(target, access)
+    if not target_files.are(files):
+        raise apart(uri, target)
+    return files, path, target_path
+
+
+def exists(uri: str, access: Access = DEFAULT_ACCESS) -> bool:
+    """Return whether there is a file or folder of that name; object stores have no folders."""
+    files, path = open_files(uri, access)
+    return files.exists(path)
+
+
+def files_below(uri: str, access: Access = DEFAULT_ACCESS) -> list[str]:
     """Return the URIs of all files below a folder; none if it does not exist."""
-    filesystem, path = _open(uri)
-    found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
-    return [join(uri, info.path[len(path) :].lstrip("/")) for info in found if info.type == fs.FileType.File]
+    return [join(uri, name) for name, _ in _found_below(uri, access)]
 
 
-def folders_in(uri: str) -> list[str]:
+def _found_below(uri: str, access: Access) -> list[tuple[str, datetime | None]]:
+    """Return the files below a folder, by their names there, and when each was written."""
+    files, path = open_files(uri, access)
+    found = files.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
+    return [(info.path[len(path) :].lstrip("/"), info.mtime) for info in found if info.type == fs.FileType.File]
+
+
+def folders_in(uri: str, access: Access = DEFAULT_ACCESS) -> list[str]:
     """Return the names of the folders directly in a folder; none if it does not exist."""
-    filesystem, path = _open(uri)
-    found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    files, path = open_files(uri, access)
+    found = files.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
     return [info.base_name for info in found if info.type == fs.FileType.Directory]
 
 
-def delete_file(uri: str) -> None:
+def delete_file(uri: str, access: Access = DEFAULT_ACCESS) -> None:
     """Delete a file; nothing happens if there is none."""
-    filesystem, path = _open(uri)
-    with suppress(FileNotFoundError):
-        filesystem.delete_file(path)
+    files, path = open_files(uri, access)
+    files.delete(path)
 
 
-def delete_folder(uri: str) -> None:
+def delete_folder(uri: str, access: Access = DEFAULT_ACCESS) -> None:
     """Delete a folder and all it holds; nothing happens if there is none.
 
     :raises OSError: if it cannot be deleted, or somebody keeps filling it.
     """
-    filesystem, path = _open(uri)
-    for left in reversed(range(DELETE_TRIES)):
-        if filesystem.get_file_info(path).type != fs.FileType.Directory:
-            return
-        try:
-            filesystem.delete_dir(path)
-            return
-        except OSError:  # somebody writes to it, or deletes it too; some object stores miss what was no object
-            if not files_below(uri):
-                return
-            if not left:
-                raise
+    files, path = open_files(uri, access)
+    files.delete_folder(path)
 
 
-def remove_if_empty(uri: str) -> None:
+def remove_if_empty(uri: str, access: Access = DEFAULT_ACCESS) -> None:
     """Remove a local folder that holds nothing; object stores have none, and elsewhere an empty one stays."""
-    filesystem, path = _open(uri)
-    if _is_local(filesystem):
-        with suppress(OSError):
-            _remove_folder(path)
+    files, path = open_files(uri, access)
+    files.remove_if_empty(path)
 
 
-def make_folder(uri: str) -> None:
+def make_folder(uri: str, access: Access = DEFAULT_ACCESS) -> None:
     """Create a folder with its parents, where the filesystem has folders."""
-    filesystem, path = _open(uri)
-    filesystem.create_dir(path, recursive=True)
+    files, path = open_files(uri, access)
+    files.make_folder(path)
 
 
-def check_writable(field: str, root: str) -> None:
+def check_writable(field: str, root: str, access: Access = DEFAULT_ACCESS) -> None:
     """Check that files can be written to a folder, which is made if it is not there.
+
+    What jobs that died left of such checks is removed, and uploads that they began are given up.
 
     :param field: what the user calls it, such as `field 'landing_path'`.
     :raises ConfigurationError: naming the field, the path, the reason and the remedy.
     """
     try:
-        make_folder(root)
-        delete_file(_probe(root))
+        make_folder(root, access)
+        delete_file(_probed(root, access), access)
+        _sweep_probes(root, access)
     except (OSError, ValueError, ConfigurationError) as error:
         link = f"it is a link to {str(Path(root).readlink())!r}; " if Path(root).is_symlink() else ""
         raise ConfigurationError(
             f"{field} is {root!r}, which cannot be written: {link}{error}; correct the path, or let the user who "
             "runs the job write there"
         ) from error
+    files, path = open_files(root, access)
+    try:
+        files.abort_uploads(path)
+    except OSError as error:  # whose right to do so is one that writing does not need
+        log.warning("uploads below %s that were never completed are left to a lifecycle rule: %s", root, error)
 
 
-def probe_rename(root: str, target: str) -> None:
-    """Check that files can be renamed from one folder to another; both can be written.
+def probe_rename(root: str, target: str, access: Access = DEFAULT_ACCESS) -> None:
+    """Check that files can be published from one folder to another; both can be written.
 
     :raises ConfigurationError: if they cannot.
     """
-    probe = _probe(root)
-    renamed = join(target, probe.rpartition("/")[2])
-    publish(probe, renamed)
-    delete_file(renamed)
+    probe = _probed(root, access)
+    renamed = probe_in(target)
+    make_folder(join(target, PROBES), access)
+    publish(probe, renamed, access=access)
+    delete_file(renamed, access)
+    for folder in (root, target):
+        remove_if_empty(join(folder, PROBES), access)
 
 
-def _probe(root: str) -> str:
-    probe = join(root, f"_probe.check.{secrets.token_hex(4)}.parquet")
-    write_text(probe, "check")
+def probe_in(root: str, *names: str) -> str:
+    """Return a new URI for a file that shows whether a folder can be written.
+
+    :param names: what its name begins with.
+    """
+    return join(root, PROBES, ".".join((*names, secrets.token_hex(4))))
+
+
+def _probed(root: str, access: Access) -> str:
+    probe = probe_in(root)
+    write_text(probe, "check", access)
     return probe
 
 
-def write_text(uri: str, text: str) -> None:
+def _sweep_probes(root: str, access: Access) -> None:
+    """Delete the probes of jobs that died; one that was written lately is a job's that starts now."""
+    folder, now = join(root, PROBES), datetime.now(UTC)
+    for name, written in _found_below(folder, access):
+        if written is not None and now - written > PROBES_KEPT:
+            delete_file(join(folder, name), access)
+    remove_if_empty(folder, access)
+
+
+def write_text(uri: str, text: str, access: Access = DEFAULT_ACCESS) -> None:
     """Write a small file, and the folder that it is in."""
-    filesystem, path = _open(uri)
-    filesystem.create_dir(path.rsplit("/", 1)[0], recursive=True)
-    with filesystem.open_output_stream(path) as stream:
-        stream.write(text.encode())
+    files, path = open_files(uri, access)
+    files.write(path, text.encode())
 
 
-def read_text(uri: str) -> str:
+def read_text(uri: str, access: Access = DEFAULT_ACCESS) -> str:
     """Return what a small file holds."""
-    filesystem, path = _open(uri)
-    with filesystem.open_input_stream(path) as stream:
-        return str(stream.read().decode())
-
-
-def _open(uri: str) -> tuple[fs.FileSystem, str]:
-    if not uri:
-        raise ValueError("an empty path names the current directory, which nobody can mean")
-    try:
-        filesystem, path = fs.FileSystem.from_uri(re.sub(r"^s3[an]://", "s3://", absolute(uri)))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise ConfigurationError(f"{uri!r} is not a path that can be written: {error}") from None
-    return filesystem, path
-
-
-def _make_durable(filesystem: fs.FileSystem, path: str) -> None:
-    """Flush a local file and the folder entry that names it; other filesystems are durable once closed."""
-    if _is_local(filesystem):
-        for name in (path, str(Path(path).parent)):
-            descriptor = os.open(name, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-
-
-def _is_local(filesystem: fs.FileSystem) -> bool:
-    return isinstance(filesystem, fs.LocalFileSystem)
-
-
-def _remove_folder(path: str) -> None:
-    Path(path).rmdir()
+    files, path = open_files(uri, access)
+    return files.read(path).decode()

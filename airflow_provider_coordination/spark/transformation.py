@@ -1,14 +1,16 @@
-"""What Spark computes of a batch's records: payloads parsed, records transformed, and which sinks take a row.
+"""What Spark computes of batches' records: payloads parsed, records transformed, and which sinks take a row.
 
-Everything goes from a file to a file. What becomes of the files, and of records that are bad, is the delivery's.
+All batches of a delivery are computed at once, from files to files; the column `_batch_id` says what is whose. What
+becomes of the files, and of records that are bad, is the delivery's.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -17,10 +19,10 @@ from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.spark.bad_records import POSITION, Stage, error_text, is_of_a_record
 from airflow_provider_coordination.spark.delivery import DeliveryError, Transform
 from airflow_provider_coordination.spark.event_time import EventTime
-from airflow_provider_coordination.spark.layout import RecordLayout
+from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
 from airflow_provider_coordination.spark.payload import ERROR, JsonPayload
 from airflow_provider_coordination.spark.sinks import Sink
-from airflow_provider_coordination.spark.storage import files_below
+from airflow_provider_coordination.spark.storage import files_below, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,18 +33,52 @@ ROUTE = "_coordination_to_{}"
 """The columns that say, in what is made for all sinks, which of them take a row."""
 MARKED = tuple(f"_coordination_{name}" for name in POSITION)
 """The columns that say, there, which record a marked row is."""
+FOLDER = "_coordination_batch"
+"""The column by which rows of batches that a sink takes apart go to a folder for each batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Records of one batch, to be transformed.
+
+    Nothing is looked at that is known not to be there.
+
+    :param batch_id: the batch; every record says it in its column `_batch_id`.
+    :param file: the file that holds them.
+    :param bounds: outside which records are late or early, and not transformed; None if none is.
+    :param has_unfit: whether some payloads do not fit the schema, and are not transformed.
+    """
+
+    batch_id: str
+    file: str
+    bounds: EventTimeBounds | None = None
+    has_unfit: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """Files that hold rows of some batches.
+
+    :param files: all of them, at least one.
+    :param apart: those of each batch that has rows, where no file holds those of several batches; None otherwise.
+    """
+
+    files: Sequence[str]
+    apart: Mapping[str, Sequence[str]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transformed:
-    """What became of a batch's records, for all sinks.
+    """What became of some batches' records, for all sinks.
 
-    :param files: the files that hold it, at least one.
+    :param batch_ids: the batches.
+    :param made: where it is.
     :param types: its columns: their types by their names.
     :param schema: the same as whoever made it reads it back by.
     """
 
-    files: Sequence[str]
+    batch_ids: Sequence[str]
+    made: Made
     types: Mapping[str, str]
     schema: Any = None
 
@@ -61,55 +97,47 @@ class Transformed:
         """The columns that sinks do not take."""
         return [name for name in self.types if name == ERROR or name.startswith("_coordination_")]
 
-    def is_for(self, sink: int) -> bool:
-        """Return whether it says which rows a sink takes; it does not where the only sink takes all."""
-        return ROUTE.format(sink) in self.types
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sieve:
-    """Which records are not transformed; nothing is looked at that is known not to be there.
-
-    :param unfit: whether some payloads do not fit the schema.
-    :param bounds: outside which records are late or early; None if none is.
-    """
-
-    unfit: bool = False
-    bounds: EventTimeBounds | None = None
+    @property
+    def is_routed(self) -> bool:
+        """Whether it says which rows a sink takes; it does not where the only sink takes all."""
+        return ROUTE.format(0) in self.types
 
 
 class Transformation(Protocol):
-    """Makes of a batch's landed records what sinks take."""
+    """Makes of batches' landed records what sinks take."""
 
     layout: RecordLayout
     """The layout of the landed records."""
 
-    def left_out(self, file: str, bounds: EventTimeBounds | None) -> pa.Table | None:
-        """Return the positions of the records in a landed file that are not to be transformed, with `error` and
-        `stage`: `SCHEMA` where the payload does not fit, `TIME` where the record is late or early.
+    def together(self, parts: Sequence[Part]) -> Sequence[Sequence[Part]]:
+        """Return batches in groups, each of which can be transformed at once."""
+        ...
 
-        :param bounds: outside which it is; None if no record is.
+    def left_out(self, parts: Sequence[Part]) -> pa.Table | None:
+        """Return the positions of the records that are not to be transformed, with `_batch_id`, `error` and `stage`:
+        `SCHEMA` where the payload does not fit, `TIME` where the record is late or early.
+
         :returns: None where nothing has to be looked at for that.
         """
         ...
 
-    def write(self, file: str, folder: str, batch_id: str, sieve: Sieve) -> Transformed:
-        """Write what becomes of the records of a file, marked with the sinks that take them.
+    def write(self, parts: Sequence[Part], folder: str) -> Transformed:
+        """Write what becomes of the records of some batches, marked with the sinks that take them.
 
+        :param parts: of one of the groups that `together` returns.
         :param folder: where to; whatever it holds is replaced.
-        :param sieve: which of the records to leave out.
         """
         ...
 
-    def fails(self, file: str, batch_id: str, sieve: Sieve) -> str | None:
-        """Return what the transform raises on some record of a file; None if it does not.
+    def fails(self, part: Part) -> str | None:
+        """Return what the transform raises on some record; None if it does not.
 
         :raises Exception: what is no record's fault.
         """
         ...
 
-    def take(self, made: Transformed, number: int, sink: Sink, folder: str) -> Sequence[str]:
-        """Write the rows that a sink takes to a folder, arranged for it; return the files.
+    def take(self, transformed: Transformed, number: int, sink: Sink, batch_ids: Collection[str], folder: str) -> Made:
+        """Write the rows that a sink takes of some batches to a folder, as it wants them.
 
         :param number: the sink's, among those that rows are routed to.
         """
@@ -122,7 +150,9 @@ class SparkTransformation:
     :param spark: the session.
     :param routed: the sinks that rows are routed to, in order.
     :param layout: of the landed records.
-    :param transform: from a batch's records to what is written; `_batch_id` is added if it does not keep it.
+    :param transform: from records to what is written. It gets those of many batches at once, if it keeps `_batch_id`;
+        otherwise those of one batch, and the column is added.
+    :param per_batch: whether it gets those of one batch in any case.
     :param payload: parses the payload before that.
     """
 
@@ -133,13 +163,18 @@ class SparkTransformation:
         *,
         layout: RecordLayout,
         transform: Transform | None = None,
+        per_batch: bool = False,
         payload: JsonPayload | None = None,
     ) -> None:
         self.layout = layout
         self._spark = spark
         self._routed = routed
         self._transform = transform
+        self._per_batch = per_batch
         self._payload = payload
+        self._keeps_batch_id: dict[str, bool] = {}  # by the columns of the records that the transform gets
+        self._has_warned = False
+        self._last_read: tuple[Sequence[str], DataFrame] | None = None
 
     def check(self) -> None:
         """Check the predicates, as far as that is possible without records: where each file has columns of its own,
@@ -155,7 +190,7 @@ class SparkTransformation:
         telling: type[AnalysisException] = ParseException
         try:
             if self.layout.ddl is not None:
-                result = self._plan(self._spark.createDataFrame([], self.layout.ddl), "", Sieve())
+                result = self._plan(self._spark.createDataFrame([], self.layout.ddl), [])
                 telling = AnalysisException
         except Exception as error:  # some transforms need records; what is wrong with others, their batches say
             log.warning("columns of predicates are not checked: the transform does not work without records: %s", error)
@@ -171,72 +206,151 @@ class SparkTransformation:
             except AnalysisException:
                 continue
 
-    def left_out(self, file: str, bounds: EventTimeBounds | None) -> pa.Table | None:
+    def together(self, parts: Sequence[Part]) -> Sequence[Sequence[Part]]:
+        """See `Transformation.together`: files with the same columns, if the transform keeps `_batch_id`."""
+        alike: dict[str, list[Part]] = {}
+        for part in parts:
+            alike.setdefault(self._columns(part.file), []).append(part)
+        return [
+            group
+            for columns, found in alike.items()
+            for group in ([found] if self._takes_many(columns, found) else [[part] for part in found])
+        ]
+
+    def _columns(self, file: str) -> str:
+        """Return the columns of a landed file, the same text for the same columns."""
+        if self.layout.ddl is not None:
+            return ""
+        try:
+            return str(schema_of(file).to_string(show_field_metadata=False, show_schema_metadata=False))
+        except Exception as error:  # who reads it for delivery, alone, says what is wrong
+            log.debug("the columns of %s are not known: %s", file, error)
+            return file
+
+    def _takes_many(self, columns: str, parts: Sequence[Part]) -> bool:
+        """Return whether the transform gets the records of these batches at once.
+
+        :param columns: those of their records.
+        """
+        if len(parts) == 1 or (self._transform is None and not self._per_batch):
+            return True
+        if not self._per_batch and columns not in self._keeps_batch_id:
+            try:
+                result = self._transformed(self._with_payload(self._read(parts), parts))
+                self._keeps_batch_id[columns] = BATCH_ID in result.columns
+            except Exception as error:  # their delivery says what is wrong with them
+                log.debug("whether the transform keeps %s is not known: %s", BATCH_ID, error)
+                return True
+        if not self._per_batch and self._keeps_batch_id[columns]:
+            return True
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "%d batches are transformed one after the other, in a Spark job each, since %s",
+                len(parts),
+                "'per_batch' says so: leave it out if the transform treats each record for itself"
+                if self._per_batch
+                else f"the transform drops {BATCH_ID!r}: keep the column, and it gets all batches of a round at once",
+            )
+        return False
+
+    def left_out(self, parts: Sequence[Part]) -> pa.Table | None:
         """See `Transformation.left_out`."""
         from pyspark.sql import functions
 
-        payload, time = self._payload, None if bounds is None else EventTime(bounds)
-        if payload is None and time is None:
+        bounded = list(_by_bounds(parts))
+        if self._payload is None and not bounded:
             return None
-        nothing, no = functions.lit(None), functions.lit(False)
-        is_unfit, unfit = (no, nothing) if payload is None else (~payload.fits(), payload.reason())
-        is_outside, outside = (no, nothing) if time is None else (time.is_outside(), time.reason())
-        found = self._read(file).where(is_unfit | is_outside)
-        error = functions.when(is_unfit, unfit).otherwise(outside).cast("string")
-        stage = functions.when(is_unfit, str(Stage.SCHEMA)).otherwise(str(Stage.TIME))
-        return found.select(*self.layout.position, error.alias("error"), stage.alias("stage")).toArrow()
+        is_unfit = functions.lit(False)
+        error, stage = functions.lit(None).cast("string"), functions.lit(None).cast("string")
+        for time, is_theirs in bounded:
+            is_outside = is_theirs & time.is_outside()
+            error = functions.when(is_outside, time.reason()).otherwise(error)
+            stage = functions.when(is_outside, str(Stage.TIME)).otherwise(stage)
+        if self._payload is not None:
+            is_unfit = ~self._payload.fits()
+            error = functions.when(is_unfit, self._payload.reason()).otherwise(error)
+            stage = functions.when(is_unfit, str(Stage.SCHEMA)).otherwise(stage)
+        is_left_out = is_unfit
+        for time, is_theirs in bounded:
+            is_left_out = is_left_out | (is_theirs & time.is_outside())
+        found = self._read(parts).where(is_left_out)
+        return found.select(BATCH_ID, *self.layout.position, error.alias("error"), stage.alias("stage")).toArrow()
 
-    def write(self, file: str, folder: str, batch_id: str, sieve: Sieve) -> Transformed:
+    def write(self, parts: Sequence[Part], folder: str) -> Transformed:
         """See `Transformation.write`."""
-        plan = self._routing(file, batch_id, sieve)
+        plan = self._routing(parts)
+        batch_ids = [part.batch_id for part in parts]
         types = {field.name: field.dataType.simpleString() for field in plan.schema}
-        # Where one sink takes all, these are its files; otherwise the first one's arrangement is as good as any.
-        files = _write(self._routed[0].arrange(plan), folder)
-        return Transformed(files=files, types=types, schema=plan.schema)
+        # Where one sink takes all, these are its files.
+        made = _write(plan, folder) if ROUTE.format(0) in types else _arranged(plan, self._routed[0], batch_ids, folder)
+        return Transformed(batch_ids=batch_ids, made=made, types=types, schema=plan.schema)
 
-    def fails(self, file: str, batch_id: str, sieve: Sieve) -> str | None:
+    def fails(self, part: Part) -> str | None:
         """See `Transformation.fails`."""
         try:
-            self._routing(file, batch_id, sieve).write.format("noop").mode("overwrite").save()
+            self._routing([part]).write.format("noop").mode("overwrite").save()
         except Exception as error:
             if not is_of_a_record(error):
                 raise
             return error_text(error)
         return None
 
-    def take(self, made: Transformed, number: int, sink: Sink, folder: str) -> Sequence[str]:
+    def take(self, transformed: Transformed, number: int, sink: Sink, batch_ids: Collection[str], folder: str) -> Made:
         """See `Transformation.take`."""
-        rows = self._spark.read.schema(made.schema).parquet(*made.files)
-        return _write(sink.arrange(rows.where(ROUTE.format(number)).drop(*made.ours)), folder)
+        from pyspark.sql import functions
 
-    def _read(self, file: str) -> DataFrame:
-        if self.layout.ddl is not None:
-            return self._spark.read.schema(self.layout.ddl).parquet(file)
-        records = self._spark.read.parquet(file)
-        if self._payload is not None:
+        rows = self._spark.read.schema(transformed.schema).parquet(*transformed.made.files)
+        if transformed.is_routed:
+            rows = rows.where(ROUTE.format(number))
+        if set(batch_ids) != set(transformed.batch_ids):
+            rows = rows.where(functions.col(BATCH_ID).isin(*batch_ids))
+        return _arranged(rows.drop(*transformed.ours), sink, batch_ids, folder)
+
+    def _read(self, parts: Sequence[Part]) -> DataFrame:
+        """Return the landed records of some batches; the files are looked at once, however often it is asked."""
+        files = [part.file for part in parts]
+        if self._last_read is None or self._last_read[0] != files:
+            reader = self._spark.read if self.layout.ddl is None else self._spark.read.schema(self.layout.ddl)
+            self._last_read = files, reader.parquet(*files)
+        _, records = self._last_read
+        if self._payload is not None and self.layout.ddl is None:
             self._payload.check(records)
         return records
 
-    def _plan(self, records: DataFrame, batch_id: str, sieve: Sieve) -> DataFrame:
-        """Return what becomes of some records of a batch, before it is routed."""
-        from pyspark.sql import functions
+    def _with_payload(self, records: DataFrame, parts: Sequence[Part]) -> DataFrame:
+        """Return records of some batches as the transform gets them."""
+        for time, is_theirs in _by_bounds(parts):
+            records = records.where(~(is_theirs & time.is_outside()))
+        if self._payload is None:
+            return records
+        has_unfit = any(part.has_unfit for part in parts)
+        return self._payload.parsed(self._payload.fitting(records) if has_unfit else records)
 
-        if sieve.bounds is not None:
-            records = records.where(~EventTime(sieve.bounds).is_outside())
-        if self._payload is not None:
-            records = self._payload.parsed(self._payload.fitting(records) if sieve.unfit else records)
+    def _transformed(self, records: DataFrame) -> DataFrame:
         result: Any = records if self._transform is None else self._transform(records)
         if not hasattr(result, "write"):
             raise TypeError(f"the transform must return a DataFrame; it returned {type(result).__name__}")
-        if "_batch_id" not in result.columns:
-            result = result.withColumn("_batch_id", functions.lit(batch_id))
         return result  # type: ignore[no-any-return]
 
-    def _routing(self, file: str, batch_id: str, sieve: Sieve) -> DataFrame:
-        """Return what is written of the records of a file, with what says which sinks take it."""
+    def _plan(self, records: DataFrame, parts: Sequence[Part]) -> DataFrame:
+        """Return what becomes of records of some batches, before it is routed."""
         from pyspark.sql import functions
 
-        result = self._plan(self._read(file), batch_id, sieve)
+        result = self._transformed(self._with_payload(records, parts))
+        if BATCH_ID in result.columns:
+            return result
+        if len(parts) > 1:
+            raise DeliveryError(
+                f"the transform keeps {BATCH_ID!r} of some batches and drops it of others; keep it always, or never"
+            )
+        return result.withColumn(BATCH_ID, functions.lit(parts[0].batch_id if parts else ""))
+
+    def _routing(self, parts: Sequence[Part]) -> DataFrame:
+        """Return what is written of the records of some batches, with what says which sinks take it."""
+        from pyspark.sql import functions
+
+        result = self._plan(self._read(parts), parts)
         marks = ERROR in result.columns
         if len(self._routed) == 1 and self._routed[0].where is None and not marks:
             return result
@@ -281,7 +395,42 @@ def _holds(where: str) -> Column:
     return functions.coalesce(functions.expr(where), functions.lit(False))
 
 
-def _write(frame: DataFrame, folder: str) -> list[str]:
-    """Write a DataFrame to a folder, each partition as one file, whatever the session is set to; return the files."""
-    frame.write.mode("overwrite").option("maxRecordsPerFile", 0).parquet(folder)
-    return [file for file in files_below(folder) if file.endswith(".parquet")]
+def _by_bounds(parts: Sequence[Part]) -> Iterator[tuple[EventTime, Column]]:
+    """Yield the bounds of some batches' records, each with whether a record is of a batch that has them."""
+    from pyspark.sql import functions
+
+    bounded: dict[EventTimeBounds, list[str]] = {}
+    for part in parts:
+        if part.bounds is not None:
+            bounded.setdefault(part.bounds, []).append(part.batch_id)
+    for bounds, batch_ids in bounded.items():
+        everywhere = len(batch_ids) == len(parts)
+        yield EventTime(bounds), functions.lit(True) if everywhere else functions.col(BATCH_ID).isin(*batch_ids)
+
+
+def _arranged(rows: DataFrame, sink: Sink, batch_ids: Collection[str], folder: str) -> Made:
+    """Write the rows of some batches to a folder as a sink wants them."""
+    from pyspark.sql import functions
+
+    if len(batch_ids) > 1 and sink.is_apart:
+        # Each batch in one task, and so in one file.
+        made = _write(rows.withColumn(FOLDER, functions.col(BATCH_ID)).repartition(FOLDER), folder, FOLDER)
+        return made if made.files else Made(files=_write(rows.limit(0), folder).files, apart={})
+    made = _write(sink.arrange(rows), folder)
+    return Made(files=made.files, apart=dict.fromkeys(batch_ids, made.files)) if sink.is_apart else made
+
+
+def _write(rows: DataFrame, folder: str, *by: str) -> Made:
+    """Write rows to a folder, each partition as one file, whatever the session is set to; return the files.
+
+    :param by: the column that says which folder within it a row goes to, if any.
+    """
+    rows.write.mode("overwrite").option("maxRecordsPerFile", 0).partitionBy(*by).parquet(folder)
+    files = [file for file in files_below(folder) if file.endswith(".parquet")]
+    if not by:
+        return Made(files=files)
+    apart: dict[str, list[str]] = {}
+    for file in files:
+        _, _, batch_id = file.split("/")[-2].partition("=")
+        apart.setdefault(unquote(batch_id), []).append(file)
+    return Made(files=files, apart=apart)

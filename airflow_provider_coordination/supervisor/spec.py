@@ -84,6 +84,8 @@ class IngestionSpec:
     :param source: the source's name; by default what `reads` calls it.
     :param schema: what the payload holds, as DDL; None leaves it alone.
     :param transform: `module:function`, from DataFrame to DataFrame; None publishes the records as they are.
+    :param per_batch: whether the transform gets the records of one batch at a time, though it keeps `_batch_id`;
+        otherwise one that keeps it gets those of all batches of a round.
     :param on_bad_records: what becomes of records that cannot be parsed or transformed.
     :param acknowledgments: who says that a batch is delivered, and how long that may take.
     :param tuning: how jobs run.
@@ -96,6 +98,7 @@ class IngestionSpec:
     source: str = ""
     schema: str | None = None
     transform: str | None = None
+    per_batch: bool = False
     on_bad_records: BadRecordSettings = field(default_factory=BadRecordSettings)
     acknowledgments: AcknowledgmentSettings = field(default_factory=AcknowledgmentSettings)
     tuning: TuningSettings = field(default_factory=TuningSettings)
@@ -135,6 +138,7 @@ class IngestionSpec:
             source=_text(values, "source") or "",
             schema=_text(values, "schema"),
             transform=_text(values, "transform"),
+            per_batch=_flag(values, "per_batch"),
             context=_context(values.get("context")),
             **{
                 name: reader.made(section, name, values[name])
@@ -222,6 +226,7 @@ class IngestionSpec:
             "source": self.source,
             "schema": self.schema,
             "transform": self.transform,
+            "per_batch": self.per_batch,
             "on_bad_records": copy(self.on_bad_records),
             "acknowledgments": copy(self.acknowledgments),
             "leases": copy(tuning.leases),
@@ -241,6 +246,7 @@ class IngestionSpec:
         given = {
             "schema": self.schema,
             "transform": self.transform,
+            "per_batch": self.per_batch or None,
             **{name: written(getattr(self, name)) for name in SECTIONS},
             "context": dict(self.context),
         }
@@ -262,6 +268,7 @@ class IngestionSpec:
             "writes": [{writes_kind_of(each): _shown(each)} for each in self.writes],
             "schema": self.schema,
             "transform": self.transform,
+            "per_batch": self.per_batch,
             **{name: _shown(getattr(self, name)) for name in SECTIONS},
             "context": dict(self.context),
         }
@@ -293,6 +300,7 @@ def _of_jobs(spec: IngestionSpec) -> tuple[Any, ...]:
         spec.writes,
         spec.schema,
         spec.transform,
+        spec.per_batch,
         spec.on_bad_records,
         spec.acknowledgments,
         replace(spec.tuning, **ours),
@@ -401,6 +409,13 @@ def _text(values: Mapping[str, Any], name: str) -> str | None:
         return None
     if not isinstance(value, str) or not value.strip():
         raise ConfigurationError(f"spec: field {name!r} must be text that is not empty; got {value!r}")
+    return value
+
+
+def _flag(values: Mapping[str, Any], name: str) -> bool:
+    value = values.get(name, False)
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"spec: field {name!r} must be true or false; got {value!r}")
     return value
 
 

@@ -19,6 +19,7 @@ TOP = (
     "writes",
     "schema",
     "transform",
+    "per_batch",
     "on_bad_records",
     "acknowledgments",
     "tuning",

@@ -68,6 +68,7 @@ def json_schema() -> dict[str, Any]:
         "writes": {"type": "array", "minItems": 1, "items": _one_of(writes_classes(), definitions)},
         "schema": {"type": ["string", "null"]},
         "transform": {"anyOf": [PLAIN[Sort.FUNCTION], {"type": "null"}]},
+        "per_batch": {"type": "boolean"},
         **{name: _reference(cls, definitions) for name, cls in SECTIONS.items()},
         "context": {"type": "object"},
     }

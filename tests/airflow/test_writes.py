@@ -8,12 +8,16 @@ from typing import Any, ClassVar
 
 import pytest
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.reads.reads import own_copy
+from airflow_provider_coordination.operators.writes.delta import DeltaTable
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
+from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import GROUP
+from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn, DeltaSettings
 from tests.support.distributions import install
 
 CLICKS = ParquetDataset("/data/lake/clicks")
@@ -45,6 +49,18 @@ def test_several_datasets_keep_their_order_names_and_predicates() -> None:
     ]
 
 
+def test_a_dataset_on_s3_has_what_its_connection_holds_and_shows_no_secret(connect: Any) -> None:
+    connect("lake", "aws", login="AKIA", password="hush-hush", extra={"region_name": "eu-west-1"})
+    dataset = ParquetDataset("s3://lake/clicks", aws_conn_id="lake")
+    [sink] = sinks_of(dataset)
+    assert sink.aws == AwsSettings(region="eu-west-1", access_key_id="AKIA", secret_access_key="hush-hush")
+    assert "hush" not in repr(sink) + repr(dataset)
+
+
+def test_a_dataset_is_checked_without_its_connection() -> None:
+    ParquetDataset("s3://lake/clicks", aws_conn_id="not there").check()
+
+
 @pytest.mark.parametrize(
     ("writes", "landing_path"),
     [
@@ -70,6 +86,10 @@ def test_raw_batches_that_have_nowhere_to_wait_are_an_error_that_names_the_field
             "^field 'path' of ParquetDataset 'main' must not be empty: give the path or URI",
         ),
         (ParquetDataset(" ", name="copy"), "^field 'path' of ParquetDataset 'copy' must not be empty"),
+        (
+            ParquetDataset("/a", aws_conn_id="lake"),
+            r"^field 'aws_conn_id' of ParquetDataset 'main' is 'lake', and its path '/a' is not on S3; leave it out",
+        ),
         (ParquetDataset("/a", where=" "), "^field 'where' of ParquetDataset 'main' must not be empty; leave it out$"),
         (
             [],
@@ -98,11 +118,49 @@ def test_each_try_has_copies_of_its_own_to_render() -> None:
     assert given[0].path == "{{ ds }}" and copies == [ParquetDataset("/rendered"), given[1]]
 
 
+# Delta tables
+
+
+def test_a_delta_table_is_a_sink_of_its_kind_at_its_path_that_needs_no_connection_if_it_is_a_folder() -> None:
+    [sink] = sinks_of(DeltaTable("/data/lake/clicks", partition_by=["day"], columns={"n": "long"}))
+    assert (sink.name, sink.kind, sink.location) == ("main", "delta", "/data/lake/clicks")
+    settings = read_settings(DeltaSettings, "test", sink.settings)
+    assert settings == DeltaSettings(partition_by=("day",), columns=(DeltaColumn(name="n", type="long"),))
+
+
+def test_a_delta_table_on_s3_is_reached_by_its_connection_which_nothing_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", "aws://key:hush@/?region_name=eu-west-1&endpoint_url=http%3A%2F%2Fs3.test")
+    [sink] = sinks_of(DeltaTable("s3://lake/clicks", aws_conn_id="lake"))
+    aws = sink.aws
+    assert aws is not None
+    assert (aws.access_key_id, aws.secret_access_key, aws.region) == ("key", "hush", "eu-west-1")
+    assert aws.endpoint_url == "http://s3.test"
+    assert "hush" not in repr(sink)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (DeltaTable(" "), "^field 'path' of DeltaTable 'main' must not be empty: give the path or URI of a folder"),
+        (DeltaTable("/a", where=" "), "^field 'where' of DeltaTable 'main' must not be empty; leave it out$"),
+        (DeltaTable("/a", partition_by=[""]), "^field 'partition_by' of DeltaTable 'main': a column has no name"),
+        (
+            DeltaTable("/a", name="x", columns={"n": "int64"}),
+            "^field 'columns' of DeltaTable 'x': column 'n' has the type 'int64'; give one of string, long",
+        ),
+        (DeltaTable("/a", columns=["n"]), "^field 'columns' of DeltaTable 'main' must be types of columns"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_wrong_with_a_delta_table_is_named(table: DeltaTable, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        table.connect()
+
+
 # Kinds of other distributions
 
 
 def test_a_kind_that_nobody_registered_is_refused_before_spark_starts() -> None:
-    with pytest.raises(ConfigurationError, match=r"^kind of sink 'queue' is not known; known are 'parquet'\. Install"):
+    with pytest.raises(ConfigurationError, match=r"^kind of sink 'queue' is not known; known are '"):
         sinks_of(Queue("clicks"))
 
 

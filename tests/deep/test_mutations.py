@@ -47,8 +47,8 @@ MUTATIONS = {
     ),
     "nobody asks the store before a batch becomes visible": Mutation(
         "spark/deliveries.py",
-        "                self._look(key, attempt)\n",
-        "",
+        "self._look(due.attempt)",
+        "pass",
         ("rejected-then-mended-items", "rejected-then-mended-shards"),
     ),
     "what former owners staged stays": Mutation(
@@ -74,15 +74,21 @@ MUTATIONS = {
     ),
     "a batch keeps what was known of it before its set was cancelled": Mutation(
         "spark/deliveries.py",
-        "batch=self._as_recorded(key, batch, waiting)",
+        "batch=_waiting_batch(self._coordinator.leases.leased(key), batch.batch_id, waiting.set_id)",
         "batch=batch",
-        ("sink-added-items", "sink-added-items-objects"),
+        ("sink-added-items", "sink-added-items-copied"),
     ),
     "landed files keep their names": Mutation(
         "spark/landed_files.py",
         "        place = under_token(batch.file, token)\n",
         "        return batch.file\n        place = under_token(batch.file, token)\n",
         ("transform-added-items", "transform-added-shards"),
+    ),
+    "a name is given again to whoever comes later": Mutation(
+        "spark/s3_objects.py",
+        '            return {"IfNoneMatch": "*"}\n',
+        "            return {}\n",
+        ("transform-mended-items-s3", "transform-mended-shards-s3"),
     ),
     "folders have 32 bits of their keys": Mutation(
         "spark/storage.py",

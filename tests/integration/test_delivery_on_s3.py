@@ -1,100 +1,410 @@
-"""Files of landing and dataset on a real object store, where a rename is a copy and a delete."""
+"""Parquet datasets on a real object store: no rename, requests that go wrong, former owners whose requests are late."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from functools import cache
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
-from pyarrow import fs
 
-from airflow_provider_coordination.sources.landed import LandedBatch
-from airflow_provider_coordination.spark import storage
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.spark import filesystems, s3_objects, storage
+from airflow_provider_coordination.spark.access import Access
+from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.files import Claim, MissingFileError
+from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name
 from airflow_provider_coordination.spark.settings import MAIN
-from airflow_provider_coordination.spark.sinks.parquet import ParquetSink, PublishLanded
-from airflow_provider_coordination.spark.storage import MissingFileError
-from tests.support.s3_server import ALLOWED, REGION, S3Server
-from tests.support.sinks import BatchRows
+from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
+from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.s3_server import OPEN_BUCKET, S3Server
+from tests.support.sinks import an_attempt
 
 BATCH = "shard-1-abc"
-FOLDER = "clicks/shard"
+FOLDER = f"clicks/{BATCH}"
+PUBLISHED = rf"PUT /[^/]+/lake/{BATCH}\.parquet"
 
 
 @pytest.fixture
-def root(s3: S3Server, s3_bucket: str) -> Iterator[str]:
-    key, secret = ALLOWED
-    server = fs.S3FileSystem(
-        access_key=key,
-        secret_key=secret,
-        region=REGION,
-        endpoint_override=s3.endpoint_url.removeprefix("http://"),
-        scheme="http",
-    )
-    with patch.object(storage, "_open", lambda uri: (server, uri.removeprefix("s3://"))):
-        yield f"s3://{s3_bucket}/lake"
+def network(s3: S3Server) -> Iterator[FaultyS3]:
+    with FaultyS3(s3.settings) as network:
+        yield network
 
 
-def an_attempt(root: str, token: int = 1, **changes: bool) -> Attempt:
-    file = f"{root}/_landing/{FOLDER}/{file_name('5', token)}"
-    size = storage.write_table(as_landed(pa.table({"n": [1, 2]}), BATCH), file)
-    batch = LandedBatch(
-        batch_id=BATCH, start="5", end="9", file=file, file_bytes=size, records=2, bytes=1, is_last=False,
-        read_until=None, fencing_token=token, **changes,
-    )  # fmt: skip
-    return Attempt(batch=batch, file=file, folder=FOLDER, set_id=f"{BATCH}.{token}", fencing_token=token)
+@pytest.fixture
+def root(s3_bucket: str) -> str:
+    return f"s3://{s3_bucket}/lake"
 
 
-def published(root: str) -> list[int] | None:
-    file = f"{root}/{BATCH}.parquet"
-    return storage.read_table(file)["n"].to_pylist() if storage.exists(file) else None
+class Owner:
+    """One owner of the partition, on a machine of its own.
+
+    :param values: what it makes of the batch; None publishes what was landed.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        aws: AwsSettings,
+        token: int = 1,
+        values: list[int] | None = None,
+        *,
+        redeliver: bool = False,
+        landed_under: int = 1,
+    ) -> None:
+        self.root, self.access = root, Access(((root, aws),))
+        self.sink = ParquetSink(name=MAIN, path=root, access=self.access)
+        self.landed = self.sink.taking_landed(keep=False)
+        self.values = values
+        file = f"{root}/_landing/{FOLDER}/{file_name('5', token)}"
+        size = storage.write_table(as_landed(pa.table({"n": [1, 2]}), BATCH), file, self.access)
+        self.attempt = an_attempt(
+            BATCH, token, set_number=token, redeliver=redeliver, file=file, file_bytes=size, fencing_token=landed_under
+        )
+
+    def prepare(self) -> None:
+        if self.values is None:
+            self.landed.prepare([self.attempt], [MAIN])
+        else:
+            self.sink.prepare([self.attempt], ReachedRows(self.values, self.access))
+
+    def commit(self) -> None:
+        if self.values is None:
+            self.landed.commit(MAIN, [self.attempt])
+        else:
+            self.sink.commit([self.attempt])
+
+    def deliver(self) -> None:
+        self.sink.sweep(FOLDER, self.attempt.fencing_token)
+        self.prepare()
+        self.commit()
+        self.sink.discard([self.attempt])
+
+    @property
+    def visible(self) -> list[int] | None:
+        file = f"{self.root}/{BATCH}.parquet"
+        if not storage.exists(file, self.access):
+            return None
+        numbers: list[int] = storage.read_table(file, access=self.access)["n"].to_pylist()
+        return numbers
+
+    @property
+    def leftovers(self) -> list[str]:
+        return storage.files_below(f"{self.root}/_staging", self.access)
 
 
-def test_a_landed_file_is_published_once_and_gone_afterwards(root: str) -> None:
-    attempt, delivery = an_attempt(root), PublishLanded(root)
-    delivery.prepare([attempt], [MAIN])
-    delivery.commit(MAIN, [attempt])
-    assert published(root) == [1, 2]
-    assert storage.file_size(attempt.file) is None
-    storage.delete_file(attempt.file)  # as by who acknowledges
+class ReachedRows:
+    """The rows of a batch; see `Rows`."""
+
+    schema = pa.schema([pa.field("n", pa.int64())])
+
+    def __init__(self, values: list[int], access: Access) -> None:
+        self._values, self._access = values, access
+
+    def count(self, batch_id: str) -> int:
+        return len(self._values)
+
+    def write(self, batch_ids: Any, folder: str) -> list[str]:
+        file = f"{folder}/part-0.parquet"
+        storage.write_table(pa.table({"n": self._values}, self.schema), file, self._access)
+        return [file]
 
 
-def test_without_its_landed_file_a_former_owner_publishes_nothing(root: str) -> None:
-    attempt, delivery = an_attempt(root), PublishLanded(root)
-    delivery.prepare([attempt], [MAIN])
-    storage.delete_file(attempt.file)
+def uploads(s3: S3Server, bucket: str) -> list[str]:
+    answer = s3.client().list_multipart_uploads(Bucket=bucket)
+    return [each["Key"] for each in answer.get("Uploads", [])]
+
+
+# What is delivered
+
+
+@pytest.mark.parametrize("values", [None, [1, 2]], ids=["landed", "made"])
+def test_what_is_committed_is_visible_and_what_was_prepared_goes(
+    s3: S3Server, root: str, values: list[int] | None
+) -> None:
+    owner = Owner(root, s3.settings, values=values)
+    owner.deliver()
+    assert owner.visible == [1, 2] and owner.leftovers == []
+
+
+def test_a_published_batch_leaves_its_landed_file_until_the_checkpoint_is_past_it(s3: S3Server, root: str) -> None:
+    owner = Owner(root, s3.settings)
+    owner.deliver()
+    assert storage.file_size(owner.attempt.file, owner.access) == owner.attempt.batch.file_bytes
+
+
+def test_no_folder_is_made_and_no_object_stands_for_one(s3: S3Server, s3_bucket: str, root: str) -> None:
+    owner = Owner(root, s3.settings, values=[3])
+    owner.sink.check()
+    owner.deliver()
+    listed = s3.client().list_objects_v2(Bucket=s3_bucket)["Contents"]
+    assert [each["Key"] for each in listed if "_landing" not in each["Key"]] == [f"lake/{BATCH}.parquet"]
+
+
+def test_a_rejected_delivery_is_replaced(s3: S3Server, root: str) -> None:
+    Owner(root, s3.settings, values=[3]).deliver()
+    again = Owner(root, s3.settings, token=2, values=[], redeliver=True)
+    again.deliver()
+    assert again.visible == []
+
+
+def test_what_was_published_serves_as_the_landed_file(s3: S3Server, root: str) -> None:
+    Owner(root, s3.settings).deliver()
+    again = Owner(root, s3.settings, token=2, redeliver=True)
+    storage.delete_file(again.attempt.file, again.access)
+    again.deliver()
+    assert again.visible == [1, 2]
+    assert storage.file_size(again.attempt.file, again.access) == again.attempt.batch.file_bytes
+
+
+# Former owners
+
+
+def test_without_its_landed_file_a_former_owner_publishes_nothing(s3: S3Server, root: str) -> None:
+    former = Owner(root, s3.settings)
+    former.prepare()
+    storage.delete_file(former.attempt.file, former.access)
     with pytest.raises(MissingFileError, match="is gone"):
-        delivery.commit(MAIN, [attempt])
-    assert published(root) is None
+        former.commit()
+    assert former.visible is None
 
 
-def test_what_was_published_serves_as_the_landed_file(root: str) -> None:
-    first = an_attempt(root)
-    delivery = PublishLanded(root, keep=True)
-    storage.publish(first.file, f"{root}/{BATCH}.parquet")
-    again = an_attempt(root, 2, redeliver=True)
-    storage.delete_file(again.file)
-    delivery.prepare([again], [MAIN])
-    delivery.commit(MAIN, [again])
-    assert published(root) == [1, 2] and storage.file_size(again.file) == again.batch.file_bytes
-
-
-def test_a_sweep_takes_what_is_staged_and_the_right_to_publish_it(root: str) -> None:
-    attempt, sink = an_attempt(root), ParquetSink(name=MAIN, path=root)
-    sink.prepare([attempt], BatchRows({BATCH: [3]}))
-    PublishLanded(root).sweep(FOLDER, 2)
+def test_a_sweep_takes_what_is_staged_and_the_right_to_publish_it(s3: S3Server, root: str) -> None:
+    former = Owner(root, s3.settings, values=[3])
+    former.prepare()
+    former.sink.sweep(FOLDER, 2)
     with pytest.raises(DeliveryError, match="is gone or not whole"):
-        sink.commit([attempt])
-    assert published(root) is None
+        former.commit()
+    assert former.visible is None
 
 
-def test_a_rejected_delivery_is_replaced(root: str) -> None:
-    first, sink = an_attempt(root), ParquetSink(name=MAIN, path=root)
-    sink.prepare([first], BatchRows({BATCH: [3]}))
-    sink.commit([first])
-    again = an_attempt(root, 2, redeliver=True)
-    sink.prepare([again], BatchRows({BATCH: []}))
-    sink.commit([again])
-    assert published(root) == []
+def while_held(network: FaultyS3, former: Owner, act: Callable[[], None]) -> Exception | None:
+    """Let a former owner commit, and something happen while its request is on the way; return what it raised."""
+    held = network.make(PUBLISHED, Fault.HELD)
+    raised: list[Exception] = []
+
+    def commit() -> None:
+        try:
+            former.commit()
+        except (CoordinationError, OSError) as error:
+            raised.append(error)
+
+    former.prepare()
+    thread = threading.Thread(target=commit)
+    thread.start()
+    assert held.reached.wait(30)
+    act()
+    held.let_through.set()
+    thread.join(30)
+    assert not thread.is_alive()
+    return raised[0] if raised else None
+
+
+@pytest.mark.parametrize("made", [[3, 4], []], ids=["rows", "no rows"])
+def test_a_request_that_was_on_its_way_changes_nothing_of_what_the_next_owner_delivered(
+    s3: S3Server, network: FaultyS3, root: str, made: list[int]
+) -> None:
+    former = Owner(root, network.settings, values=[-1])
+    following = Owner(root, s3.settings, token=2, values=made)
+    assert while_held(network, former, following.deliver) is None, "it is in: passed over"
+    assert following.visible == made
+
+
+def test_a_request_that_was_on_its_way_replaces_nothing_that_a_later_lease_replaced(
+    s3: S3Server, network: FaultyS3, root: str
+) -> None:
+    Owner(root, s3.settings, values=[0]).deliver()
+    former = Owner(root, network.settings, token=2, values=[-1], redeliver=True)
+    following = Owner(root, s3.settings, token=3, values=[3], redeliver=True)
+    error = while_held(network, former, following.deliver)
+    assert isinstance(error, MissingFileError) and "under a later lease, of token 3; this one has 2" in str(error)
+    assert following.visible == [3]
+
+
+def test_the_next_owner_replaces_what_a_former_one_replaced_since_it_looked(
+    s3: S3Server, network: FaultyS3, root: str
+) -> None:
+    Owner(root, s3.settings, values=[0]).deliver()
+    following = Owner(root, network.settings, token=3, values=[3], redeliver=True)
+    former = Owner(root, s3.settings, token=2, values=[-1], redeliver=True)
+    assert while_held(network, following, former.deliver) is None
+    assert following.visible == [3]
+
+
+# Requests that go wrong
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+@pytest.mark.parametrize("fault", [Fault.CUT, Fault.UNAVAILABLE, Fault.LOST])
+@pytest.mark.parametrize("request_of", ["PUT .*part-0", "PUT .*_manifest", "GET .*_manifest", PUBLISHED, "POST "])
+def test_a_request_that_goes_wrong_once_is_made_again_and_nothing_is_lost_or_there_twice(
+    s3: S3Server, network: FaultyS3, root: str, request_of: str, fault: Fault, replaces: bool
+) -> None:
+    if replaces:
+        Owner(root, s3.settings, values=[0]).deliver()
+    trouble = network.make(request_of, fault)
+    owner = Owner(root, network.settings, token=2, values=[1, 2], redeliver=replaces)
+    owner.deliver()
+    assert trouble.left == 0, "it happened"
+    assert owner.visible == [1, 2] and owner.leftovers == []
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT, Fault.UNAVAILABLE, Fault.LOST])
+def test_a_batch_whose_publication_keeps_going_wrong_is_whole_or_not_there_and_the_next_owner_delivers_it(
+    s3: S3Server, network: FaultyS3, root: str, fault: Fault
+) -> None:
+    network.make(PUBLISHED, fault, times=network.settings.max_attempts)
+    owner = Owner(root, network.settings, values=[1, 2])
+    owner.prepare()
+    with pytest.raises(OSError, match=BATCH):
+        owner.commit()
+    assert owner.visible == ([1, 2] if fault is Fault.LOST else None), "the store did what it could not answer"
+    following = Owner(root, s3.settings, token=2, values=[1, 2])
+    following.deliver()
+    assert following.visible == [1, 2] and following.leftovers == []
+
+
+# Large files
+
+
+@pytest.fixture
+def parts() -> Iterator[None]:
+    """Let every file be published in parts."""
+    with patch.object(s3_objects, "SINGLE_PUT_BYTES", 0):
+        yield
+
+
+@pytest.mark.usefixtures("parts")
+def test_a_large_file_is_published_in_parts_once(s3: S3Server, s3_bucket: str, root: str) -> None:
+    first = Owner(root, s3.settings, values=[1, 2])
+    first.deliver()
+    late = Owner(root, s3.settings, token=2, values=[-1])
+    late.prepare()
+    source = storage.files_below(late.sink.staging(late.attempt), late.access)
+    storage.publish(
+        next(file for file in source if file.endswith(".parquet")),
+        f"{root}/{BATCH}.parquet",
+        claim=Claim(fencing_token=2, set_id="x"),
+        access=late.access,
+    )
+    assert first.visible == [1, 2] and uploads(s3, s3_bucket) == []
+
+
+@pytest.mark.usefixtures("parts")
+def test_an_upload_whose_source_is_gone_is_given_up(s3: S3Server, s3_bucket: str, network: FaultyS3, root: str) -> None:
+    former = Owner(root, network.settings)
+    held = network.make(r"PUT .*partNumber=1", Fault.HELD)
+    former.prepare()
+    with ThreadPoolExecutor(1) as pool:
+        committing = pool.submit(former.commit)
+        assert held.reached.wait(30)
+        storage.delete_file(former.attempt.file, Access(((root, s3.settings),)))
+        held.let_through.set()
+        with pytest.raises(MissingFileError, match="is gone"):
+            committing.result(30)
+    assert former.visible is None and uploads(s3, s3_bucket) == []
+
+
+def test_uploads_that_died_long_ago_are_given_up_by_the_next_job_and_later_ones_are_left(
+    s3: S3Server, s3_bucket: str, root: str
+) -> None:
+    client = s3.client()
+    client.create_multipart_upload(Bucket=s3_bucket, Key=f"lake/{BATCH}.parquet")
+    client.create_multipart_upload(Bucket=s3_bucket, Key="elsewhere/x.parquet")
+    sink = Owner(root, s3.settings).sink
+    sink.check()
+    assert sorted(uploads(s3, s3_bucket)) == ["elsewhere/x.parquet", f"lake/{BATCH}.parquet"]
+    with patch.object(s3_objects, "DEAD_AFTER", timedelta(days=-1)):
+        sink.check()
+    assert uploads(s3, s3_bucket) == ["elsewhere/x.parquet"]
+
+
+# Access
+
+
+def test_a_dataset_that_may_not_be_written_is_named_by_its_field_and_no_secret_is_shown(s3: S3Server) -> None:
+    aws = s3.settings_of("denied", "denied-secret")
+    sink = ParquetSink(name=MAIN, path=f"s3://{OPEN_BUCKET}/lake", access=Access(((f"s3://{OPEN_BUCKET}/lake", aws),)))
+    with pytest.raises(
+        ConfigurationError, match=r"field 'path' of ParquetDataset 'main' is 's3://open/lake', which can"
+    ):
+        sink.check()
+
+
+def test_without_a_connection_the_sdks_own_places_say_who_asks_and_where(
+    s3: S3Server, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws = s3.settings
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(aws.access_key_id))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(aws.secret_access_key))
+    monkeypatch.setenv("AWS_DEFAULT_REGION", str(aws.region))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", str(aws.endpoint_url))
+    for cached in (filesystems._s3_session, filesystems._s3_client, filesystems._s3_objects):
+        monkeypatch.setattr(filesystems, cached.__name__, cache(cached.__wrapped__))
+    sink = ParquetSink(name=MAIN, path=root)
+    sink.check()
+    size = storage.write_table(pa.table({"n": [1]}), f"{root}/a.parquet")
+    assert storage.file_size(f"{root}/a.parquet", Access(((root, aws),))) == size
+
+
+def test_a_process_opens_one_filesystem_for_an_access(s3: S3Server, root: str) -> None:
+    access = Access(((root, s3.settings),))
+    first, _ = open_files(f"{root}/a", access)
+    again, _ = open_files(f"{root}/_landing/b", Access(((root, replace(s3.settings)),)))
+    assert first is again and first.filesystem is again.filesystem
+
+
+# Readers
+
+
+def test_a_reader_in_a_loop_sees_each_batch_whole_or_not_at_all(s3: S3Server, s3_bucket: str, root: str) -> None:
+    access = Access(((root, s3.settings),))
+    files, path = open_files(root, access)
+    rows = 2000
+    sink = ParquetSink(name=MAIN, path=root, access=access)
+
+    def deliver(number: int) -> None:
+        attempt = Owner(root, s3.settings, token=1).attempt
+        attempt = replace(attempt, batch=replace(attempt.batch, batch_id=f"b-{number}"), set_id=f"b-{number}")
+        for again in (False, True):
+            one = replace(
+                attempt,
+                batch=replace(attempt.batch, redeliver=again),
+                set_id=f"b-{number}.{again}",
+                fencing_token=1 + again,
+            )
+            sink.prepare([one], ReachedRows([number] * rows, access))
+            sink.commit([one])
+            sink.discard([one])
+
+    deliver(0)
+    seen, done = 1, threading.Event()
+
+    def read() -> None:
+        nonlocal seen
+        is_last = False
+        while not is_last:
+            is_last = done.is_set()
+            table = ds.dataset(path, filesystem=files.filesystem, format="parquet").to_table(columns=["n"])
+            counts = table.group_by("n").aggregate([("n", "count")]).to_pylist() if table.num_rows else []
+            assert all(each["n_count"] == rows for each in counts), counts
+            seen = max(seen, len(counts))
+
+    with ThreadPoolExecutor(3) as pool:
+        reading = pool.submit(read)
+        try:
+            for delivered in [pool.submit(deliver, number) for number in range(1, 40)]:
+                delivered.result(60)
+        finally:
+            done.set()
+        reading.result(60)
+    assert seen == 40

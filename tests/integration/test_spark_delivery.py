@@ -109,16 +109,20 @@ class Place:
 
     def deliver(self, delivery: DeliverTransformed) -> Prepared:
         attempt = self.attempt()
-        prepared = delivery.prepare([attempt], delivery.sinks)
+        prepared = delivery.prepare([attempt], delivery.sinks)[attempt.batch_id]
+        if isinstance(prepared, Exception):
+            delivery.discard([attempt])
+            raise prepared
         for sink in delivery.sinks:
             delivery.commit(sink, [attempt])
         delivery.discard([attempt])
-        return prepared[attempt.batch_id]
+        return prepared
 
     def attempt(self, fencing_token: int = 1) -> Attempt:
         return Attempt(
-            batch=self.batch, file=self.batch.file, folder=FOLDER, set_id="set-1", fencing_token=fencing_token
-        )
+            batch=self.batch, file=self.batch.file, folder=FOLDER, set_id="set-1", fencing_token=fencing_token,
+            source="clicks", partition_key="shard-1", owner="job",
+        )  # fmt: skip
 
     def rows(self, sink: str) -> list[dict[str, Any]]:
         file = self.folder / sink / "batch-1.parquet"

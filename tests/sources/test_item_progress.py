@@ -142,10 +142,23 @@ def test_a_batch_that_is_delivered_cannot_be_delivered_or_rejected_once_more() -
             change("to-2")
 
 
+def test_the_batches_of_a_partition_are_numbered_as_they_are_landed() -> None:
+    progress = landed("1", "2").acknowledged("to-1").landing(batch("2", "3"))
+    assert [each.ordinal for each in progress.landed] == [2, 3]
+    assert progress.acknowledged("to-2").acknowledged("to-3").ordinal == 3
+
+
+def test_no_batch_gets_an_ordinal_that_another_one_had_also_not_after_a_reset_or_a_removal() -> None:
+    used = landed("1", "2", "3")
+    again = used.restarted().landing(batch("", "1"))
+    removed_and_back = replace(THREE, epoch=used.epoch + 2).landing(batch("", "1"))
+    assert used.ordinal < again.ordinal < removed_and_back.ordinal
+
+
 def test_a_partition_that_begins_anew_makes_other_batches() -> None:
     used = replace(landed("1", "3", failed=(FailedItem(item=1, reason="no"),)), waited=4)
     anew = used.anew()
-    assert anew == replace(THREE, epoch=1)
+    assert anew == replace(THREE, epoch=1, ordinal=2)
     assert used.restarted(1_800_000_000).epoch == 1_800_000_000 and replace(used, epoch=9).restarted(3).epoch == 10
 
 

@@ -141,7 +141,7 @@ class FailsForAWhile(PublishLanded):
 
     broken = True
 
-    def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared]:
+    def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
         if self.broken and any("shard-0" in attempt.folder for attempt in attempts):
             raise DeliveryError("the sink is broken")
         return super().prepare(attempts, sinks)

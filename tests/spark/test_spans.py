@@ -142,7 +142,9 @@ def test_a_round_tells_its_phases_with_their_partitions_and_records(tmp_path: Pa
     for phase in ("land", "record"):
         assert children[f"coordination.{phase}"].attributes["coordination.records"] == 5
     assert (first.attributes["coordination.landed"], first.attributes["coordination.records"]) == (5, 5)
-    batches = [s for s in collector.spans if s.parent_id == children["coordination.deliver"].span_id]
+    [delivery] = [s for s in collector.spans if s.parent_id == children["coordination.deliver"].span_id]
+    assert delivery.attributes.items() >= {"coordination.batches": 2, "coordination.records": 5}.items()
+    batches = [s for s in collector.spans if s.parent_id == delivery.span_id]
     assert sum(int(batch.attributes["coordination.records"]) for batch in batches) == 5
     assert {s.parent_id for s in collector.spans if s.name == "coordination.acknowledge"} == {
         b.span_id for b in batches

@@ -145,6 +145,7 @@ def test_every_key_of_tuning_spark_is_an_argument_of_the_spark_operator() -> Non
         ("tuning.spark_ui_url", "https://history/{application_id}", Change.SUPERVISION),
         ("schema", "id STRING", Change.JOBS),
         ("transform", "my_project.transforms:other", Change.JOBS),
+        ("per_batch", True, Change.JOBS),
         ("reads.kinesis.on_data_loss", "reset", Change.JOBS),
         ("writes.0.parquet.where", "amount > 1", Change.JOBS),
         ("on_bad_records.max_parse_exceptions", 1, Change.JOBS),

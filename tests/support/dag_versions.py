@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -12,10 +13,10 @@ from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.spark import storage
 from airflow_provider_coordination.spark.bad_records import Stage
 from airflow_provider_coordination.spark.event_time import EPOCH, MILLISECONDS
-from airflow_provider_coordination.spark.layout import RecordLayout
+from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
 from airflow_provider_coordination.spark.sinks import Sink
-from airflow_provider_coordination.spark.transformation import ROUTE, Sieve, Transformed
+from airflow_provider_coordination.spark.transformation import ROUTE, Made, Part, Transformed
 
 CHECK = "check"
 BAD = b"bad"
@@ -63,7 +64,8 @@ class Case:
     :param then: that of everybody after it.
     :param rejects: whether the downstream check rejects each batch once.
     :param items: whether the source holds items; shards if not.
-    :param object_store: whether files cannot be renamed.
+    :param object_store: where files cannot be renamed: `copied` is a move that is a copy and a delete, `s3` has
+        conditional writes; empty where they can.
     """
 
     name: str
@@ -71,10 +73,10 @@ class Case:
     then: Dag
     rejects: bool = False
     items: bool = False
-    object_store: bool = False
+    object_store: str = ""
 
     def __str__(self) -> str:
-        return "-".join((self.name, "items" if self.items else "shards", *(("objects",) if self.object_store else ())))
+        return "-".join((self.name, "items" if self.items else "shards", *filter(None, (self.object_store,))))
 
 
 PLAIN = Dag("plain")
@@ -110,7 +112,7 @@ CASES = [
     Case(name, first, then, rejects, items, object_store)
     for name, (first, then, rejects) in STORIES.items()
     for items in (False, True)
-    for object_store in (False, True)
+    for object_store in ("", "copied", "s3")
 ]
 
 
@@ -121,18 +123,22 @@ class ArrowTransformation:
         self.layout = layout
         self._dag = dag
 
-    def left_out(self, file: str, bounds: EventTimeBounds | None) -> pa.Table:
-        records = storage.read_table(file)
+    def together(self, parts: Sequence[Part]) -> list[Sequence[Part]]:
+        return [parts]
+
+    def left_out(self, parts: Sequence[Part]) -> pa.Table:
+        return pa.concat_tables(self._left_out(part) for part in parts)
+
+    def _left_out(self, part: Part) -> pa.Table:
+        records = storage.read_table(part.file)
         bad = is_bad(records) if self._dag.schema else nothing(records)
         found = records.append_column("stage", pc.if_else(bad, str(Stage.SCHEMA), str(Stage.TIME)))
-        found = found.filter(pc.or_(bad, is_late(records, bounds)))
-        return found.append_column("error", found.column("stage")).select([*self.layout.position, "error", "stage"])
+        found = found.filter(pc.or_(bad, is_late(records, part.bounds)))
+        columns = [BATCH_ID, *self.layout.position, "error", "stage"]
+        return found.append_column("error", found.column("stage")).select(columns)
 
-    def write(self, file: str, folder: str, batch_id: str, sieve: Sieve) -> Transformed:
-        records = storage.read_table(file)
-        records = records.filter(pc.invert(is_late(records, sieve.bounds)))
-        if sieve.unfit:
-            records = records.filter(pc.invert(is_bad(records)))
+    def write(self, parts: Sequence[Part], folder: str) -> Transformed:
+        records = pa.concat_tables(self._fit(part) for part in parts)
         records = records.append_column("made_by", pa.array([self._dag.name] * records.num_rows, pa.string()))
         if len(self._dag.sinks) > 1:
             numbers = [number_of(payload) for payload in records["data"].to_pylist()]
@@ -142,18 +148,29 @@ class ArrowTransformation:
         storage.delete_folder(folder)
         made = storage.join(folder, "part-0.parquet")
         storage.write_table(records, made)
-        return Transformed(files=[made], types={field.name: str(field.type) for field in records.schema})
+        types = {field.name: str(field.type) for field in records.schema}
+        return Transformed(batch_ids=[part.batch_id for part in parts], made=Made(files=[made]), types=types)
 
-    def fails(self, file: str, batch_id: str, sieve: Sieve) -> str | None:
+    def _fit(self, part: Part) -> pa.Table:
+        records = storage.read_table(part.file)
+        records = records.filter(pc.invert(is_late(records, part.bounds)))
+        return records.filter(pc.invert(is_bad(records))) if part.has_unfit else records
+
+    def fails(self, part: Part) -> str | None:
         return None
 
-    def take(self, made: Transformed, number: int, sink: Sink, folder: str) -> list[str]:
-        [whole] = made.files
+    def take(self, transformed: Transformed, number: int, sink: Sink, batch_ids: Collection[str], folder: str) -> Made:
+        [whole] = transformed.made.files
         records = storage.read_table(whole)
-        taken = records.filter(records[ROUTE.format(number)]).drop_columns(made.ours)
-        file = storage.join(folder, "part-0.parquet")
-        storage.write_table(taken, file)
-        return [file]
+        if transformed.is_routed:
+            records = records.filter(records[ROUTE.format(number)])
+        records = records.drop_columns(transformed.ours)
+        apart = {}
+        for batch_id in batch_ids:
+            file = storage.join(folder, *([batch_id] if len(batch_ids) > 1 else []), "part-0.parquet")
+            storage.write_table(records.filter(pc.equal(records[BATCH_ID], batch_id)), file)
+            apart[batch_id] = [file]
+        return Made(files=[file for [file] in apart.values()], apart=apart)
 
 
 def text_of(payload: str | bytes) -> str:

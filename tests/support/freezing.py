@@ -22,7 +22,11 @@ import pyarrow as pa
 from pyarrow import fs
 
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
-from airflow_provider_coordination.spark import storage
+from airflow_provider_coordination.spark import files, storage
+from airflow_provider_coordination.spark.access import Access
+from airflow_provider_coordination.spark.files import Files
+from airflow_provider_coordination.spark.s3_objects import BucketFiles
+from tests.support.counted_objects import CountedObjects
 from tests.support.fleet import Crash
 
 T = TypeVar("T")
@@ -317,21 +321,33 @@ class _Upload(_Output):
             self._counted._make("put", self._path, put)
 
 
-@contextmanager
-def counted_files(calls: Calls, *, object_store: bool, published: Callable[[str], None]) -> Iterator[None]:
-    """Let every file call of the package count."""
-    opened, remove = storage._open, storage._remove_folder
+class _LocalFiles(Files):
+    """Files that are renamed, as those of this machine."""
 
-    def open_counted(uri: str) -> tuple[fs.FileSystem, str]:
-        _, path = opened(uri)
-        return fs.PyFileSystem(CountedFiles(calls, object_store=object_store, published=published)), path
+    is_local = True
+
+
+@contextmanager
+def counted_files(calls: Calls, *, object_store: str, published: Callable[[str], None]) -> Iterator[None]:
+    """Let every file call of the package count.
+
+    :param object_store: see `Case.object_store`.
+    """
+    opened, remove = storage.open_files, files.remove_folder
+    filesystem = fs.PyFileSystem(CountedFiles(calls, object_store=bool(object_store), published=published))
+    objects = CountedObjects(calls, published)
+
+    def open_counted(uri: str, access: Access) -> tuple[Files, str]:
+        _, path = opened(uri, access)
+        if object_store == "s3":
+            return BucketFiles(objects, lambda: filesystem), path
+        return (Files if object_store else _LocalFiles)(filesystem), path
 
     def remove_counted(path: str) -> None:
         calls.make(f"files.rmdir {path}", lambda: remove(path), lambda: OSError(5, "rmdir failed"))
 
     with ExitStack() as stack:
-        stack.enter_context(patch.object(storage, "_open", open_counted))
-        stack.enter_context(patch.object(storage, "_remove_folder", remove_counted))
-        stack.enter_context(patch.object(storage, "_is_local", lambda filesystem: not object_store))
-        stack.enter_context(patch.object(storage.os, "fsync", lambda descriptor: None))
+        stack.enter_context(patch.object(storage, "open_files", open_counted))
+        stack.enter_context(patch.object(files, "remove_folder", remove_counted))
+        stack.enter_context(patch.object(files.os, "fsync", lambda descriptor: None))
         yield

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -34,7 +34,7 @@ from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.sources.progress import PartitionProgress, item_batch_id
 from airflow_provider_coordination.sources.resetting import Resets
 from airflow_provider_coordination.sources.targets import target_of
-from airflow_provider_coordination.spark import ingestion, item_reading
+from airflow_provider_coordination.spark import item_reading
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, LandedItems, land_partition
@@ -265,9 +265,7 @@ class ItemHistory:
             rows = [land_partition(reader, options, plan, until=until, clock=self.clock) for plan in plans]
             return [read_settings(LandedItems, "row", json.loads(json.dumps(write_settings(row)))) for row in rows]
 
-        with ExitStack() as stack:
-            stack.enter_context(patch.object(item_reading, "land_items", land))
-            stack.enter_context(patch.object(ingestion, "DELIVERY_THREADS", 1))  # in the same order each time
+        with patch.object(item_reading, "land_items", land):
             yield
 
     def settle(self) -> None:

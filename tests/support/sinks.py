@@ -5,19 +5,22 @@ A kind joins by one line in `SINKS`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks
 from airflow_provider_coordination.spark.storage import join, write_table
+from tests.support.sql_tables import SERVERS, SqlPlace
 
 
 class SinkUnderTest(Protocol):
@@ -49,7 +52,116 @@ class ParquetUnderTest:
         return [str(path) for path in (folder / "_staging").rglob("*") if path.is_file()]
 
 
-SINKS: dict[str, SinkUnderTest] = {"parquet": ParquetUnderTest()}
+class DeltaUnderTest:
+    """See `SinkUnderTest`. Data files that no version names are no leftovers: the table's vacuum takes them."""
+
+    def settings(self, folder: Path) -> SinkSettings:
+        return SinkSettings(name="main", kind="delta", location=str(folder))
+
+    def visible(self, folder: Path) -> dict[str, list[int]]:
+        if not DeltaTable.is_deltatable(str(folder)):
+            return {}
+        rows: dict[str, list[int]] = {}
+        for row in DeltaTable(folder).to_pyarrow_table().to_pylist():
+            rows.setdefault(row["_batch_id"], []).append(row["n"])
+        return rows
+
+    def leftovers(self, folder: Path) -> list[str]:
+        return [str(path) for path in (folder / "_staging").rglob("*") if path.is_file()]
+
+
+class IcebergUnderTest:
+    """See `SinkUnderTest`: a table of a catalog in a file beside it."""
+
+    def settings(self, folder: Path) -> SinkSettings:
+        folder.mkdir(parents=True, exist_ok=True)
+        return SinkSettings(
+            name="main",
+            kind="iceberg",
+            location="iceberg://test/lake.clicks",
+            settings={"table": "lake.clicks", "properties": catalog_in(folder)},
+        )
+
+    def visible(self, folder: Path) -> dict[str, list[int]]:
+        table = self._table(folder)
+        rows = [] if table is None else table.scan().to_arrow().to_pylist()
+        seen: dict[str, list[int]] = {}
+        for row in rows:
+            seen.setdefault(row["_batch_id"], []).append(row["n"])
+        return seen
+
+    def leftovers(self, folder: Path) -> list[str]:
+        table = self._table(folder)
+        known = set() if table is None else files_named_by(table)
+        there = [str(path) for path in folder.rglob("*.parquet")]
+        return [*(path for path in there if path not in known), *map(str, folder.rglob("_manifest.json"))]
+
+    def _table(self, folder: Path) -> Any:
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NoSuchTableError
+
+        if not (folder / "catalog.db").exists():
+            return None
+        try:
+            return load_catalog("default", **catalog_in(folder)).load_table("lake.clicks")
+        except NoSuchTableError:
+            return None
+
+
+def catalog_in(folder: Path) -> dict[str, str]:
+    """Return the properties of an Iceberg catalog whose tables are below a folder."""
+    return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": str(folder / "warehouse")}
+
+
+def files_named_by(table: Any) -> set[str]:
+    """Return the data files that any snapshot of an Iceberg table names."""
+    manifests = [manifest for snapshot in table.snapshots() for manifest in snapshot.manifests(table.io)]
+    return {entry.data_file.file_path for each in manifests for entry in each.fetch_manifest_entry(table.io)}
+
+
+class SqlUnderTest:
+    """See `SinkUnderTest`.
+
+    :param url: of an empty database.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def settings(self, folder: Path) -> SinkSettings:
+        return SqlPlace(self._url, folder).sink_settings()
+
+    def visible(self, folder: Path) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for batch_id, value in SqlPlace(self._url, folder).rows():
+            found.setdefault(batch_id, []).append(value)
+        return found
+
+    def leftovers(self, folder: Path) -> list[str]:
+        return [str(path) for path in folder.rglob("*") if path.is_file()]
+
+
+@dataclass(frozen=True)
+class OnServer:
+    """A kind of sink that needs a server.
+
+    :param fixture: the one that gives what `make` needs.
+    :param make: makes of it what the contract looks at.
+    """
+
+    fixture: str
+    make: Callable[[Any], SinkUnderTest]
+
+
+SINKS: dict[str, SinkUnderTest | OnServer] = {
+    "delta": DeltaUnderTest(),
+    "iceberg": IcebergUnderTest(),
+    "parquet": ParquetUnderTest(),
+    **{f"sql, {server}": OnServer(fixture, SqlUnderTest) for server, fixture in SERVERS.items()},
+}
+"""The sinks that take each batch once: the kind, and behind a comma what it is tried on."""
+AT_LEAST_ONCE = {"foreach_batch"}
+"""The kinds that do not, which is their own tests' to look at."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +169,7 @@ class BatchRows:
     """Rows of some batches, as a delivery gives them; see `Rows`. Each batch has values of a column `n`."""
 
     values: dict[str, Sequence[int]]
+    access: Access = DEFAULT_ACCESS
 
     @property
     def schema(self) -> pa.Schema:
@@ -68,7 +181,7 @@ class BatchRows:
     def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
         rows = [{"n": value, "_batch_id": batch_id} for batch_id in batch_ids for value in self.values[batch_id]]
         file = join(folder, "part-0.parquet")
-        write_table(pa.Table.from_pylist(rows, self.schema), file)
+        write_table(pa.Table.from_pylist(rows, self.schema), file, self.access)
         return [file]
 
 
@@ -77,6 +190,7 @@ def an_attempt(batch_id: str, token: int = 1, *, set_number: int = 1, redeliver:
     known = {
         "start": "TRIM_HORIZON", "end": "9", "file": f"/landing/{batch_id}/5.{token}.ab.parquet", "file_bytes": 100,
         "records": 2, "bytes": 1, "is_last": False, "read_until": None, "fencing_token": token,
+        "ordinal": 1,
     }  # fmt: skip
     landed = LandedBatch(batch_id=batch_id, redeliver=redeliver, **{**known, **batch})
     return Attempt(
@@ -85,6 +199,9 @@ def an_attempt(batch_id: str, token: int = 1, *, set_number: int = 1, redeliver:
         folder=f"clicks/{batch_id}",
         set_id=f"{batch_id}.s{set_number}",
         fencing_token=token,
+        source="clicks",
+        partition_key=batch_id,
+        owner=f"job-{token}",
     )
 
 
@@ -95,6 +212,7 @@ def under_next_lease(attempt: Attempt, *, rejected: bool = False) -> Attempt:
         batch=replace(attempt.batch, redeliver=rejected or attempt.batch.redeliver),
         set_id=attempt.set_id + ".again" * rejected,
         fencing_token=attempt.fencing_token + 1,
+        owner=f"job-{attempt.fencing_token + 1}",
     )
 
 

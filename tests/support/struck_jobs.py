@@ -39,7 +39,7 @@ from airflow_provider_coordination.sources.kinesis.settings import KinesisSettin
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.spark import ingestion, item_reading
+from airflow_provider_coordination.spark import item_reading
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery
 from airflow_provider_coordination.spark.ingestion import Ingestion
@@ -369,7 +369,6 @@ class Life(ABC):
     @contextmanager
     def _in_process(self) -> Iterator[None]:
         with ExitStack() as stack:
-            stack.enter_context(patch.object(ingestion, "DELIVERY_THREADS", 1))
             stack.enter_context(
                 counted_files(self.calls, object_store=self.case.object_store, published=self._published)
             )

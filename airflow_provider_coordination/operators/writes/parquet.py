@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.templated import text_value
+from airflow_provider_coordination.spark.access import is_s3
 from airflow_provider_coordination.spark.settings import MAIN, PARQUET, SinkSettings
 
 
@@ -20,13 +21,16 @@ class ParquetDataset:
     :param name: the sink's name, which tells it from others of the task: up to 64 letters, digits, `_` and `-`; `main`
         by default. (templated)
     :param where: which records go there: a SQL predicate over the columns that are written; all by default. (templated)
+    :param aws_conn_id: the AWS connection by which a path on S3 is reached, with what is landed, and what dead letters
+        are, in its bucket; the AWS SDK's default chain by default. (templated)
     """
 
-    template_fields: ClassVar[Sequence[str]] = ("path", "name", "where")
+    template_fields: ClassVar[Sequence[str]] = ("path", "name", "where", "aws_conn_id")
 
     path: str
     name: str | None = field(default=None, kw_only=True)
     where: str | None = field(default=None, kw_only=True)
+    aws_conn_id: str | None = field(default=None, kw_only=True)
 
     @property
     def landing_path(self) -> str | None:
@@ -39,10 +43,22 @@ class ParquetDataset:
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        self.connect()
+        self._settings()
 
     def connect(self) -> SinkSettings:
         """See `Writes.connect`."""
+        settings, aws_conn_id = self._settings(), text_value(self.aws_conn_id)
+        if aws_conn_id is None:
+            return settings
+        from airflow_provider_coordination.hooks.aws import aws_settings
+
+        return replace(settings, aws=aws_settings(aws_conn_id, service="s3"))
+
+    def _settings(self) -> SinkSettings:
+        """Return the settings of the sink without its connection.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
         name, path, where = text_value(self.name) or MAIN, text_value(self.path), text_value(self.where)
         if path is None or not path.strip():
             raise ConfigurationError(
@@ -51,4 +67,9 @@ class ParquetDataset:
             )
         if where is not None and not where.strip():
             raise ConfigurationError(f"field 'where' of ParquetDataset {name!r} must not be empty; leave it out")
+        if text_value(self.aws_conn_id) is not None and not is_s3(path):
+            raise ConfigurationError(
+                f"field 'aws_conn_id' of ParquetDataset {name!r} is {self.aws_conn_id!r}, and its path {path!r} is not "
+                "on S3; leave it out, or give a path such as 's3://lake/clicks'"
+            )
         return SinkSettings(name=name, kind=PARQUET, location=path, where=where)

@@ -38,6 +38,7 @@ from airflow_provider_coordination.sources.kinesis.positions import Position, pa
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap, batch_id
 from airflow_provider_coordination.sources.kinesis.reader import read_shard, reading_client
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA, user_records
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA
 from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
@@ -92,6 +93,7 @@ class LandingOptions:
 
     :param kinesis: how to reach Kinesis.
     :param root: where landed files go.
+    :param access: how that place is reached.
     :param seconds: how long a shard is read.
     :param max_bytes: read no further page once a shard gave this many bytes.
     :param shards_per_slot: how many shards a slot reads at the same time.
@@ -108,6 +110,7 @@ class LandingOptions:
     filter_by_hash_range: bool = True
     on_data_loss: str = "fail"
     stop_at: datetime | None = None
+    access: Access = DEFAULT_ACCESS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,7 +274,7 @@ def _land_shard(
     records_landed = sum(table.num_rows for table in tables)
     batch = batch_id(plan.source_identifier, plan.partition_key, plan.start, reading.end, plan.epoch)
     seconds = clock.monotonic() - begun
-    file, file_bytes = _write(tables, options.root, plan, batch) if records_landed else ("", 0)
+    file, file_bytes = _write(tables, options, plan, batch) if records_landed else ("", 0)
     return Landed(
         partition_key=plan.partition_key,
         batch_id=batch,
@@ -320,12 +323,13 @@ def _last_arrival(tables: Sequence[pa.RecordBatch]) -> datetime | None:
     return last
 
 
-def _write(tables: Sequence[pa.RecordBatch], root: str, plan: ReadPlan, batch: str) -> tuple[str, int]:
+def _write(tables: Sequence[pa.RecordBatch], options: LandingOptions, plan: ReadPlan, batch: str) -> tuple[str, int]:
     pages = pa.Table.from_batches(tables, USER_RECORD_SCHEMA)
     constant = {"stream": plan.stream, "shard_id": plan.shard_id, "_batch_id": batch}
     columns = [
         pa.repeat(pa.scalar(constant[f.name], f.type), pages.num_rows) if f.name in constant else pages.column(f.name)
         for f in RECORD_SCHEMA
     ]
-    uri = landed_file(root, plan.source_identifier, plan.partition_key, plan.start, plan.fencing_token)
-    return uri, write_table(as_landed(pa.Table.from_arrays(columns, schema=RECORD_SCHEMA), batch), uri)
+    uri = landed_file(options.root, plan.source_identifier, plan.partition_key, plan.start, plan.fencing_token)
+    landed = as_landed(pa.Table.from_arrays(columns, schema=RECORD_SCHEMA), batch)
+    return uri, write_table(landed, uri, options.access)

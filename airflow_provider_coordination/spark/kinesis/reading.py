@@ -71,6 +71,7 @@ class ShardReading:
         self._landing = LandingOptions(
             kinesis=kinesis.aws,
             root=settings.landing_path,
+            access=settings.access,
             seconds=settings.rounds.round_duration.total_seconds(),
             max_bytes=settings.rounds.max_batch_bytes,
             shards_per_slot=settings.rounds.partitions_per_slot,

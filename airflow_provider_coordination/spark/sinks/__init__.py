@@ -37,9 +37,11 @@ class Rows(Protocol):
         ...
 
     def write(self, batch_ids: Collection[str], folder: str) -> Sequence[str]:
-        """Write those of some of the batches to a folder on the filesystem of `Sink.scratch`, as Parquet.
+        """Write those of some of the batches, and no others, to a folder on the filesystem of `Sink.scratch`, as
+        Parquet. A batch's rows can be had once.
 
-        :returns: the files, of which there are as many as `Sink.arrange` makes partitions.
+        :returns: the files, of which there are as many as `Sink.arrange` makes partitions; one for each batch where the
+            sink takes batches apart.
         """
         ...
 
@@ -76,6 +78,11 @@ class Sink(Protocol):
 
     def taken(self, attempts: Sequence[Attempt]) -> set[str]:
         """Return the ids of the batches that are in already, also of those whose delivery was rejected afterwards."""
+        ...
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether it takes the rows of each batch from a file of their own; the rows of several are arranged if not."""
         ...
 
     def arrange(self, rows: DataFrame) -> DataFrame:

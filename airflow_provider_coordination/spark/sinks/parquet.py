@@ -1,4 +1,5 @@
-"""A Parquet dataset that takes each batch as one file, named by the batch id, which a rename makes visible.
+"""A Parquet dataset that takes each batch as one file, named by the batch id: a rename makes it visible, and on S3 one
+conditional write.
 
 What is written first is in a folder of its own that readers pass over, below the dataset's path and so on its
 filesystem. A manifest, written last, says what it holds: nothing is concluded from which files are there.
@@ -13,10 +14,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError, Prepared
+from airflow_provider_coordination.spark.files import Claim
 from airflow_provider_coordination.spark.landed_files import ensure_landed
 from airflow_provider_coordination.spark.landed_identity import batch_landed_in, file_name
-from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN, SinkSettings
+from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN, SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
 from airflow_provider_coordination.spark.storage import (
     check_writable,
@@ -30,6 +33,7 @@ from airflow_provider_coordination.spark.storage import (
     publish,
     read_text,
     remove_if_empty,
+    renames,
     schema_of,
     write_table,
     write_text,
@@ -68,11 +72,13 @@ class ParquetSink:
     :param name: its name.
     :param path: the dataset's folder.
     :param where: which records go there, as a SQL predicate; None for all.
+    :param access: how it is reached, and what is landed in its bucket.
     """
 
     name: str
     path: str
     where: str | None = None
+    access: Access = DEFAULT_ACCESS
 
     @property
     def location(self) -> str:
@@ -87,15 +93,20 @@ class ParquetSink:
             if is_dead_letter
             else f"field 'path' of ParquetDataset {self.name!r}"
         )
-        check_writable(field, self.path)
+        check_writable(field, self.path, self.access)
 
     def taken(self, attempts: Sequence[Attempt]) -> set[str]:
         """See `Sink.taken`."""
-        return {attempt.batch_id for attempt in attempts if exists(self.file(attempt.batch_id))}
+        return {attempt.batch_id for attempt in attempts if exists(self.file(attempt.batch_id), self.access)}
 
     def file(self, batch_id: str) -> str:
         """Return the name of a batch's one file."""
         return join(self.path, f"{batch_id}.parquet")
+
+    @property
+    def is_apart(self) -> bool:
+        """See `Sink.is_apart`: a rename publishes one batch."""
+        return True
 
     def arrange(self, rows: DataFrame) -> DataFrame:
         """See `Sink.arrange`: one file is what a rename can publish whole."""
@@ -112,11 +123,11 @@ class ParquetSink:
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
         """See `Sink.prepare`."""
         for attempt in attempts:
-            delete_folder(self.staging(attempt))
+            delete_folder(self.staging(attempt), self.access)
             count = rows.count(attempt.batch_id)
             if count:
                 [file] = rows.write([attempt.batch_id], self.staging(attempt))
-                self._seal(attempt, _staged_file(attempt, file, count))
+                self._seal(attempt, self._staged_file(attempt, file, count))
             else:
                 self._stage_nothing(attempt, rows.schema)
 
@@ -124,46 +135,66 @@ class ParquetSink:
         """Stage that a batch has no rows.
 
         Where an earlier delivery left a file, one without rows takes its place: what is replaced by a rename is
-        replaced only while this attempt may commit, and a deletion is not.
+        replaced only while this attempt may commit, and a deletion is not. So it does where nothing is renamed and a
+        former owner's request may still come to the name.
         """
-        if not exists(self.file(attempt.batch_id)):
+        is_alone = attempt.fencing_token == attempt.batch.fencing_token or renames(self.path, self.access)
+        if is_alone and not exists(self.file(attempt.batch_id), self.access):
             self._seal(attempt)
             return
         file = join(self.staging(attempt), "part-0.parquet")
-        write_table(schema.empty_table(), file)
-        self._seal(attempt, _staged_file(attempt, file, 0))
+        write_table(schema.empty_table(), file, self.access)
+        self._seal(attempt, self._staged_file(attempt, file, 0))
 
     def commit(self, attempts: Sequence[Attempt]) -> None:
-        """See `Sink.commit`: each batch is renamed for itself."""
+        """See `Sink.commit`: each batch becomes visible for itself."""
         for attempt in owed(self, attempts):
             staging = self.staging(attempt)
             for staged in self._staged(attempt):
-                publish(join(staging, staged.name), self.file(attempt.batch_id), size=staged.bytes)
+                self.publish(join(staging, staged.name), attempt, staged.bytes)
+
+    def publish(self, file: str, attempt: Attempt, size: int) -> None:
+        """Give a file the name of a batch.
+
+        :param size: how many bytes it has to have.
+        """
+        claim = Claim(fencing_token=attempt.fencing_token, set_id=attempt.set_id, replaces=attempt.batch.redeliver)
+        publish(file, self.file(attempt.batch_id), size=size, claim=claim, access=self.access)
 
     def discard(self, attempts: Sequence[Attempt]) -> None:
         """See `Sink.discard`: the folders above that hold nothing else go as well."""
         for attempt in attempts:
             staging = self.staging(attempt)
-            delete_folder(staging)
+            delete_folder(staging, self.access)
             for _ in range(EMPTY_ABOVE):
                 staging, _, _ = staging.rpartition("/")
-                remove_if_empty(staging)
+                remove_if_empty(staging, self.access)
 
     def sweep(self, folder: str, fencing_token: int) -> None:
         """See `Sink.sweep`."""
         staged = join(self.path, STAGING, folder)
-        for name in folders_in(staged):
+        for name in folders_in(staged, self.access):
             if name.isdigit() and int(name) < fencing_token:
-                delete_folder(join(staged, name))
+                delete_folder(join(staged, name), self.access)
+
+    def _staged_file(self, attempt: Attempt, file: str, rows: int) -> StagedFile:
+        """Return what the manifest says of a file.
+
+        :raises DeliveryError: if it is gone.
+        """
+        size = file_size(file, self.access)
+        if size is None:
+            raise DeliveryError(f"batch {attempt.batch_id}: the staged file {file} is gone")
+        return StagedFile(name=file.rsplit("/", 1)[-1], bytes=size, rows=rows)
 
     def _seal(self, attempt: Attempt, *files: StagedFile) -> None:
         manifest = {**_signature(attempt), "files": [asdict(file) for file in files]}
-        write_text(join(self.staging(attempt), MANIFEST), json.dumps(manifest))
+        write_text(join(self.staging(attempt), MANIFEST), json.dumps(manifest), self.access)
 
     def _staged(self, attempt: Attempt) -> list[StagedFile]:
         staging = self.staging(attempt)
         try:
-            manifest = json.loads(read_text(join(staging, MANIFEST)))
+            manifest = json.loads(read_text(join(staging, MANIFEST), self.access))
             files = [StagedFile(**file) for file in manifest.pop("files")]
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise DeliveryError(
@@ -176,21 +207,23 @@ class ParquetSink:
     # Landed files as they are
 
     def check_landing(self, landing_path: str) -> None:
-        """See `TakesLanded.check_landing`: a rename does not reach across filesystems."""
-        probe_rename(landing_path, self.path)
+        """See `TakesLanded.check_landing`: nothing is published across filesystems."""
+        probe_rename(landing_path, self.path, self.access)
 
     def taking_landed(self, *, keep: bool) -> Delivery:
         """See `TakesLanded.taking_landed`."""
-        return PublishLanded(self.path, name=self.name, keep=keep)
+        return PublishLanded(self.path, name=self.name, keep=keep, access=self.access)
 
     def restore_landed(self, attempt: Attempt) -> bool:
         """See `TakesLanded.restore_landed`."""
         batch, published = attempt.batch, self.file(attempt.batch_id)
-        if file_size(published) != batch.file_bytes or batch_landed_in(published) != batch.batch_id:
+        if file_size(published, self.access) != batch.file_bytes:
+            return False
+        if batch_landed_in(published, self.access) != batch.batch_id:
             return False
         copy = join(attempt.file.rpartition("/")[0], file_name("published", attempt.fencing_token))
-        copy_file(published, copy)
-        publish(copy, attempt.file, size=batch.file_bytes)
+        copy_file(published, copy, self.access)
+        publish(copy, attempt.file, size=batch.file_bytes, access=self.access)
         return True
 
 
@@ -202,22 +235,29 @@ class PublishLanded:
     :param path: the dataset's folder.
     :param name: the sink's name.
     :param keep: whether the landed file may be needed again, since the batch is acknowledged by others too: it is
-        copied then, and renamed if not.
+        copied then, and renamed if not. Where nothing is renamed, it stays in either case.
+    :param access: how the dataset is reached.
     """
 
-    def __init__(self, path: str, *, name: str = MAIN, keep: bool = False) -> None:
-        self._sink = ParquetSink(name=name, path=path)
-        self._keep = keep
+    def __init__(self, path: str, *, name: str = MAIN, keep: bool = False, access: Access = DEFAULT_ACCESS) -> None:
+        self._sink = ParquetSink(name=name, path=path, access=access)
+        self._copies = keep and renames(path, access)
 
     @property
     def sinks(self) -> Sequence[str]:
         """See `Delivery.sinks`."""
         return (self._sink.name,)
 
-    def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared]:
-        """Copy landed files to where they can be renamed from; only look into those that can themselves be renamed."""
+    def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
+        """Copy landed files to where they can be renamed from; only look into those that need no copy."""
         needed = {attempt.batch_id for attempt in owed(self._sink, attempts)}
-        return {attempt.batch_id: self._prepare(attempt, attempt.batch_id in needed) for attempt in attempts}
+        prepared: dict[str, Prepared | Exception] = {}
+        for attempt in attempts:
+            try:
+                prepared[attempt.batch_id] = self._prepare(attempt, attempt.batch_id in needed)
+            except Exception as error:  # one partition's files fail one partition
+                prepared[attempt.batch_id] = error
+        return prepared
 
     def _prepare(self, attempt: Attempt, is_needed: bool) -> Prepared:
         if attempt.batch.bounds is not None:
@@ -228,25 +268,25 @@ class PublishLanded:
             )
         visible = self._sink.file(attempt.batch_id)
         if is_needed:
-            ensure_landed(attempt, [self._sink])
+            ensure_landed(attempt, [self._sink], self._sink.access)
             visible = attempt.file
-            if self._keep:
-                copy_file(attempt.file, self._staged(attempt))
+            if self._copies:
+                copy_file(attempt.file, self._staged(attempt), self._sink.access)
         try:  # each file, though all have the same columns: a damaged one must not become part of the dataset
-            columns = {field.name: str(field.type) for field in schema_of(visible)}
+            columns = {field.name: str(field.type) for field in schema_of(visible, self._sink.access)}
         except pa.ArrowInvalid as error:
             raise DeliveryError(f"file {visible} is damaged: {error}; restore it, or reset its partition") from error
         return Prepared(records={self._sink.name: attempt.batch.records}, columns=columns)
 
     def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
-        """Rename each file to the batch's name in the dataset."""
+        """Give each file the batch's name in the dataset."""
         for attempt in owed(self._sink, attempts):
-            source = self._staged(attempt) if self._keep else attempt.file
-            publish(source, self._sink.file(attempt.batch_id), size=attempt.batch.file_bytes)
+            source = self._staged(attempt) if self._copies else attempt.file
+            self._sink.publish(source, attempt, attempt.batch.file_bytes)
 
     def discard(self, attempts: Sequence[Attempt]) -> None:
         """See `Delivery.discard`."""
-        if self._keep:
+        if self._copies:
             self._sink.discard(attempts)
 
     def sweep(self, folder: str, fencing_token: int) -> None:
@@ -257,24 +297,14 @@ class PublishLanded:
         return join(self._sink.staging(attempt), "landed.parquet")
 
 
-def _staged_file(attempt: Attempt, file: str, rows: int) -> StagedFile:
-    """Return what the manifest says of a file.
-
-    :raises DeliveryError: if it is gone.
-    """
-    size = file_size(file)
-    if size is None:
-        raise DeliveryError(f"batch {attempt.batch_id}: the staged file {file} is gone")
-    return StagedFile(name=file.rsplit("/", 1)[-1], bytes=size, rows=rows)
-
-
 def _signature(attempt: Attempt) -> dict[str, str | int]:
     """Return what distinguishes the staged files of an attempt from those of any other."""
     return {"batch": attempt.batch_id, "set": attempt.set_id, "fencing_token": attempt.fencing_token}
 
 
 def _make(settings: SinkSettings) -> ParquetSink:
-    return ParquetSink(name=settings.name, path=settings.location, where=settings.where)
+    access = access_of([settings])
+    return ParquetSink(name=settings.name, path=settings.location, where=settings.where, access=access)
 
 
 KIND = SinkKind(make=_make, writes="airflow_provider_coordination.operators.writes.parquet:ParquetDataset")

@@ -287,7 +287,7 @@ def test_a_reset_keeps_what_the_shard_is_and_what_was_lost_of_it() -> None:
     reset = ended.restarted("7", epoch=50, delivered_until=NOON)
 
     assert reset == replace(
-        FRESH, checkpoint="7", epoch=50, delivered_until=NOON, gaps=(gap,), throughput=ended.throughput
+        FRESH, checkpoint="7", epoch=50, ordinal=3, delivered_until=NOON, gaps=(gap,), throughput=ended.throughput
     )
     assert reset.restarted(epoch=20).epoch == 51
 

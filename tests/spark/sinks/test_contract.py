@@ -10,7 +10,8 @@ import pytest
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.sinks import Sink, owed
-from tests.support.sinks import SINKS, BatchRows, Place, an_attempt, under_next_lease
+from airflow_provider_coordination.spark.storage import file_size, join, write_text
+from tests.support.sinks import SINKS, BatchRows, OnServer, Place, an_attempt, under_next_lease
 
 BATCHES = ("a-1", "b-1", "c-1")
 VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": [4, 5, 6]}
@@ -21,7 +22,10 @@ NOTHING: dict[str, list[int]] = {batch_id: [] for batch_id in BATCHES}
 
 @pytest.fixture(params=sorted(SINKS))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return Place(SINKS[request.param], tmp_path / "sink")
+    kind = SINKS[request.param]
+    if isinstance(kind, OnServer):
+        kind = kind.make(request.getfixturevalue(kind.fixture))
+    return Place(kind, tmp_path / "sink")
 
 
 @pytest.fixture(params=[1, 3], ids=["one batch", "many batches"])
@@ -259,13 +263,12 @@ def test_a_sweep_where_nothing_ever_was_is_no_error(place: Place) -> None:
 
 def test_what_the_delivery_left_on_the_way_goes_with_a_sweep(place: Place, attempts: list[Attempt]) -> None:
     sink = place.sink()
-    file = Path(sink.scratch(attempts)) / "all" / "part-0.parquet"
-    file.parent.mkdir(parents=True)
-    file.write_bytes(b"half")
+    file = join(sink.scratch(attempts), "all", "part-0.parquet")
+    write_text(file, "half")
     for attempt in attempts:
         sink.sweep(attempt.folder, 2)
     assert place.visible == {} and place.leftovers == []
-    assert not file.exists()
+    assert file_size(file) is None
 
 
 def test_what_is_discarded_cannot_be_committed(place: Place, attempts: list[Attempt]) -> None:

@@ -11,12 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared
+from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_files import ensure_landed
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, under_token
 from airflow_provider_coordination.spark.settings import MAIN
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink, PublishLanded
-from airflow_provider_coordination.spark.storage import MissingFileError, publish, write_table
+from airflow_provider_coordination.spark.storage import publish, write_table
 from tests.support.sinks import an_attempt
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,8 +38,15 @@ def landed(out: Path) -> Attempt:
 
 
 def deliver(sink: PublishLanded, attempt: Attempt) -> None:
-    sink.prepare([attempt], [MAIN])
+    prepare(sink, attempt)
     sink.commit(MAIN, [attempt])
+
+
+def prepare(sink: PublishLanded, attempt: Attempt) -> Prepared:
+    prepared = sink.prepare([attempt], [MAIN])[attempt.batch_id]
+    if isinstance(prepared, Exception):
+        raise prepared
+    return prepared
 
 
 def again(attempt: Attempt, token: int = 2) -> Attempt:
@@ -69,7 +77,7 @@ def test_a_batch_of_which_records_are_to_be_left_out_is_not_published_as_it_was_
 
 
 def test_what_is_published_is_counted(out: Path, landed: Attempt) -> None:
-    prepared = PublishLanded(str(out)).prepare([landed], [MAIN])[BATCH]
+    prepared = prepare(PublishLanded(str(out)), landed)
     assert (prepared.records, prepared.unrouted) == ({MAIN: 2}, 0)
 
 
@@ -82,7 +90,7 @@ def test_publishing_again_finds_it_done(out: Path, landed: Attempt, keep: bool) 
 
 def test_a_landed_file_that_vanished_is_an_error_that_says_what_to_do(out: Path) -> None:
     with pytest.raises(DeliveryError, match=r"gone\.parquet is gone: restore it, or reset its partition"):
-        PublishLanded(str(out)).prepare([an_attempt(BATCH, file=str(out / "gone.parquet"))], [MAIN])
+        prepare(PublishLanded(str(out)), an_attempt(BATCH, file=str(out / "gone.parquet")))
 
 
 def test_a_landed_file_that_was_cut_in_half_is_never_published(out: Path, landed: Attempt) -> None:

@@ -1,0 +1,98 @@
+"""Delta tables, as operators describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.operators.templated import names_value, text_value
+from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.spark.access import is_s3
+from airflow_provider_coordination.spark.settings import MAIN, SinkSettings
+from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn, DeltaSettings
+
+KIND = "delta"
+
+
+@dataclass
+class DeltaTable:
+    """A Delta table, for the `writes` of operators. It is created if it is not there.
+
+    :param path: where it is: a path or URI that the driver and every executor reach, such as `/data/lake/clicks` or
+        `s3://lake/clicks`. (templated)
+    :param name: the sink's name, which tells it from others of the task: up to 64 letters, digits, `_` and `-`; `main`
+        by default. (templated)
+    :param where: which records go there: a SQL predicate over the columns that are written; all by default. (templated)
+    :param partition_by: the columns by which the table is partitioned when it is created; a table that exists keeps its
+        own. (templated)
+    :param columns: types of columns, by their names, that the table is created with, as the Delta protocol names them,
+        such as `{"amount": "decimal(12,2)"}`; those of the records by default. (templated)
+    :param aws_conn_id: the AWS connection by which a path on S3 is reached, with what is landed, and what dead letters
+        are, in its bucket; the AWS SDK's default chain by default. (templated)
+    """
+
+    template_fields: ClassVar[Sequence[str]] = ("path", "name", "where", "partition_by", "columns", "aws_conn_id")
+
+    path: str
+    name: str | None = field(default=None, kw_only=True)
+    where: str | None = field(default=None, kw_only=True)
+    partition_by: str | Sequence[str] = field(default=(), kw_only=True)
+    columns: Mapping[str, str] | None = field(default=None, kw_only=True)
+    aws_conn_id: str | None = field(default=None, kw_only=True)
+
+    @property
+    def landing_path(self) -> str | None:
+        """See `Writes.landing_path`."""
+        path = text_value(self.path)
+        return None if path is None else f"{path.rstrip('/')}/_landing"
+
+    def check(self) -> None:
+        """Check every value, which needs no connection.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        self._settings()
+
+    def connect(self) -> SinkSettings:
+        """See `Writes.connect`."""
+        settings, aws_conn_id = self._settings(), text_value(self.aws_conn_id)
+        if aws_conn_id is None:
+            return settings
+        from airflow_provider_coordination.hooks.aws import aws_settings
+
+        return replace(settings, aws=aws_settings(aws_conn_id, service="s3"))
+
+    def _settings(self) -> SinkSettings:
+        name, path, where = text_value(self.name) or MAIN, text_value(self.path), text_value(self.where)
+        what = f"DeltaTable {name!r}"
+        if path is None or not path.strip():
+            raise ConfigurationError(
+                f"field 'path' of {what} must not be empty: give the path or URI of a folder that every worker reaches"
+            )
+        if where is not None and not where.strip():
+            raise ConfigurationError(f"field 'where' of {what} must not be empty; leave it out")
+        if text_value(self.aws_conn_id) is not None and not is_s3(path):
+            raise ConfigurationError(
+                f"field 'aws_conn_id' of {what} is {self.aws_conn_id!r}, and its path {path!r} is not on S3; leave it "
+                "out, or give a path such as 's3://lake/clicks'"
+            )
+        settings = DeltaSettings(partition_by=self._partition_by(), columns=self._columns(what))
+        settings.check(what)
+        return SinkSettings(name=name, kind=KIND, location=path, where=where, settings=write_settings(settings))
+
+    def _partition_by(self) -> tuple[str, ...]:
+        given: Any = self.partition_by
+        if isinstance(given, str):
+            return (given,) if text_value(given) else ()
+        return names_value("partition_by", given, instead="text") if given else ()
+
+    def _columns(self, what: str) -> tuple[DeltaColumn, ...]:
+        given: Any = self.columns or {}
+        if not isinstance(given, Mapping):
+            raise ConfigurationError(
+                f"field 'columns' of {what} must be types of columns by their names, such as "
+                f"{{'amount': 'decimal(12,2)'}}; got {given!r}"
+            )
+        return tuple(DeltaColumn(name=str(name), type=str(kind)) for name, kind in given.items())

@@ -1,0 +1,69 @@
+"""Functions that get batches, as operators describe them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.operators.templated import text_value
+from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettings
+from airflow_provider_coordination.spark.settings import MAIN, SinkSettings
+
+
+@dataclass(kw_only=True)
+class ForeachBatch:
+    """A function that gets the rows of each delivery and the ids of its batches, for the `writes` of operators.
+
+    It gets each batch **at least once**.
+
+    :param function: `module:function`, which is called with a DataFrame and a list of batch ids; ship its module with
+        `py_files`. (templated)
+    :param staging_path: where rows wait for the call: a path or URI that the driver and every executor reach.
+        (templated)
+    :param name: the sink's name, which tells it from others of the task: up to 64 letters, digits, `_` and `-`; `main`
+        by default. (templated)
+    :param where: which records the function gets: a SQL predicate over the columns that are written; all by default.
+        (templated)
+    """
+
+    template_fields: ClassVar[Sequence[str]] = ("function", "staging_path", "name", "where")
+
+    function: str
+    staging_path: str
+    name: str | None = None
+    where: str | None = None
+
+    @property
+    def landing_path(self) -> str | None:
+        """See `Writes.landing_path`."""
+        path = text_value(self.staging_path)
+        return None if path is None else f"{path.rstrip('/')}/_landing"
+
+    def check(self) -> None:
+        """Check every value, which needs no connection.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        self.connect()
+
+    def connect(self) -> SinkSettings:
+        """See `Writes.connect`."""
+        name, where = text_value(self.name) or MAIN, text_value(self.where)
+        function, path = text_value(self.function) or "", text_value(self.staging_path) or ""
+        if not re.fullmatch(r"[\w.]+:\w+", function):
+            raise ConfigurationError(
+                f"field 'function' of ForeachBatch {name!r} must be 'module:function', such as 'publishing:to_kafka'; "
+                f"got {self.function!r}"
+            )
+        if not path.strip():
+            raise ConfigurationError(f"field 'staging_path' of ForeachBatch {name!r} must not be empty")
+        if where is not None and not where.strip():
+            raise ConfigurationError(f"field 'where' of ForeachBatch {name!r} must not be empty; leave it out")
+        settings = ForeachBatchSettings(function=function, staging_path=path)
+        return SinkSettings(
+            name=name, kind="foreach_batch", location=settings.location, where=where, settings=write_settings(settings)
+        )

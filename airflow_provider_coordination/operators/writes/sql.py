@@ -1,0 +1,119 @@
+"""Tables of PostgreSQL, MySQL and MariaDB, as operators describe them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.hooks.sql import sql_server
+from airflow_provider_coordination.operators.templated import names_value, text_value, yes_or_no_value
+from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.spark.settings import MAIN, SinkSettings
+from airflow_provider_coordination.spark.sql.settings import POSTGRESQL, SqlSettings
+
+DEFAULT_SCHEMA = "public"
+_TABLE = re.compile(r"(?:([^.\"`%/]+)\.)?([^.\"`%/]+)")
+
+
+@dataclass(kw_only=True)
+class SqlTable:
+    """A table of PostgreSQL, MySQL or MariaDB, for the `writes` of operators.
+
+    A batch's rows and its id go there in one transaction. The id is kept in a table `_coordination_batches` beside it.
+
+    :param table: the table, with its schema if that is not `public`; of MySQL with its database if that is not the
+        connection's. It is made if there is none. (templated)
+    :param conn_id: the connection, of type `postgres` or `mysql`. (templated)
+    :param staging_path: where rows wait for their transaction: a path or URI that the driver and every executor reach.
+        (templated)
+    :param merge_on: the columns by which a row replaces one that is there; every row is added by default. (templated)
+    :param add_columns: whether columns that the table lacks are added to it; by default they are an error. (templated)
+    :param name: the sink's name, which tells it from others of the task: up to 64 letters, digits, `_` and `-`; `main`
+        by default. (templated)
+    :param where: which records go there: a SQL predicate over the columns that are written; all by default. (templated)
+    """
+
+    template_fields: ClassVar[Sequence[str]] = (
+        "table",
+        "conn_id",
+        "staging_path",
+        "merge_on",
+        "add_columns",
+        "name",
+        "where",
+    )
+
+    table: str
+    conn_id: str
+    staging_path: str
+    merge_on: Sequence[str] = ()
+    add_columns: bool | str = False
+    name: str | None = None
+    where: str | None = None
+
+    @property
+    def landing_path(self) -> str | None:
+        """See `Writes.landing_path`."""
+        path = text_value(self.staging_path)
+        return None if path is None else f"{path.rstrip('/')}/_landing"
+
+    def check(self) -> None:
+        """Check every value, which needs no connection.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        self._place()
+        self._merge_on()
+        yes_or_no_value("add_columns", self.add_columns)
+        for name in ("staging_path", "conn_id"):
+            if not (text_value(getattr(self, name)) or "").strip():
+                raise ConfigurationError(f"field {name!r} of SqlTable {self._name!r} must not be empty")
+        where = text_value(self.where)
+        if where is not None and not where.strip():
+            raise ConfigurationError(f"field 'where' of SqlTable {self._name!r} must not be empty; leave it out")
+
+    def connect(self) -> SinkSettings:
+        """See `Writes.connect`."""
+        self.check()
+        schema, table = self._place()
+        server = sql_server(str(self.conn_id))
+        settings = SqlSettings(
+            database=server.database,
+            host=server.host,
+            port=server.port,
+            catalog=server.catalog,
+            user=server.user,
+            password=server.password,
+            tls=server.tls,
+            schema=schema or (DEFAULT_SCHEMA if server.database == POSTGRESQL else server.catalog),
+            table=table,
+            staging_path=str(self.staging_path),
+            merge_on=self._merge_on(),
+            add_columns=yes_or_no_value("add_columns", self.add_columns),
+        )
+        return SinkSettings(
+            name=self._name,
+            kind="sql",
+            location=settings.location,
+            where=text_value(self.where),
+            settings=write_settings(settings),
+        )
+
+    @property
+    def _name(self) -> str:
+        return text_value(self.name) or MAIN
+
+    def _place(self) -> tuple[str | None, str]:
+        found = _TABLE.fullmatch(text_value(self.table) or "")
+        if found is None:
+            raise ConfigurationError(
+                f"field 'table' of SqlTable {self._name!r} must be a table such as 'orders' or 'sales.orders', without "
+                f"quotes; got {self.table!r}"
+            )
+        return found[1], found[2]
+
+    def _merge_on(self) -> tuple[str, ...]:
+        return names_value("merge_on", self.merge_on, instead="left out") if self.merge_on else ()

@@ -1,0 +1,48 @@
+"""How the places of a job on S3 are reached: the access that its sinks hold."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from airflow_provider_coordination.aws import AwsSettings
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a job reaches its places on S3. It holds secrets, and travels in the settings file and to workers alone.
+
+    :param places: the location of each sink that has a connection, and what that holds.
+    """
+
+    places: tuple[tuple[str, AwsSettings], ...] = ()
+
+    def of(self, uri: str) -> AwsSettings | None:
+        """Return how something is reached: as the sink that it lies with, or as the first one in its bucket.
+
+        :returns: None where none is: the AWS SDK's default chain decides.
+        """
+        path = bucket_path(uri)
+        if path is None:
+            return None
+        placed = [(place, aws) for location, aws in self.places if (place := bucket_path(location)) is not None]
+        around = [(place, aws) for place, aws in placed if f"{path}/".startswith(f"{place}/")]
+        beside = [(place, aws) for place, aws in placed if place.partition("/")[0] == path.partition("/")[0]]
+        if around:
+            return max(around, key=lambda found: len(found[0]))[1]
+        return beside[0][1] if beside else None
+
+
+DEFAULT_ACCESS = Access()
+"""Without a connection."""
+
+
+def is_s3(uri: str) -> bool:
+    """Return whether something is on S3."""
+    return bucket_path(uri) is not None
+
+
+def bucket_path(uri: str) -> str | None:
+    """Return bucket and key of something on S3; None if it is not there."""
+    found = re.fullmatch(r"s3[an]?://([^/?]+/?[^?]*)", uri)
+    return None if found is None else re.sub("/+", "/", found[1]).rstrip("/")

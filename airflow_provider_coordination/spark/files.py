@@ -1,0 +1,180 @@
+"""The files of one filesystem: local, HDFS, an object store. `storage` names them by URI.
+
+Where a filesystem renames, what becomes visible is renamed. S3 does not rename: there, see `s3_objects`.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyarrow import fs
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+
+DELETE_TRIES = 3
+"""How often a folder is deleted that somebody fills at the same time."""
+
+
+class MissingFileError(CoordinationError):
+    """A file that must be delivered is gone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Who publishes a file. Where nothing can be renamed, the file carries it, and the latest lease wins.
+
+    :param fencing_token: of the lease.
+    :param set_id: the acknowledgment set.
+    :param replaces: whether the file takes the place of an earlier one; one that is there is left alone otherwise.
+    """
+
+    fencing_token: int
+    set_id: str
+    replaces: bool = False
+
+
+class Files:
+    """The files of a filesystem that pyarrow reaches. Paths are as that filesystem has them.
+
+    :param filesystem: the filesystem.
+    """
+
+    renames = True
+    """Whether the file itself goes where a file is published: then who took it away first decides."""
+
+    def __init__(self, filesystem: fs.FileSystem) -> None:
+        self._filesystem = filesystem
+
+    @property
+    def filesystem(self) -> fs.FileSystem:
+        """The filesystem of pyarrow, for what reads and writes Parquet."""
+        return self._filesystem
+
+    def are(self, other: Files) -> bool:
+        """Return whether these are the files of the same filesystem."""
+        return type(self) is type(other) and self._filesystem == other._filesystem
+
+    def size(self, path: str) -> int | None:
+        """Return the size of a file in bytes; None if there is no such file."""
+        info = self._filesystem.get_file_info(path)
+        return int(info.size) if info.type == fs.FileType.File else None
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file or folder of that name."""
+        return bool(self._filesystem.get_file_info(path).type != fs.FileType.NotFound)
+
+    def make_folder(self, path: str) -> None:
+        """Create a folder with its parents, where there are folders."""
+        self._filesystem.create_dir(path, recursive=True)
+
+    def read(self, path: str) -> bytes:
+        """Return what a small file holds."""
+        with self._filesystem.open_input_stream(path) as stream:
+            return bytes(stream.read())
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write a small file, and the folder that it is in."""
+        self.make_folder(path.rpartition("/")[0])
+        with self._filesystem.open_output_stream(path) as stream:
+            stream.write(content)
+
+    def copy(self, path: str, target: str) -> None:
+        """Copy a file to a name that nobody reads yet, durably.
+
+        :raises FileNotFoundError: if there is no such file.
+        """
+        self.make_folder(target.rpartition("/")[0])
+        fs.copy_files(path, target, source_filesystem=self._filesystem, destination_filesystem=self._filesystem)
+        self.make_durable(target)
+
+    def publish(self, path: str, target: str, *, size: int | None, claim: Claim | None) -> None:
+        """See `storage.publish`."""
+        info = self._filesystem.get_file_info(path)
+        if info.type == fs.FileType.NotFound:
+            raise missing(path)
+        if info.type != fs.FileType.File:
+            raise ValueError(f"{path} is a folder; only files are published")
+        if size is not None and info.size != size:
+            raise changed(path, info.size, size)
+        try:
+            self._filesystem.move(path, target)
+        except OSError as error:
+            if getattr(error, "errno", None) == 18 or "cross-device" in str(error).lower():
+                raise apart(path, target) from error
+            if self._filesystem.get_file_info(path).type == fs.FileType.NotFound:
+                raise missing(path) from error
+            raise
+        self.make_durable(target)
+
+    def delete(self, path: str) -> None:
+        """Delete a file; nothing happens if there is none."""
+        with suppress(FileNotFoundError):
+            self._filesystem.delete_file(path)
+
+    def delete_folder(self, path: str) -> None:
+        """Delete a folder and all it holds; nothing happens if there is none.
+
+        :raises OSError: if it cannot be deleted, or somebody keeps filling it.
+        """
+        for left in reversed(range(DELETE_TRIES)):
+            if self._filesystem.get_file_info(path).type != fs.FileType.Directory:
+                return
+            try:
+                self._filesystem.delete_dir(path)
+                return
+            except OSError:  # somebody writes to it, or deletes it too; some object stores miss what was no object
+                found = self._filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
+                if not any(info.type == fs.FileType.File for info in found):
+                    return
+                if not left:
+                    raise
+
+    def abort_uploads(self, path: str) -> None:
+        """Give up uploads below a folder that were begun long ago and not completed, where there is such a thing."""
+
+    def make_durable(self, path: str) -> None:
+        """Flush a local file and the folder entry that names it; other filesystems are durable once closed."""
+        if self.is_local:
+            for name in (path, str(Path(path).parent)):
+                descriptor = os.open(name, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether these are files of this machine."""
+        return isinstance(self._filesystem, fs.LocalFileSystem)
+
+    def remove_if_empty(self, path: str) -> None:
+        """Remove a local folder that holds nothing; object stores have none, and elsewhere an empty one stays."""
+        if self.is_local:
+            with suppress(OSError):
+                remove_folder(path)
+
+
+def remove_folder(path: str) -> None:
+    """Remove a local folder that holds nothing.
+
+    :raises OSError: if it holds something, or is not there.
+    """
+    Path(path).rmdir()
+
+
+def missing(path: str) -> MissingFileError:
+    """Return the error of a file that is not there."""
+    return MissingFileError(f"file {path} is gone")
+
+
+def changed(path: str, found: int, written: int) -> MissingFileError:
+    """Return the error of a file that is not as it was written."""
+    return MissingFileError(f"file {path} has {found} bytes, and {written} were written: somebody changed it")
+
+
+def apart(path: str, target: str) -> ConfigurationError:
+    """Return the error of a file that is on another filesystem than its final name."""
+    return ConfigurationError(f"{path} cannot be published as {target}: put landing and dataset on one filesystem")

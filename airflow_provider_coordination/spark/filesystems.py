@@ -1,0 +1,98 @@
+"""Which files a URI is about: what is opened is kept for the life of the process, by the access alone.
+
+Credentials are looked for once; those that expire are fetched again before they do.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from airflow_provider_coordination.aws import CONNECT_TIMEOUT_SECONDS, AwsSettings, aws_client, aws_session
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.access import Access, bucket_path
+from airflow_provider_coordination.spark.files import Files
+from airflow_provider_coordination.spark.s3_objects import BucketFiles
+
+KEPT = 32
+"""How many filesystems of S3 a process keeps: one for each access, and those of credentials that it had before."""
+
+
+def absolute(uri: str) -> str:
+    """Return a local path as an absolute one; leave URIs alone."""
+    return uri if "://" in uri else str(Path(uri).absolute())
+
+
+def open_files(uri: str, access: Access) -> tuple[Files, str]:
+    """Return the files of the filesystem that something is on, and its path there.
+
+    :raises ConfigurationError: if nothing reaches it.
+    """
+    if not uri:
+        raise ValueError("an empty path names the current directory, which nobody can mean")
+    if (path := bucket_path(uri)) is not None:
+        return _s3_objects(access.of(uri) or AwsSettings(), path.partition("/")[0]), path
+    try:
+        filesystem, path = fs.FileSystem.from_uri(absolute(uri))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ConfigurationError(f"{uri!r} is not a path that can be written: {error}") from None
+    return Files(filesystem), path
+
+
+@cache
+def _s3_session(aws: AwsSettings) -> Any:
+    return aws_session(aws)
+
+
+@cache
+def _s3_client(aws: AwsSettings) -> Any:
+    return aws_client(aws, "s3", session=_s3_session(aws))
+
+
+@cache
+def _s3_objects(aws: AwsSettings, bucket: str) -> BucketFiles:
+    """Return the objects of a bucket; who asks again gets the same."""
+    session = _s3_session(aws)
+    credentials = session.get_credentials()
+    if credentials is None:
+        raise ConfigurationError(
+            f"bucket {bucket!r}: no connection holds keys for it, and the AWS SDK finds none where this runs; name one "
+            "in 'aws_conn_id' of the dataset that lies there, or give this machine an instance role"
+        )
+    region = aws.region or session.region_name or fs.resolve_s3_region(bucket)
+    client = _s3_client(aws)
+    found = replace(aws, region=region, endpoint_url=_other_endpoint(client.meta.endpoint_url))
+
+    def present() -> fs.FileSystem:
+        frozen = credentials.get_frozen_credentials()  # fetches them again if they are about to expire
+        return _s3_filesystem(found, frozen.access_key, frozen.secret_key, frozen.token)
+
+    return BucketFiles(client, present)
+
+
+def _other_endpoint(url: str) -> str | None:
+    """Return where boto3 sends its requests, by a connection or the environment; None if that is AWS."""
+    return None if re.search(r"\.amazonaws\.com(\.cn)?$", urlsplit(url).hostname or "") else url
+
+
+@lru_cache(KEPT)
+def _s3_filesystem(aws: AwsSettings, key: str, secret: str, token: str | None) -> fs.S3FileSystem:
+    scheme, _, endpoint = (aws.endpoint_url or "https://").partition("://")
+    return fs.S3FileSystem(
+        access_key=key,
+        secret_key=secret,
+        session_token=token,
+        region=aws.region,
+        scheme=scheme,
+        endpoint_override=endpoint.rstrip("/") or None,
+        connect_timeout=CONNECT_TIMEOUT_SECONDS,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=aws.max_attempts),
+        allow_delayed_open=True,  # a small file is one PUT
+    )

@@ -1,0 +1,234 @@
+"""The log of a Delta table, as a job reads and writes it: what is in, and the commit that brings more.
+
+Each partition has two application transactions in it: the ordinal of its latest batch, and the fencing token under
+which that came. They say at once that a later batch is not in. Of others, the log's commits name the batches; where
+commits have expired, the column `_batch_id` says.
+
+A commit is made on the snapshot that was looked at, or not at all: whoever else commits, the job looks again.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction
+
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.layout import BATCH_ID
+
+METADATA = "coordination"
+"""The key of a commit's metadata that says what it brought."""
+LATEST = (20, 1000)
+"""How many of the latest commits are looked at for a batch: first, and if it is not there."""
+
+
+class TableLog:
+    """The log of one table.
+
+    :param uri: the table's folder.
+    :param options: returns what the library needs to reach it; holds secrets.
+    """
+
+    def __init__(self, uri: str, options: Callable[[], dict[str, str]]) -> None:
+        self.uri = uri
+        self._options = options
+        self._id: str | None = None
+        self._lock = threading.Lock()
+        self._looked_at = 0  # the version up to which transactions are known
+        self._versions: dict[str, int | None] = {}  # of transactions, by their names
+
+    def open(self) -> DeltaTable | None:
+        """Return the table as it is now; None if there is none yet.
+
+        :raises DeliveryError: if it is gone, or another one is in its place, since it was opened before.
+        """
+        try:
+            table = DeltaTable(self.uri, storage_options=self._options())
+        except TableNotFoundError:
+            table = None
+        found = None if table is None else str(table.metadata().id)
+        if self._id is None:
+            self._id = found
+        elif found != self._id:
+            raise DeliveryError(
+                f"table {self.uri} is {'gone' if found is None else 'another one'} since the job began; its batches "
+                "wait: restore it, or start the job again, which takes what it finds, and creates what is not there"
+            )
+        return table
+
+    def create(self, schema: Schema, partition_by: Sequence[str]) -> None:
+        """Create the table, without a row, unless somebody else does in this moment."""
+        try:
+            DeltaTable.create(
+                self.uri,
+                schema,
+                mode="error",
+                partition_by=list(partition_by),
+                storage_options=self._options(),
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+        except DeltaError:
+            if not DeltaTable.is_deltatable(self.uri, self._options()):
+                raise
+
+    def taken(self, table: DeltaTable, attempts: Sequence[Attempt]) -> set[str]:
+        """Return the ids of those batches that are in the table."""
+        last = self._transactions(table, map(_ordinal, _folders(attempts)))
+        maybe = {
+            attempt.batch_id
+            for attempt in attempts
+            if (known := last[_ordinal(attempt.folder)]) is not None and attempt.ordinal <= known
+        }
+        return _named(table, maybe)
+
+    def refuse_former(self, table: DeltaTable, attempts: Sequence[Attempt]) -> None:
+        """Refuse batches whose partition somebody delivered under a later lease.
+
+        :raises DeliveryError: naming the first.
+        """
+        later = self._transactions(table, map(_token, _folders(attempts)))
+        for attempt in attempts:
+            token = later[_token(attempt.folder)]
+            if token is not None and token > attempt.fencing_token:
+                raise DeliveryError(
+                    f"batch {attempt.batch_id}: table {self.uri} has batches of partition {attempt.partition_key!r} "
+                    f"under a later lease, of token {token}; this one has {attempt.fencing_token}"
+                )
+
+    def properties(self, table: DeltaTable, attempts: Sequence[Attempt], sink: str) -> CommitProperties:
+        """Return what a commit says beside its files: the transactions of the partitions, and which batches came."""
+        latest: dict[str, int] = {}
+        known = self._transactions(table, map(_ordinal, _folders(attempts)))
+        for attempt in attempts:
+            ordinal, token = _ordinal(attempt.folder), _token(attempt.folder)
+            latest[ordinal] = max(latest.get(ordinal, 0), known[ordinal] or 0, attempt.ordinal)
+            latest[token] = max(latest.get(token, 0), attempt.fencing_token)
+        transactions = [Transaction(name, version) for name, version in latest.items()]
+        described = {"sink": sink, "batches": [_described(attempt) for attempt in attempts]}
+        return CommitProperties(
+            custom_metadata={METADATA: json.dumps(described)}, max_commit_retries=0, app_transactions=transactions
+        )
+
+    def _transactions(self, table: DeltaTable, names: Iterable[str]) -> dict[str, int | None]:
+        """Return the versions of application transactions.
+
+        The library reads the log for each of them. So each is looked for once, and what is committed afterwards is
+        taken from the commits.
+        """
+        with self._lock:
+            self._catch_up(table)
+            for name in (wanted := list(names)):
+                if name not in self._versions:
+                    self._versions[name] = table.transaction_version(name)
+            return {name: self._versions[name] for name in wanted}
+
+    def _catch_up(self, table: DeltaTable) -> None:
+        """Bring what is known to a version of the table."""
+        new, self._looked_at = table.version() - self._looked_at, table.version()
+        if not self._versions or not new:
+            return
+        commits = table.history(new) if 0 < new <= LATEST[-1] else []
+        if len(commits) != new:  # some have expired
+            self._versions.clear()
+        for commit in commits:
+            for batch in _batches_of(commit):
+                for name, version in (
+                    (_ordinal(batch["folder"]), batch["ordinal"]),
+                    (_token(batch["folder"]), batch["fencing_token"]),
+                ):
+                    if name in self._versions:
+                        self._versions[name] = max(self._versions[name] or 0, version)
+
+
+def add(table: DeltaTable, files: Sequence[AddAction], properties: CommitProperties) -> None:
+    """Add files to a table as it was when it was opened.
+
+    :raises CommitFailedError: if it has changed since.
+    """
+    table.create_write_transaction(
+        list(files),
+        "append",
+        table.schema(),
+        partition_by=table.metadata().partition_columns,
+        commit_properties=properties,
+    )
+
+
+def replace(
+    table: DeltaTable, rows: pa.RecordBatchReader, batch_ids: Collection[str], properties: CommitProperties
+) -> None:
+    """Put rows in the place of all that a table has of some batches, as it was when it was opened.
+
+    Files that hold other rows too are written anew without those of the batches.
+
+    :raises CommitFailedError: if it has changed since.
+    """
+    write_deltalake(table, rows, mode="overwrite", predicate=_is_of(batch_ids), commit_properties=properties)
+
+
+def _named(table: DeltaTable, batch_ids: set[str]) -> set[str]:
+    """Return those batches of some that a table has."""
+    found: set[str] = set()
+    for commits in LATEST:
+        if found == batch_ids:
+            return found
+        found = batch_ids & {batch["batch"] for entry in table.history(commits) for batch in _batches_of(entry)}
+    return found | _with_rows(table, batch_ids - found)
+
+
+def _with_rows(table: DeltaTable, batch_ids: set[str]) -> set[str]:
+    if not batch_ids:
+        return set()
+    query = f"SELECT DISTINCT {BATCH_ID} FROM target WHERE {_is_of(batch_ids)}"
+    rows = pa.table(QueryBuilder().register("target", table).execute(query).read_all())
+    return set(rows[BATCH_ID].to_pylist())
+
+
+def _is_of(batch_ids: Iterable[str]) -> str:
+    texts = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(batch_ids))
+    return f"{BATCH_ID} IN ({texts})"
+
+
+def _batches_of(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the batches that a commit of a job brought; none if it is somebody else's."""
+    try:
+        return list(json.loads(entry[METADATA])["batches"])
+    except (KeyError, TypeError, ValueError):
+        return []
+
+
+def _described(attempt: Attempt) -> dict[str, Any]:
+    """Return what a commit says of a batch: enough to know, from the table alone, how far a partition is delivered."""
+    return {
+        "batch": attempt.batch_id,
+        "source": attempt.source,
+        "partition": attempt.partition_key,
+        "folder": attempt.folder,
+        "owner": attempt.owner,
+        "start": attempt.batch.start,
+        "end": attempt.batch.end,
+        "records": attempt.batch.records,
+        "ordinal": attempt.ordinal,
+        "fencing_token": attempt.fencing_token,
+        "set": attempt.set_id,
+    }
+
+
+def _folders(attempts: Sequence[Attempt]) -> list[str]:
+    return sorted({attempt.folder for attempt in attempts})
+
+
+def _ordinal(folder: str) -> str:
+    """Return the application transaction of a partition whose version is the ordinal of its latest batch."""
+    return f"coordination/{folder}"
+
+
+def _token(folder: str) -> str:
+    """Return that whose version is the fencing token under which it came."""
+    return f"coordination/{folder}/fencing_token"

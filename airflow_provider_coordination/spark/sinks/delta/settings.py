@@ -1,0 +1,51 @@
+"""What a job knows of a Delta table that it writes to."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+
+TYPES = ("string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp")
+"""The types that a column can be given, as the Delta protocol names them; a decimal as well."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaColumn:
+    """A column that the table is created with.
+
+    :param name: its name.
+    :param type: its type, as the Delta protocol names it, such as `long` or `decimal(12,2)`.
+    """
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaSettings:
+    """The settings of a Delta table.
+
+    :param partition_by: the columns that a table is partitioned by when it is created.
+    :param columns: columns that it is created with, whatever the data have.
+    """
+
+    partition_by: tuple[str, ...] = ()
+    columns: tuple[DeltaColumn, ...] = ()
+
+    def check(self, what: str) -> None:
+        """Check every value.
+
+        :param what: the user's object, for errors.
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        for name in self.partition_by:
+            if not name.strip():
+                raise ConfigurationError(f"field 'partition_by' of {what}: a column has no name; leave it out")
+        for column in self.columns:
+            if column.type not in TYPES and not re.fullmatch(r"decimal\(\d{1,2}, ?\d{1,2}\)", column.type):
+                raise ConfigurationError(
+                    f"field 'columns' of {what}: column {column.name!r} has the type {column.type!r}; give one of "
+                    f"{', '.join(TYPES)}, or such as decimal(12,2)"
+                )

@@ -1,0 +1,412 @@
+"""A Delta table as a sink.
+
+What is prepared are data files below the table, which no version of it names, and a manifest for each batch, written
+last. The commit adds the files of a whole delivery; the table's log decides which batches are in.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction, CommitProperties
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.files import MissingFileError
+from airflow_provider_coordination.spark.layout import BATCH_ID
+from airflow_provider_coordination.spark.sinks import Rows
+from airflow_provider_coordination.spark.sinks.delta import log as table_log
+from airflow_provider_coordination.spark.sinks.delta.files import DataFile, DataFiles
+from airflow_provider_coordination.spark.sinks.delta.log import TableLog
+from airflow_provider_coordination.spark.sinks.delta.options import storage_options
+from airflow_provider_coordination.spark.sinks.delta.schema import arrow_of, fit, same_columns, schema_from, union
+from airflow_provider_coordination.spark.sinks.delta.settings import DeltaSettings
+from airflow_provider_coordination.spark.staging import Staging
+from airflow_provider_coordination.spark.storage import (
+    check_writable,
+    delete_file,
+    delete_folder,
+    file_size,
+    files_below,
+    join,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+COMMIT_TRIES = 30
+"""How often a commit is tried that others come before."""
+LONGEST_WAIT_SECONDS = 1.0
+"""Between two tries."""
+MANY_FILES = 1_000
+"""From how many files of one delivery on a warning says what they come from."""
+UNCHECKED = ("delta.constraints.", "delta.columnMapping.mode", "delta.enableRowTracking")
+"""Properties of tables whose files have to be checked, or written, in a way that this module does not know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staged:
+    """What is prepared of a batch.
+
+    :param attempt: its delivery.
+    :param schema: the columns, as they are in the files.
+    :param partition_by: the columns that the table was partitioned by.
+    :param files: those that hold rows of it.
+    """
+
+    attempt: Attempt
+    schema: Schema
+    partition_by: tuple[str, ...]
+    files: tuple[DataFile, ...]
+
+
+class DeltaSink:
+    """A Delta table; a `Sink`.
+
+    :param name: its name.
+    :param path: the table's folder.
+    :param where: which records go there, as a SQL predicate; None for all.
+    :param access: how it is reached, if it is on S3.
+    :param settings: what a table is created with.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        path: str,
+        where: str | None = None,
+        access: Access = DEFAULT_ACCESS,
+        settings: DeltaSettings | None = None,
+    ) -> None:
+        self._name = name
+        self._path = path
+        self._where = where
+        self._access = access
+        self._settings = settings or DeltaSettings()
+        self._log = TableLog(path, storage_options(path, access))
+        self._files = DataFiles(path, access)
+        self._staging = Staging(path, access)
+        self._lock = threading.Lock()  # commits of one process would only be in each other's way
+        self._unnamed: dict[str, set[str]] = {}  # files that no commit was tried with: the sets that they are for
+
+    @property
+    def name(self) -> str:
+        """See `Sink.name`."""
+        return self._name
+
+    @property
+    def where(self) -> str | None:
+        """See `Sink.where`."""
+        return self._where
+
+    @property
+    def location(self) -> str:
+        """See `Sink.location`."""
+        return self._path
+
+    def check(self) -> None:
+        """See `Sink.check`."""
+        field = f"field 'path' of DeltaTable {self.name!r}"
+        check_writable(field, self._path, self._access)
+        try:
+            table = self._log.open()
+            if table is not None:
+                self._check_usable(table)
+        except DeliveryError as error:
+            raise ConfigurationError(f"{field}: {error}") from error
+        except (DeltaError, OSError) as error:
+            raise ConfigurationError(
+                f"{field} is {self._path!r}, whose log cannot be read: {error}; correct the path, or mend the table"
+            ) from error
+
+    def _check_usable(self, table: DeltaTable) -> None:
+        """Check that files of this module can be added to a table.
+
+        :raises DeliveryError: naming what stands against it.
+        """
+        metadata = table.metadata()
+        for key, value in metadata.configuration.items():
+            if key.startswith(UNCHECKED) and value not in ("none", "false"):
+                raise DeliveryError(
+                    f"table {self._path} has the property {key} = {value!r}, which files that a job adds may not keep "
+                    "to; remove it, or write to another table"
+                )
+        wanted = self._settings.partition_by
+        if wanted and list(wanted) != metadata.partition_columns:
+            raise DeliveryError(
+                f"table {self._path} is partitioned by {metadata.partition_columns}, and 'partition_by' is "
+                f"{list(wanted)}; give the table's columns, or leave it out"
+            )
+
+    def taken(self, attempts: Sequence[Attempt]) -> set[str]:
+        """See `Sink.taken`."""
+        table = self._log.open() if attempts else None
+        return set() if table is None else self._log.taken(table, attempts)
+
+    @property
+    def is_apart(self) -> bool:
+        """See `Sink.is_apart`: a file may hold rows of many batches."""
+        return False
+
+    def arrange(self, rows: DataFrame) -> DataFrame:
+        """See `Sink.arrange`: Spark makes partitions of an even size, rows of one partition of the table together."""
+        return rows.hint("rebalance", *self._settings.partition_by)
+
+    def scratch(self, attempts: Sequence[Attempt]) -> str:
+        """See `Sink.scratch`."""
+        return self._staging.folder(attempts[0]) + ".work"
+
+    # What nobody sees
+
+    def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
+        """See `Sink.prepare`."""
+        self.discard(attempts)
+        filled = [attempt.batch_id for attempt in attempts if rows.count(attempt.batch_id)]
+        table = self._log.open() if attempts else None
+        schema, partition_by = self._columns(table, rows.schema) if attempts else (Schema([]), ())
+        files = self._write(rows, filled, schema, partition_by) if filled else []
+        for file in files:
+            self._unnamed[file.name] = {attempt.set_id for attempt in attempts}
+        others = {str(name) for file in files for name in file.batches} - set(filled)
+        if others:
+            raise DeliveryError(
+                f"table {self._path}: rows were written of {', '.join(sorted(others)[:3])}, which is none of the "
+                f"batches; the transform must leave {BATCH_ID!r} as it is"
+            )
+        for attempt in attempts:
+            of = [file for file in files if attempt.batch_id in file.batches]
+            found = sum(file.batches[attempt.batch_id] for file in of)
+            if found != rows.count(attempt.batch_id):
+                raise DeliveryError(
+                    f"batch {attempt.batch_id}: {found} rows were written for table {self._path}, and there are "
+                    f"{rows.count(attempt.batch_id)}; the transform must leave {BATCH_ID!r} as it is"
+                )
+            self._seal(Staged(attempt=attempt, schema=schema, partition_by=partition_by, files=tuple(of)))
+
+    def _columns(self, table: DeltaTable | None, given: pa.Schema) -> tuple[Schema, tuple[str, ...]]:
+        """Return the columns of the files, and those that they are partitioned by.
+
+        :raises DeliveryError: if the table cannot take them.
+        """
+        if table is None:
+            schema, partition_by = schema_from(given, self._settings.columns, self._path), self._settings.partition_by
+            here = {field.name: field for field in schema.fields}
+            schema = Schema([here[name] for name in given.names])
+        else:
+            self._check_usable(table)
+            schema = fit(schema_from(given, (), self._path), table.schema(), self._path).taken
+            partition_by = tuple(table.metadata().partition_columns)
+        missing = [name for name in partition_by if name not in given.names]
+        if missing:
+            raise DeliveryError(
+                f"table {self._path} is partitioned by {', '.join(map(repr, missing))}, which the records do not have; "
+                "let the transform add it"
+            )
+        return schema, partition_by
+
+    def _write(
+        self, rows: Rows, batch_ids: Sequence[str], schema: Schema, partition_by: Sequence[str]
+    ) -> list[DataFile]:
+        folder = f"data-{secrets.token_hex(8)}"
+        try:
+            names = [f"{folder}/{uri.rpartition('/')[2]}" for uri in rows.write(batch_ids, join(self._path, folder))]
+            arrow = arrow_of(schema)
+            files = [made for name in names for made in self._files.fitted(name, arrow, partition_by)]
+            self._check_required(files, [field.name for field in schema.fields if not field.nullable])
+            kept = {join(self._path, file.name) for file in files}
+            for uri in files_below(join(self._path, folder), self._access):
+                if uri not in kept:  # such as Spark's marks of success
+                    delete_file(uri, self._access)
+            if len(files) > MANY_FILES:
+                log.warning(
+                    "table %s: a delivery makes %d files, at least one for each value of %s; partition it by what has "
+                    "fewer values", self._path, len(files), ", ".join(partition_by),
+                )  # fmt: skip
+        except BaseException:
+            delete_folder(join(self._path, folder), self._access)
+            raise
+        return files
+
+    def _check_required(self, files: Sequence[DataFile], required: Sequence[str]) -> None:
+        for name in required:
+            nulls = sum(json.loads(file.stats)["nullCount"].get(name, 0) for file in files)
+            if nulls:
+                raise DeliveryError(
+                    f"table {self._path} cannot take the records: column {name!r} holds {nulls} nulls, and the table "
+                    "requires values; mark those records as bad in the transform"
+                )
+
+    def _seal(self, staged: Staged) -> None:
+        batch_id = staged.attempt.batch_id
+        files = [asdict(file) | {"batches": {batch_id: file.batches[batch_id]}} for file in staged.files]
+        content = {
+            "schema": json.loads(staged.schema.to_json()), "partition_by": staged.partition_by, "files": files,
+        }  # fmt: skip
+        self._staging.seal(staged.attempt, content)
+
+    def _sealed(self, attempt: Attempt) -> Staged:
+        content = self._staging.sealed(attempt)
+        return Staged(
+            attempt=attempt,
+            schema=Schema.from_json(json.dumps(content["schema"])),
+            partition_by=tuple(content["partition_by"]),
+            files=tuple(DataFile(**file) for file in content["files"]),
+        )
+
+    def discard(self, attempts: Sequence[Attempt]) -> None:
+        """See `Sink.discard`: files go with the last batch that has rows in them, unless a commit may have them."""
+        self._staging.discard(attempts)
+        sets = {attempt.set_id for attempt in attempts}
+        with self._lock:
+            for name, of in list(self._unnamed.items()):
+                of -= sets
+                if not of:
+                    del self._unnamed[name]
+                    delete_file(join(self._path, name), self._access)
+
+    def sweep(self, folder: str, fencing_token: int) -> None:
+        """See `Sink.sweep`."""
+        self._staging.sweep(folder, fencing_token)
+
+    # The commit
+
+    def commit(self, attempts: Sequence[Attempt]) -> None:
+        """See `Sink.commit`."""
+        if attempts:
+            with self._lock:
+                self._commit(attempts)
+
+    def _commit(self, attempts: Sequence[Attempt]) -> None:
+        """Commit batches on the table as it is, and look again if it was changed in between.
+
+        An error says nothing about whether the commit was made: only the log does.
+        """
+        failed: Exception | None = None
+        for number in range(COMMIT_TRIES):
+            if failed is not None:
+                time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, 0.01 * 2**number)))
+            table = self._log.open()
+            owed = self._owed(table, attempts)
+            if not owed:
+                return
+            if failed is not None and not isinstance(failed, CommitFailedError):
+                break
+            try:
+                if self._advance(table, [self._sealed(attempt) for attempt in owed]):
+                    return
+                failed = None
+            except (DeltaError, OSError) as error:
+                log.info("table %s: commit of %d batches: %s", self._path, len(owed), error)
+                failed = error
+        raise DeliveryError(f"table {self._path}: {len(attempts)} batches were not committed: {failed}") from failed
+
+    def _owed(self, table: DeltaTable | None, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Return those batches that the table has to take.
+
+        :raises DeliveryError: if somebody delivered their partition under a later lease.
+        """
+        if table is None:
+            return list(attempts)
+        taken = self._log.taken(table, [attempt for attempt in attempts if not attempt.batch.redeliver])
+        owed = [attempt for attempt in attempts if attempt.batch_id not in taken]
+        self._log.refuse_former(table, owed)
+        return owed
+
+    def _advance(self, table: DeltaTable | None, staged: Sequence[Staged]) -> bool:
+        """Make the next commit that brings batches into the table; return whether it is the one that does.
+
+        :raises CommitFailedError: if somebody else committed first.
+        """
+        schema = union([each.schema for each in staged], self._path)
+        if table is None:
+            created = schema_from(arrow_of(schema), self._settings.columns, self._path)
+            self._log.create(created, staged[0].partition_by)
+            return False
+        self._check_usable(table)
+        how = fit(schema, table.schema(), self._path)
+        if list(staged[0].partition_by) != table.metadata().partition_columns or not same_columns(how.taken, schema):
+            raise DeliveryError(
+                f"table {self._path} got other columns while batches for it were prepared; they are prepared anew"
+            )
+        if how.added:
+            table.alter.add_columns(how.added, commit_properties=CommitProperties(max_commit_retries=0))
+            return False
+        attempts = [each.attempt for each in staged]
+        properties = self._log.properties(table, attempts, self.name)
+        files = list(self._shared(staged))
+        for file, _ in files:
+            self._check_whole(file)
+        if any(attempt.batch.redeliver for attempt in attempts):
+            rows = self._rows(files, arrow_of(table.schema()))
+            table_log.replace(table, rows, [attempt.batch_id for attempt in attempts], properties)
+        else:
+            actions = [_add_action(self._of_these(file, batch_ids)) for file, batch_ids in files]
+            table_log.add(table, actions, properties)
+        return True
+
+    def _shared(self, staged: Sequence[Staged]) -> Iterator[tuple[DataFile, dict[str, int]]]:
+        """Yield each file once, with the batches of the commit that have rows in it."""
+        files: dict[str, DataFile] = {}
+        batches: dict[str, dict[str, int]] = {}
+        for each in staged:
+            for file in each.files:
+                files[file.name] = file
+                batches.setdefault(file.name, {}).update(file.batches)
+        for name, file in files.items():
+            yield file, batches[name]
+
+    def _check_whole(self, file: DataFile) -> None:
+        uri = join(self._path, file.name)
+        size = file_size(uri, self._access)
+        if size != file.bytes:
+            found = "is gone" if size is None else f"has {size} bytes, and {file.bytes} were written"
+            raise MissingFileError(f"file {uri} {found}: somebody changed it")
+
+    def _of_these(self, file: DataFile, batches: dict[str, int]) -> DataFile:
+        """Return a file that holds the rows of some batches alone: another one, if it holds those of others too."""
+        if sum(batches.values()) == file.rows:
+            self._unnamed.pop(file.name, None)
+            return file
+        folder, _, _ = file.name.rpartition("/")
+        rows = self._files.rows_of(file, list(batches))
+        return self._files.written(folder, rows, list(file.partition))
+
+    def _rows(self, files: Sequence[tuple[DataFile, dict[str, int]]], schema: pa.Schema) -> pa.RecordBatchReader:
+        """Return the rows of some batches, with all columns of the table."""
+
+        def parts() -> Iterator[pa.RecordBatch]:
+            for file, batches in files:
+                rows = self._files.rows_of(file, list(batches))
+                columns = [
+                    rows[each.name] if each.name in rows.column_names else pa.nulls(rows.num_rows, each.type)
+                    for each in schema
+                ]
+                yield from pa.table(columns, schema=schema).to_batches()
+
+        return pa.RecordBatchReader.from_batches(schema, parts())
+
+
+def _add_action(file: DataFile) -> AddAction:
+    return AddAction(
+        path=file.name,
+        size=file.bytes,
+        partition_values=file.partition,
+        modification_time=int(time.time() * 1000),
+        data_change=True,
+        stats=file.stats,
+    )

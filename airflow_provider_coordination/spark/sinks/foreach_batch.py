@@ -1,0 +1,129 @@
+"""A function that gets the rows of each delivery, and the ids of its batches: at least once.
+
+What the function does cannot be made one with anything here: a job that dies before the function's success is recorded
+lets the next one call it again. Exactly once is the function's to bring about, by the ids.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.settings import read_settings
+from airflow_provider_coordination.spark.bad_records import error_text
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, load_transform
+from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettings
+from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sinks import Rows, SinkKind
+from airflow_provider_coordination.spark.staged_batches import StagedBatches
+from airflow_provider_coordination.spark.storage import check_writable, join, safe_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+
+class ForeachBatchSink:
+    """A function of the user's; a `Sink` that takes each batch at least once.
+
+    :param name: its name.
+    :param settings: which function.
+    :param where: which records it gets, as a SQL predicate; None for all.
+    """
+
+    def __init__(self, name: str, settings: ForeachBatchSettings, where: str | None = None) -> None:
+        self.name = name
+        self.where = where
+        self._settings = settings
+        self._staged = StagedBatches(join(settings.staging_path, safe_name(f"{name} {settings.function}")))
+        self._calling = threading.Lock()
+
+    @property
+    def location(self) -> str:
+        """See `Sink.location`."""
+        return self._settings.location
+
+    def check(self) -> None:
+        """See `Sink.check`: the module is found; it is imported once there is a Spark session."""
+        check_writable(f"field 'staging_path' of ForeachBatch {self.name!r}", self._settings.staging_path)
+        module = self._settings.function.partition(":")[0]
+        try:
+            is_found = importlib.util.find_spec(module) is not None
+        except (ImportError, ValueError):
+            is_found = False
+        if not is_found:
+            raise ConfigurationError(
+                f"field 'function' of ForeachBatch {self.name!r} is {self._settings.function!r}, and there is no "
+                f"module {module!r} where the job runs; ship it with 'py_files'"
+            )
+        log.info("sink %s: function %s gets each batch at least once", self.name, self._settings.function)
+
+    def taken(self, attempts: Sequence[Attempt]) -> set[str]:
+        """See `Sink.taken`: what the function did is not known here, so that no batch counts as in."""
+        return set()
+
+    @property
+    def is_apart(self) -> bool:
+        """See `Sink.is_apart`: what is staged of a batch goes with its partition."""
+        return True
+
+    def arrange(self, rows: DataFrame) -> DataFrame:
+        """See `Sink.arrange`: the function arranges what it writes."""
+        return rows
+
+    def scratch(self, attempts: Sequence[Attempt]) -> str:
+        """See `Sink.scratch`."""
+        return self._staged.scratch(attempts)
+
+    def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
+        """See `Sink.prepare`: a function that cannot be imported is found here, before any sink has the batches."""
+        load_transform(self._settings.function)
+        self._staged.stage(attempts, rows)
+
+    def commit(self, attempts: Sequence[Attempt]) -> None:
+        """Call the function with the rows of all batches; one call at a time.
+
+        :raises DeliveryError: if it raises, or what was staged is not whole.
+        :raises MissingFileError: if what was staged is gone.
+        """
+        if not attempts:
+            return
+        files = [file for attempt in attempts for file in self._staged.find(attempt).files]
+        batch_ids = [attempt.batch_id for attempt in attempts]
+        function: Callable[[DataFrame, list[str]], object] = load_transform(self._settings.function)  # type: ignore[assignment]
+        with self._calling:
+            try:
+                function(_rows(files), batch_ids)
+            except Exception as error:
+                raise DeliveryError(
+                    f"function {self._settings.function!r} raised on {len(batch_ids)} batches, {batch_ids[0]} first: "
+                    f"{error_text(error)}"
+                ) from error
+
+    def discard(self, attempts: Sequence[Attempt]) -> None:
+        """See `Sink.discard`."""
+        self._staged.discard(attempts)
+
+    def sweep(self, folder: str, fencing_token: int) -> None:
+        """See `Sink.sweep`."""
+        self._staged.sweep(folder, fencing_token)
+
+
+def _rows(files: Sequence[str]) -> DataFrame:
+    """Return what files hold, by the session of the job, whatever thread asks."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.getOrCreate().read.parquet(*files)
+
+
+def _make(settings: SinkSettings) -> ForeachBatchSink:
+    made = read_settings(ForeachBatchSettings, f"settings of sink {settings.name!r}", settings.settings)
+    return ForeachBatchSink(settings.name, made, settings.where)
+
+
+KIND = SinkKind(make=_make, writes="airflow_provider_coordination.operators.writes.foreach_batch:ForeachBatch")

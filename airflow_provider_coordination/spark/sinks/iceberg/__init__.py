@@ -1,0 +1,23 @@
+"""Iceberg tables as a kind of sink: what a delivery brings is one snapshot, which names its batches.
+
+The library is imported once a table is used: a DAG describes a table, and a job says what to install, without it.
+"""
+
+from __future__ import annotations
+
+from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sinks import Sink, SinkKind
+
+
+def _make(settings: SinkSettings) -> Sink:
+    from airflow_provider_coordination.spark.sinks.iceberg.sink import IcebergSink
+
+    return IcebergSink.of(settings)
+
+
+KIND = SinkKind(
+    make=_make,
+    modules=("pyiceberg",),
+    requirement="airflow-provider-coordination[iceberg]",
+    writes="airflow_provider_coordination.operators.writes.iceberg:IcebergTable",
+)

@@ -1,0 +1,301 @@
+"""The data files of a table: Parquet files as Iceberg names them, with their partitions and statistics.
+
+Files are taken as they were written; columns are found by name, as the table's name mapping has it. They are written
+anew where rows of several partitions are in one, or rows that are not wanted.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import secrets
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from airflow_provider_coordination.spark.access import Access
+from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.layout import BATCH_ID
+from airflow_provider_coordination.spark.sinks.iceberg.catalog import WHOLE_BATCH_IDS
+from airflow_provider_coordination.spark.storage import (
+    delete_file,
+    file_size,
+    footer_of,
+    join,
+    read_table,
+    write_table,
+)
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.partitioning import PartitionField
+    from pyiceberg.table import FileScanTask, Table
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.types import PrimitiveType
+
+log = logging.getLogger(__name__)
+
+MANY_PARTITIONS = 1_000
+"""How many partitions of a delivery are worth a warning: each becomes a file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A file that no snapshot names yet.
+
+    :param path: where it is.
+    :param bytes: its size.
+    :param rows: how many rows it holds.
+    :param batches: how many of them are of each batch.
+    :param partition: the values of the table's partition fields, each as `_encoded` has it.
+    """
+
+    path: str
+    bytes: int
+    rows: int
+    batches: Mapping[str, int]
+    partition: Sequence[str | None] = ()
+
+
+def place(table: Table, files: Sequence[str], folder: str, access: Access) -> list[Written]:
+    """Return files that were written below a table as those that it can take, each of one partition.
+
+    :param folder: where those go that have to be written anew.
+    """
+    if not table.spec().fields:
+        return [written for file in files if (written := _as_it_is(file, access)).rows]
+    placed: list[Written] = []
+    for file in files:
+        placed += split(table, read_table(file, access=access), folder, access)
+        delete_file(file, access)
+    partitions = {tuple(each.partition) for each in placed}
+    if len(partitions) > MANY_PARTITIONS:
+        log.warning(
+            "Iceberg table %s: a delivery has rows of %d partitions, and each becomes a file of its own; choose a "
+            "coarser 'partition_by'", ".".join(table.name()), len(partitions),
+        )  # fmt: skip
+    return placed
+
+
+def split(table: Table, rows: pa.Table, folder: str, access: Access) -> list[Written]:
+    """Write rows to a folder, one partition after the other, each to a file of its own."""
+    return [_write(part, folder, values, access) for values, part in _partitions(table, rows) if part.num_rows]
+
+
+def _write(rows: pa.Table, folder: str, partition: Sequence[str | None], access: Access) -> Written:
+    file = join(folder, f"{secrets.token_hex(8)}.parquet")
+    size = write_table(rows, file, access)
+    return Written(path=file, bytes=size, rows=rows.num_rows, batches=_counted(rows), partition=partition)
+
+
+def _as_it_is(file: str, access: Access) -> Written:
+    rows = read_table(file, [BATCH_ID], access)
+    size = file_size(file, access)
+    if size is None:
+        raise DeliveryError(f"file {file} is gone")
+    return Written(path=file, bytes=size, rows=rows.num_rows, batches=_counted(rows))
+
+
+def _counted(rows: pa.Table) -> dict[str, int]:
+    counted = pc.value_counts(rows.column(BATCH_ID)).to_pylist()
+    return {each["values"]: each["counts"] for each in counted}
+
+
+# Partitions
+
+
+def _partitions(table: Table, rows: pa.Table) -> Iterator[tuple[Sequence[str | None], pa.Table]]:
+    """Yield the rows of each partition, with its values."""
+    fields = table.spec().fields
+    names = [f"_partition_{n}" for n in range(len(fields))]
+    values: list[list[Any]] = []
+    keyed = rows
+    for name, field in zip(names, fields, strict=True):
+        numbers, known = _transformed(table, field, rows)
+        values.append(known)
+        keyed = keyed.append_column(name, numbers)
+    if not names:
+        yield (), rows
+        return
+    for key in keyed.select(names).group_by(names).aggregate([]).to_pylist():
+        wanted = pc.equal(keyed.column(names[0]), key[names[0]])
+        for name in names[1:]:
+            wanted = pc.and_(wanted, pc.equal(keyed.column(name), key[name]))
+        partition = [known[key[name]] for name, known in zip(names, values, strict=True)]
+        yield (
+            [_encoded(_type_of(table, field), v) for field, v in zip(fields, partition, strict=True)],
+            rows.filter(wanted),
+        )
+
+
+def _transformed(table: Table, field: PartitionField, rows: pa.Table) -> tuple[pa.Array, list[Any]]:
+    """Return the number of each row's value of a partition field, and the values by number.
+
+    A value is made once for all rows that have the same.
+    """
+    from pyiceberg.transforms import VoidTransform
+
+    source = table.schema().find_field(field.source_id)
+    name = table.schema().find_column_name(field.source_id)
+    if isinstance(field.transform, VoidTransform):
+        return pa.array([0] * rows.num_rows, pa.int32()), [None]
+    if name not in rows.column_names:
+        raise DeliveryError(
+            f"Iceberg table {'.'.join(table.name())!r} is partitioned by {field.name!r}, made of the column {name!r}, "
+            f"which the delivery does not have; it has {', '.join(rows.column_names)}"
+        )
+    column = _internal(rows.column(name), source.field_type).combine_chunks()
+    encoded = column.dictionary_encode(null_encoding="encode")
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    transform = field.transform.transform(source.field_type)
+    known: dict[Any, int] = {}
+    numbers = []
+    for value in encoded.dictionary.to_pylist():
+        made = None if value is None else transform(value)
+        numbers.append(known.setdefault(made, len(known)))
+    return pa.array(numbers, pa.int32()).take(encoded.indices), list(known)
+
+
+def _internal(column: pa.ChunkedArray, kind: Any) -> pa.ChunkedArray:
+    """Return a column as Iceberg's transforms take values: times as whole numbers."""
+    from pyiceberg.types import DateType, TimestampType, TimestamptzType, TimeType
+
+    if isinstance(kind, TimestampType | TimestamptzType):
+        return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    if isinstance(kind, TimeType):
+        return column.cast(pa.time64("us")).cast(pa.int64())
+    return column.cast(pa.int32()) if isinstance(kind, DateType) else column
+
+
+def _type_of(table: Table, field: PartitionField) -> PrimitiveType:
+    source = table.schema().find_field(field.source_id)
+    return field.transform.result_type(source.field_type)  # type: ignore[return-value]
+
+
+def _encoded(kind: PrimitiveType, value: Any) -> str | None:
+    """Return a value as text that JSON holds."""
+    from pyiceberg.conversions import to_bytes
+
+    return None if value is None else base64.b64encode(to_bytes(kind, value)).decode()
+
+
+def _decoded(kind: PrimitiveType, text: str | None) -> Any:
+    from pyiceberg.conversions import from_bytes
+
+    return None if text is None else from_bytes(kind, base64.b64decode(text))
+
+
+# What the table takes
+
+
+def whole_footer(written: Written, access: Access) -> pq.FileMetaData:
+    """Return the footer of a file.
+
+    :raises DeliveryError: if the file is not as it was written.
+    """
+    size = file_size(written.path, access)
+    if size != written.bytes:
+        what = "is gone" if size is None else f"has {size} bytes, and {written.bytes} were written"
+        raise DeliveryError(f"file {written.path} {what}; the batches are delivered again")
+    return footer_of(written.path, access)
+
+
+def data_file(table: Table, metadata: TableMetadata, written: Written, access: Access) -> DataFile:
+    """Return a file as a table takes it.
+
+    :param metadata: the table's, with the columns that it gets together with the file.
+    :raises DeliveryError: if the file is not as it was written, or has nulls where the table allows none.
+    """
+    from pyiceberg.io.pyarrow import (
+        compute_statistics_plan,
+        data_file_statistics_from_parquet_metadata,
+        parquet_path_to_id_mapping,
+    )
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
+    footer, schema = whole_footer(written, access), metadata.schema()
+    statistics = data_file_statistics_from_parquet_metadata(
+        footer,
+        compute_statistics_plan(schema, {**metadata.properties, **WHOLE_BATCH_IDS}),
+        parquet_path_to_id_mapping(schema),
+    )
+    present = set(footer.schema.to_arrow_schema().names)
+    for field in schema.fields:
+        if field.required and (field.name not in present or statistics.null_value_counts.get(field.field_id)):
+            raise DeliveryError(
+                f"Iceberg table {'.'.join(table.name())!r} requires column {field.name!r}, which the delivery has rows "
+                "without; the batches wait: change the table or the transform"
+            )
+    kinds = [_type_of(table, field) for field in table.spec().fields]
+    values = [_decoded(kind, text) for kind, text in zip(kinds, written.partition, strict=True)]
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=written.path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*values),
+        file_size_in_bytes=written.bytes,
+        sort_order_id=None,
+        spec_id=table.spec().spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+
+
+# Batches that are there
+
+
+def tasks_of(table: Table, batch_ids: Collection[str]) -> list[FileScanTask]:
+    """Return the files of a table that may hold rows of batches, as their statistics say."""
+    from pyiceberg.expressions import In, Reference
+    from pyiceberg.expressions.literals import literal
+
+    if not batch_ids or table.current_snapshot() is None or BATCH_ID not in table.schema().column_names:
+        return []
+    return list(table.scan(In(term=Reference(BATCH_ID), values={literal(each) for each in batch_ids})).plan_files())
+
+
+def batches_in(table: Table, batch_ids: Collection[str]) -> set[str]:
+    """Return those batches of which a table has rows; of a batch that had none, nothing is known."""
+    found: set[str] = set()
+    for task in tasks_of(table, batch_ids):
+        found |= set(pc.unique(_read(table, task, BATCH_ID).column(BATCH_ID)).to_pylist())
+    return found & set(batch_ids)
+
+
+def without(
+    table: Table, batch_ids: Collection[str], folder: str, access: Access
+) -> tuple[list[DataFile], list[Written]]:
+    """Return the files of a table that hold rows of batches, and new ones that hold the rest of their rows."""
+    gone: list[DataFile] = []
+    rest: list[Written] = []
+    for task in tasks_of(table, batch_ids):
+        rows = _read(table, task)
+        is_one = pc.is_in(rows.column(BATCH_ID), pa.array(list(batch_ids), rows.column(BATCH_ID).type))
+        if not pc.any(is_one).as_py():
+            continue
+        gone.append(task.file)
+        rest += split(table, rows.filter(pc.invert(is_one)), folder, access)
+    return gone, rest
+
+
+def only(table: Table, written: Written, batch_ids: Collection[str], folder: str, access: Access) -> list[Written]:
+    """Write those rows of a file that are of some batches to new files."""
+    rows = read_table(written.path, access=access)
+    ids = rows.column(BATCH_ID)
+    return split(table, rows.filter(pc.is_in(ids, pa.array(list(batch_ids), ids.type))), folder, access)
+
+
+def _read(table: Table, task: FileScanTask, *columns: str) -> pa.Table:
+    """Return the rows of a table's file, without those that are deleted."""
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    schema = table.schema().select(*columns) if columns else table.schema()
+    return ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table([task])

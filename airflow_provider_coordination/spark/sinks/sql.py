@@ -1,0 +1,185 @@
+"""A table of PostgreSQL, MySQL or MariaDB that takes each batch in one transaction, with the batch's id.
+
+Rows wait in files below `staging_path`. A commit is one transaction for each batch: its id goes into a table beside the
+target, whose unique key and fencing token decide, and its rows into the target.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.settings import read_settings
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
+from airflow_provider_coordination.spark.sql.database import Database, Session, database_of
+from airflow_provider_coordination.spark.sql.settings import SqlSettings
+from airflow_provider_coordination.spark.sql.table import Table
+from airflow_provider_coordination.spark.sql.taken_batches import TABLE, TakenBatches
+from airflow_provider_coordination.spark.staged_batches import StagedBatch, StagedBatches, read_staged
+from airflow_provider_coordination.spark.storage import check_writable, join, safe_name, schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS = 4
+"""How many batches of a delivery are written at the same time. Those that are merged are not: one transaction would
+wait for the rows of another."""
+
+
+class SqlSink:
+    """A table of a database; a `Sink`.
+
+    :param name: its name.
+    :param settings: which table.
+    :param database: where it is.
+    :param where: which records go there, as a SQL predicate; None for all.
+    """
+
+    def __init__(self, name: str, settings: SqlSettings, database: Database, where: str | None = None) -> None:
+        self.name = name
+        self.where = where
+        self._settings = settings
+        self._database = database
+        self._staged = StagedBatches(join(settings.staging_path, safe_name(settings.location)))
+        self._taken = TakenBatches(database, settings, name)
+        self._table = Table(database, settings, self._taken)
+
+    @property
+    def location(self) -> str:
+        """See `Sink.location`."""
+        return self._settings.location
+
+    def check(self) -> None:
+        """See `Sink.check`: the database answers, and has the table of batches."""
+        check_writable(f"field 'staging_path' of SqlTable {self.name!r}", self._settings.staging_path)
+        try:
+            with closing(Session(self._database, wait_seconds=0)) as session:
+                session.run(self._table.prepare_batches)
+        except CoordinationError as error:
+            raise ConfigurationError(
+                f"SqlTable {self.name!r}: table {self.location} cannot be written: {error}; correct the connection of "
+                f"its 'conn_id', or let its user create the table {TABLE!r} beside it"
+            ) from None
+
+    def taken(self, attempts: Sequence[Attempt]) -> set[str]:
+        """See `Sink.taken`."""
+        if not attempts:
+            return set()
+        with closing(Session(self._database)) as session:
+            return session.run(lambda cursor: self._taken.among(cursor, attempts))
+
+    @property
+    def is_apart(self) -> bool:
+        """See `Sink.is_apart`: what is staged of a batch goes with its partition."""
+        return True
+
+    def arrange(self, rows: DataFrame) -> DataFrame:
+        """See `Sink.arrange`: rows leave the files again, so that their number matters little."""
+        return rows
+
+    def scratch(self, attempts: Sequence[Attempt]) -> str:
+        """See `Sink.scratch`."""
+        return self._staged.scratch(attempts)
+
+    def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
+        """See `Sink.prepare`: the table is compared with the rows, and changed by `commit` alone."""
+        if not attempts:
+            return
+        self._staged.stage(attempts, rows)
+        for attempt in attempts:
+            with self._naming(attempt):
+                self._table.check_values(self._staged.find(attempt).files)
+        with closing(Session(self._database)) as session:
+            session.run(lambda cursor: self._table.check(cursor, rows.schema))
+
+    def commit(self, attempts: Sequence[Attempt]) -> None:
+        """See `Sink.commit`: each batch in a transaction of its own."""
+        left = owed(self, attempts)
+        batches = [(attempt, self._staged.find(attempt)) for attempt in left]
+        if not batches:
+            return
+        with closing(Session(self._database)) as session:
+            session.run(self._table.prepare_batches)
+            for schema in {schema_of(batch.files[0]).remove_metadata() for _, batch in batches}:
+                self._table.make_ready(session, schema)
+        self._write_all(batches)
+
+    def _write_all(self, batches: Sequence[tuple[Attempt, StagedBatch]]) -> None:
+        """Write batches over a few connections at once, those of one partition in their order.
+
+        :raises DeliveryError: the first that was raised; the other batches may be in.
+        """
+        waiting = deque(_by_partition(batches))
+        failed: list[Exception] = []
+
+        def write() -> None:
+            with closing(Session(self._database)) as session:
+                while waiting:
+                    try:
+                        some = waiting.popleft()
+                    except IndexError:  # another thread was faster
+                        return
+                    try:
+                        for attempt, batch in some:
+                            with self._naming(attempt):
+                                session.run(partial(self._write, attempt, batch))
+                    except Exception as error:
+                        log.warning("sink %s: %s", self.name, error)
+                        failed.append(error)
+
+        threads = 1 if self._settings.merge_on else min(CONNECTIONS, len(waiting))
+        if threads == 1:
+            write()
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                for future in [pool.submit(contextvars.copy_context().run, write) for _ in range(threads)]:
+                    future.result()
+        if failed:
+            raise failed[0]
+
+    def _write(self, attempt: Attempt, batch: StagedBatch, cursor: Any) -> None:
+        if self._taken.claim(cursor, attempt, batch.rows):
+            for file in batch.files:
+                self._database.load(cursor, read_staged(file), self._settings.merge_on)
+
+    @contextmanager
+    def _naming(self, attempt: Attempt) -> Iterator[None]:
+        """Name the batch in what is raised."""
+        try:
+            yield
+        except DeliveryError as error:
+            raise DeliveryError(f"batch {attempt.batch_id}: {error}") from error
+
+    def discard(self, attempts: Sequence[Attempt]) -> None:
+        """See `Sink.discard`."""
+        self._staged.discard(attempts)
+
+    def sweep(self, folder: str, fencing_token: int) -> None:
+        """See `Sink.sweep`."""
+        self._staged.sweep(folder, fencing_token)
+
+
+def _by_partition(batches: Sequence[tuple[Attempt, StagedBatch]]) -> list[list[tuple[Attempt, StagedBatch]]]:
+    found: dict[str, list[tuple[Attempt, StagedBatch]]] = {}
+    for attempt, batch in batches:
+        found.setdefault(attempt.folder, []).append((attempt, batch))
+    return list(found.values())
+
+
+def _make(settings: SinkSettings) -> SqlSink:
+    made = read_settings(SqlSettings, f"settings of sink {settings.name!r}", settings.settings)
+    return SqlSink(settings.name, made, database_of(made), settings.where)
+
+
+KIND = SinkKind(make=_make, writes="airflow_provider_coordination.operators.writes.sql:SqlTable")

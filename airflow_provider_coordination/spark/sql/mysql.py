@@ -1,0 +1,271 @@
+"""MySQL and MariaDB: rows go in by INSERT of many rows each, whose texts pyarrow makes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.sql.database import (
+    CONNECT_TIMEOUT_SECONDS,
+    LOCK_TIMEOUT_SECONDS,
+    REASON_CHARACTERS,
+    Column,
+)
+from airflow_provider_coordination.spark.sql.settings import SqlSettings
+from airflow_provider_coordination.spark.sql.texts import as_json, hexadecimal, is_nested
+
+MAX_NAME_CHARACTERS = 64
+MAX_SCALE = 30
+"""The most decimal places; MariaDB has some more."""
+ROWS_AT_A_TIME = 10_000
+"""How many rows are in memory as text."""
+STATEMENT_BYTES = 1024 * 1024
+"""About how long a statement is; less where the server takes less."""
+ANSWER_TIMEOUT_SECONDS = 600
+LOCK_NAME_CHARACTERS = 64
+
+TYPES: dict[str, str] = {
+    "bool": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "LONGTEXT",
+    "binary": "LONGBLOB",
+    "date32[day]": "DATE",
+    "null": "LONGTEXT",
+}
+"""The type of a new column by that of pyarrow, where neither has parameters."""
+KEY_TYPES = {"string": "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "binary": "VARBINARY(255)"}
+"""Those of columns that rows are merged on: an index takes no text of any length."""
+
+_INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+_TEXTS = ("tinytext", "text", "mediumtext", "longtext", "varchar", "json", "uuid", "enum")
+_JSON = ("json", "text", "mediumtext", "longtext")
+_BLOBS = ("tinyblob", "blob", "mediumblob", "longblob", "varbinary")
+# Of the client: no connection, or a lost one. Of the server: too many, shutting down, locks, deadlock.
+_PASSING = frozenset(
+    {0, 1040, 1053, 1077, 1079, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 2002, 2003, 2006, 2013, 2055}
+)
+_PARAMETERS = re.compile(r"\((\d+)(?:,(\d+))?\)")
+
+
+class MySql:
+    """See `Database`.
+
+    :param settings: which table.
+    """
+
+    batch_id_type = "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+    instant_type = "DATETIME(6)"
+    table_options = " ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4"
+    skips_known = "ON DUPLICATE KEY UPDATE target = target"
+    takes_nan = False
+
+    def __init__(self, settings: SqlSettings) -> None:
+        self._settings = settings
+
+    def connect(self) -> Any:
+        """See `Database.connect`."""
+        import pymysql
+
+        settings = self._settings
+        where = {"unix_socket": settings.host} if settings.host.startswith("/") else {"host": settings.host}
+        connection = pymysql.connect(
+            **where,
+            port=settings.port,
+            database=settings.catalog,
+            user=settings.user,
+            password=settings.password or "",
+            charset="utf8mb4",
+            autocommit=False,
+            connect_timeout=CONNECT_TIMEOUT_SECONDS,
+            read_timeout=ANSWER_TIMEOUT_SECONDS,
+            write_timeout=ANSWER_TIMEOUT_SECONDS,
+            # Strict, so that nothing is cut off in silence, whatever the server's default is.
+            init_command=(
+                "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', "
+                f"innodb_lock_wait_timeout = {LOCK_TIMEOUT_SECONDS}, lock_wait_timeout = {LOCK_TIMEOUT_SECONDS}"
+            ),
+            **({"ssl": settings.tls} if settings.tls else {}),
+        )
+        with closing(connection.cursor()) as cursor:  # its own default would lock the gaps between rows
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        return connection
+
+    def quoted(self, name: str) -> str:
+        """See `Database.quoted`."""
+        if len(name) > MAX_NAME_CHARACTERS:
+            raise DeliveryError(
+                f"the name {name!r} has more than {MAX_NAME_CHARACTERS} characters, which MySQL refuses"
+            )
+        return "`" + name.replace("`", "``") + "`"
+
+    def is_passing(self, error: Exception) -> bool:
+        """See `Database.is_passing`."""
+        return bool(error.args) and error.args[0] in _PASSING
+
+    def reason(self, error: Exception) -> str:
+        """See `Database.reason`."""
+        code, *texts = error.args or ("",)
+        text = " ".join(map(str, texts)) or "the connection is closed"
+        return f"{' '.join(text.split())[:REASON_CHARACTERS]} ({code})"
+
+    def lock(self, cursor: Any, name: str) -> None:
+        """See `Database.lock`."""
+        cursor.execute("SELECT GET_LOCK(%s, %s)", (name[-LOCK_NAME_CHARACTERS:], LOCK_TIMEOUT_SECONDS))
+        if cursor.fetchone() != (1,):
+            raise DeliveryError("somebody else has been changing tables for too long; it is tried again")
+
+    def columns(self, cursor: Any, table: str) -> list[Column] | None:
+        """See `Database.columns`."""
+        place = (self._settings.schema, table)
+        cursor.execute(
+            "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s", place
+        )
+        found = cursor.fetchone()
+        if found is None:
+            return None
+        if found[0] != "InnoDB":
+            raise DeliveryError(
+                f"table {table!r} is of the engine {found[0]}, and a batch needs a transaction: ALTER TABLE "
+                f"{self.quoted(table)} ENGINE=InnoDB"
+            )
+        cursor.execute(
+            "SELECT column_name, column_type, is_nullable = 'NO' AND column_default IS NULL AND extra = '' FROM "
+            "information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+            place,
+        )
+        return [Column(name=name, type=kind, is_required=bool(required)) for name, kind, required in cursor.fetchall()]
+
+    def unique_keys(self, cursor: Any) -> set[frozenset[str]]:
+        """See `Database.unique_keys`."""
+        cursor.execute(
+            "SELECT index_name, column_name FROM information_schema.statistics WHERE table_schema = %s AND "
+            "table_name = %s AND non_unique = 0",
+            (self._settings.schema, self._settings.table),
+        )
+        keys: dict[str, set[str]] = {}
+        for index, column in cursor.fetchall():
+            keys.setdefault(index, set()).add(column)
+        return set(map(frozenset, keys.values()))
+
+    def type_for(self, kind: pa.DataType, *, is_key: bool) -> str | None:
+        """See `Database.type_for`."""
+        if pa.types.is_decimal(kind):
+            return f"DECIMAL({kind.precision},{kind.scale})" if kind.scale <= MAX_SCALE else None
+        if pa.types.is_timestamp(kind):
+            return "DATETIME(6)"
+        if is_nested(kind):
+            return "JSON"
+        name = str(kind).removeprefix("large_")
+        return (KEY_TYPES.get(name) if is_key else None) or TYPES.get(name)
+
+    def holds(self, column: Column, kind: pa.DataType) -> bool:
+        """See `Database.holds`."""
+        words = column.type.lower().partition("(")[0].split()
+        base = words[0] if words else ""
+        found = _PARAMETERS.search(column.type)
+        if pa.types.is_null(kind):
+            return True
+        if pa.types.is_boolean(kind):
+            return base in _INTEGER_BITS
+        if pa.types.is_integer(kind):
+            return _INTEGER_BITS.get(base, 0) >= int(kind.bit_width)
+        if pa.types.is_floating(kind):
+            return found is None and (base == "double" or (base == "float" and int(kind.bit_width) <= 32))
+        if pa.types.is_decimal(kind):
+            return base == "decimal" and found is not None and _fits(found, kind)
+        if pa.types.is_timestamp(kind):
+            return (
+                found is not None
+                and found[1] == "6"
+                and base in (("datetime", "timestamp") if kind.tz else ("datetime",))
+            )
+        if pa.types.is_date(kind):
+            return base == "date"
+        if is_nested(kind):
+            return base in _JSON
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            return base in _BLOBS
+        return base in _TEXTS and (pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+    def load(self, cursor: Any, rows: pa.Table, merge_on: Sequence[str]) -> None:
+        """See `Database.load`."""
+        target = f"{self.quoted(self._settings.schema)}.{self.quoted(self._settings.table)}"
+        names = [self.quoted(name) for name in rows.column_names]
+        cursor.execute("SELECT @@max_allowed_packet")
+        most = int(cursor.fetchone()[0])
+        begins = f"INSERT INTO {target} ({', '.join(names)}) VALUES ".encode()
+        keys = [self.quoted(name) for name in merge_on]
+        replaced = ", ".join(f"{name} = VALUES({name})" for name in names if name not in keys)
+        ends = f" ON DUPLICATE KEY UPDATE {replaced}".encode() if merge_on else b""
+        room = most - len(begins) - len(ends) - 1024
+        for values in _statements(rows, min(room, STATEMENT_BYTES)):
+            if len(values) > room:
+                raise DeliveryError(
+                    f"a row has {len(values)} bytes as text, and the server takes statements of {most}: raise its "
+                    "'max_allowed_packet'"
+                )
+            cursor.execute(begins + values + ends)
+
+
+def _fits(found: re.Match[str], kind: pa.DataType) -> bool:
+    precision, scale = int(found[1]), int(found[2] or 0)
+    return bool(scale >= kind.scale and precision - scale >= kind.precision - kind.scale)
+
+
+def _statements(rows: pa.Table, most: int) -> Iterator[bytes]:
+    """Yield the values of rows as they follow VALUES, of at most some bytes each, or of one row."""
+    waiting: list[bytes] = []
+    size = 0
+    for start in range(0, rows.num_rows, ROWS_AT_A_TIME):
+        part = rows.slice(start, ROWS_AT_A_TIME).combine_chunks()
+        literals = [_literal(name, column) for name, column in zip(part.column_names, part.columns, strict=True)]
+        joined = pc.binary_join_element_wise("(", pc.binary_join_element_wise(*literals, ","), ")", "")
+        for row in joined.cast(pa.binary()).to_pylist():
+            if waiting and size + len(row) > most:
+                yield b",".join(waiting)
+                waiting, size = [], 0
+            waiting.append(row)
+            size += len(row) + 1
+    if waiting:
+        yield b",".join(waiting)
+
+
+def _literal(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a column as SQL writes them."""
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        texts = hexadecimal(column, "x'", "'")
+    elif pa.types.is_boolean(kind):
+        texts = column.cast(pa.int8()).cast(pa.string())
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind):
+        texts = column.cast(pa.string())
+    elif pa.types.is_timestamp(kind):
+        texts = _in_quotes(
+            column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.timestamp("us")).cast(pa.string())
+        )
+    elif is_nested(kind):
+        texts = _in_quotes(_escaped(as_json(name, column)))
+    elif pa.types.is_date(kind) or pa.types.is_decimal(kind):
+        texts = _in_quotes(column.cast(pa.string()))
+    else:
+        texts = _in_quotes(_escaped(column.cast(pa.string())))
+    return pc.fill_null(texts, "NULL")
+
+
+def _escaped(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), "'", "''")
+
+
+def _in_quotes(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.binary_join_element_wise("'", texts, "'", "")

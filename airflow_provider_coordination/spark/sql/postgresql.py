@@ -1,0 +1,239 @@
+"""PostgreSQL: rows go in by COPY, in the form of CSV that pyarrow writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import csv
+
+from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.sql.database import (
+    CONNECT_TIMEOUT_SECONDS,
+    LOCK_TIMEOUT_SECONDS,
+    REASON_CHARACTERS,
+    Column,
+)
+from airflow_provider_coordination.spark.sql.settings import SqlSettings
+from airflow_provider_coordination.spark.sql.texts import as_json, hexadecimal, is_nested
+
+MAX_NAME_BYTES = 63
+ROWS_AT_A_TIME = 50_000
+"""How many rows are in memory as text."""
+INCOMING = "_coordination_incoming"
+"""The temporary table that rows are merged from."""
+ABANDONED_SECONDS = 60
+"""A worker that was stopped in the middle of a transaction loses its locks after this time."""
+
+TYPES: dict[str, str] = {
+    "bool": "boolean",
+    "int8": "smallint",
+    "int16": "smallint",
+    "int32": "integer",
+    "int64": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "string": "text",
+    "binary": "bytea",
+    "date32[day]": "date",
+    "null": "text",
+}
+"""The type of a new column by that of pyarrow, where neither has parameters."""
+
+_INTEGER_BITS = {"smallint": 16, "integer": 32, "bigint": 64}
+_TEXTS = ("text", "character varying", "citext", "json", "jsonb", "uuid")
+_JSON = ("jsonb", "json", "text", "character varying")
+_PASSING = re.compile("08|40001|40P01|53|55P03|57P0|58")
+_LASTING = re.compile(
+    "password authentication|no password supplied|does not exist|no pg_hba|certificate|could not translate|"
+    "resolve host|SSL was required|does not support SSL"
+)
+_PLACE = re.compile(r"COPY [^,]+, line \d+(?:, column [^:]+)?")
+_PARAMETERS = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
+
+
+class PostgreSql:
+    """See `Database`.
+
+    :param settings: which table.
+    """
+
+    batch_id_type = 'varchar(255) COLLATE "C"'
+    instant_type = "timestamptz"
+    table_options = ""
+    skips_known = "ON CONFLICT DO NOTHING"
+    takes_nan = True
+
+    def __init__(self, settings: SqlSettings) -> None:
+        self._settings = settings
+
+    def connect(self) -> Any:
+        """See `Database.connect`."""
+        import psycopg
+
+        settings = self._settings
+        tls: dict[str, Any] = dict(settings.tls)
+        return psycopg.connect(
+            host=settings.host,
+            port=settings.port,
+            dbname=settings.catalog,
+            user=settings.user,
+            password=settings.password,
+            client_encoding="utf8",
+            application_name="airflow-provider-coordination",
+            connect_timeout=CONNECT_TIMEOUT_SECONDS,
+            # A host that is gone without a word is noticed by the missing acknowledgments of TCP.
+            keepalives_idle=10,
+            keepalives_interval=5,
+            keepalives_count=3,
+            tcp_user_timeout=25_000,
+            prepare_threshold=None,
+            options=(
+                f"-c lock_timeout={LOCK_TIMEOUT_SECONDS}s "
+                f"-c idle_in_transaction_session_timeout={ABANDONED_SECONDS}s -c default_transaction_isolation=read\\ "
+                "committed -c TimeZone=UTC"
+            ),
+            **tls,
+        )
+
+    def quoted(self, name: str) -> str:
+        """See `Database.quoted`."""
+        if len(name.encode()) > MAX_NAME_BYTES:
+            raise DeliveryError(f"the name {name!r} has more than {MAX_NAME_BYTES} bytes, and PostgreSQL cuts it there")
+        return '"' + name.replace('"', '""') + '"'
+
+    def is_passing(self, error: Exception) -> bool:
+        """See `Database.is_passing`."""
+        import psycopg
+
+        state = getattr(error, "sqlstate", None)
+        if state is not None:
+            return _PASSING.match(state) is not None
+        return isinstance(error, psycopg.OperationalError) and not _LASTING.search(str(error))
+
+    def reason(self, error: Exception) -> str:
+        """See `Database.reason`."""
+        diagnosis = getattr(error, "diag", None)
+        text = getattr(diagnosis, "message_primary", None) or str(error).strip() or type(error).__name__
+        place = _PLACE.match(getattr(diagnosis, "context", None) or "")
+        return " ".join(text.split())[:REASON_CHARACTERS] + (f" ({place[0]})" if place else "")
+
+    def lock(self, cursor: Any, name: str) -> None:
+        """See `Database.lock`."""
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
+
+    def columns(self, cursor: Any, table: str) -> list[Column] | None:
+        """See `Database.columns`."""
+        cursor.execute(
+            "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull AND NOT a.atthasdef "
+            "AND a.attidentity = '' AND a.attgenerated = '' FROM pg_class c JOIN pg_namespace n ON n.oid = "
+            "c.relnamespace LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
+            "WHERE n.nspname = %s AND c.relname = %s ORDER BY a.attnum",
+            (self._settings.schema, table),
+        )
+        found = cursor.fetchall()
+        if not found:
+            return None
+        return [Column(name=name, type=kind, is_required=required) for name, kind, required in found if name]
+
+    def unique_keys(self, cursor: Any) -> set[frozenset[str]]:
+        """See `Database.unique_keys`."""
+        cursor.execute(
+            "SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace "
+            "n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey) WHERE "
+            "i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL AND n.nspname = %s AND c.relname = %s GROUP BY "
+            "i.indexrelid",
+            (self._settings.schema, self._settings.table),
+        )
+        return {frozenset(names) for (names,) in cursor.fetchall()}
+
+    def type_for(self, kind: pa.DataType, *, is_key: bool) -> str | None:
+        """See `Database.type_for`."""
+        if pa.types.is_decimal(kind):
+            return f"numeric({kind.precision},{kind.scale})"
+        if pa.types.is_timestamp(kind):
+            return "timestamptz" if kind.tz else "timestamp"
+        if is_nested(kind):
+            return "jsonb"
+        return TYPES.get(str(kind).removeprefix("large_"))
+
+    def holds(self, column: Column, kind: pa.DataType) -> bool:
+        """See `Database.holds`."""
+        base = _PARAMETERS.sub("", column.type)
+        found = _PARAMETERS.search(column.type)
+        if pa.types.is_null(kind):
+            return True
+        if pa.types.is_boolean(kind):
+            return base == "boolean"
+        if pa.types.is_integer(kind):
+            bits = _INTEGER_BITS.get(base, 0)
+            return bits >= int(kind.bit_width) or (base == "numeric" and found is None)
+        if pa.types.is_floating(kind):
+            return base == "double precision" or (base == "real" and int(kind.bit_width) <= 32)
+        if pa.types.is_decimal(kind):
+            return base == "numeric" and (found is None or _fits(found, kind))
+        if pa.types.is_timestamp(kind):
+            wanted = "timestamp with time zone" if kind.tz else "timestamp without time zone"
+            return base == wanted and (found is None or found[1] == "6")
+        if pa.types.is_date(kind):
+            return base == "date"
+        if is_nested(kind):
+            return base in _JSON
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            return base == "bytea"
+        return base in _TEXTS and (pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+    def load(self, cursor: Any, rows: pa.Table, merge_on: Sequence[str]) -> None:
+        """See `Database.load`."""
+        target = f"{self.quoted(self._settings.schema)}.{self.quoted(self._settings.table)}"
+        names = [self.quoted(name) for name in rows.column_names]
+        listed = ", ".join(names)
+        if not merge_on:
+            self._copy(cursor, rows, f"{target} ({listed})")
+            return
+        cursor.execute(f"CREATE TEMP TABLE {INCOMING} ON COMMIT DROP AS SELECT {listed} FROM {target} WITH NO DATA")
+        self._copy(cursor, rows, f"{INCOMING} ({listed})")
+        keys = [self.quoted(name) for name in merge_on]
+        replaced = ", ".join(f"{name} = EXCLUDED.{name}" for name in names if name not in keys)
+        # In the order of the keys: two transactions that merge the same rows wait for each other and do not lock up.
+        cursor.execute(
+            f"INSERT INTO {target} ({listed}) SELECT {listed} FROM {INCOMING} ORDER BY {', '.join(keys)} "
+            f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {replaced}"
+        )
+        cursor.execute(f"DROP TABLE {INCOMING}")
+
+    def _copy(self, cursor: Any, rows: pa.Table, target: str) -> None:
+        with cursor.copy(f"COPY {target} FROM STDIN (FORMAT csv)") as copy:
+            for start in range(0, rows.num_rows, ROWS_AT_A_TIME):
+                copy.write(_as_csv(rows.slice(start, ROWS_AT_A_TIME)))
+
+
+def _fits(found: re.Match[str], kind: pa.DataType) -> bool:
+    precision, scale = int(found[1]), int(found[2] or 0)
+    return bool(scale >= kind.scale and precision - scale >= kind.precision - kind.scale)
+
+
+def _as_csv(rows: pa.Table) -> memoryview:
+    """Return rows as CSV: null is nothing, an empty text is in quotes."""
+    texts = pa.table(
+        {
+            str(n): _as_text(name, column)
+            for n, (name, column) in enumerate(zip(rows.column_names, rows.columns, strict=True))
+        }
+    )
+    sink = pa.BufferOutputStream()
+    csv.write_csv(texts, sink, csv.WriteOptions(include_header=False, batch_size=ROWS_AT_A_TIME))
+    return memoryview(sink.getvalue())
+
+
+def _as_text(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return hexadecimal(column, "\\x", "")
+    if is_nested(kind):
+        return as_json(name, column)
+    if pa.types.is_timestamp(kind):
+        return column.cast(pa.timestamp("us", kind.tz), safe=False)
+    return column.cast(pa.string()) if pa.types.is_null(kind) else column

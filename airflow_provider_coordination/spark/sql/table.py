@@ -1,0 +1,197 @@
+"""The table that rows go to: made where there is none, compared with the rows where there is, and given columns."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.sql.database import Column, Database, Session
+from airflow_provider_coordination.spark.sql.settings import SqlSettings
+from airflow_provider_coordination.spark.sql.taken_batches import TABLE, TakenBatches
+from airflow_provider_coordination.spark.staged_batches import BATCH_ID, read_staged
+from airflow_provider_coordination.spark.storage import schema_of
+
+log = logging.getLogger(__name__)
+
+
+class Table:
+    """One table.
+
+    :param database: where it is.
+    :param settings: which it is.
+    :param taken: the batches that it has taken.
+    """
+
+    def __init__(self, database: Database, settings: SqlSettings, taken: TakenBatches) -> None:
+        self._database = database
+        self._settings = settings
+        self._taken = taken
+
+    @property
+    def _name(self) -> str:
+        return f"{self._database.quoted(self._settings.schema)}.{self._database.quoted(self._settings.table)}"
+
+    def prepare_batches(self, cursor: Any) -> None:
+        """Make the table of batches, if there is none."""
+        if not self._taken.exists(cursor):
+            self._database.lock(cursor, self._settings.location)
+            if not self._taken.exists(cursor):
+                cursor.execute(self._taken.definition)
+
+    def check(self, cursor: Any, schema: pa.Schema) -> None:
+        """Check that rows can go there, once the table is made or has got columns.
+
+        :raises DeliveryError: naming the column, its types and the remedy.
+        """
+        self._changes(cursor, schema)
+
+    def make_ready(self, session: Session, schema: pa.Schema) -> None:
+        """Make the table, or add the columns that it lacks; `prepare_batches` was called before.
+
+        :raises DeliveryError: see `check`.
+        """
+        if session.run(lambda cursor: self._changes(cursor, schema) or not self._taken.any(cursor)):
+            session.run(lambda cursor: self._change(cursor, schema))
+
+    def _change(self, cursor: Any, schema: pa.Schema) -> None:
+        self._database.lock(cursor, self._settings.location)
+        is_there = self._columns(cursor) is not None
+        for statement in self._changes(cursor, schema):
+            log.info("%s: %s", self._settings.location, statement)
+            cursor.execute(statement)
+        if is_there and not self._taken.any(cursor):
+            self._taken.restore(cursor)
+
+    def _columns(self, cursor: Any) -> list[Column] | None:
+        return self._database.columns(cursor, self._settings.table)
+
+    def _changes(self, cursor: Any, schema: pa.Schema) -> list[str]:
+        """Return the statements that the table needs before rows can go there."""
+        self._check_keys(schema)
+        columns = self._columns(cursor)
+        if columns is None:
+            if self._taken.exists(cursor) and self._taken.any(cursor):
+                raise DeliveryError(
+                    f"table {self._name} is gone, and batches are in it: restore it; or, to begin a new one, run "
+                    f"DELETE FROM {TABLE} WHERE target = '{self._settings.table}'"
+                )
+            return self._creation(schema)
+        missing = self._compare(columns, schema)
+        if self._settings.merge_on and frozenset(self._settings.merge_on) not in self._database.unique_keys(cursor):
+            keys = ", ".join(map(self._database.quoted, self._settings.merge_on))
+            raise DeliveryError(
+                f"table {self._name} has no unique key of the columns of 'merge_on': ALTER TABLE {self._name} ADD "
+                f"UNIQUE ({keys})"
+            )
+        return [f"ALTER TABLE {self._name} ADD COLUMN {self._definition(field)}" for field in missing]
+
+    def _creation(self, schema: pa.Schema) -> list[str]:
+        keys = ", ".join(map(self._database.quoted, self._settings.merge_on))
+        parts = [*map(self._definition, schema), *([f"PRIMARY KEY ({keys})"] if keys else [])]
+        return [
+            f"CREATE TABLE {self._name} ({', '.join(parts)}){self._database.table_options}",
+            f"CREATE INDEX {self._database.quoted(self._index)} ON {self._name} ({self._database.quoted(BATCH_ID)})",
+        ]
+
+    @property
+    def _index(self) -> str:
+        return f"{self._settings.table[:40]}{BATCH_ID}"
+
+    def _definition(self, field: pa.Field) -> str:
+        """Return how a column of rows is declared.
+
+        :raises DeliveryError: if the database has no type for it.
+        """
+        is_key = field.name in self._settings.merge_on
+        kind = self._database.type_for(field.type, is_key=is_key)
+        if field.name == BATCH_ID:
+            kind = self._database.batch_id_type
+        if kind is None:
+            raise DeliveryError(
+                f"column {field.name!r} is of type {field.type}, for which {self._settings.database} has none: cast it "
+                "in the transform"
+            )
+        return f"{self._database.quoted(field.name)} {kind}"
+
+    def _compare(self, columns: Sequence[Column], schema: pa.Schema) -> list[pa.Field]:
+        """Return the columns of the rows that the table lacks.
+
+        :raises DeliveryError: if it cannot take the others, or needs some that the rows lack.
+        """
+        known = {column.name: column for column in columns}
+        missing = [field for field in schema if field.name not in known]
+        for field in schema:
+            column = known.get(field.name)
+            if column is not None and not self._database.holds(column, field.type):
+                raise DeliveryError(
+                    f"column {field.name!r} of table {self._name} is {column.type}, which does not take every value of "
+                    f"{field.type} as it is: cast it in the transform, or change the column"
+                )
+        given = set(schema.names)
+        for column in columns:
+            if column.is_required and column.name not in given:
+                raise DeliveryError(
+                    f"column {column.name!r} of table {self._name} ({column.type}) must not be null and has no "
+                    "default, and the rows do not have it: add it in the transform, or give the column a default"
+                )
+        if missing and not self._settings.add_columns:
+            listed = " and ".join(f"{field.name!r} ({field.type})" for field in missing)
+            raise DeliveryError(
+                f"table {self._name} has no column {listed}: add it, set 'add_columns' of SqlTable, or drop it in the "
+                "transform"
+            )
+        return missing
+
+    # Rows
+
+    def _check_keys(self, schema: pa.Schema) -> None:
+        for name in self._settings.merge_on:
+            if name not in schema.names:
+                raise DeliveryError(
+                    f"'merge_on' names the column {name!r}, and the rows have {', '.join(schema.names)}"
+                )
+
+    def check_values(self, files: Sequence[str]) -> None:
+        """Check the rows of a batch as far as the database would say it late, or not at all.
+
+        :param files: the files that hold them.
+        :raises DeliveryError: naming the column and the remedy.
+        """
+        keys, schema = self._settings.merge_on, schema_of(files[0])
+        self._check_keys(schema)
+        floating = [field.name for field in schema if pa.types.is_floating(field.type) and not self._database.takes_nan]
+        if wanted := list(dict.fromkeys((*keys, *floating))):
+            rows = pa.concat_tables(read_staged(file, wanted) for file in files)
+            for name in floating:
+                _check_finite(name, rows.column(name))
+            if keys:
+                _check_unique(list(keys), rows)
+
+
+def _check_finite(name: str, column: pa.ChunkedArray) -> None:
+    if not pc.all(pc.is_finite(column), min_count=0).as_py():
+        raise DeliveryError(
+            f"column {name!r} holds NaN or an infinite value, for which the database has no form: make null of it in "
+            "the transform, or put such records aside"
+        )
+
+
+def _check_unique(keys: list[str], rows: pa.Table) -> None:
+    for name in keys:
+        if nulls := rows.column(name).null_count:
+            raise DeliveryError(
+                f"column {name!r} of 'merge_on' is null in {nulls} of {rows.num_rows} rows: a key must have a value; "
+                "drop such rows in the transform"
+            )
+    counted = rows.select(keys).group_by(keys).aggregate([([], "count_all")])
+    several = counted.filter(pc.greater(counted.column("count_all"), 1)).num_rows
+    if several:
+        raise DeliveryError(
+            f"{several} keys of 'merge_on' ({', '.join(keys)}) are there more than once in the batch, and only one row "
+            "of each can be in the table: keep one in the transform"
+        )

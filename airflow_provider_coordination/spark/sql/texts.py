@@ -1,0 +1,87 @@
+"""Columns of rows as text: what has no text that every database reads is made into one here."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_coordination.spark.delivery import DeliveryError
+
+
+def is_nested(kind: pa.DataType) -> bool:
+    """Return whether values consist of other values: lists, structs and maps, which are stored as JSON."""
+    return bool(pa.types.is_nested(kind))
+
+
+def as_json(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return nested values as JSON.
+
+    :param name: the column's.
+    :raises DeliveryError: if JSON has no form for them.
+    """
+    of_maps = _has_maps(column.type)
+    try:
+        texts = [
+            None
+            if value is None
+            else json.dumps(
+                _plain(value, column.type) if of_maps else value, default=_text, allow_nan=False, ensure_ascii=False
+            )
+            for value in column.to_pylist()
+        ]
+    except (TypeError, ValueError) as error:
+        raise DeliveryError(f"column {name!r} of type {column.type} cannot be written as JSON: {error}") from None
+    return pa.chunked_array([pa.array(texts, pa.string())])
+
+
+def hexadecimal(column: pa.ChunkedArray, before: str, after: str) -> pa.ChunkedArray:
+    """Return binary values as hexadecimal digits between two texts; null stays null."""
+    return pa.chunked_array([_joined(before, _digits(chunk), after) for chunk in column.chunks], pa.string())
+
+
+def _joined(before: str, digits: pa.Array, after: str) -> pa.Array:
+    return pc.binary_join_element_wise(before, digits, after, "")
+
+
+def _digits(chunk: pa.Array) -> pa.Array:
+    """Return the digits of each value: those of the whole buffer, cut at twice the offsets."""
+    chunk = pa.concat_arrays([chunk.cast(pa.binary())])  # without an offset of its own
+    if chunk.offset:
+        chunk = chunk.take(pa.array(range(len(chunk)), pa.int64()))
+    _, offsets, values = chunk.buffers()
+    doubled = pc.multiply(pa.Array.from_buffers(pa.int32(), len(chunk) + 1, [None, offsets]).cast(pa.int64()), 2)
+    digits = b"" if values is None else values.to_pybytes().hex().encode()
+    whole = pa.LargeStringArray.from_buffers(len(chunk), doubled.buffers()[1], pa.py_buffer(digits))
+    return pc.if_else(chunk.is_valid(), whole, None).cast(pa.string())
+
+
+def _has_maps(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return True
+    return is_nested(kind) and any(_has_maps(kind.field(n).type) for n in range(kind.num_fields))
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """Return a value with its maps as objects; pyarrow has them as lists of pairs."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return {str(key): _plain(each, kind.item_type) for key, each in value}
+    if pa.types.is_struct(kind):
+        return {field.name: _plain(value[field.name], field.type) for field in kind}
+    if is_nested(kind):
+        return [_plain(each, kind.value_type) for each in value]
+    return value
+
+
+def _text(value: Any) -> str:
+    """Return the text of what JSON has no form for: instants, dates and decimals.
+
+    :raises TypeError: if it is bytes, which no text shows as they are.
+    """
+    if isinstance(value, bytes):
+        raise TypeError("it holds bytes; make text of them in the transform")
+    return str(value)

@@ -1,0 +1,104 @@
+"""Rows that wait for the commit of a sink which takes them from files: each batch's in a folder of its own.
+
+A manifest, written last, says what a batch has: nothing is concluded from which files are there. The folder carries the
+fencing token of a lease, so that the next owner of the partition can take it away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.files import MissingFileError
+from airflow_provider_coordination.spark.sinks import Rows
+from airflow_provider_coordination.spark.staging import Staging
+from airflow_provider_coordination.spark.storage import (
+    delete_folder,
+    file_size,
+    join,
+    read_table,
+    write_table,
+)
+
+BATCH_ID = "_batch_id"
+"""The column that says which batch a row is of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedBatch:
+    """What is staged of a batch.
+
+    :param files: the files that hold its rows, at least one.
+    :param rows: how many there are.
+    """
+
+    files: tuple[str, ...]
+    rows: int
+
+
+class StagedBatches(Staging):
+    """The staged batches of one sink.
+
+    :param root: a folder that no other sink uses.
+    """
+
+    def scratch(self, attempts: Sequence[Attempt]) -> str:
+        """See `Sink.scratch`."""
+        return self.folder(attempts[0]) + ".work"
+
+    def stage(self, attempts: Sequence[Attempt], rows: Rows) -> None:
+        """Write the rows of some batches, in place of what the same attempts staged before."""
+        for attempt in attempts:
+            delete_folder(self.folder(attempt))
+        for attempt in attempts:
+            count = rows.count(attempt.batch_id)
+            if count:
+                files = rows.write([attempt.batch_id], join(self.folder(attempt), "rows"))
+            else:  # its columns are wanted all the same
+                files = [self._file(attempt)]
+                write_table(rows.schema.empty_table(), self._file(attempt))
+            self._seal(attempt, count, files)
+
+    def _file(self, attempt: Attempt) -> str:
+        return join(self.folder(attempt), "rows", "part-0.parquet")
+
+    def _seal(self, attempt: Attempt, rows: int, files: Sequence[str]) -> None:
+        folder = join(self.folder(attempt), "rows")
+        listed = [{"name": file.removeprefix(f"{folder}/"), "bytes": _size(attempt, file)} for file in files]
+        self.seal(attempt, {"rows": rows, "files": listed})
+
+    def find(self, attempt: Attempt) -> StagedBatch:
+        """Return what an attempt staged.
+
+        :raises DeliveryError: if it is not there, not whole, or another attempt's.
+        :raises MissingFileError: if one of its files is gone.
+        """
+        content = self.sealed(attempt)
+        sizes = {join(self.folder(attempt), "rows", file["name"]): file["bytes"] for file in content["files"]}
+        for file, size in sizes.items():
+            if (found := file_size(file)) != size:
+                is_now = "is gone" if found is None else f"has {found} bytes, and {size} were written"
+                raise MissingFileError(f"batch {attempt.batch_id}: the staged file {file} {is_now}")
+        return StagedBatch(files=tuple(sizes), rows=content["rows"])
+
+
+def read_staged(file: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return the rows of a staged file.
+
+    :param columns: only these; all by default.
+    :raises MissingFileError: if it is gone, as it is for a former owner of the partition.
+    """
+    try:
+        return read_table(file, columns)
+    except FileNotFoundError:
+        raise MissingFileError(f"the staged file {file} is gone") from None
+
+
+def _size(attempt: Attempt, file: str) -> int:
+    size = file_size(file)
+    if size is None:
+        raise DeliveryError(f"batch {attempt.batch_id}: the staged file {file} is gone")
+    return size

@@ -1,0 +1,94 @@
+"""Iceberg tables as a DAG describes them: their catalogs come from connections, and nothing secret is shown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.operators.writes.iceberg import IcebergTable
+from airflow_provider_coordination.spark.redaction import Redaction
+
+REST = {"conn_type": "http", "host": "https://catalog.example.com/api", "login": "me", "password": "hush-hush"}
+
+
+def with_connection(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(fields))
+
+
+@pytest.mark.parametrize(
+    ("connection", "properties", "location"),
+    [
+        (
+            REST,
+            {"uri": "https://catalog.example.com/api", "credential": "me:hush-hush"},
+            "iceberg://catalog.example.com/api/default/lake.clicks",
+        ),
+        (
+            {"conn_type": "http", "host": "catalog", "port": 8181, "schema": "http", "password": "hush-hush"},
+            {"uri": "http://catalog:8181", "token": "hush-hush"},
+            "iceberg://catalog:8181/default/lake.clicks",
+        ),
+        (
+            {"conn_type": "postgres", "host": "db", "port": 5432, "schema": "ice", "login": "me", "password": "h@sh/"},
+            {"type": "sql", "uri": "postgresql+psycopg://me:h%40sh%2F@db:5432/ice"},
+            "iceberg://db:5432/ice/default/lake.clicks",
+        ),
+        (
+            {"conn_type": "generic", "extra": {"type": "glue", "glue.id": "123", "glue.skip-archive": True}},
+            {"type": "glue", "glue.id": "123", "glue.skip-archive": "true"},
+            "iceberg://glue/default/lake.clicks",
+        ),
+    ],
+    ids=["REST", "REST with a token", "PostgreSQL", "Glue"],
+)
+def test_a_connection_is_a_catalog(
+    monkeypatch: pytest.MonkeyPatch, connection: dict[str, Any], properties: dict[str, str], location: str
+) -> None:
+    with_connection(monkeypatch, **connection)
+    sink = IcebergTable("lake.clicks", catalog_conn_id="lake").connect()
+    assert sink.settings["properties"] == properties
+    assert (sink.kind, sink.name, sink.location) == ("iceberg", "main", location)
+
+
+def test_what_is_secret_is_in_the_settings_alone_and_hidden_wherever_it_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_connection(monkeypatch, **REST)
+    table = IcebergTable("lake.clicks", catalog_conn_id="lake", catalog={"s3.secret-access-key": "very-secret"})
+    sink = table.connect()
+    assert "hush" not in f"{table!r}{sink!r}{sink.location}" and "very-secret" not in f"{table!r}{sink!r}"
+    said = Redaction({"settings": sink.settings}).text("refused: me:hush-hush, very-secret")
+    assert "hush-hush" not in said and "very-secret" not in said
+
+
+def test_properties_of_the_table_win_over_those_of_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_connection(monkeypatch, **REST, extra={"warehouse": "theirs"})
+    sink = IcebergTable("lake.clicks", catalog_conn_id="lake", catalog={"warehouse": "ours"}).connect()
+    assert sink.settings["properties"]["warehouse"] == "ours"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"table": "clicks"},
+            r"^field 'table' of IcebergTable 'main' must be a namespace and a name, .* got 'cli",
+        ),
+        (
+            {"partition_by": "day(at"},
+            r"^field 'partition_by' of IcebergTable 'main': 'day\(at' is neither a column",
+        ),
+        ({"partition_by": ["bucket(id)"]}, r"'bucket\(id\)' is neither a column nor a transform of one; give columns"),
+        ({"partition_by": ["at", "at"]}, "^field 'partition_by' of IcebergTable 'main' has 'at' more than once"),
+        ({"columns": {"n": 1}}, "^field 'columns' of IcebergTable 'main': the type of 'n' must be one of Iceberg's"),
+        ({"columns": ["n"]}, "^field 'columns' of IcebergTable 'main' must be a mapping; got a value of type list$"),
+        ({"where": " "}, "^field 'where' of IcebergTable 'main' must not be empty; leave it out$"),
+        ({"catalog": None}, "^field 'catalog_conn_id' of IcebergTable 'main' is missing: name a connection to the"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_the_words_of_the_dag(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        IcebergTable(**{"table": "lake.clicks", "catalog": {"type": "glue"}, **fields}).connect()

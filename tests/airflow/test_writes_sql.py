@@ -1,0 +1,103 @@
+"""What a DAG says of tables of databases, and of functions that get batches."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.operators.writes.foreach_batch import ForeachBatch
+from airflow_provider_coordination.operators.writes.sql import SqlTable
+from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
+from tests.airflow.conftest import SECRET
+
+CONNECTION = {
+    "conn_type": "postgres", "host": "db", "schema": "shop", "login": "ann", "password": SECRET,
+    "extra": {"sslmode": "require", "cursor": "dictcursor"},
+}  # fmt: skip
+
+
+def table(table: str = "orders", **given: Any) -> SqlTable:
+    return SqlTable(table=table, **{"conn_id": "c", "staging_path": "/data/staging/", **given})
+
+
+@pytest.mark.parametrize(
+    ("conn_type", "name", "location"),
+    [
+        ("postgres", "orders", "postgresql://db:5432/shop/public.orders"),
+        ("postgres", "sales.orders", "postgresql://db:5432/shop/sales.orders"),
+        ("mysql", "orders", "mysql://db:3306/shop/shop.orders"),
+        ("mariadb", "sales.orders", "mysql://db:3306/shop/sales.orders"),
+    ],
+)
+def test_a_table_is_named_the_same_however_it_is_given(
+    monkeypatch: pytest.MonkeyPatch, conn_type: str, name: str, location: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_C", json.dumps({**CONNECTION, "conn_type": conn_type, "extra": {}}))
+    [sink] = sinks_of(table(name))
+    assert (sink.kind, sink.location) == ("sql", location)
+
+
+def test_what_the_connection_holds_is_in_the_settings_and_in_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_C", json.dumps(CONNECTION))
+    [sink] = sinks_of(table(merge_on=["id"], add_columns="true"))
+    assert sink.settings["password"] == SECRET and sink.settings["tls"] == {"sslmode": "require"}
+    assert sink.settings["merge_on"] == ["id"] and sink.settings["add_columns"] is True
+    assert SECRET not in f"{sink!r} {sink} {sink.location} {table()!r}"
+
+
+def test_raw_batches_wait_below_the_staging_path() -> None:
+    assert landing_path_of(table()) == "/data/staging/_landing"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"conn_type": "sqlite"}, "^connection 'c': a connection of type 'sqlite' leads to no database that rows are"),
+        ({"host": ""}, "^connection 'c': field 'host' is missing"),
+        ({"schema": ""}, "^connection 'c': field 'schema' is missing; name the database"),
+        ({"conn_type": "mysql", "extra": {"ssl": "yes"}}, "^connection 'c': the extra 'ssl' is not a JSON object"),
+    ],
+)
+def test_a_connection_that_cannot_be_used_is_named(
+    monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], message: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_C", json.dumps({**CONNECTION, **changed}))
+    with pytest.raises(ConfigurationError, match=message):
+        table().connect()
+
+
+@pytest.mark.parametrize(
+    ("writes", "message"),
+    [
+        (table('"orders"'), "^field 'table' of SqlTable 'main' must be a table such as 'orders' or 'sales.orders'"),
+        (table("a.b.c"), "^field 'table' of SqlTable 'main' must be a table"),
+        (table(staging_path=" "), "^field 'staging_path' of SqlTable 'main' must not be empty"),
+        (table(conn_id=""), "^field 'conn_id' of SqlTable 'main' must not be empty"),
+        (table(merge_on="id"), "^field 'merge_on' must be left out, or a list of names; got 'id'"),
+        (table(add_columns="maybe"), "^field 'add_columns' must be true or false; got 'maybe'"),
+        (table(name="n", where=" "), "^field 'where' of SqlTable 'n' must not be empty; leave it out"),
+        (
+            ForeachBatch(function="publish", staging_path="/s"),
+            "^field 'function' of ForeachBatch 'main' must be 'module:function'",
+        ),
+        (
+            ForeachBatch(function="m:f", staging_path=""),
+            "^field 'staging_path' of ForeachBatch 'main' must not be empty",
+        ),
+        (
+            ForeachBatch(function="m:f", staging_path="/s", where=" "),
+            "^field 'where' of ForeachBatch 'main' must not be",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_before_any_connection_is_looked_for(writes: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        writes.check()
+
+
+def test_a_function_is_a_sink_whose_place_says_how_often_it_is_called() -> None:
+    [sink] = sinks_of(ForeachBatch(function="publishing:to_kafka", staging_path="/s", where="n > 1"))
+    assert (sink.kind, sink.location, sink.where) == ("foreach_batch", "at-least-once://publishing:to_kafka", "n > 1")

@@ -1,0 +1,93 @@
+"""Delta tables on a real object store, reached by what a connection holds alone."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.access import Access
+from airflow_provider_coordination.spark.sinks import owed
+from airflow_provider_coordination.spark.sinks.delta.options import storage_options
+from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
+from tests.support.s3_server import ALLOWED, OPEN_BUCKET, S3Server
+from tests.support.sinks import BatchRows, an_attempt, under_next_lease
+
+
+@pytest.fixture(autouse=True)
+def no_credentials_but_the_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def a_sink(path: str, aws: AwsSettings) -> DeltaSink:
+    return DeltaSink(name="main", path=path, access=Access(((path, aws),)))
+
+
+def deliver(sink: DeltaSink, aws: AwsSettings, values: dict[str, list[int]], *attempts: Any) -> None:
+    sink.prepare(attempts, BatchRows(values, Access(((sink.location, aws),))))
+    sink.commit(attempts)
+    sink.discard(attempts)
+
+
+def batches_in(path: str, aws: AwsSettings) -> dict[str, list[int]]:
+    table = DeltaTable(path, storage_options=storage_options(path, Access(((path, aws),)))())
+    found: dict[str, list[int]] = {}
+    for row in table.to_pyarrow_table().to_pylist():
+        found.setdefault(row["_batch_id"], []).append(row["n"])
+    return {batch_id: sorted(values) for batch_id, values in found.items()}
+
+
+def test_batches_are_delivered_replaced_and_known_in_a_bucket_and_no_secret_is_logged(
+    s3: S3Server, s3_bucket: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    path, one, other = f"s3://{s3_bucket}/lake/clicks", an_attempt("a-1"), an_attempt("b-1")
+    sink = a_sink(path, s3.settings)
+    sink.check()
+    deliver(sink, s3.settings, {"a-1": [1, 2], "b-1": [3]}, one, other)
+    again = under_next_lease(one, rejected=True)
+    successor = a_sink(path, s3.settings)
+    for attempt in (again, under_next_lease(other)):
+        successor.sweep(attempt.folder, attempt.fencing_token)
+    left = owed(successor, [again, under_next_lease(other)])
+    deliver(successor, s3.settings, {"a-1": [5]}, *left)
+    assert [attempt.batch_id for attempt in left] == ["a-1"]
+    assert batches_in(path, s3.settings) == {"a-1": [5], "b-1": [3]}
+    _, secret = ALLOWED
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("airflow_provider")]
+    assert not [message for message in ours if secret in message]
+    assert secret not in repr(sink.__dict__["_log"].__dict__)
+
+
+def test_of_jobs_that_commit_at_the_same_time_in_a_bucket_each_brings_its_batches_once(
+    s3: S3Server, s3_bucket: str
+) -> None:
+    path, rounds, jobs = f"s3://{s3_bucket}/lake/clicks", 4, 3
+
+    def work(job: int) -> None:
+        sink = a_sink(path, s3.settings)
+        for number in range(1, rounds + 1):
+            mine = an_attempt(f"j{job}-{number}")
+            both = an_attempt(f"shared-{number}", token=job)
+            deliver(sink, s3.settings, {mine.batch_id: [number], both.batch_id: [number]}, mine, *owed(sink, [both]))
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(work, range(1, jobs + 1)))
+    found = batches_in(path, s3.settings)
+    assert found == {
+        **{f"j{job}-{number}": [number] for job in range(1, jobs + 1) for number in range(1, rounds + 1)},
+        **{f"shared-{number}": [number] for number in range(1, rounds + 1)},
+    }
+
+
+def test_a_bucket_that_may_not_be_written_to_is_named_by_the_users_field(s3: S3Server) -> None:
+    with pytest.raises(ConfigurationError, match=r"^field 'path' of DeltaTable 'main' is 's3://") as raised:
+        a_sink(f"s3://{OPEN_BUCKET}/lake", s3.settings_of("denied", "denied-secret")).check()
+    assert "denied-secret" not in str(raised.value)

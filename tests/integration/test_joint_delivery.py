@@ -1,0 +1,297 @@
+"""Many batches that go through Spark at once: each is as if it were alone, in a number of jobs that stays the same."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession, functions
+
+from airflow_provider_coordination.sources.event_time import EventTimeBounds
+from airflow_provider_coordination.spark.bad_records import BadRecords
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, Transform
+from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
+from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
+from airflow_provider_coordination.spark.payload import JsonPayload
+from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
+from airflow_provider_coordination.spark.storage import files_below, write_table
+from airflow_provider_coordination.spark.transformation import SparkTransformation
+from airflow_provider_coordination.spark.transforming import DeliverTransformed, routed
+from tests.support.sinks import an_attempt
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+PAYLOAD = "n BIGINT NOT NULL, at TIMESTAMP"
+
+
+@dataclass
+class Lake:
+    """Landed batches, and the sinks that are to take them."""
+
+    spark: SparkSession
+    folder: Path
+    found: BadRecords = field(default_factory=lambda: BadRecords(saved=3))
+
+    def land(self, batch_id: str, *payloads: Any, bounds: EventTimeBounds | None = None) -> Attempt:
+        """Land a batch of JSON objects, or of bytes as they are."""
+        rows = [
+            {
+                "stream": "clicks",
+                "shard_id": f"shard-{batch_id}",
+                "sequence_number": str(10**50 + n),
+                "sub_sequence_number": 0,
+                "partition_key": "k",
+                "approximate_arrival_timestamp": NOW,
+                "data": payload if isinstance(payload, bytes) else json.dumps(payload, default=str).encode(),
+                "_batch_id": batch_id,
+            }
+            for n, payload in enumerate(payloads)
+        ]
+        return self.landed(batch_id, pa.Table.from_pylist(rows, RECORD_SCHEMA), bounds)
+
+    def landed(self, batch_id: str, table: pa.Table, bounds: EventTimeBounds | None = None) -> Attempt:
+        file = str(self.folder / "_landing" / f"{batch_id}.parquet")
+        size = write_table(table, file)
+        return an_attempt(batch_id, file=file, file_bytes=size, records=table.num_rows, bounds=bounds)
+
+    def sink(self, name: str, where: str | None = None) -> ParquetSink:
+        return ParquetSink(name=name, path=str(self.folder / name), where=where)
+
+    def delivery(
+        self,
+        *more: ParquetSink,
+        transform: Transform | None = None,
+        per_batch: bool = False,
+        dead: bool = True,
+        schema: str | None = PAYLOAD,
+        layout: RecordLayout = SHARD_RECORDS,
+    ) -> DeliverTransformed:
+        sinks = [*([self.sink("dead_letter")] if dead else []), self.sink("main"), *more]
+        payload = None if schema is None else JsonPayload(schema, layout)
+        transformation = SparkTransformation(
+            self.spark, routed(sinks), layout=layout, transform=transform, per_batch=per_batch, payload=payload
+        )
+        return DeliverTransformed(transformation, sinks, source="clicks", found=self.found)
+
+    def deliver(self, delivery: DeliverTransformed, attempts: Sequence[Attempt]) -> Mapping[str, Prepared | Exception]:
+        """Deliver what can be delivered of some batches."""
+        prepared = delivery.prepare(attempts, delivery.sinks)
+        going = [attempt for attempt in attempts if isinstance(prepared[attempt.batch_id], Prepared)]
+        for sink in delivery.sinks:
+            delivery.commit(sink, going)
+        delivery.discard(attempts)
+        assert [file for file in files_below(str(self.folder)) if "_staging" in file] == [], "something is left over"
+        return prepared
+
+    def rows(self, sink: str = "main") -> dict[str, list[dict[str, Any]]]:
+        return {file.stem: pq.read_table(file).to_pylist() for file in (self.folder / sink).glob("*.parquet")}
+
+    def values(self, column: str = "n", sink: str = "main") -> dict[str, list[Any]]:
+        return {batch_id: [row[column] for row in rows] for batch_id, rows in self.rows(sink).items()}
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    return Lake(spark, tmp_path)
+
+
+def numbers(*values: int) -> list[dict[str, int]]:
+    return [{"n": value} for value in values]
+
+
+def counting(records: DataFrame) -> DataFrame:
+    """Say with each record how many the transform got."""
+    return records.withColumn("of", functions.expr("count(*) OVER ()"))
+
+
+def dropping(records: DataFrame) -> DataFrame:
+    return counting(records).drop("_batch_id")
+
+
+def fragile(records: DataFrame) -> DataFrame:
+    """Raise on a negative number."""
+
+    def root(n):
+        if n < 0:
+            raise ValueError(f"{n} is negative")
+        return n**0.5
+
+    return records.withColumn("root", functions.udf(root, "double")("n"))
+
+
+def test_each_batch_has_a_file_with_its_own_rows(lake: Lake) -> None:
+    attempts = [lake.land(f"b-{n}", *numbers(*range(n))) for n in range(1, 9)]
+    prepared = lake.deliver(lake.delivery(transform=counting), attempts)
+    assert lake.values() == {f"b-{n}": list(range(n)) for n in range(1, 9)}
+    assert lake.values("_batch_id") == {f"b-{n}": [f"b-{n}"] * n for n in range(1, 9)}
+    assert set(lake.values("of")["b-1"]) == {36}, "the transform ran over all of them"
+    assert [made.records for made in prepared.values() if isinstance(made, Prepared)] == [
+        {"dead_letter": 0, "main": n} for n in range(1, 9)
+    ]
+    names = pq.read_schema(lake.folder / "main" / "b-1.parquet").names
+    assert names == [*RECORD_SCHEMA.names, "n", "at", "of"], "nothing of ours is left in it"
+
+
+def test_how_many_spark_jobs_a_delivery_takes_does_not_depend_on_how_many_batches_it_has(lake: Lake) -> None:
+    def jobs(*batch_ids: str) -> int:
+        lake.spark.sparkContext.setJobGroup(batch_ids[0], "")
+        attempts = [lake.land(batch_id, *numbers(1, 2)) for batch_id in batch_ids]
+        lake.deliver(lake.delivery(lake.sink("copy", "n > 1"), transform=fragile), attempts)
+        return len(lake.spark.sparkContext.statusTracker().getJobIdsForGroup(batch_ids[0]))
+
+    assert jobs(*(f"many-{n}" for n in range(12))) <= jobs("two-1", "two-2")
+    assert len(lake.rows("copy")) == 14
+
+
+@pytest.mark.parametrize(("transform", "per_batch"), [(dropping, False), (counting, True)])
+def test_a_transform_that_drops_the_batch_or_is_marked_so_gets_one_batch_at_a_time_and_the_log_says_so_once(
+    lake: Lake, transform: Transform, per_batch: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts = [lake.land(f"b-{n}", *numbers(*range(n))) for n in range(1, 4)]
+    delivery = lake.delivery(transform=transform, per_batch=per_batch)
+    with caplog.at_level(logging.WARNING):
+        lake.deliver(delivery, attempts)
+        lake.deliver(delivery, [replace(a, batch=replace(a.batch, redeliver=True)) for a in attempts])
+    assert lake.values("of") == {"b-1": [1], "b-2": [2, 2], "b-3": [3, 3, 3]}
+    assert lake.values("_batch_id")["b-2"] == ["b-2", "b-2"]
+    assert caplog.text.count("batches are transformed one after the other, in a Spark job each") == 1
+
+
+def test_a_transform_that_changes_what_batch_a_row_is_of_fails_and_says_so(lake: Lake) -> None:
+    def mixing(records: DataFrame) -> DataFrame:
+        return records.withColumn("_batch_id", functions.lit("other"))
+
+    prepared = lake.deliver(lake.delivery(transform=mixing), [lake.land("a", {"n": 1}), lake.land("b", {"n": 2})])
+    assert {str(error).partition(";")[0] for error in prepared.values()} == {
+        "the transform changed '_batch_id', which says what batch a row is of, to 'other'"
+    }
+    assert lake.rows() == {}
+
+
+def test_batches_are_sieved_each_by_its_own_bounds(lake: Lake) -> None:
+    times = [{"n": n, "at": NOW + timedelta(hours=n)} for n in range(4)]
+
+    def since(hours: int) -> EventTimeBounds:
+        return EventTimeBounds(column="at", type="timestamp", earliest=NOW + timedelta(hours=hours), latest=None)
+
+    attempts = [
+        lake.land("from-1", *times, bounds=since(1)),
+        lake.land("from-3", *times, bounds=since(3)),
+        lake.land("all", *times, b"no JSON"),
+    ]
+    prepared = lake.deliver(lake.delivery(), attempts)
+    assert lake.values() == {"from-1": [1, 2, 3], "from-3": [3], "all": [0, 1, 2, 3]}
+    assert {name: made.left_out for name, made in prepared.items() if isinstance(made, Prepared)} == {
+        "from-1": {"time": 1},
+        "from-3": {"time": 3},
+        "all": {"schema": 1},
+    }
+
+
+def test_bad_records_are_put_aside_batch_by_batch(lake: Lake) -> None:
+    def marking(records: DataFrame) -> DataFrame:
+        return records.withColumn("_error", functions.expr("CASE WHEN n > 100 THEN 'too much' END"))
+
+    attempts = [
+        lake.land("a", {"n": 1}, b"no JSON"),
+        lake.land("b", {"n": 500}, {"n": 2}),
+        lake.land("c", {"n": 3}, {"n": -1}),
+        lake.land("d", {"n": 4}),
+    ]
+    prepared = lake.deliver(lake.delivery(transform=lambda records: marking(fragile(records))), attempts)
+    assert lake.values() == {"a": [1], "b": [2], "c": [3], "d": [4]}
+    assert lake.values("error", "dead_letter") == {
+        "a": ["the payload is not JSON"],
+        "b": ["too much"],
+        "c": ["ValueError: -1 is negative"],
+    }
+    assert lake.values("_batch_id", "dead_letter") == {name: [name] for name in "abc"}
+    assert {name: made.left_out for name, made in prepared.items() if isinstance(made, Prepared)} == {
+        "a": {"schema": 1},
+        "b": {"transform": 1},
+        "c": {"transform": 1},
+        "d": {},
+    }
+    assert lake.found.total == 3 and len(lake.found.samples) == 3
+
+
+@pytest.mark.parametrize("bad", [b"no JSON", {"n": -1}], ids=["unfit", "raising"])
+def test_a_batch_that_is_refused_for_its_bad_records_holds_no_other_one(lake: Lake, bad: Any) -> None:
+    attempts = [lake.land(f"b-{n}", {"n": n}, *([bad] if n == 2 else [])) for n in range(5)]
+    prepared = lake.deliver(lake.delivery(transform=fragile, dead=False), attempts)
+    assert sorted(lake.rows()) == ["b-0", "b-1", "b-3", "b-4"]
+    refused = prepared["b-2"]
+    assert isinstance(refused, DeliveryError) and "batch b-2: " in str(refused) and "records are bad" in str(refused)
+
+
+def test_a_budget_of_bad_records_is_spent_batch_by_batch(lake: Lake) -> None:
+    lake.found = BadRecords(1)
+    attempts = [lake.land(name, {"n": 1}, *[b"no JSON"] * bad) for name, bad in (("a", 1), ("b", 1), ("c", 0))]
+    prepared = lake.deliver(lake.delivery(), attempts)
+    assert sorted(lake.rows()) == ["a", "c"] and sorted(lake.rows("dead_letter")) == ["a"]
+    assert "1 bad records make 2 in this run, more than 'max_parse_exceptions' = 1" in str(prepared["b"])
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"x" * file.stat().st_size)])
+def test_a_landed_file_that_is_gone_or_damaged_fails_its_batch_alone(lake: Lake, damage: Any) -> None:
+    attempts = [lake.land(f"b-{n}", {"n": n}) for n in range(5)]
+    damage(Path(attempts[3].file))
+    prepared = lake.deliver(lake.delivery(transform=fragile), attempts)
+    assert sorted(lake.rows()) == ["b-0", "b-1", "b-2", "b-4"]
+    assert isinstance(prepared["b-3"], DeliveryError)
+
+
+def test_each_sink_takes_of_each_batch_what_its_predicate_says(lake: Lake) -> None:
+    attempts = [lake.land("a", *numbers(1, 20)), lake.land("b", *numbers(300)), lake.land("c", *numbers(2))]
+    large, none = lake.sink("large", "n >= 20"), lake.sink("none", "n > 1000")
+    prepared = lake.deliver(lake.delivery(large, none, transform=fragile), attempts)
+    assert lake.values() == {"a": [1, 20], "b": [300], "c": [2]}
+    assert lake.values(sink="large") == {"a": [20], "b": [300]} and lake.rows("none") == {}
+    assert [made.records for made in prepared.values() if isinstance(made, Prepared)] == [
+        {"dead_letter": 0, "main": 2, "large": 1, "none": 0},
+        {"dead_letter": 0, "main": 1, "large": 1, "none": 0},
+        {"dead_letter": 0, "main": 1, "large": 0, "none": 0},
+    ]
+
+
+def test_a_sink_is_given_only_the_batches_that_it_does_not_have(lake: Lake) -> None:
+    attempts = [lake.land("a", *numbers(1)), lake.land("b", *numbers(2)), lake.land("c", *numbers(3))]
+    lake.deliver(lake.delivery(), attempts[:1])
+    again = lake.delivery(lake.sink("copy"), transform=lambda records: records.withColumn("n", functions.expr("-n")))
+    prepared = lake.deliver(again, attempts)
+    assert lake.values() == {"a": [1], "b": [-2], "c": [-3]}
+    assert lake.values(sink="copy") == {"a": [-1], "b": [-2], "c": [-3]}
+    assert isinstance(made := prepared["a"], Prepared) and "main" not in made.records
+
+
+def test_a_delivery_of_which_nothing_is_left_is_one_without_rows(lake: Lake) -> None:
+    attempts = [lake.land("a", *numbers(1)), lake.land("b", *numbers(2))]
+    lake.deliver(lake.delivery(), attempts)
+    again = [replace(a, batch=replace(a.batch, redeliver=True)) for a in attempts]
+    lake.deliver(lake.delivery(transform=lambda records: records.where("false")), again)
+    assert lake.values() == {"a": [], "b": []}
+
+
+def test_items_with_different_columns_are_delivered_each_with_its_own(lake: Lake) -> None:
+    def landed(batch_id: str, **columns: Any) -> Attempt:
+        rows = len(next(iter(columns.values())))
+        ours = {"_origin": ["s3://b/k"] * rows, "_row": pa.array(range(rows), pa.int64())}
+        return lake.landed(batch_id, pa.table({**columns, **ours, "_batch_id": [batch_id] * rows}))
+
+    attempts = [landed("one", a=[1]), landed("two", b=["x"]), landed("three", a=[2, 3]), landed("four", a=["text"])]
+    lake.deliver(lake.delivery(transform=counting, schema=None, layout=ITEM_RECORDS), attempts)
+    ours = {"_origin", "_row", "_batch_id", "of"}
+    assert {name: rows[0].keys() - ours for name, rows in lake.rows().items()} == {
+        "one": {"a"},
+        "two": {"b"},
+        "three": {"a"},
+        "four": {"a"},
+    }
+    assert lake.values("of") == {"one": [3], "two": [1], "three": [3, 3], "four": [1]}

@@ -1,0 +1,475 @@
+"""What the Delta sink does beside the contract: the table's log, its columns, what others do to the table."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.files import MissingFileError
+from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn, DeltaSettings
+from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
+from airflow_provider_coordination.spark.storage import join, write_table
+from tests.support.delta_tables import batches_in, others_commit_first, rows_in
+from tests.support.sinks import BatchRows, an_attempt, under_next_lease
+
+MIDNIGHT_OF_YEAR_1 = datetime(1, 1, 1, tzinfo=UTC)
+LAST_MICROSECOND = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class TableOfRows:
+    """Rows of batches, of any columns; see `Rows`."""
+
+    table: pa.Table
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+    def count(self, batch_id: str) -> int:
+        return int(self.table["_batch_id"].to_pylist().count(batch_id))
+
+    def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
+        file = join(folder, "part-0.parquet")
+        write_table(
+            self.table.filter(pa.array([each in batch_ids for each in self.table["_batch_id"].to_pylist()])), file
+        )
+        return [file]
+
+
+def rows(batch_id: str = "a-1", **columns: pa.Array) -> TableOfRows:
+    count = len(next(iter(columns.values())))
+    return TableOfRows(pa.table({**columns, "_batch_id": [batch_id] * count}))
+
+
+def a_sink(folder: Path, **settings: Any) -> DeltaSink:
+    return DeltaSink(name="main", path=str(folder), settings=DeltaSettings(**settings))
+
+
+def deliver(sink: DeltaSink, given: Any, *attempts: Attempt) -> None:
+    sink.prepare(attempts, given)
+    sink.commit(attempts)
+    sink.discard(attempts)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+A, B = an_attempt("a-1"), an_attempt("b-1")
+NUMBERS = BatchRows({"a-1": [1, 2], "b-1": [3]})
+
+
+def following(attempt: Attempt, number: int) -> Attempt:
+    """Return the delivery of a later batch of the same partition."""
+    batch = replace(attempt.batch, batch_id=f"{attempt.batch_id}.{number}", ordinal=attempt.ordinal + number)
+    return replace(attempt, batch=batch, set_id=f"{batch.batch_id}.s")
+
+
+# The log
+
+
+def test_a_delivery_is_one_commit_that_says_what_it_brought(folder: Path) -> None:
+    deliver(a_sink(folder), NUMBERS, A, B)
+    [commit, created] = DeltaTable(folder).history()
+    said = json.loads(commit["coordination"])
+    assert created["operation"] == "CREATE TABLE" and said["sink"] == "main"
+    assert said["batches"][0] == {
+        "batch": "a-1", "source": "clicks", "partition": "a-1", "folder": "clicks/a-1", "owner": "job-1",
+        "start": "TRIM_HORIZON", "end": "9", "records": 2, "ordinal": 1, "fencing_token": 1, "set": "a-1.s1",
+    }  # fmt: skip
+    assert [batch["batch"] for batch in said["batches"]] == ["a-1", "b-1"]
+
+
+def test_each_partition_has_its_latest_ordinal_and_fencing_token_in_the_log(folder: Path) -> None:
+    sink = a_sink(folder)
+    deliver(sink, NUMBERS, A, B)
+    deliver(sink, BatchRows({"a-1.4": [5]}), under_next_lease(following(A, 4)))
+    table = DeltaTable(folder)
+    assert table.transaction_version("coordination/clicks/a-1") == 5
+    assert table.transaction_version("coordination/clicks/a-1/fencing_token") == 2
+    assert table.transaction_version("coordination/clicks/b-1") == 1
+
+
+def test_a_rejected_batch_that_is_replaced_does_not_take_the_ordinal_back(folder: Path) -> None:
+    sink, later = a_sink(folder), following(A, 1)
+    deliver(sink, NUMBERS, A)
+    deliver(sink, BatchRows({later.batch_id: [7]}), later)
+    deliver(sink, BatchRows({"a-1": [-1]}), under_next_lease(A, rejected=True))
+    assert DeltaTable(folder).transaction_version("coordination/clicks/a-1") == 2
+    assert a_sink(folder).taken([A, later]) == {"a-1", later.batch_id}
+    assert batches_in(folder) == {"a-1": [-1], later.batch_id: [7]}
+
+
+def test_a_batch_whose_later_one_came_first_is_not_taken_for_delivered(folder: Path) -> None:
+    sink, later = a_sink(folder), following(A, 1)
+    deliver(sink, BatchRows({later.batch_id: [7]}), later)
+    assert sink.taken([A, later]) == {later.batch_id}
+    deliver(sink, NUMBERS, A)
+    assert batches_in(folder) == {"a-1": [1, 2], later.batch_id: [7]}
+
+
+def test_a_batch_of_which_only_the_rows_are_left_is_known_by_them(folder: Path) -> None:
+    deliver(a_sink(folder), NUMBERS, A)
+    for log in sorted((folder / "_delta_log").glob("*.json")):  # as if written by somebody who says nothing of batches
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        for line in lines:
+            line.get("commitInfo", {}).pop("coordination", None)
+        log.write_text("\n".join(map(json.dumps, lines)))
+    assert a_sink(folder).taken([under_next_lease(A)]) == {"a-1"}
+
+
+def test_a_former_owner_whose_batch_is_not_in_is_refused_once_a_later_lease_has_committed(folder: Path) -> None:
+    deliver(a_sink(folder), NUMBERS, under_next_lease(A))
+    former = following(A, 3)
+    sink = a_sink(folder)
+    sink.prepare([former], BatchRows({former.batch_id: [9]}))
+    with pytest.raises(
+        DeliveryError, match=r"batches of partition 'a-1' under a later lease, of token 2; this one has 1"
+    ):
+        sink.commit([former])
+    assert batches_in(folder) == {"a-1": [1, 2]}
+
+
+def test_what_others_committed_since_is_seen_by_a_job_that_knows_the_table(folder: Path) -> None:
+    one, other = a_sink(folder), a_sink(folder)
+    deliver(one, NUMBERS, A)
+    assert one.taken([A, following(A, 1)]) == {"a-1"}
+    for number in (1, 2):
+        deliver(other, BatchRows({f"a-1.{number}": [number]}), following(A, number))
+        write_deltalake(folder, pa.table({"n": [0], "_batch_id": ["somebody's"]}), mode="append")
+    assert one.taken([following(A, 1), following(A, 2), following(A, 3)]) == {"a-1.1", "a-1.2"}
+
+
+# What others do between look and commit
+
+
+def compacted(folder: Path) -> None:
+    DeltaTable(folder).optimize.compact()
+
+
+def with_a_column_more(folder: Path) -> None:
+    write_deltalake(folder, pa.table({"n": [0], "_batch_id": ["x"], "more": ["y"]}), mode="append", schema_mode="merge")
+
+
+def without_some_rows(folder: Path) -> None:
+    DeltaTable(folder).delete("n = 7")
+
+
+@pytest.mark.parametrize("change", [compacted, with_a_column_more, without_some_rows])
+def test_a_table_that_somebody_changes_between_look_and_commit_is_looked_at_again(
+    folder: Path, change: Callable[[Path], None]
+) -> None:
+    for number in range(3):
+        write_deltalake(folder, pa.table({"n": [7 + number], "_batch_id": ["somebody's"]}), mode="append")
+    sink = a_sink(folder)
+    with others_commit_first(lambda: change(folder)) as tries:
+        deliver(sink, NUMBERS, A, B)
+    assert tries == [2]
+    found = batches_in(folder)
+    assert (found["a-1"], found["b-1"]) == ([1, 2], [3])
+    assert found["somebody's"] == ([8, 9] if change is without_some_rows else [7, 8, 9])
+
+
+def test_a_batch_that_another_job_commits_between_look_and_commit_is_in_once(folder: Path) -> None:
+    deliver(a_sink(folder), BatchRows({"c-1": [0]}), an_attempt("c-1"))
+    sink = a_sink(folder)
+    sink.prepare([A, B], NUMBERS)
+    with others_commit_first(lambda: deliver(a_sink(folder), BatchRows({"a-1": [1, 2]}), under_next_lease(A))) as tries:
+        sink.commit([A, B])
+    assert tries[0] == 3, "the former owner's, the next owner's, and what is left of the former owner's"
+    assert batches_in(folder) == {"a-1": [1, 2], "b-1": [3], "c-1": [0]}
+
+
+def test_a_table_that_somebody_creates_in_the_same_moment_is_used(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, create = a_sink(folder), DeltaTable.create
+
+    def late(*details: Any, **more: Any) -> DeltaTable:
+        monkeypatch.setattr(DeltaTable, "create", create)
+        deliver(a_sink(folder), NUMBERS, B)
+        return create(*details, **more)
+
+    monkeypatch.setattr(DeltaTable, "create", late)
+    deliver(sink, NUMBERS, A)
+    assert batches_in(folder) == {"a-1": [1, 2], "b-1": [3]}
+
+
+def test_a_commit_that_others_always_come_before_ends_with_an_error_and_can_be_tried_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_provider_coordination.spark.sinks.delta.sink.COMMIT_TRIES", 4)
+    deliver(a_sink(folder), NUMBERS, B)
+    sink = a_sink(folder)
+    sink.prepare([A], NUMBERS)
+    with (
+        others_commit_first(lambda: write_deltalake(folder, rows_of_others(), mode="append"), times=99),
+        pytest.raises(DeliveryError, match="1 batches were not committed"),
+    ):
+        sink.commit([A])
+    sink.commit([A])
+    assert batches_in(folder)["a-1"] == [1, 2]
+
+
+def rows_of_others() -> pa.Table:
+    return pa.table({"n": [0], "_batch_id": ["x"]})
+
+
+def test_a_table_that_somebody_dropped_while_batches_wait_is_created_by_the_next_job_alone(folder: Path) -> None:
+    sink = a_sink(folder)
+    deliver(sink, NUMBERS, A)
+    sink.prepare([B], NUMBERS)
+    for file in (folder / "_delta_log").iterdir():
+        file.unlink()
+    for _ in range(2):
+        with pytest.raises(DeliveryError, match=r"is gone since the job began; its batches wait: restore it, or start"):
+            sink.commit([B])
+    deliver(a_sink(folder), NUMBERS, under_next_lease(B))
+    assert batches_in(folder) == {"b-1": [3]}
+
+
+def test_a_prepared_file_that_is_gone_or_cut_is_not_added(folder: Path) -> None:
+    sink = a_sink(folder)
+    sink.prepare([A], NUMBERS)
+    [file] = folder.glob("data-*/*.parquet")
+    content = file.read_bytes()
+    file.write_bytes(content[:50])
+    with pytest.raises(MissingFileError, match=r"has 50 bytes, and \d+ were written"):
+        sink.commit([A])
+    file.unlink()
+    with pytest.raises(MissingFileError, match="is gone"):
+        sink.commit([A])
+    assert batches_in(folder) == {}
+
+
+def test_what_is_discarded_before_a_commit_leaves_no_data_file(folder: Path) -> None:
+    sink = a_sink(folder)
+    sink.prepare([A, B], NUMBERS)
+    sink.discard([A])
+    assert len(list(folder.glob("data-*/*.parquet"))) == 1, "it holds rows of the other batch"
+    sink.discard([B])
+    assert list(folder.glob("data-*/*.parquet")) == []
+
+
+def test_two_sinks_with_batches_of_their_own_may_write_to_one_table(folder: Path) -> None:
+    clicks, orders = a_sink(folder), a_sink(folder)
+    clicks.prepare([A], NUMBERS)
+    orders.prepare([B], NUMBERS)
+    orders.commit([B])
+    clicks.commit([A])
+    assert batches_in(folder) == {"a-1": [1, 2], "b-1": [3]}
+
+
+# Columns
+
+
+def test_a_new_column_is_added_and_is_null_in_what_was_there(folder: Path) -> None:
+    sink = a_sink(folder)
+    deliver(sink, NUMBERS, B)
+    deliver(sink, rows(n=pa.array([1]), city=pa.array(["Rome"])), A)
+    assert sorted((row["n"], row["city"]) for row in rows_in(folder)) == [(1, "Rome"), (3, None)]
+
+
+def test_a_column_that_a_later_batch_does_not_have_is_null_in_it(folder: Path) -> None:
+    sink = a_sink(folder)
+    deliver(sink, rows(n=pa.array([1]), city=pa.array(["Rome"])), A)
+    deliver(sink, NUMBERS, B)
+    assert sorted((row["n"], row["city"]) for row in rows_in(folder)) == [(1, "Rome"), (3, None)]
+
+
+@pytest.mark.parametrize(
+    ("table", "given", "value"),
+    [
+        (pa.int64(), pa.int16(), 5),
+        (pa.float64(), pa.float32(), 0.5),
+        (pa.decimal128(12, 2), pa.decimal128(8, 1), Decimal("3.50")),
+    ],
+)
+def test_values_of_a_narrower_type_become_those_of_the_table(
+    folder: Path, table: pa.DataType, given: pa.DataType, value: Any
+) -> None:
+    sink = a_sink(folder)
+    deliver(sink, rows("b-1", n=pa.array([None], table)), B)
+    deliver(sink, rows(n=pa.array([value], given)), A)
+    assert [row["n"] for row in rows_in(folder) if row["_batch_id"] == "a-1"] == [value]
+    assert DeltaTable(folder).to_pyarrow_table().schema.field("n").type == table
+
+
+@pytest.mark.parametrize(
+    ("table", "given", "message"),
+    [
+        (pa.int32(), pa.int64(), "'n' is 'long', and 'integer' in the table"),
+        (pa.int64(), pa.string(), "'n' is 'string', and 'long' in the table"),
+        (pa.decimal128(8, 2), pa.decimal128(12, 2), r"'n' is 'decimal\(12,2\)', and 'decimal\(8,2\)' in the table"),
+        (pa.decimal128(8, 2), pa.decimal128(8, 3), r"'n' is 'decimal\(8,3\)', and 'decimal\(8,2\)' in the table"),
+    ],
+)
+def test_a_table_whose_column_cannot_hold_the_values_says_which_and_the_batch_waits(
+    folder: Path, table: pa.DataType, given: pa.DataType, message: str
+) -> None:
+    sink = a_sink(folder)
+    deliver(sink, rows("b-1", n=pa.array([None], table)), B)
+    with pytest.raises(DeliveryError, match=f"cannot take the records: column {message}. Convert it in the transform"):
+        sink.prepare([A], rows(n=pa.array([None], given)))
+    assert [row["_batch_id"] for row in rows_in(folder)] == ["b-1"]
+    assert list(folder.glob("_staging/**/*.json")) == []
+
+
+def test_columns_that_differ_in_the_case_of_letters_alone_are_refused(folder: Path) -> None:
+    sink = a_sink(folder)
+    deliver(sink, NUMBERS, B)
+    with pytest.raises(DeliveryError, match="column 'N' is 'n' in the table"):
+        sink.prepare([A], rows(N=pa.array([1])))
+
+
+def test_a_column_that_the_table_requires_and_the_records_lack_is_named(folder: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("_batch_id", pa.string())])
+    DeltaTable.create(folder, schema)
+    with pytest.raises(DeliveryError, match="column 'id' is missing, and the table requires it"):
+        a_sink(folder).prepare([A], NUMBERS)
+
+
+def test_a_null_in_a_column_that_the_table_requires_is_named(folder: Path) -> None:
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("_batch_id", pa.string())])
+    DeltaTable.create(folder, schema)
+    with pytest.raises(DeliveryError, match="column 'n' holds 1 nulls, and the table requires values"):
+        a_sink(folder).prepare([A], rows(n=pa.array([1, None])))
+
+
+def test_types_that_delta_does_not_have_are_named(folder: Path) -> None:
+    with pytest.raises(DeliveryError, match=r"Delta has no type for column 'at' is 'time64\[us\]'"):
+        a_sink(folder).prepare([A], rows(at=pa.array([None], pa.time64("us"))))
+
+
+def test_a_table_with_constraints_is_refused_since_nobody_would_check_them(folder: Path) -> None:
+    write_deltalake(folder, pa.table({"n": [1], "_batch_id": ["x"]}))
+    DeltaTable(folder).alter.add_constraint({"positive": "n > 0"})
+    with pytest.raises(ConfigurationError, match=r"the property delta\.constraints\.positive = 'n > 0'"):
+        a_sink(folder).check()
+
+
+def test_a_table_can_be_created_with_declared_columns(folder: Path) -> None:
+    declared = (DeltaColumn(name="n", type="decimal(12,2)"), DeltaColumn(name="note", type="string"))
+    deliver(a_sink(folder, columns=declared), rows(n=pa.array([Decimal("1.5")], pa.decimal128(5, 1))), A)
+    [row] = rows_in(folder)
+    assert (row["n"], row["note"]) == (Decimal("1.50"), None)
+
+
+# Values
+
+
+def test_values_at_the_ends_of_their_types_come_back_as_they_were(folder: Path) -> None:
+    given = rows(
+        at=pa.array([MIDNIGHT_OF_YEAR_1, LAST_MICROSECOND], pa.timestamp("us", "UTC")),
+        day=pa.array([date(1, 1, 1), date(9999, 12, 31)]),
+        x=pa.array([math.nan, -math.inf]),
+        n=pa.array([-(2**63), 2**63 - 1]),
+        d=pa.array([Decimal("9" * 38), Decimal("-" + "9" * 38)], pa.decimal128(38, 0)),
+        text=pa.array(["", "\x00\U0001f600" * 100]),
+        raw=pa.array([b"", b"\xff"]),
+    )
+    deliver(a_sink(folder), given, A)
+    assert repr(rows_in(folder)) == repr(given.table.to_pylist())
+
+
+def test_readers_that_pass_over_files_by_their_statistics_miss_nothing(folder: Path) -> None:
+    moments = [datetime(2026, 1, 1, microsecond=1, tzinfo=UTC), datetime(2026, 1, 1, microsecond=1999, tzinfo=UTC)]
+    deliver(a_sink(folder), rows(at=pa.array(moments), x=pa.array([math.nan, 1.0]), b=pa.array([True, None])), A)
+    table = DeltaTable(folder)
+    assert table.to_pyarrow_table(filters=[("at", "=", moments[1])]).num_rows == 1
+    assert table.to_pyarrow_table(filters=[("_batch_id", "=", "a-1")]).num_rows == 2
+    assert table.to_pyarrow_table(filters=[("_batch_id", "=", "b-1")]).num_rows == 0
+    [file] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert (file["num_records"], file["min._batch_id"], file["null_count.b"]) == (2, "a-1", 1)
+    assert file["max.at"] >= moments[1] and file.get("max.x") is None
+
+
+# Partitions of the table
+
+
+def test_a_partitioned_table_has_files_of_one_value_each_null_included(folder: Path) -> None:
+    given = rows(
+        day=pa.array([date(2026, 1, 2), None, date(2026, 1, 2), date(1, 1, 1)]),
+        city=pa.array(["a/b=c %", "x", None, "x"]),
+        n=pa.array([1, 2, 3, 4]),
+    )
+    sink = a_sink(folder, partition_by=("day", "city"))
+    deliver(sink, given, A)
+    table = DeltaTable(folder)
+    assert table.metadata().partition_columns == ["day", "city"] and len(table.file_uris()) == 4
+    found = sorted(rows_in(folder), key=lambda row: row["n"])
+    assert [row["day"] for row in found] == given.table["day"].to_pylist()
+    assert [row["city"] for row in found] == given.table["city"].to_pylist()
+    assert [row["n"] for row in table.to_pyarrow_table(filters=[("city", "=", "a/b=c %")]).to_pylist()] == [1]
+
+
+def test_a_rejected_batch_of_a_partitioned_table_is_replaced(folder: Path) -> None:
+    sink = a_sink(folder, partition_by=("city",))
+    both = TableOfRows(pa.table({"city": ["x", None, "x"], "n": [1, 2, 3], "_batch_id": ["a-1", "a-1", "b-1"]}))
+    deliver(sink, both, A, B)
+    deliver(sink, rows(city=pa.array([None, "y"]), n=pa.array([7, 8])), under_next_lease(A, rejected=True))
+    assert sorted((row["n"], row["city"]) for row in rows_in(folder)) == [(3, "x"), (7, None), (8, "y")]
+
+
+def test_rows_of_others_that_have_no_batch_outlive_a_replacement(folder: Path) -> None:
+    write_deltalake(folder, pa.table({"n": [0, 1], "_batch_id": pa.array([None, "a-1"])}))
+    sink = a_sink(folder)
+    deliver(sink, BatchRows({"a-1": [5]}), under_next_lease(A, rejected=True))
+    assert sorted((row["n"], row["_batch_id"]) for row in rows_in(folder)) == [(0, None), (5, "a-1")]
+
+
+def test_a_partition_column_that_the_records_lack_is_named(folder: Path) -> None:
+    with pytest.raises(DeliveryError, match="is partitioned by 'day', which the records do not have"):
+        a_sink(folder, partition_by=("day",)).prepare([A], NUMBERS)
+
+
+def test_a_table_with_other_partition_columns_ends_the_job_at_its_start(folder: Path) -> None:
+    deliver(a_sink(folder, partition_by=("n",)), NUMBERS, A)
+    with pytest.raises(ConfigurationError, match=r"is partitioned by \['n'\], and 'partition_by' is \['day'\]"):
+        a_sink(folder, partition_by=("day",)).check()
+    a_sink(folder).check()
+
+
+def test_a_folder_that_cannot_be_written_is_named_by_the_users_field() -> None:
+    with pytest.raises(ConfigurationError, match=r"^field 'path' of DeltaTable 'main' is '/proc/lake', which cannot"):
+        a_sink(Path("/proc/lake")).check()
+
+
+def test_rows_that_belong_to_no_batch_of_the_delivery_are_an_error_and_not_left_out(folder: Path) -> None:
+    strange = TableOfRows(pa.table({"n": [1, 2], "_batch_id": ["a-1", None]}))
+    with pytest.raises(DeliveryError, match="rows were written of None, which is none of the batches"):
+        a_sink(folder).prepare([A], Unfiltered(strange.table))
+
+
+@dataclass(frozen=True)
+class Unfiltered(TableOfRows):
+    """Rows that are all written, whatever batches are wanted."""
+
+    def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
+        file = join(folder, "part-0.parquet")
+        write_table(self.table, file)
+        return [file]
+
+
+def test_a_delivery_with_very_many_values_of_a_partition_column_is_written_and_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("airflow_provider_coordination.spark.sinks.delta.sink.MANY_FILES", 30)
+    deliver(a_sink(folder, partition_by=("n",)), rows(n=pa.array(range(40))), A)
+    assert sorted(row["n"] for row in rows_in(folder)) == list(range(40))
+    [warning] = [record.getMessage() for record in caplog.records if "fewer values" in record.getMessage()]
+    assert "a delivery makes 40 files, at least one for each value of n" in warning

@@ -1,0 +1,141 @@
+"""A function that gets batches: at least once, and nothing of what a former owner or a broken preparation left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettings
+from airflow_provider_coordination.spark.sinks.foreach_batch import ForeachBatchSink
+from tests.support.sinks import BatchRows, an_attempt, under_next_lease
+
+pytestmark = pytest.mark.integration
+BATCHES = [an_attempt("a-1"), an_attempt("b-1")]
+VALUES = {"a-1": [1, 2], "b-1": [3]}
+MODULE = """
+calls = []
+
+def publish(rows, batch_ids):
+    calls.append((batch_ids, sorted((row._batch_id, row.n) for row in rows.collect())))
+
+def failing(rows, batch_ids):
+    raise ValueError("the broker is away")
+"""
+Made = Callable[..., ForeachBatchSink]
+Calls = Callable[[], list[tuple[list[str], list[tuple[str, int]]]]]
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module of the user's."""
+    name = f"publishing_{abs(hash(tmp_path))}"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+@pytest.fixture
+def made(spark: SparkSession, module: str, tmp_path: Path) -> Made:
+    """Makes the sink of a new job."""
+
+    def make(function: str = "publish") -> ForeachBatchSink:
+        settings = ForeachBatchSettings(function=f"{module}:{function}", staging_path=str(tmp_path / "staging"))
+        return ForeachBatchSink("main", settings)
+
+    return make
+
+
+@pytest.fixture
+def calls(module: str) -> Calls:
+    """Gives what the function was called with."""
+    import importlib
+
+    return lambda: importlib.import_module(module).calls
+
+
+ROWS = [("a-1", 1), ("a-1", 2), ("b-1", 3)]
+
+
+def test_the_function_gets_the_rows_of_all_batches_and_their_ids_in_one_call(made: Made, calls: Calls) -> None:
+    sink = made()
+    sink.check()
+    sink.prepare(BATCHES, BatchRows(VALUES))
+    assert calls() == []
+    sink.commit(BATCHES)
+    sink.discard(BATCHES)
+    assert calls() == [(["a-1", "b-1"], ROWS)]
+
+
+def test_no_batch_counts_as_taken_so_that_one_is_given_again_after_a_crash(made: Made, calls: Calls) -> None:
+    died = made()
+    died.prepare(BATCHES, BatchRows(VALUES))
+    died.commit(BATCHES)
+    again = [under_next_lease(attempt) for attempt in BATCHES]
+    next_owner = made()
+    for attempt in again:
+        next_owner.sweep(attempt.folder, attempt.fencing_token)
+    assert next_owner.taken(again) == set()
+    next_owner.prepare(again, BatchRows(VALUES))
+    next_owner.commit(again)
+    assert calls() == [(["a-1", "b-1"], ROWS)] * 2
+
+
+def test_a_batch_without_rows_is_named_in_the_call(made: Made, calls: Calls) -> None:
+    sink = made()
+    sink.prepare(BATCHES, BatchRows({"a-1": [], "b-1": []}))
+    sink.commit(BATCHES)
+    assert calls() == [(["a-1", "b-1"], [])]
+
+
+def test_a_former_owner_whose_rows_were_swept_calls_nothing(made: Made, calls: Calls) -> None:
+    former = made()
+    former.prepare(BATCHES, BatchRows(VALUES))
+    for attempt in BATCHES:
+        made().sweep(attempt.folder, 2)
+    with pytest.raises(CoordinationError):
+        former.commit(BATCHES)
+    assert calls() == []
+
+
+def test_what_was_never_prepared_or_was_discarded_is_not_given(made: Made, calls: Calls) -> None:
+    sink = made()
+    with pytest.raises(CoordinationError):
+        sink.commit(BATCHES)
+    sink.prepare(BATCHES, BatchRows(VALUES))
+    sink.discard(BATCHES)
+    with pytest.raises(CoordinationError):
+        sink.commit(BATCHES)
+    assert calls() == []
+
+
+def test_what_the_function_raises_fails_the_batches_by_its_name(made: Made) -> None:
+    sink = made("failing")
+    sink.prepare(BATCHES, BatchRows(VALUES))
+    with pytest.raises(DeliveryError, match=r"failing' raised on 2 batches, a-1 first: .*the broker is away"):
+        sink.commit(BATCHES)
+
+
+def test_a_function_that_is_not_there_is_found_before_any_sink_has_the_batches(made: Made) -> None:
+    with pytest.raises(ConfigurationError, match="missing' cannot be imported"):
+        made("missing").prepare(BATCHES, BatchRows(VALUES))
+
+
+def test_a_module_that_is_not_there_ends_the_job_at_its_start(tmp_path: Path) -> None:
+    settings = ForeachBatchSettings(function="no_such_module:publish", staging_path=str(tmp_path))
+    message = "^field 'function' of ForeachBatch 'main' is 'no_such_module:publish', and there is no module"
+    with pytest.raises(ConfigurationError, match=message):
+        ForeachBatchSink("main", settings).check()
+
+
+def test_that_it_is_at_least_once_is_in_the_log_and_the_location(
+    made: Made, module: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    made().check()
+    assert f"function {module}:publish gets each batch at least once" in caplog.text
+    assert made().location == f"at-least-once://{module}:publish"

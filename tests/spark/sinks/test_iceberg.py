@@ -1,0 +1,610 @@
+"""What the Iceberg sink does beside the contract: snapshots, partitions, columns, and tables that others change."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sinks import Sink, make_sinks
+from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
+from airflow_provider_coordination.spark.sinks.iceberg import data_files
+from airflow_provider_coordination.spark.sinks.iceberg.history import BATCHES, OWNER, POSITIONS, SOURCE
+from airflow_provider_coordination.spark.storage import join, write_table
+from tests.support.sinks import BatchRows, an_attempt, catalog_in, under_next_lease
+
+TABLE = "lake.clicks"
+AT = [datetime(2026, 1, 1, 5, tzinfo=UTC), datetime(2026, 1, 1, 6, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)]
+IDS = pa.field("_batch_id", pa.string())
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Rows of some batches with columns of any kind; see `Rows`.
+
+    :param columns: all but `_batch_id`.
+    :param batches: the rows of each batch, by number.
+    """
+
+    columns: dict[str, pa.Array]
+    batches: dict[str, Sequence[int]]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([*(pa.field(name, column.type) for name, column in self.columns.items()), IDS])
+
+    def count(self, batch_id: str) -> int:
+        return len(self.batches[batch_id])
+
+    def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
+        wanted = [(row, batch_id) for batch_id in batch_ids for row in self.batches[batch_id]]
+        table = pa.table([*self.columns.values(), pa.nulls(len(self), pa.string())], self.schema)
+        taken = table.take([row for row, _ in wanted]).drop_columns("_batch_id")
+        file = join(folder, "part-0.parquet")
+        write_table(taken.append_column(IDS, pa.array([batch_id for _, batch_id in wanted], pa.string())), file)
+        return [file]
+
+    def __len__(self) -> int:
+        return max(map(len, self.columns.values()))
+
+
+def of_one(batch_id: str, **columns: pa.Array) -> Columns:
+    return Columns(columns, {batch_id: range(max(map(len, columns.values())))})
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    found = load_catalog("default", **catalog_in(tmp_path))
+    found.create_namespace("lake")
+    return found
+
+
+@pytest.fixture
+def new_sink(tmp_path: Path, catalog: Catalog) -> Callable[..., Sink]:
+    def make(**settings: Any) -> Sink:
+        given = {"table": TABLE, "properties": catalog_in(tmp_path), **settings}
+        [sink] = make_sinks([SinkSettings(name="main", kind="iceberg", location="iceberg://here", settings=given)])
+        return sink
+
+    return make
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogs, "PAUSE_SECONDS", 0.01)
+
+
+def deliver(sink: Sink, attempts: Sequence[Attempt], rows: Any) -> None:
+    sink.prepare(attempts, rows)
+    sink.commit(attempts)
+    sink.discard(attempts)
+
+
+def rows_in(catalog: Catalog, column: str = "n") -> list[Any]:
+    return sorted(row[column] for row in catalog.load_table(TABLE).scan().to_arrow().to_pylist())
+
+
+def summaries(catalog: Catalog) -> list[Any]:
+    return [snapshot.summary for snapshot in catalog.load_table(TABLE).snapshots()]
+
+
+A, B, C = (an_attempt(name) for name in ("a-1", "b-1", "c-1"))
+VALUES = BatchRows({"a-1": [1, 2], "b-1": [3], "c-1": [4, 5, 6]})
+
+
+# Snapshots
+
+
+def test_a_delivery_is_one_snapshot_that_names_its_batches(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
+    deliver(new_sink(), [A, B, C], VALUES)
+    [summary] = summaries(catalog)
+    assert json.loads(summary[BATCHES]) == {"a-1": "1:.s1", "b-1": "1:.s1", "c-1": "1:.s1"}
+    assert json.loads(summary[POSITIONS])["b-1"] == [B.partition_key, 1, "TRIM_HORIZON", "9"]
+    assert (summary[SOURCE], summary[OWNER]) == (B.source, B.owner)
+    assert (summary["added-data-files"], summary["added-records"]) == ("1", "6")
+
+
+def test_positions_that_would_make_the_tables_metadata_large_are_left_out(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    deliver(new_sink(), [an_attempt("a-1", end="9" * 40_000)], VALUES)
+    [summary] = summaries(catalog)
+    assert BATCHES in summary.additional_properties and POSITIONS not in summary.additional_properties
+
+
+def test_a_replaced_batch_and_the_one_that_replaces_it_are_in_one_snapshot(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    sink = new_sink()
+    deliver(sink, [A, B], VALUES)
+    deliver(sink, [under_next_lease(A, rejected=True), C], BatchRows({"a-1": [7], "c-1": [4]}))
+    first, second = summaries(catalog)
+    assert (first.operation.value, second.operation.value) == ("append", "overwrite")
+    assert rows_in(catalog) == [3, 4, 7]
+
+
+def test_a_batch_is_found_by_its_id_alone_in_the_files_of_a_delivery_of_many(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    """Statistics have whole ids, though batches of one source differ only behind their first 16 characters."""
+    sink = new_sink()
+    names = [f"shardId-000000000000-{n}" for n in range(3)]
+    for name in names:
+        deliver(sink, [an_attempt(name)], BatchRows({name: [1]}))
+    table = catalog.load_table(TABLE)
+    assert len(data_files.tasks_of(table, [names[1]])) == 1
+
+
+# Expired snapshots
+
+
+def expire_all_but_the_last(catalog: Catalog) -> None:
+    table = catalog.load_table(TABLE)
+    last = table.current_snapshot()
+    assert last is not None
+    table.maintenance.expire_snapshots().by_ids(
+        [s.snapshot_id for s in table.snapshots() if s.snapshot_id != last.snapshot_id]
+    ).commit()
+    assert len(catalog.load_table(TABLE).snapshots()) == 1
+
+
+def test_once_its_snapshot_is_expired_a_batch_is_known_by_its_rows(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    deliver(new_sink(), [A], VALUES)
+    deliver(new_sink(), [B], VALUES)
+    expire_all_but_the_last(catalog)
+    again = [under_next_lease(A), under_next_lease(B), under_next_lease(C)]
+    sink = new_sink()
+    assert sink.taken(again) == {"a-1", "b-1"}
+    deliver(sink, again, VALUES)
+    assert rows_in(catalog) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_batch_that_this_job_landed_itself_is_not_looked_for_in_the_tables_files(
+    new_sink: Callable[..., Sink], catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deliver(new_sink(), [A], VALUES)
+    deliver(new_sink(), [B], VALUES)
+    expire_all_but_the_last(catalog)
+    sink = new_sink()
+    sink.check()
+    looked: list[str] = []
+    monkeypatch.setattr(data_files, "tasks_of", lambda table, ids: looked.extend(ids) or [])
+    assert sink.taken([C, under_next_lease(A)]) == set()
+    assert looked == ["a-1"]
+
+
+def test_a_batch_is_looked_for_where_snapshots_expired_since_the_job_first_looked(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    sink = new_sink()
+    sink.check()
+    deliver(sink, [A], VALUES)
+    deliver(new_sink(), [B], VALUES)
+    expire_all_but_the_last(catalog)
+    assert sink.taken([A, C]) == {"a-1"}
+
+
+# Tables that others change between look and commit
+
+
+def foreign_append(catalog: Catalog) -> None:
+    table = catalog.load_table(TABLE)
+    table.append(pa.table({"n": [100], "_batch_id": ["theirs"]}))
+
+
+def foreign_column(catalog: Catalog) -> None:
+    with catalog.load_table(TABLE).update_schema() as update:
+        from pyiceberg.types import StringType
+
+        update.add_column("note", StringType())
+
+
+def foreign_delete(catalog: Catalog) -> None:
+    catalog.load_table(TABLE).delete("n == 1")
+
+
+def foreign_expiry(catalog: Catalog) -> None:
+    foreign_append(catalog)
+    expire_all_but_the_last(catalog)
+
+
+def foreign_rewrite(catalog: Catalog) -> None:
+    """What compaction does: the same rows in other files."""
+    table = catalog.load_table(TABLE)
+    table.overwrite(table.scan().to_arrow())
+
+
+CHANGES: dict[str, tuple[Callable[[Catalog], None], Callable[[list[int]], list[int]]]] = {
+    "a file is appended": (foreign_append, lambda rows: [*rows, 100]),
+    "a column is added": (foreign_column, lambda rows: rows),
+    "rows are deleted": (foreign_delete, lambda rows: [row for row in rows if row != 1]),
+    "snapshots are expired": (foreign_expiry, lambda rows: [*rows, 100]),
+    "files are rewritten": (foreign_rewrite, lambda rows: rows),
+}
+
+
+@pytest.fixture(params=sorted(CHANGES))
+def changed(request: pytest.FixtureRequest) -> Any:
+    return CHANGES[request.param]
+
+
+@pytest.mark.parametrize("rejected", [False, True], ids=["new batches", "a batch is replaced"])
+def test_what_others_do_between_look_and_commit_stays_and_the_delivery_goes_in_once(
+    new_sink: Callable[..., Sink], catalog: Catalog, monkeypatch: pytest.MonkeyPatch, changed: Any, rejected: bool
+) -> None:
+    change, expected = changed
+    sink = new_sink()
+    deliver(sink, [A, B], VALUES)
+    next_ones = [under_next_lease(B, rejected=True), C] if rejected else [C]
+    values = BatchRows({"b-1": [33], "c-1": [4, 5, 6]})
+    sink.prepare(next_ones, values)
+    looked = sink._look  # type: ignore[attr-defined]
+    times: list[int] = []
+
+    def look_and_see_it_changed(attempts: Sequence[Attempt]) -> Any:
+        look = looked(attempts)
+        times.append(1)
+        if len(times) == 1:
+            change(catalog)
+        return look
+
+    monkeypatch.setattr(sink, "_look", look_and_see_it_changed)
+    sink.commit(next_ones)
+    sink.discard(next_ones)
+    assert rows_in(catalog) == sorted(expected([1, 2, 33 if rejected else 3, 4, 5, 6]))
+
+
+def test_partitioning_that_changed_since_a_batch_was_prepared_fails_it_until_it_is_prepared_anew(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    sink = new_sink()
+    deliver(sink, [A], VALUES)
+    sink.prepare([B], VALUES)
+    with catalog.load_table(TABLE).update_spec() as update:
+        update.add_identity("n")
+    with pytest.raises(DeliveryError, match=r"^batch b-1: somebody changed the partitioning of Iceberg table"):
+        sink.commit([B])
+    deliver(sink, [B], VALUES)
+    assert rows_in(catalog) == [1, 2, 3]
+
+
+def test_a_table_that_somebody_dropped_is_not_made_anew_by_the_job_that_knew_it(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    sink = new_sink()
+    deliver(sink, [A], VALUES)
+    catalog.drop_table(TABLE)
+    for act in (lambda: sink.taken([B]), lambda: sink.prepare([B], VALUES), lambda: sink.commit([B])):
+        with pytest.raises(DeliveryError, match=r"^Iceberg table 'lake\.clicks' was there and is gone: .*; restore it"):
+            act()
+    next_job = new_sink()
+    deliver(next_job, [B], VALUES)
+    assert rows_in(catalog) == [3]
+
+
+def test_another_table_of_the_same_name_is_not_taken_for_the_one_that_was_there(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    sink = new_sink()
+    deliver(sink, [A], VALUES)
+    catalog.drop_table(TABLE)
+    deliver(new_sink(), [B], VALUES)
+    with pytest.raises(DeliveryError, match="is another table than it was when the job began"):
+        sink.taken([C])
+
+
+# Partitions
+
+
+def test_a_table_is_made_with_partitions_and_files_hold_one_each(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    sink = new_sink(partition_by=["day(at)", "bucket(4, n)", "truncate(1, name)", "kind"])
+    columns = {
+        "n": pa.array([1, 2, 3], pa.int64()),
+        "at": pa.array(AT, pa.timestamp("us", "UTC")),
+        "name": pa.array(["anna", "albert", "berta"]),
+        "kind": pa.array([None, "x", "x"], pa.string()),
+    }
+    deliver(sink, [A, B], Columns(columns, {"a-1": [0, 1], "b-1": [2]}))
+    table = catalog.load_table(TABLE)
+    assert [field.name for field in table.spec().fields] == ["at_day", "n_bucket", "name_trunc", "kind"]
+    partitions = [row["partition"] for row in table.inspect.partitions().to_pylist()]
+    assert sorted(str(p["at_day"]) for p in partitions) == ["2026-01-01", "2026-01-01", "2026-01-02"]
+    assert sorted(p["name_trunc"] for p in partitions) == ["a", "a", "b"]
+    assert rows_in(catalog) == [1, 2, 3]
+    for filtered, found in [("kind is null", [1]), ("at < '2026-01-02T00:00:00+00:00'", [1, 2]), ("n = 3", [3])]:
+        assert sorted(table.scan(filtered).to_arrow()["n"].to_pylist()) == found
+    rejected = under_next_lease(A, rejected=True)
+    deliver(sink, [rejected], Columns(columns, {"a-1": [2]}))
+    assert rows_in(catalog) == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("transform", "column", "expected"),
+    [
+        ("year(c)", pa.array([datetime(1, 1, 1), datetime(9999, 12, 31)], pa.timestamp("us")), [-1969, 8029]),
+        ("month(c)", pa.array([datetime(1970, 2, 1)], pa.timestamp("ms")), [1]),
+        ("hour(c)", pa.array([datetime(1970, 1, 1, 7)], pa.timestamp("us")), [7]),
+        ("c", pa.array([Decimal("1.50"), None], pa.decimal128(9, 2)), [Decimal("1.50"), None]),
+        ("c", pa.array([b"\x00\xff"], pa.binary()), [b"\x00\xff"]),
+        ("c", pa.array([float("nan"), 1.5], pa.float64()), ["nan", 1.5]),
+        ("truncate(10, c)", pa.array([11, 19, 20], pa.int32()), [10, 20]),
+    ],
+    ids=["years 1 and 9999", "month", "hour", "decimal and null", "bytes", "NaN", "truncated numbers"],
+)
+def test_partitions_of_every_sort_of_value(
+    new_sink: Callable[..., Sink], catalog: Catalog, transform: str, column: pa.Array, expected: list[Any]
+) -> None:
+    deliver(new_sink(partition_by=[transform]), [A], of_one("a-1", c=column))
+    entries = [
+        entry
+        for manifest in catalog.load_table(TABLE).current_snapshot().manifests(catalog.load_table(TABLE).io)  # type: ignore[union-attr]
+        for entry in manifest.fetch_manifest_entry(catalog.load_table(TABLE).io)
+    ]
+    found = [entry.data_file.partition[0] for entry in entries]
+    assert sorted(map(str, found)) == sorted(map(str, expected))
+    assert catalog.load_table(TABLE).scan().to_arrow().num_rows == len(column)
+
+
+def test_many_partitions_in_one_delivery_are_written_one_after_the_other_with_a_warning(
+    new_sink: Callable[..., Sink],
+    catalog: Catalog,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(data_files, "MANY_PARTITIONS", 20)
+    with caplog.at_level(logging.WARNING):
+        deliver(new_sink(partition_by=["n"]), [A], of_one("a-1", n=pa.array(range(21))))
+    assert "rows of 21 partitions, and each becomes a file of its own; choose a coarser 'partition_by'" in caplog.text
+    assert len(rows_in(catalog)) == 21
+
+
+def test_a_partition_column_that_the_delivery_does_not_have_is_named(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    sink = new_sink(partition_by=["day(at)"])
+    with pytest.raises(DeliveryError, match=r"cannot be partitioned by 'day\(at\)': there is no column 'at'; th"):
+        sink.prepare([A], VALUES)
+    deliver(sink, [A], of_one("a-1", n=pa.array([1]), at=pa.array(AT[:1])))
+    with pytest.raises(DeliveryError, match=r"is partitioned by 'at_day', made of the column 'at', which the delivery"):
+        sink.prepare([B], VALUES)
+
+
+def test_a_table_that_is_partitioned_otherwise_is_named_at_the_start(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    deliver(new_sink(), [A], VALUES)
+    with pytest.raises(ConfigurationError, match=r"^field 'partition_by' of IcebergTable 'main' is \['n'\], and"):
+        new_sink(partition_by=["n"]).check()
+
+
+# Columns
+
+
+def test_columns_are_added_and_types_widened_with_the_rows_that_need_it(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    sink = new_sink()
+    deliver(sink, [A], of_one("a-1", n=pa.array([1], pa.int32()), x=pa.array([1.5], pa.float32())))
+    wider = {"n": pa.array([2**40]), "x": pa.array([2.5]), "note": pa.array(["new"])}
+    deliver(sink, [B], of_one("b-1", **wider))
+    deliver(sink, [C], of_one("c-1", n=pa.array([3], pa.int32())))
+    rows = sorted(catalog.load_table(TABLE).scan().to_arrow().to_pylist(), key=lambda row: row["_batch_id"])
+    assert [(row["n"], row["x"], row["note"]) for row in rows] == [(1, 1.5, None), (2**40, 2.5, "new"), (3, None, None)]
+    assert len(summaries(catalog)) == 3, "columns come with the rows, in one commit"
+
+
+@pytest.mark.parametrize(
+    ("column", "types"),
+    [
+        (pa.array(["1"]), "n: long -> string"),
+        (pa.array([1.5]), "n: long -> double"),
+        (pa.array([[1]]), "n"),
+    ],
+    ids=["text", "fraction", "list"],
+)
+def test_columns_that_the_table_cannot_have_are_named_with_their_types_and_nothing_is_written(
+    new_sink: Callable[..., Sink], catalog: Catalog, column: pa.Array, types: str, tmp_path: Path
+) -> None:
+    sink = new_sink()
+    deliver(sink, [A], VALUES)
+    before = sorted(tmp_path.rglob("*.parquet"))
+    with pytest.raises(DeliveryError, match=r"^Iceberg table 'lake\.clicks': its columns cannot become .*" + types):
+        sink.prepare([B], of_one("b-1", n=column))
+    assert rows_in(catalog) == [1, 2] and sorted(tmp_path.rglob("*.parquet")) == before
+
+
+def test_a_column_that_became_another_type_after_a_batch_was_prepared_holds_that_batch(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    sink = new_sink()
+    deliver(sink, [A], VALUES)
+    sink.prepare([B], of_one("b-1", n=pa.array([3]), note=pa.array([1])))
+    foreign_column(catalog)
+    with pytest.raises(DeliveryError, match="note: string -> long"):
+        sink.commit([B])
+    assert rows_in(catalog) == [1, 2]
+
+
+def test_a_table_can_be_declared(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
+    declared = {"id": "string", "at": "timestamptz", "amount": "decimal(10, 2)"}
+    sink = new_sink(columns=declared, partition_by=["month(at)"], table_properties={"format-version": "2"})
+    sink.check()
+    table = catalog.load_table(TABLE)
+    assert [str(field.field_type) for field in table.schema().fields] == [*declared.values(), "string"]
+    assert [field.name for field in table.spec().fields] == ["at_month"]
+    sink.check()
+
+
+def test_a_column_that_the_table_requires_and_the_delivery_has_without_a_value_holds_the_batch(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import LongType, NestedField, StringType
+
+    fields = NestedField(1, "n", LongType(), required=True), NestedField(2, "_batch_id", StringType(), required=False)
+    catalog.create_table(TABLE, Schema(*fields))
+    sink = new_sink()
+    for column in (pa.array([1, None]), None):
+        sink.prepare([A], of_one("a-1", **({"x": pa.array([1])} if column is None else {"n": column})))
+        with pytest.raises(DeliveryError, match="requires column 'n', which the delivery has rows without"):
+            sink.commit([A])
+    deliver(sink, [A], VALUES)
+    assert rows_in(catalog) == [1, 2]
+    assert catalog.load_table(TABLE).schema().find_field("n").required
+
+
+def test_values_at_the_edges_come_back_as_they_were(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
+    columns = {
+        "x": pa.array([float("nan"), float("-inf"), None]),
+        "at": pa.array([datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC), None]),
+        "amount": pa.array([Decimal("-99999999.99"), Decimal("99999999.99"), None], pa.decimal128(10, 2)),
+        "nested": pa.array([{"tags": ["a"]}, {"tags": []}, None]),
+    }
+    deliver(new_sink(), [A], of_one("a-1", **columns))
+    found = catalog.load_table(TABLE).scan().to_arrow().sort_by("at").to_pydict()
+    assert str(found["x"]) == "[nan, -inf, None]"
+    assert found["at"][0].year == 1 and found["at"][1].year == 9999
+    assert found["amount"] == columns["amount"].to_pylist() and found["nested"] == columns["nested"].to_pylist()
+
+
+def test_decimals_that_do_not_fit_hold_the_batch_and_name_the_column(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    sink = new_sink(columns={"amount": "decimal(5, 2)"})
+    with pytest.raises(DeliveryError, match=r"amount: decimal\(5, 2\) -> decimal\(10, 4\)"):
+        sink.prepare([A], of_one("a-1", amount=pa.array([Decimal("1.2345")], pa.decimal128(10, 4))))
+
+
+def test_a_table_of_others_without_the_column_of_batches_gets_it(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    catalog.create_table(TABLE, pa.schema([pa.field("n", pa.int64())])).append(pa.table({"n": [7]}))
+    deliver(new_sink(), [A], VALUES)
+    assert rows_in(catalog) == [1, 2, 7]
+
+
+# Catalogs
+
+
+def test_a_catalog_that_cannot_be_reached_is_named_at_the_start(impatient: None) -> None:
+    properties = {"type": "sql", "uri": "postgresql+psycopg://me:hush-hush@127.0.0.1:9/x", "warehouse": "/tmp/none"}
+    settings = {"table": TABLE, "properties": properties}
+    [sink] = make_sinks([SinkSettings(name="main", kind="iceberg", location="iceberg://here", settings=settings)])
+    with pytest.raises(ConfigurationError, match=r"^IcebergTable 'main': the catalog 'default' cannot be") as found:
+        sink.check()
+    assert "hush" not in str(found.value)
+
+
+class AwayError(OSError):
+    """A catalog does not answer."""
+
+
+@pytest.fixture
+def outage(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int, bool], None]:
+    """Lets calls of catalogs fail, of which the last ones may have been heard."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    def begin(method: str, calls: int, heard: bool) -> None:
+        made = getattr(SqlCatalog, method)
+        left = [calls]
+
+        def called(self: SqlCatalog, *arguments: Any, **more: Any) -> Any:
+            if left[0]:
+                left[0] -= 1
+                if heard:
+                    made(self, *arguments, **more)
+                raise AwayError("connection reset")
+            return made(self, *arguments, **more)
+
+        monkeypatch.setattr(SqlCatalog, method, called)
+
+    return begin
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["nothing arrives", "only answers are lost"])
+@pytest.mark.parametrize("method", ["load_table", "commit_table"])
+def test_a_delivery_waits_for_a_catalog_that_is_away_and_is_in_once(
+    new_sink: Callable[..., Sink], catalog: Catalog, outage: Any, impatient: None, method: str, heard: bool
+) -> None:
+    sink = new_sink()
+    deliver(sink, [A], VALUES)
+    sink.prepare([B, C], VALUES)
+    outage(method, 3, heard)
+    sink.commit([B, C])
+    sink.discard([B, C])
+    assert rows_in(catalog) == [1, 2, 3, 4, 5, 6]
+    assert len(summaries(catalog)) == 2
+
+
+def test_a_catalog_that_stays_away_fails_the_delivery_which_goes_in_later(
+    new_sink: Callable[..., Sink], catalog: Catalog, outage: Any, impatient: None
+) -> None:
+    sink = new_sink()
+    sink._tables._patience_seconds = 0.05  # type: ignore[attr-defined]
+    sink.prepare([A], VALUES)
+    outage("load_table", 30, False)
+    with pytest.raises(CoordinationError, match=r"^Iceberg table 'lake\.clicks': its catalog does not answer: AwayE"):
+        sink.commit([A])
+    sink._tables._patience_seconds = 60  # type: ignore[attr-defined]
+    sink.commit([A])
+    assert rows_in(catalog) == [1, 2]
+
+
+# Leftovers
+
+
+def test_files_that_a_former_owner_shares_with_an_owner_that_goes_on_are_left_to_that_one(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    one, other = new_sink(), new_sink()
+    one.prepare([A, B], VALUES)
+    other.sweep(A.folder, 2)
+    deliver(other, [under_next_lease(A)], VALUES)
+    one.commit([B])
+    assert rows_in(catalog) == [1, 2, 3]
+
+
+def test_a_prepared_file_that_is_not_as_it_was_written_adds_nothing(
+    new_sink: Callable[..., Sink], catalog: Catalog, tmp_path: Path
+) -> None:
+    sink = new_sink()
+    for damage in (lambda file: file.unlink(), lambda file: file.write_bytes(file.read_bytes()[:50])):
+        sink.prepare([A], VALUES)
+        [file] = tmp_path.rglob("*.parquet")
+        damage(file)
+        with pytest.raises(DeliveryError, match=r"is gone; the|has 50 bytes, and"):
+            sink.commit([A])
+        file.unlink(missing_ok=True)
+    assert summaries(catalog) == []
+
+
+def test_what_was_written_with_instants_that_iceberg_does_not_have_is_refused_by_column(
+    new_sink: Callable[..., Sink], catalog: Catalog
+) -> None:
+    import pyarrow.parquet as pq
+
+    class Old(BatchRows):
+        def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
+            Path(folder).mkdir(parents=True)
+            table = pa.table({"at": pa.array(AT[:1], pa.timestamp("ns")), "_batch_id": ["a-1"]})
+            pq.write_table(table, f"{folder}/old.parquet", use_deprecated_int96_timestamps=True)
+            return [f"{folder}/old.parquet"]
+
+    with pytest.raises(DeliveryError, match="column 'at' was written as INT96"):
+        new_sink().prepare([A], Old({"a-1": [1]}))

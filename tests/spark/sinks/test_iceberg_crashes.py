@@ -1,0 +1,160 @@
+"""A job that delivers to an Iceberg table is struck at each of its calls to files and to the catalog; another goes on.
+
+The job delivers three batches, of which one was rejected before. It dies at a call, or the call fails, or is made
+twice, or the job stands still there and goes on later. The next owner delivers what is left. Then the table has every
+batch once, whole, from one of the two, and nothing of the rejected delivery.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from airflow_provider_coordination.coordination.errors import CoordinationError, PartitionNotOwnedError
+from airflow_provider_coordination.spark.sinks import Sink, owed
+from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
+from airflow_provider_coordination.spark.sinks.iceberg import sink as sinks
+from tests.support.fleet import Crash
+from tests.support.freezing import CHANGING, VICTIM, Calls, Strike, acting, counted_files
+from tests.support.sinks import BatchRows, IcebergUnderTest, Place, an_attempt, under_next_lease
+
+REJECTED = {"a-1": [90, 91], "b-1": [], "c-1": []}
+OF_VICTIM = {"a-1": [1, 2], "b-1": [3], "c-1": []}
+OF_NEXT = {"a-1": [-1, -2], "b-1": [-3], "c-1": [-4]}
+FIRST = [an_attempt("a-1")]
+ATTEMPTS = [under_next_lease(FIRST[0], rejected=True), an_attempt("b-1"), an_attempt("c-1")]
+NEXT = [under_next_lease(attempt) for attempt in ATTEMPTS]
+
+
+CHANGES = (*CHANGING, "files.create", "files.rmdir", "catalog.commit_table")
+
+
+@contextmanager
+def counted_catalog(calls: Calls) -> Iterator[None]:
+    """Let every call to a catalog count that loads a table, makes one or commits to one."""
+
+    def counting(method: str) -> Any:
+        made = getattr(SqlCatalog, method)
+
+        def called(*arguments: Any, **more: Any) -> Any:
+            what = f"catalog.{method}"
+            return calls.make(what, lambda: made(*arguments, **more), lambda: ConnectionResetError("connection reset"))
+
+        return patch.object(SqlCatalog, method, called)
+
+    with counting("load_table"), counting("commit_table"):
+        yield
+
+
+class Delivered:
+    """Two owners that deliver the same batches, of which the first one is struck.
+
+    :param folder: an empty folder.
+    :param calls: those of the first owner.
+    """
+
+    def __init__(self, folder: Path, calls: Calls) -> None:
+        self.place = Place(IcebergUnderTest(), folder)
+        self.calls = calls
+        self.is_lost = threading.Event()
+        self.failed: list[BaseException] = []
+        self.place.deliver(REJECTED, FIRST)
+
+    def _victim(self) -> None:
+        acting.set(VICTIM)
+        sink = self.place.sink()
+        try:
+            sink.check()
+            self._sweep(sink, ATTEMPTS)
+            left = owed(sink, ATTEMPTS)
+            sink.prepare(left, BatchRows(OF_VICTIM))
+            if self.is_lost.is_set():  # as the store says, before anything becomes visible
+                raise PartitionNotOwnedError("the lease is lost")
+            sink.commit(left)
+        except Crash:
+            return
+        except Exception as error:  # whatever it is, the batches are left to the next owner
+            self.failed.append(error)
+        with suppress(Crash, Exception):
+            sink.discard(ATTEMPTS)
+
+    def _next(self) -> None:
+        self.is_lost.set()
+        sink = self.place.sink()
+        self._sweep(sink, NEXT)
+        self.place.deliver(OF_NEXT, owed(sink, NEXT), sink)
+
+    def _sweep(self, sink: Sink, attempts: Any) -> None:
+        for attempt in attempts:
+            sink.sweep(attempt.folder, attempt.fencing_token)
+
+    def live(self) -> None:
+        """Let it happen."""
+        with (
+            counted_files(self.calls, object_store=False, published=lambda path: None),
+            counted_catalog(self.calls),
+        ):
+            victim = threading.Thread(target=contextvars.copy_context().run, args=(self._victim,), daemon=True)
+            victim.start()
+            if self.calls.strike is Strike.FREEZE and self.calls.point is not None:
+                while victim.is_alive() and not self.calls.reached.wait(0.01):
+                    pass
+                self._next()
+                self.calls.thawed.set()
+                victim.join(60)
+            else:
+                victim.join(60)
+                self._next()
+            assert not victim.is_alive()
+
+    def check(self) -> None:
+        """Check that each batch is there once, whole."""
+        where = f"struck at {self.calls.point}: {self.calls.struck}"
+        seen = self.place.visible
+        for batch_id in OF_NEXT:
+            either = sorted(OF_VICTIM[batch_id]), sorted(OF_NEXT[batch_id])
+            assert seen.get(batch_id, []) in either, where
+        unexpected = [error for error in self.failed if not isinstance(error, CoordinationError | OSError)]
+        assert unexpected == [], where
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogs, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(sinks, "CONFLICT_PAUSE_SECONDS", 0.001)
+
+
+@pytest.fixture
+def calls_of_a_delivery(tmp_path: Path) -> list[str]:
+    calls = Calls()
+    quiet = Delivered(tmp_path / "quiet", calls)
+    quiet.live()
+    assert quiet.place.visible == {batch_id: rows for batch_id, rows in OF_VICTIM.items() if rows}
+    assert quiet.place.leftovers == []
+    return calls.made
+
+
+@pytest.mark.parametrize("strike", [s for s in Strike if "clock" not in s and s is not Strike.KILLED_BEFORE], ids=str)
+def test_wherever_a_job_is_struck_each_batch_is_in_the_table_once(
+    tmp_path: Path, calls_of_a_delivery: list[str], strike: Strike
+) -> None:
+    looks = strike in (Strike.FREEZE, Strike.RAISED_BEFORE)  # a look after which the job dies leaves what was there
+    points = [n for n, call in enumerate(calls_of_a_delivery, 1) if looks or call.startswith(CHANGES)]
+    for point in points:
+        calls = Calls(point, strike)
+        lived = Delivered(tmp_path / str(point), calls)
+        lived.live()
+        lived.check()
+        assert calls.struck
+
+
+def test_a_delivery_commits_once(calls_of_a_delivery: list[str]) -> None:
+    assert calls_of_a_delivery.count("catalog.commit_table") == 1

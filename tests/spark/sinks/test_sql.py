@@ -1,0 +1,370 @@
+"""What the SQL sink does beside the contract: tables made and changed, types, merging, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.rows import Letters
+from airflow_provider_coordination.spark.sinks.sql import SqlSink
+from airflow_provider_coordination.spark.sql import database, mysql
+from tests.support.cable import Cable
+from tests.support.sinks import BatchRows, an_attempt, under_next_lease
+from tests.support.sql_tables import SERVERS, SqlPlace
+
+pytestmark = pytest.mark.integration
+FIRST = an_attempt("a-1")
+
+
+@pytest.fixture(params=SERVERS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> SqlPlace:
+    return SqlPlace(request.getfixturevalue(SERVERS[request.param]), tmp_path)
+
+
+def deliver(sink: SqlSink, attempt: Attempt = FIRST, **columns: Any) -> None:
+    """Deliver a batch of these columns."""
+    arrays = {name: value if isinstance(value, pa.Array) else pa.array(value) for name, value in columns.items()}
+    table = pa.table(arrays)
+    ids = pa.array([attempt.batch_id] * table.num_rows, pa.string())
+    sink.prepare([attempt], as_rows(table.append_column("_batch_id", ids)))
+    sink.commit([attempt])
+    sink.discard([attempt])
+
+
+def as_rows(table: pa.Table) -> Letters:
+    """Return a table as the rows of its only batch."""
+    [batch_id] = set(table.column("_batch_id").to_pylist())
+    return Letters(table.schema, {batch_id: table.num_rows}, lambda _: table)
+
+
+# Values
+
+VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "truth": (pa.bool_(), [True, False, None]),
+    "tiny": (pa.int8(), [-128, 127, None]),
+    "small": (pa.int16(), [-32768, 32767, None]),
+    "whole": (pa.int32(), [-(2**31), 2**31 - 1, None]),
+    "big": (pa.int64(), [-(2**63), 2**63 - 1, None]),
+    "short": (pa.float32(), [0.5, -1.25e10, None]),
+    "long": (pa.float64(), [0.1, -1.7976931348623157e308, None]),
+    "amount": (
+        pa.decimal128(38, 10),
+        [Decimal("1234567890123456789012345678.0123456789"), Decimal("-0.0000000001"), None],
+    ),
+    "text": (pa.string(), ["", "a,\"b\"\n'c'\\d\te \\. \\N é 漢 🦆 %s", None]),
+    "letters": (pa.string(), ["NULL", " \r\n ", None]),
+    "bytes": (pa.binary(), [b"", bytes(range(256)), None]),
+    "day": (pa.date32(), [date(1, 1, 1), date(9999, 12, 31), None]),
+    "instant": (
+        pa.timestamp("us", "UTC"),
+        [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, UTC), None],
+    ),
+    "clock": (pa.timestamp("us"), [datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999), None]),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_values_of_every_type_are_in_the_table_as_they_were(place: SqlPlace, name: str) -> None:
+    kind, values = VALUES[name]
+    deliver(place.sink(), k=[1, 2, 3], **{name: pa.array(values, kind)})
+    quote = '"' if place.is_postgresql else "`"
+    found = [value for _, value in place.rows(f"k, {quote}{name}{quote}")]
+    if name == "instant" and not place.is_postgresql:  # it has no type with a time zone: all are in UTC
+        found = [None if value is None else value.replace(tzinfo=UTC) for value in found]
+    assert found == values
+
+
+def test_what_is_nested_is_json(place: SqlPlace) -> None:
+    nested = pa.array(
+        [{"a": [1, None], "at": date(2026, 1, 31)}, None], pa.struct([("a", pa.list_(pa.int64())), ("at", pa.date32())])
+    )
+    named = pa.array([[("x'\\", 'y"')], None], pa.map_(pa.string(), pa.string()))
+    deliver(place.sink(), k=[1, 2], nested=nested, named=named)
+    path = (
+        ("nested->'a'->>0, nested->>'at'", "named->>'x''\\'")
+        if place.is_postgresql
+        else ("JSON_VALUE(nested, '$.a[0]'), JSON_VALUE(nested, '$.at')", "JSON_UNQUOTE(JSON_EXTRACT(named, '$.*'))")
+    )
+    [first, second] = place.rows(f"k, {path[0]}")
+    assert first == (1, "1", "2026-01-31") and second == (2, None, None)
+    assert "y" in str(place.rows(f"k, {path[1]}")[0][1])
+
+
+def test_many_rows_over_many_statements_are_all_there(place: SqlPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mysql, "STATEMENT_BYTES", 1000)
+    deliver(place.sink(), n=list(range(120_001)) if place.is_postgresql else list(range(10_001)))
+    [(count, total)] = place.rows("COUNT(*), SUM(n)")
+    assert total == sum(range(count)) and count in (120_001, 10_001)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_nan_and_infinite_values_are_stored_or_refused_before_any_sink_has_the_batch(
+    place: SqlPlace, value: float
+) -> None:
+    if place.is_postgresql:
+        deliver(place.sink(), x=[value, 1.0])
+        assert sorted(map(str, (x for (x,) in place.rows("x")))) == sorted([str(value), "1.0"])
+        return
+    rows = as_rows(pa.table({"x": [value], "_batch_id": ["a-1"]}))
+    with pytest.raises(
+        DeliveryError, match=r"^batch a-1: column 'x' holds NaN or an infinite value, .* make null of it"
+    ):
+        place.sink().prepare([FIRST], rows)
+    assert place.rows("x") == []
+
+
+def test_text_that_the_database_has_no_form_for_fails_the_batch_alone(place: SqlPlace) -> None:
+    if not place.is_postgresql:
+        deliver(place.sink(), n=[1], text=["a\0b"])
+        assert place.rows("text") == [("a\0b",)]
+        return
+    good, bad = an_attempt("b-1"), FIRST
+    deliver(place.sink(), good, n=[1], text=["ab"])
+    with pytest.raises(DeliveryError, match=r"^batch a-1: .*0x00 \(COPY clicks, line 2"):
+        deliver(place.sink(), bad, n=[1, 2], text=["ok", "a\0b"])
+    assert place.rows() == [("b-1", 1)]
+
+
+# The table
+
+
+def test_a_table_that_is_there_takes_rows_whose_values_its_columns_hold(place: SqlPlace) -> None:
+    place.run("CREATE TABLE clicks (n NUMERIC(20,4), note VARCHAR(10) DEFAULT 'none', _batch_id VARCHAR(100))")
+    deliver(place.sink(), n=pa.array([Decimal("1.50")], pa.decimal128(10, 2)))
+    assert place.rows("n, note") == [(Decimal("1.5000"), "none")]
+
+
+REFUSED: list[tuple[str, pa.Array, str]] = [
+    ("INTEGER", pa.array([1], pa.int64()), "int64"),
+    ("NUMERIC(10,2)", pa.array([Decimal("1.234")], pa.decimal128(10, 3)), r"decimal128\(10, 3\)"),
+    ("NUMERIC(10,2)", pa.array([Decimal("1.23")], pa.decimal128(38, 2)), r"decimal128\(38, 2\)"),
+    ("REAL", pa.array([0.1], pa.float64()), "double"),
+    ("VARCHAR(10)", pa.array([1], pa.int32()), "int32"),
+    ("BIGINT", pa.array(["1"]), "string"),
+    ("DATE", pa.array([datetime(2026, 1, 1)], pa.timestamp("us")), r"timestamp\[us\]"),
+    ("TIMESTAMP(3)", pa.array([datetime(2026, 1, 1)], pa.timestamp("us")), r"timestamp\[us\]"),
+    ("CHAR(10)", pa.array(["abc"]), "string"),
+]
+
+
+@pytest.mark.parametrize(("column", "values", "kind"), REFUSED, ids=[f"{c} {k}" for c, _, k in REFUSED])
+def test_a_column_that_would_round_cut_or_change_values_is_named_with_both_types(
+    place: SqlPlace, column: str, values: pa.Array, kind: str
+) -> None:
+    if column == "REAL" and not place.is_postgresql:
+        column = "FLOAT"
+    place.run(f"CREATE TABLE clicks (n {column}, _batch_id VARCHAR(100))")
+    with pytest.raises(
+        DeliveryError, match=f"column 'n' of table .*clicks.* does not take every value of {kind} as it"
+    ):
+        deliver(place.sink(), n=values)
+    assert place.rows() == []
+
+
+def test_columns_that_the_table_lacks_are_an_error_that_names_them_with_their_types(place: SqlPlace) -> None:
+    deliver(place.sink(), n=[1])
+    with pytest.raises(DeliveryError, match=r"no column 'b' \(string\) and 'c' \(double\): add it, set 'add_columns'"):
+        deliver(place.sink(), an_attempt("b-1"), n=[2], b=["x"], c=[0.5])
+    assert place.rows() == [("a-1", 1)]
+
+
+def test_columns_that_the_table_lacks_are_added_if_that_is_allowed(place: SqlPlace) -> None:
+    deliver(place.sink(), n=[1])
+    deliver(place.sink(add_columns=True), an_attempt("b-1"), n=[2], b=["x"])
+    deliver(place.sink(), an_attempt("c-1"), n=[3])
+    assert sorted(place.rows("n, b"), key=lambda row: row[0]) == [(1, None), (2, "x"), (3, None)]
+
+
+def test_a_required_column_that_the_rows_lack_is_named(place: SqlPlace) -> None:
+    place.run("CREATE TABLE clicks (n BIGINT, owner VARCHAR(9) NOT NULL, _batch_id VARCHAR(100))")
+    with pytest.raises(DeliveryError, match=r"column 'owner' of table .* must not be null and has no default"):
+        deliver(place.sink(), n=[1])
+
+
+def test_a_type_that_the_database_does_not_have_is_named(place: SqlPlace) -> None:
+    with pytest.raises(
+        DeliveryError, match=r"column 'lasts' is of type duration\[us\], for which .* has none: cast it"
+    ):
+        place.sink().prepare(
+            [FIRST], as_rows(pa.table({"lasts": pa.array([1], pa.duration("us")), "_batch_id": ["a-1"]}))
+        )
+
+
+def test_a_table_that_somebody_dropped_is_not_made_anew_without_what_it_held(place: SqlPlace) -> None:
+    deliver(place.sink(), n=[1])
+    place.run("DROP TABLE clicks")
+    with pytest.raises(
+        DeliveryError, match=r"clicks.* is gone, and batches are in it: restore it; or, to begin a new one"
+    ):
+        deliver(place.sink(), an_attempt("b-1"), n=[2])
+    place.run("DELETE FROM _coordination_batches WHERE target = 'clicks'")
+    deliver(place.sink(), an_attempt("b-1"), n=[2])
+    assert place.rows() == [("b-1", 2)]
+
+
+def test_a_table_of_batches_that_was_lost_is_made_of_what_the_table_holds(place: SqlPlace) -> None:
+    deliver(place.sink(), n=[1])
+    place.run("DROP TABLE _coordination_batches")
+    deliver(place.sink(), under_next_lease(FIRST), n=[1])
+    deliver(place.sink(), an_attempt("b-1"), n=[2])
+    assert place.rows() == [("a-1", 1), ("b-1", 2)]
+
+
+def test_names_that_need_quotes_are_names(place: SqlPlace) -> None:
+    quote = '"' if place.is_postgresql else "`"
+    deliver(place.sink(), n=[1], **{"of %s; \"a' `b`": [2], "select": [3]})
+    assert place.rows(f"{quote}select{quote}") == [(3,)]
+
+
+def test_a_name_that_the_database_would_cut_is_refused(place: SqlPlace) -> None:
+    with pytest.raises(DeliveryError, match=r"the name 'nnnn.*' has more than 6"):
+        deliver(place.sink(), **{"n" * 70: [1]})
+
+
+@pytest.mark.parametrize("place", ["mysql"], indirect=True)
+def test_a_table_without_transactions_is_refused(place: SqlPlace) -> None:
+    place.run("CREATE TABLE clicks (n BIGINT, _batch_id VARCHAR(100)) ENGINE=MyISAM")
+    with pytest.raises(DeliveryError, match="is of the engine MyISAM, and a batch needs a transaction: ALTER TABLE"):
+        deliver(place.sink(), n=[1])
+
+
+def test_two_sinks_of_a_job_that_lead_to_one_table_by_different_names_are_an_error(place: SqlPlace) -> None:
+    deliver(place.sink("one"), n=[1])
+    with pytest.raises(DeliveryError, match=r"^batch a-1: sink 'one' of the same job has brought it to this table"):
+        deliver(place.sink("other", staging_path=place.settings.staging_path + "/other"), n=[2])
+    assert place.rows() == [("a-1", 1)]
+
+
+# Merging
+
+
+def test_rows_replace_those_that_have_the_same_key(place: SqlPlace) -> None:
+    sink = place.sink(merge_on=("k", "of"))
+    deliver(sink, k=[1, 2], of=["a", "a"], n=[10, 20])
+    deliver(sink, an_attempt("b-1"), k=[2, 2, 3], of=["a", "A", "a"], n=[21, 22, 30])
+    assert place.rows("k, of, n" if place.is_postgresql else "k, `of`, n") == [
+        (1, "a", 10),
+        (2, "A", 22),
+        (2, "a", 21),
+        (3, "a", 30),
+    ]
+
+
+def test_a_key_that_is_there_twice_in_a_batch_is_refused_before_any_sink_has_it(place: SqlPlace) -> None:
+    rows = as_rows(pa.table({"k": [1, 1, 2], "_batch_id": ["a-1"] * 3}))
+    with pytest.raises(
+        DeliveryError, match=r"^batch a-1: 1 keys of 'merge_on' \(k\) are there more than once in the batch"
+    ):
+        place.sink(merge_on=("k",)).prepare([FIRST], rows)
+
+
+def test_a_key_without_a_value_is_refused(place: SqlPlace) -> None:
+    with pytest.raises(DeliveryError, match=r"^batch a-1: column 'k' of 'merge_on' is null in 1 of 2 rows"):
+        deliver(place.sink(merge_on=("k",)), k=[1, None])
+
+
+def test_a_key_that_the_rows_do_not_have_is_named(place: SqlPlace) -> None:
+    with pytest.raises(DeliveryError, match="'merge_on' names the column 'key', and the rows have k, _batch_id"):
+        deliver(place.sink(merge_on=("key",)), k=[1])
+
+
+def test_a_table_that_cannot_tell_keys_apart_is_refused(place: SqlPlace) -> None:
+    deliver(place.sink(), k=[1])
+    with pytest.raises(
+        DeliveryError, match=r"has no unique key of the columns of 'merge_on': ALTER TABLE .* ADD UNIQUE"
+    ):
+        deliver(place.sink(merge_on=("k",)), an_attempt("b-1"), k=[1])
+
+
+def test_a_merge_that_was_rejected_is_made_again(place: SqlPlace) -> None:
+    sink = place.sink(merge_on=("k",))
+    deliver(sink, k=[1, 2], n=[1, 2])
+    deliver(sink, under_next_lease(FIRST, rejected=True), k=[2], n=[3])
+    assert place.rows("k, n") == [(2, 3)]
+
+
+# A delivery of many batches
+
+
+def test_batches_that_are_written_together_are_each_there_once(place: SqlPlace) -> None:
+    attempts = [an_attempt(f"batch-{n}") for n in range(20)]
+    values = {attempt.batch_id: [n, -n] for n, attempt in enumerate(attempts)}
+    sink = place.sink()
+    sink.prepare(attempts, BatchRows(values))
+    sink.commit(attempts)
+    assert place.rows() == sorted((batch_id, n) for batch_id, numbers in values.items() for n in numbers)
+
+
+def test_a_batch_that_the_database_refuses_leaves_the_others_of_its_delivery_in(place: SqlPlace) -> None:
+    place.run("CREATE TABLE clicks (n BIGINT, _batch_id VARCHAR(100), CHECK (n <> 3))")
+    attempts = [an_attempt(f"batch-{n}") for n in range(6)]
+    sink = place.sink()
+    sink.prepare(attempts, BatchRows({attempt.batch_id: [n] for n, attempt in enumerate(attempts)}))
+    with pytest.raises(DeliveryError, match=r"^batch batch-3: "):
+        sink.commit(attempts)
+    assert [n for _, n in place.rows()] == [0, 1, 2, 4, 5]
+    assert sink.taken(attempts) == {attempt.batch_id for attempt in attempts} - {"batch-3"}
+
+
+# A database that does not answer
+
+
+def through(place: SqlPlace, cable: Cable) -> SqlSink:
+    return place.sink(host="127.0.0.1", port=cable.port)
+
+
+def test_a_database_that_is_away_for_a_while_is_waited_for(place: SqlPlace) -> None:
+    with Cable(place.connect_socket) as cable:
+        sink = through(place, cable)
+        sink.prepare([FIRST], BatchRows({"a-1": [1]}))
+        cable.cut()
+        pauses: list[float] = []
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 3:
+                cable.mend()
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(database.time, "sleep", pause)
+            sink.commit([FIRST])
+    assert place.rows() == [("a-1", 1)] and len(pauses) == 3
+
+
+def test_a_database_that_stays_away_fails_the_batch_and_nothing_is_lost(
+    place: SqlPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
+    with Cable(place.connect_socket) as cable:
+        sink = through(place, cable)
+        sink.prepare([FIRST], BatchRows({"a-1": [1]}))
+        cable.cut()
+        with pytest.raises(DeliveryError):
+            sink.commit([FIRST])
+        cable.mend()
+        sink.commit([FIRST])
+    assert place.rows() == [("a-1", 1)]
+
+
+def test_a_password_is_in_no_error_log_or_text(
+    place: SqlPlace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(database, "WAIT_SECONDS", 0.1)
+    caplog.set_level(logging.DEBUG)
+    sink = place.sink(password="hush-hush", port=1, host="127.0.0.1")
+    with pytest.raises(
+        ConfigurationError, match=r"^SqlTable 'main': table \S+ cannot be written: .*correct the connec"
+    ) as error:
+        sink.check()
+    with pytest.raises(DeliveryError):
+        sink.taken([FIRST])
+    shown = f"{error.value!r} {error.value.__context__!r} {caplog.text} {place.sink_settings(password='hush-hush')!r}"
+    assert "hush-hush" not in shown

@@ -1,0 +1,200 @@
+"""A job is struck at each call to the database and to files, and each batch is in the table once.
+
+The next owner delivers while the first stands still, or after it died; then the first goes on, as a former owner does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.spark.delivery import Attempt
+from airflow_provider_coordination.spark.sinks import owed
+from airflow_provider_coordination.spark.sinks.sql import SqlSink
+from airflow_provider_coordination.spark.sql import database, mysql, postgresql
+from tests.support.depth import at_depth
+from tests.support.fleet import Crash
+from tests.support.freezing import VICTIM, Calls, Strike, acting, counted_files
+from tests.support.sinks import BatchRows, an_attempt, under_next_lease
+from tests.support.sql_tables import SERVERS, SqlPlace
+
+pytestmark = pytest.mark.integration
+BEFORE = {"a-1": [1, 2], "b-1": [3]}
+"""What the first job makes of the batches."""
+AFTER = {"a-1": [-1, -2], "b-1": [-3]}
+"""What its successor does."""
+STRIKES = [strike for strike in Strike if "clock" not in strike and strike is not Strike.TWICE]
+"""What can happen: no driver repeats a statement by itself within a transaction, and no clock is looked at."""
+
+
+class CountedDatabase:
+    """A database of which every call counts that a connection makes."""
+
+    def __init__(self, place: SqlPlace, calls: Calls) -> None:
+        self._database = place.database
+        self._calls = calls
+        self._error = connection_lost(place)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def connect(self) -> Any:
+        connection = self._calls.make("sql.connect", self._database.connect, self._error)
+        return CountedConnection(connection, self._calls, self._error)
+
+
+class CountedConnection:
+    """A connection, or a cursor, of which every call counts."""
+
+    def __init__(self, made: Any, calls: Calls, error: Any) -> None:
+        self._made = made
+        self._calls = calls
+        self._error = error
+
+    def cursor(self) -> CountedConnection:
+        return CountedConnection(self._made.cursor(), self._calls, self._error)
+
+    def copy(self, statement: str) -> Any:
+        return self._calls.make("sql.copy", lambda: self._made.copy(statement), self._error)
+
+    def execute(self, statement: Any, parameters: Any = None) -> Any:
+        what = f"sql.execute {str(statement)[:40]}"
+        return self._calls.make(what, lambda: self._made.execute(statement, parameters), self._error)
+
+    def commit(self) -> None:
+        self._calls.make("sql.commit", self._made.commit, self._error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made, name)
+
+
+def connection_lost(place: SqlPlace) -> Any:
+    if place.is_postgresql:
+        import psycopg
+
+        return lambda: psycopg.OperationalError("server closed the connection unexpectedly")
+    import pymysql
+
+    return lambda: pymysql.err.OperationalError(2013, "Lost connection to server during query")
+
+
+class Run:
+    """The same delivery by two owners, of whom the first is struck.
+
+    :param rejected: whether the batches were in before, and were rejected.
+    """
+
+    def __init__(self, place: SqlPlace, calls: Calls, *, rejected: bool) -> None:
+        self.place = place
+        self.calls = calls
+        self.attempts = [an_attempt(batch_id) for batch_id in BEFORE]
+        if rejected:
+            deliver(place.sink(), self.attempts, {"a-1": [100], "b-1": []})
+            self.attempts = [under_next_lease(attempt, rejected=True) for attempt in self.attempts]
+        self.died = False
+
+    def first(self) -> None:
+        """Deliver as the first owner, whose calls are counted."""
+        with self._counted():
+            acting.set(VICTIM)
+            try:
+                deliver(self.place.sink(database=CountedDatabase(self.place, self.calls)), self.attempts, BEFORE)  # type: ignore[arg-type]
+            except Crash:
+                self.died = True
+            except (CoordinationError, OSError):
+                pass
+
+    def succeed(self) -> bool:
+        """Deliver as the next owner; return whether that was possible, as the first may hold a lock."""
+        sink, again = self.place.sink(), [under_next_lease(attempt) for attempt in self.attempts]
+        for attempt in again:
+            sink.sweep(attempt.folder, attempt.fencing_token)
+        try:
+            deliver(sink, owed(sink, again), AFTER)
+        except CoordinationError:
+            return False
+        return True
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with counted_files(self.calls, object_store="", published=lambda path: None):
+            yield
+
+
+def deliver(sink: SqlSink, attempts: list[Attempt], values: dict[str, list[int]]) -> None:
+    sink.prepare(attempts, BatchRows(values))
+    sink.commit(attempts)
+    sink.discard(attempts)
+
+
+@pytest.fixture(params=SERVERS)
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlPlace:
+    monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
+    for module in (postgresql, mysql):
+        monkeypatch.setattr(module, "LOCK_TIMEOUT_SECONDS", 1)
+    return SqlPlace(request.getfixturevalue(SERVERS[request.param]), tmp_path)
+
+
+def calls_of(place: SqlPlace, *, rejected: bool) -> int:
+    run = Run(place, Calls(), rejected=rejected)
+    contextvars.copy_context().run(run.first)
+    assert sorted(place.rows()) == sorted((batch_id, n) for batch_id, values in BEFORE.items() for n in values)
+    emptied(place)
+    return len(run.calls.made)
+
+
+def emptied(place: SqlPlace) -> None:
+    for table in ("clicks", "_coordination_batches"):
+        place.run(f"DROP TABLE IF EXISTS {table}")
+
+
+@pytest.mark.parametrize("rejected", [False, True], ids=["first delivery", "after a rejection"])
+def test_wherever_a_job_is_struck_each_batch_is_in_the_table_once(place: SqlPlace, rejected: bool) -> None:
+    number = calls_of(place, rejected=rejected)
+    assert number > 40
+    step = at_depth(short=24, deep=1)
+    for strike_number, strike in enumerate(STRIKES):
+        for point in range(1 + 3 * strike_number % step, number + 1, step):
+            run = Run(place, Calls(point, strike), rejected=rejected)
+            if strike is Strike.FREEZE:
+                frozen(run)
+            else:
+                contextvars.copy_context().run(run.first)
+                assert run.succeed(), f"{strike} at call {point}, {run.calls.struck}"
+            each_once(place, f"{strike} at call {point}, {run.calls.struck}")
+            emptied(place)
+
+
+def frozen(run: Run) -> None:
+    """Let the next owner deliver while the first stands still at its point, and then again."""
+    import threading
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(run.first,))
+    thread.start()
+    assert run.calls.reached.wait(30)
+    with contextlib.suppress(CoordinationError):
+        run.succeed()
+    seen = run.place.rows()
+    run.calls.thawed.set()
+    thread.join(60)
+    assert not thread.is_alive()
+    if len(seen) == 3 and all(n < 0 for _, n in seen):
+        assert run.place.rows() == seen, "a former owner replaces nothing"
+    assert run.succeed()
+
+
+def each_once(place: SqlPlace, what: str) -> None:
+    found: dict[str, list[int]] = {}
+    for batch_id, n in place.rows():
+        found.setdefault(batch_id, []).append(n)
+    for batch_id in BEFORE:
+        assert sorted(found.get(batch_id, [])) in (sorted(BEFORE[batch_id]), sorted(AFTER[batch_id])), what
+    counted = place.run("SELECT batch_id, row_count FROM _coordination_batches")
+    assert sorted(counted) == [(batch_id, len(values)) for batch_id, values in BEFORE.items()], what

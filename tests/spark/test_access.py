@@ -1,0 +1,58 @@
+"""Which connection reaches what: the rule by which landed files and dead letters share those of datasets."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.spark.access import Access, is_s3
+from airflow_provider_coordination.spark.settings import DEAD_LETTER, SinkSettings
+from tests.support.job_settings import ingest
+
+LAKE, RAW, ELSE = (AwsSettings(region=region) for region in ("eu-west-1", "eu-west-2", "eu-west-3"))
+ACCESS = Access((("s3://lake/clicks", LAKE), ("s3a://lake/clicks/_raw/", RAW), ("s3://else", ELSE), ("/data/x", ELSE)))
+
+
+@pytest.mark.parametrize(
+    ("uri", "reached_by"),
+    [
+        ("s3://lake/clicks", LAKE),
+        ("s3://lake/clicks/_landing/a.parquet", LAKE),
+        ("s3n://lake//clicks/a", LAKE),
+        ("s3://lake/clicks/_raw/a", RAW),
+        ("s3://lake/clicks/_rawer/a", LAKE),
+        ("s3://lake/clicks_dead", LAKE),
+        ("s3://else/deep/below", ELSE),
+        ("s3://third/clicks", None),
+        ("/data/x/y", None),
+        ("gs://lake/clicks", None),
+    ],
+)
+def test_a_place_is_reached_as_the_sink_it_lies_below_or_as_the_first_in_its_bucket(
+    uri: str, reached_by: AwsSettings | None
+) -> None:
+    assert ACCESS.of(uri) == reached_by
+
+
+def test_dead_letters_are_reached_as_the_dataset_in_their_bucket() -> None:
+    sink = SinkSettings(name="main", kind="parquet", location="s3://lake/clicks", aws=LAKE)
+    settings = ingest(
+        source="clicks", owner="a", writes=(sink,), landing_path="s3://lake/raw", dead_letter_path="s3://lake/dead",
+        expires_at=None, store=None, reads=None,
+    )  # fmt: skip
+    assert [(each.name, each.aws) for each in settings.all_sinks] == [(DEAD_LETTER, LAKE), ("main", LAKE)]
+    assert settings.access.of(settings.landing_path) == LAKE
+
+
+def test_access_travels_to_workers_and_shows_no_secret() -> None:
+    aws = AwsSettings(region="eu-west-1", access_key_id="AK", secret_access_key="hush-hush", session_token="hush-too")
+    access = Access((("s3://lake/clicks", aws),))
+    assert pickle.loads(pickle.dumps(access)) == access
+    assert "hush" not in repr(access)
+
+
+@pytest.mark.parametrize("uri", ["/data/clicks", "gs://lake/x", "s3://", "hdfs://a/s3://b"])
+def test_what_is_not_on_s3(uri: str) -> None:
+    assert not is_s3(uri)

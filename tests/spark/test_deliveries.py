@@ -1,0 +1,162 @@
+"""One delivery of all batches of a round: what one of them meets holds no other one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import StoreUnavailableError
+from airflow_provider_coordination.sources.kinesis.keys import partition_key
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, by_halves
+from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.fleet import EPOCH, FakeStream, Fleet
+
+SHARDS = 5
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    fleet = Fleet(FakeStream(SHARDS), tmp_path)
+    fleet.stream.send(2 * SHARDS)
+    return fleet
+
+
+def events_of(fleet: Fleet, *shards: str) -> Counter[str]:
+    return Counter(record.data.decode() for shard in shards for record in fleet.stream.shards[shard].records)
+
+
+def others(fleet: Fleet, shard: str) -> list[str]:
+    return [name for name in fleet.stream.shards if name != shard]
+
+
+class Noting(PublishLanded):
+    """Notes how many batches it is called with; fails for one shard."""
+
+    def __init__(self, fleet: Fleet, *, prepares: str = "", commits: str = "") -> None:
+        super().__init__(str(fleet.folder))
+        self.fails_to_prepare, self.fails_to_commit = prepares, commits
+        self.prepared: list[int] = []
+        self.committed: list[int] = []
+
+    def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
+        self.prepared.append(len(attempts))
+        self._fail(self.fails_to_prepare, attempts)
+        return super().prepare(attempts, sinks)
+
+    def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
+        self.committed.append(len(attempts))
+        self._fail(self.fails_to_commit, attempts)
+        super().commit(sink, attempts)
+
+    def _fail(self, shard: str, attempts: Sequence[Attempt]) -> None:
+        if shard and any(attempt.partition_key.endswith(shard) for attempt in attempts):
+            raise DeliveryError(f"{shard} is broken")
+
+
+def test_all_batches_of_a_round_are_prepared_and_committed_at_once(fleet: Fleet) -> None:
+    sink = Noting(fleet)
+    fleet.run(delivery=sink)
+    assert (sink.prepared, sink.committed) == ([SHARDS], [SHARDS])
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+@pytest.mark.parametrize("step", ["prepares", "commits"])
+def test_a_batch_that_fails_a_delivery_is_found_and_the_others_are_delivered_in_the_same_round(
+    fleet: Fleet, step: str
+) -> None:
+    delivered: list[Counter[str]] = []
+
+    def observer(phase: str) -> None:
+        if phase == "landed":
+            delivered.append(fleet.delivered())
+
+    summary = fleet.run(observer, delivery=Noting(fleet, **{step: "shard-3"}))
+    assert delivered[1] == fleet.delivered() == events_of(fleet, *others(fleet, "shard-3"))
+    assert summary.failed == {partition_key("s", EPOCH, "shard-3"): "shard-3 is broken"}
+    assert summary.records_delivered == 2 * (SHARDS - 1)
+    fleet.clock.ahead += timedelta(minutes=1)
+    assert fleet.run().failed == {}, "the next job delivers it"
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def test_a_lease_that_is_lost_before_the_commit_takes_its_batch_out_alone(fleet: Fleet) -> None:
+    key = partition_key("s", EPOCH, "shard-1")
+
+    def steal(phase: str) -> None:
+        if phase == "delivering":
+            held, now = fleet.look.view.get(key), fleet.clock.now()
+            assert held is not None
+            fleet.store.transact(update=[held.acquired("thief", now + timedelta(hours=1), now)])
+
+    sink = Noting(fleet)
+    summary = fleet.run(steal, delivery=sink)
+    assert sink.committed == [SHARDS - 1]
+    assert (summary.lost, summary.failed) == ([key], {})
+    assert fleet.delivered() == events_of(fleet, *others(fleet, "shard-1"))
+
+
+def test_a_set_that_ends_before_the_commit_takes_its_batch_out_alone(fleet: Fleet) -> None:
+    from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+    from airflow_provider_coordination.sources.batches import SourceBatches
+
+    cancelled: list[str] = []
+
+    def cancel(phase: str) -> None:
+        if phase == "delivering" and not cancelled:
+            [batch] = fleet.progress("shard-1").landed
+            assert batch.acknowledgment_set is not None
+            AcknowledgmentSets(fleet.look, SourceBatches()).cancel(batch.acknowledgment_set, "wrong")
+            cancelled.append(batch.batch_id)
+
+    sink = Noting(fleet)
+    summary = fleet.run(cancel, delivery=sink)
+    assert sink.committed == [SHARDS - 1, 1], "what was cancelled is delivered anew, alone"
+    assert (summary.lost, summary.failed) == ([], {})
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def test_what_is_released_before_the_store_goes_away_is_counted_and_the_rest_delivered_once_it_is_back(
+    fleet: Fleet,
+) -> None:
+    class Away(InMemoryStore):
+        left = -1
+
+        def transact(self, **changes: Any) -> Any:
+            self.left -= 1
+            if self.left == 0:
+                raise StoreUnavailableError("connection reset")
+            return super().transact(**changes)
+
+    store = Away()
+    store._partitions, store._lock = fleet.store._partitions, fleet.store._lock  # type: ignore[attr-defined]
+
+    def observer(phase: str) -> None:
+        if phase == "delivered" and store.left < 0:
+            store.left = 3  # the third release
+
+    summary = fleet.run(observer, store=store)
+    assert (summary.lost, summary.failed) == ([], {})
+    assert summary.records_delivered == 2 * SHARDS
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+@pytest.mark.parametrize("bad", [set(), {0}, {6}, {1, 5}, set(range(7))])
+def test_what_fails_is_found_by_halves_and_everything_else_is_done_once(bad: set[int]) -> None:
+    done: list[int] = []
+
+    def act(numbers: Sequence[int]) -> int:
+        if bad & set(numbers):
+            raise ValueError("no")
+        done.extend(numbers)
+        return sum(numbers)
+
+    found = list(by_halves(range(7), act, "work"))
+    assert sorted(done) == sorted(set(range(7)) - bad)
+    assert {batches[0] for batches, result in found if isinstance(result, Exception)} == bad
+    assert all(result == sum(batches) for batches, result in found if not isinstance(result, Exception))

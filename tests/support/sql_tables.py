@@ -1,0 +1,79 @@
+"""Tables of the databases that tests run, as the sink of that kind writes them."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sinks.sql import SqlSink
+from airflow_provider_coordination.spark.sql.database import Database, database_of
+from airflow_provider_coordination.spark.sql.settings import MYSQL, POSTGRESQL, SqlSettings
+
+SERVERS = {POSTGRESQL: "postgres_url", MYSQL: "mariadb_url"}
+"""The fixture that gives the URL of an empty database, by what the server is."""
+TABLE = "clicks"
+
+
+class SqlPlace:
+    """An empty database, the table `clicks` that sinks make there, and a folder where rows wait.
+
+    :param url: the database's, as SQLAlchemy writes it.
+    :param folder: the folder.
+    """
+
+    def __init__(self, url: str, folder: Path) -> None:
+        parts = urlsplit(url)
+        self.is_postgresql = parts.scheme.startswith("postgres")
+        catalog = parts.path.strip("/")
+        self.settings = SqlSettings(
+            database=POSTGRESQL if self.is_postgresql else MYSQL,
+            host=parts.hostname or parse_qs(parts.query)["host"][0],
+            port=parts.port or 5432,
+            catalog=catalog,
+            user=parts.username,
+            schema="public" if self.is_postgresql else catalog,
+            table=TABLE,
+            staging_path=str(folder),
+        )
+
+    @property
+    def database(self) -> Database:
+        return database_of(self.settings)
+
+    def sink_settings(self, **changed: Any) -> SinkSettings:
+        settings = replace(self.settings, **changed)
+        return SinkSettings(name="main", kind="sql", location=settings.location, settings=write_settings(settings))
+
+    def sink(self, name: str = "main", database: Database | None = None, **changed: Any) -> SqlSink:
+        """Return the sink of a new job."""
+        settings = replace(self.settings, **changed)
+        return SqlSink(name, settings, database or database_of(settings))
+
+    def run(self, statement: str) -> list[tuple[Any, ...]]:
+        """Run one statement, and return its rows."""
+        with closing(self.database.connect()) as connection, closing(connection.cursor()) as cursor:
+            cursor.execute(statement)
+            rows = list(cursor.fetchall()) if cursor.description else []
+            connection.commit()
+        return rows
+
+    def rows(self, columns: str = "_batch_id, n") -> list[tuple[Any, ...]]:
+        """Return what the table holds, sorted; nothing where there is no table."""
+        tables = f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{self.settings.schema}'"
+        if (TABLE,) not in self.run(tables):
+            return []
+        return sorted(self.run(f"SELECT {columns} FROM {TABLE}"))
+
+    def connect_socket(self) -> socket.socket:
+        """Return a connection to the server, for a cable."""
+        if self.settings.host.startswith("/"):
+            end = socket.socket(socket.AF_UNIX)
+            end.connect(f"{self.settings.host}/.s.PGSQL.{self.settings.port}")
+            return end
+        return socket.create_connection((self.settings.host, self.settings.port))
