@@ -22,19 +22,18 @@ from airflow_provider_coordination.cli.commands import (
 from airflow_provider_coordination.cli.output import ALARM, Column, duration, printable, table
 from airflow_provider_coordination.cli.watching import INTERVAL, WATCH, check_watch, watched
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import SupervisorNotFoundError
 from airflow_provider_coordination.coordination.job_reports import COUNTED, WINDOWS
 from airflow_provider_coordination.coordination.partition import PartitionStatus, read_instant
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.supervisor.operations import (
     all_statuses,
-    no_supervisor,
+    existing_status,
     read_history,
     read_spec,
     supervised_sources,
 )
 from airflow_provider_coordination.supervisor.spec_file import write_spec_text
-from airflow_provider_coordination.supervisor.status import read_parse_errors, read_status
+from airflow_provider_coordination.supervisor.status import read_parse_errors
 
 HEALTHY_STYLES = {"RUNNING": "green", "SUSPENDED": "yellow", "TERMINATED": "dim"}
 SHOWN_OF_BAD_RECORDS = ("stage", "error", "owner")
@@ -247,10 +246,7 @@ def status_of(session: Session, source: str) -> dict[str, Any]:
 
     :raises SupervisorNotFoundError: if the source has none.
     """
-    found = read_status(_view(session, source))
-    if found is None:
-        raise SupervisorNotFoundError(no_supervisor(source))
-    return found
+    return existing_status(_view(session, source))
 
 
 # Showing

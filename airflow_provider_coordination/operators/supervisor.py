@@ -11,11 +11,11 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
     CoordinationError,
     PartitionUpdateError,
     SupervisionError,
-    SupervisorNotFoundError,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.checking import checks_against_source
@@ -28,14 +28,14 @@ from airflow_provider_coordination.supervisor.operations import (
     SupervisorVerbs,
     VerbOutcome,
     all_statuses,
+    existing_status,
     for_all,
-    no_supervisor,
     read_history,
     supervised_sources,
 )
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import read_spec_file
-from airflow_provider_coordination.supervisor.status import read_parse_errors, read_status
+from airflow_provider_coordination.supervisor.status import read_parse_errors
 
 FIELDS = ("source", "reason", "coordination_conn_id")
 
@@ -65,23 +65,18 @@ class _SupervisorOperator(BaseOperator):
         return {**named, "reason": str(self.reason)} if self.reason else named
 
     @contextmanager
-    def _verbs(self, context: Context, source: str) -> Iterator[SupervisorVerbs]:
-        """Yield the verbs for the supervisor of a source.
+    def _coordinator(self, context: Context, source: str) -> Iterator[SourceCoordinator]:
+        """Yield a coordinator of a source.
 
         :raises AirflowFailException: if only a person can put things right, or it makes no sense as it stands.
         """
         with failing_when_misconfigured(), _failing_when_refused():
             coordinator = CoordinationHook(self.coordination_conn_id).coordinator(source, owner_of_try(context))
             with closing(coordinator.store):
-                yield SupervisorVerbs(coordinator, **self._as_who(context))
+                yield coordinator
 
-    def _status(self, source: str) -> dict[str, Any]:
-        view = CoordinationHook(self.coordination_conn_id).view(source)
-        with closing(view.store):
-            found = read_status(view)
-        if found is None:
-            raise AirflowFailException(no_supervisor(source))
-        return found
+    def _verbs(self, context: Context, coordinator: SourceCoordinator) -> SupervisorVerbs:
+        return SupervisorVerbs(coordinator, **self._as_who(context))
 
     def _named(self) -> str:
         if not self.source:
@@ -132,8 +127,8 @@ class SubmitSupervisorOperator(_SupervisorOperator):
             source = self.source or IngestionSpec.read(mapping).source
             region = CoordinationHook(self.coordination_conn_id).settings.region
         check = checks_against_source(region, connect=self.connect)
-        with self._verbs(context, source) as verbs:
-            done = verbs.submit(mapping, replacing=self.replacing, check=check)
+        with self._coordinator(context, source) as coordinator:
+            done = self._verbs(context, coordinator).submit(mapping, replacing=self.replacing, check=check)
         if done.unanswered:
             self.log.warning("source %s: %s: %s", source, UNANSWERED, done.unanswered)
         self.log.info("source %s: version %d rules: %s", source, done.version.version, done.consequence)
@@ -171,11 +166,11 @@ class _OneOrAllOperator(_SupervisorOperator):
         if self.all_sources:
             return self._ask_all(context)
         source = self._named()
-        with self._verbs(context, source) as verbs:
+        with self._coordinator(context, source) as coordinator:
             # The retry of a task whose answer was lost finds that it is done.
-            is_so = self._is_so(self._status(source))
+            is_so = self._is_so(existing_status(coordinator.view))
             if not is_so:
-                self._ask(verbs)
+                self._ask(self._verbs(context, coordinator))
         self.log.info("source %s: %s", source, "it was so before; nothing was done" if is_so else "done")
         return {"done": [] if is_so else [source], "unchanged": {source: "it was so before"} if is_so else {}}
 
@@ -187,7 +182,7 @@ class _OneOrAllOperator(_SupervisorOperator):
                 store.initialize()
 
                 def verbs_of(source: str) -> SupervisorVerbs:
-                    return SupervisorVerbs(settings.coordinator(source, owner, store=store), **self._as_who(context))
+                    return self._verbs(context, settings.coordinator(source, owner, store=store))
 
                 outcomes = list(for_all(supervised_sources(store, settings.prefix), verbs_of, self._ask))
         return self._summary(outcomes)
@@ -311,7 +306,8 @@ class ResetSupervisorOperator(_OneOrAllOperator):
         if self.all_sources:
             return self._ask_all(context)
         source = self._named()
-        with self._verbs(context, source) as verbs:
+        with self._coordinator(context, source) as coordinator:
+            verbs = self._verbs(context, coordinator)
             done = verbs.reset(self.to, self.positions, default_region=self._region())
         for warning in done.warnings:
             self.log.warning("source %s: %s", source, warning)
@@ -345,43 +341,6 @@ class HandOverSupervisorOperator(_OneOrAllOperator):
 
     def _ask(self, verbs: SupervisorVerbs) -> object:
         return verbs.hand_over()
-
-
-class SupervisorStatusOperator(_SupervisorOperator):
-    """Returns how a supervisor stands: the object that the command `supervisor status --json` prints.
-
-    :param source: the source's name. (templated)
-    :param must_be_healthy: fail the task if it is not.
-    :param coordination_conn_id: the connection of type `coordination`. (templated)
-    """
-
-    template_fields: Sequence[str] = ("source", "coordination_conn_id")
-
-    def __init__(
-        self,
-        *,
-        source: str,
-        must_be_healthy: bool = False,
-        coordination_conn_id: str = CoordinationHook.default_conn_name,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(source=source, reason=None, coordination_conn_id=coordination_conn_id, **kwargs)
-        self.must_be_healthy = must_be_healthy
-
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Read it once.
-
-        :raises AirflowFailException: if the source has no supervisor, or only a person can help.
-        :raises SupervisionError: if it has to be healthy, and is not; a retry may find that it is.
-        """
-        source = self._named()
-        with failing_when_misconfigured():
-            found = self._status(source)
-        if self.must_be_healthy and not found["healthy"]:
-            errors = found["errors"]
-            because = f": {errors[0]['message']}" if errors else ""
-            raise SupervisionError(f"the supervisor of source {source!r} is {found['detailed_state']}{because}")
-        return found
 
 
 class ListSupervisorsOperator(BaseOperator):
@@ -422,7 +381,7 @@ class _ReadingOperator(_SupervisorOperator):
     ) -> None:
         super().__init__(source=source, reason=None, coordination_conn_id=coordination_conn_id, **kwargs)
 
-    def execute(self, context: Context) -> list[dict[str, Any]]:
+    def execute(self, context: Context) -> Any:
         """Read it once.
 
         :raises AirflowFailException: if the source has no supervisor, or only a person can help.
@@ -433,8 +392,37 @@ class _ReadingOperator(_SupervisorOperator):
                 return self._read(view)
 
     @abstractmethod
-    def _read(self, view: SourceView) -> list[dict[str, Any]]:
+    def _read(self, view: SourceView) -> Any:
         """Read it."""
+
+
+class SupervisorStatusOperator(_ReadingOperator):
+    """Returns how a supervisor stands: the object that the command `supervisor status --json` prints.
+
+    :param source: the source's name. (templated)
+    :param must_be_healthy: fail the task if it is not.
+    :param coordination_conn_id: the connection of type `coordination`. (templated)
+    """
+
+    def __init__(self, *, must_be_healthy: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.must_be_healthy = must_be_healthy
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Read it once.
+
+        :raises AirflowFailException: if the source has no supervisor, or only a person can help.
+        :raises SupervisionError: if it has to be healthy, and is not; a retry may find that it is.
+        """
+        found: dict[str, Any] = super().execute(context)
+        if self.must_be_healthy and not found["healthy"]:
+            errors = found["errors"]
+            because = f": {errors[0]['message']}" if errors else ""
+            raise SupervisionError(f"the supervisor of source {self.source!r} is {found['detailed_state']}{because}")
+        return found
+
+    def _read(self, view: SourceView) -> dict[str, Any]:
+        return existing_status(view)
 
 
 class SupervisorHistoryOperator(_ReadingOperator):
@@ -463,8 +451,7 @@ class SupervisorParseErrorsOperator(_ReadingOperator):
     """
 
     def _read(self, view: SourceView) -> list[dict[str, Any]]:
-        if read_status(view) is None:
-            raise SupervisorNotFoundError(no_supervisor(view.source))
+        existing_status(view)  # a name that is misspelt is an error
         return read_parse_errors(view)
 
 

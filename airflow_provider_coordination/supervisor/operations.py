@@ -482,6 +482,17 @@ def _latest(view: SourceView) -> int:
     return stored.supervision.spec_version
 
 
+def existing_status(view: SourceView, is_paused: Callable[[str], bool | None] | None = None) -> dict[str, Any]:
+    """Return how the supervisor of a source stands; see `read_status`.
+
+    :raises SupervisorNotFoundError: if the source has none.
+    """
+    found = read_status(view, is_paused)
+    if found is None:
+        raise SupervisorNotFoundError(no_supervisor(view.source))
+    return found
+
+
 def no_supervisor(source: str) -> str:
     """Return what to say to somebody who asks for a supervisor that there is not."""
     return f"source {source!r} has no supervisor; check the name, or submit a spec to have one"

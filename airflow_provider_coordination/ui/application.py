@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from airflow_provider_coordination.coordination.errors import (
     AcknowledgmentError,
@@ -75,6 +77,8 @@ def application() -> FastAPI:
     app.include_router(acknowledgments.router())
     app.add_exception_handler(CoordinationError, _refused)
     app.add_exception_handler(RequestValidationError, _not_understood)
+    for unreachable in (OperationalError, PoolTimeoutError):  # a store's own are errors of coordination by then
+        app.add_exception_handler(unreachable, _airflow_is_away)
     return app
 
 
@@ -95,6 +99,11 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
         what = "does not answer" if isinstance(error, StoreUnavailableError) else "is busy with this partition"
         return JSONResponse({"detail": f"the store {what}; try again"}, 503, headers={"Retry-After": "10"})
     return JSONResponse({"detail": f"it failed with {type(error).__name__}; the API server's log says more"}, 500)
+
+
+async def _airflow_is_away(request: Request, error: Exception) -> JSONResponse:
+    log.error("%s %s: Airflow's database does not answer: %s", request.method, request.url.path, error)
+    return JSONResponse({"detail": "Airflow's database does not answer; try again"}, 503, headers={"Retry-After": "10"})
 
 
 async def _not_understood(request: Request, error: Exception) -> JSONResponse:

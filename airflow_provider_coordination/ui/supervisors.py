@@ -17,15 +17,14 @@ from pydantic import BaseModel
 from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
     SourceError,
-    SupervisorNotFoundError,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.checking import checks_against_source
 from airflow_provider_coordination.supervisor.operations import (
     UNANSWERED,
     SupervisorVerbs,
+    existing_status,
     for_all,
-    no_supervisor,
     read_history,
     read_spec,
     supervised_sources,
@@ -350,9 +349,7 @@ async def _status_text(desk: Desk, connection_id: str, source: str) -> bytes:
 
 
 def _status(desk: Desk, connection_id: str, source: str) -> SupervisorStatus:
-    found = desk.stores.ask_source(connection_id, source, lambda view: read_status(view, is_paused))
-    if found is None:
-        raise SupervisorNotFoundError(no_supervisor(source))
+    found = desk.stores.ask_source(connection_id, source, lambda view: existing_status(view, is_paused))
     return SupervisorStatus.model_validate(found)
 
 

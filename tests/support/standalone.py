@@ -143,10 +143,9 @@ class Standalone(Airflow):
         """
         self.until("an earlier backfill is over", lambda: not self._open_backfills(dag_id), 90)
         told = ["--dag-id", dag_id, "--from-date", first.isoformat(), "--to-date", last.isoformat()]
-        database = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
         done = subprocess.run(
             [AIRFLOW, "backfill", "create", *told, "--dag-run-conf", json.dumps(conf), *more],
-            env=self._surroundings | {database: f"{self._surroundings[database]}?timeout=60"},
+            env=self._surroundings,
             cwd=self.home,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -101,7 +101,8 @@ async function read(answer) {
   try {
     content = JSON.parse(text);
   } catch {
-    throw new Problem(answer.ok ? "broken" : kindOf(answer.status, text), "the answer is no JSON", answer.status);
+    if (answer.ok) throw new Problem("broken", "the answer is no JSON", answer.status);
+    throw new Problem(kindOf(answer.status, text), `the API server answered ${answer.status}; its log says more`, answer.status);
   }
   if (!answer.ok) {
     const detail = typeof content?.detail === "string" ? content.detail : JSON.stringify(content?.detail ?? content);

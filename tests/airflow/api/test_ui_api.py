@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 import sqlalchemy as sa
@@ -750,6 +753,19 @@ def test_what_was_done_is_seen_at_once(scenery: Scenery, op: TestClient) -> None
 def everything(connection: str = CONNECTION) -> list[str]:
     routes = ("summary", "partitions", "partition?key=a", "shards", "timeline", "workers", "acknowledgments")
     return [f"{connection}/sources", *(at("orders", route, connection) for route in routes)]
+
+
+def test_an_action_that_airflow_cannot_note_is_refused_and_not_done(scenery: Scenery, op: TestClient) -> None:
+    scenery.make("orders", {"a": lambda p: p})
+    body = {"partitions": [{"key": "a", "version": row(op, "orders", "a")["version"]}], "reason": "x"}
+    with closing(sqlite3.connect(urlsplit(os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]).path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        answer = op.post(at("orders", "partitions/park"), json=body)
+        other.rollback()
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+    assert answer.json() == {"detail": "Airflow's database does not answer; try again"}
+    assert row(op, "orders", "a")["state"] == "waiting"
+    assert found(op.post(at("orders", "partitions/park"), json=body))["results"][0]["outcome"] == "done"
 
 
 def test_a_store_that_is_down_harms_nobody_else(
