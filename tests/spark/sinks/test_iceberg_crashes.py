@@ -26,6 +26,8 @@ from tests.support.fleet import Crash
 from tests.support.freezing import CHANGING, VICTIM, Calls, Strike, acting, counted_files
 from tests.support.sinks import BatchRows, IcebergUnderTest, Place, an_attempt, under_next_lease
 
+pytestmark = pytest.mark.integration  # needs no server, but a minute: each call is struck once
+
 REJECTED = {"a-1": [90, 91], "b-1": [], "c-1": []}
 OF_VICTIM = {"a-1": [1, 2], "b-1": [3], "c-1": []}
 OF_NEXT = {"a-1": [-1, -2], "b-1": [-3], "c-1": [-4]}
