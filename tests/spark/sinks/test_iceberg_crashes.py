@@ -34,7 +34,7 @@ ATTEMPTS = [under_next_lease(FIRST[0], rejected=True), an_attempt("b-1"), an_att
 NEXT = [under_next_lease(attempt) for attempt in ATTEMPTS]
 
 
-CHANGES = (*CHANGING, "files.create", "files.rmdir", "catalog.commit_table")
+CHANGES = (*CHANGING, "files.create", "files.rmdir")
 
 
 class Delivered:
