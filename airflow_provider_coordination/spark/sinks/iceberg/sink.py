@@ -137,7 +137,7 @@ class IcebergSink:
         self.location = location
         self.where = where
         self._aws = aws
-        self._tables = Tables(settings, f"IcebergTable {name!r}")
+        self._tables = Tables(settings, f"IcebergTable {name!r}", location)
         self._histories = Histories()
         self._lock = threading.Lock()  # one commit at a time: two of one job would only get in each other's way
         self._since: int | None = None
@@ -298,7 +298,7 @@ class IcebergSink:
     def _wait_after(self, error: Exception, began: float) -> None:
         """Wait before the table is looked at again, after a commit that was refused or whose answer was lost.
 
-        :raises CatalogAwayError: if the catalog does not answer for long.
+        :raises SinkAwayError: if the catalog does not answer for long.
         """
         from pyiceberg.exceptions import CommitFailedException
 
