@@ -65,6 +65,7 @@ def counted_tables(calls: Calls) -> Iterator[None]:
             (log.TableLog, "open"),
             (log.TableLog, "create"),
             (log, "write_deltalake"),
+            (log, "merge"),
             (DeltaTable, "create_write_transaction"),
             (TableAlterer, "add_columns"),
         ):

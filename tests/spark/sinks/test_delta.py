@@ -209,9 +209,7 @@ def test_a_batch_waits_while_somebody_has_overwritten_the_table_with_other_types
 
     with (
         others_commit_first(lambda: overwrite("text")) as tries,
-        pytest.raises(
-            DeliveryError, match=r"column 'n' is 'long', and 'string' in the table\. .*; the batches wait"
-        ),
+        pytest.raises(DeliveryError, match=r"column 'n' is 'long', and 'string' in the table\. .*; the batches wait"),
     ):
         sink.commit([B])
     assert tries == [1] and [row["n"] for row in rows_in(folder)] == ["text"]
