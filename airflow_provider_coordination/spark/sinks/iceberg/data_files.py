@@ -120,25 +120,21 @@ def _as_it_is(file: str, access: Access) -> Written:
 def _partitions(table: Table, rows: pa.Table) -> Iterator[tuple[Sequence[str | None], pa.Table]]:
     """Yield the rows of each partition, with its values."""
     fields = table.spec().fields
+    if not fields:
+        yield (), rows
+        return
     names = [f"_partition_{n}" for n in range(len(fields))]
+    keyed = pa.table({"_at": pa.array(range(rows.num_rows), pa.int64())})
     values: list[list[Any]] = []
-    keyed = rows
     for name, field in zip(names, fields, strict=True):
         numbers, known = _transformed(table, field, rows)
         values.append(known)
         keyed = keyed.append_column(name, numbers)
-    if not names:
-        yield (), rows
-        return
-    for key in keyed.select(names).group_by(names).aggregate([]).to_pylist():
-        wanted = pc.equal(keyed.column(names[0]), key[names[0]])
-        for name in names[1:]:
-            wanted = pc.and_(wanted, pc.equal(keyed.column(name), key[name]))
-        partition = [known[key[name]] for name, known in zip(names, values, strict=True)]
-        yield (
-            [_encoded(_type_of(table, field), v) for field, v in zip(fields, partition, strict=True)],
-            rows.filter(wanted),
-        )
+    kinds = [_type_of(table, field) for field in fields]
+    grouped = keyed.group_by(names).aggregate([("_at", "list")])
+    for places, *numbers in zip(*(grouped.column(name) for name in ("_at_list", *names)), strict=True):
+        partition = [known[number.as_py()] for number, known in zip(numbers, values, strict=True)]
+        yield [_encoded(kind, value) for kind, value in zip(kinds, partition, strict=True)], rows.take(places.values)
 
 
 def _transformed(table: Table, field: PartitionField, rows: pa.Table) -> tuple[pa.Array, list[Any]]:
