@@ -131,6 +131,20 @@ class PartitionLeases:
         """
         return self._save(partition_key, lambda p: self._leases.renewed(p.with_progress(progress)))
 
+    def change_progress(self, partition_key: str, change: Callable[[Partition], Mapping[str, Any]]) -> Partition:
+        """Write what becomes of the partition's state; renews the lease as well, also one that ran out by our clock.
+
+        :param change: returns the new state of a partition as it is stored; may refuse by raising.
+        :raises PartitionNotOwnedError: if somebody else took the partition.
+        :raises ProgressChangedError: if others changed the state in this moment; the lease is still held.
+        :raises ProgressError: if the stored state is unreadable, or the new one too large or not JSON.
+        """
+
+        def changed(partition: Partition) -> Partition:
+            return self._leases.renewed(partition.with_progress(change(partition)))
+
+        return self._save(partition_key, changed, needs_trust=False)
+
     def checkpoint(self, partition_key: str, progress: Mapping[str, Any]) -> Partition:
         """Write a state that says that more is delivered: as `save_progress`, and its failures are forgotten.
 
@@ -327,9 +341,9 @@ class PartitionLeases:
         self._events.acquired(acquired)
         return acquired
 
-    def _save(self, partition_key: str, change: Change) -> Partition:
+    def _save(self, partition_key: str, change: Change, *, needs_trust: bool = True) -> Partition:
         with self._counting_errors(CoordinationMetric.SAVE_STATE_UPDATE_ERRORS):
-            written = self._leases.change(partition_key, change)
+            written = self._leases.change(partition_key, change, needs_trust=needs_trust)
         self._events.count(CoordinationMetric.PROGRESS_SAVED)
         return written
 

@@ -12,8 +12,9 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
@@ -28,6 +29,7 @@ from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BY
 from airflow_provider_coordination.sources.batches import SourceBatches, progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, Prepared, by_halves
+from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.spans import NoSpans, Spans
@@ -181,7 +183,8 @@ class Deliveries:
                     else:
                         together.setdefault(due.sinks, []).append(due)
             for dues in together.values():
-                self._deliver(dues, delivered)
+                while dues:
+                    dues = self._deliver(dues, delivered)
         return delivered
 
     def _due(self, key: str, batch: LandedBatch) -> _Due | None:
@@ -203,33 +206,49 @@ class Deliveries:
         )
         return _Due(waiting=waiting, attempt=attempt, sinks=sinks)
 
-    def _deliver(self, dues: Sequence[_Due], delivered: dict[str, Delivered]) -> None:
+    def _deliver(self, dues: Sequence[_Due], delivered: dict[str, Delivered]) -> list[_Due]:
         """Deliver batches that owe the same sinks, each as far as it does not raise.
 
         :param delivered: where the result of each is put.
+        :returns: those that are to be delivered again: they shared a file with one that somebody else delivers.
         :raises StoreUnavailableError: if the store is away; also put there.
         """
         sinks, records = dues[0].sinks, sum(due.attempt.batch.records for due in dues)
         with self._spans.span("delivery", batches=len(dues), records=records):
+            prepared = self._prepare(sinks, dues, delivered)
+            dues = [_with_file(due, prepared.get(due.key)) for due in dues]
             try:
-                prepared = self._prepare(sinks, dues, delivered)
                 if left := _left(dues, delivered):
                     self._observer("delivering")
                 for due in left:
                     with _noting(due.key, delivered):
                         self._look(due.attempt)
+                bereft = _bereft(left, delivered)
                 for sink in sinks:
-                    self._commit(sink, _left(dues, delivered), delivered)
+                    self._commit(sink, _left(dues, {**delivered, **bereft}), delivered)
             except Exception:
                 self._discard(dues)
                 raise
             self._discard(dues)
-            if _left(dues, delivered):
+            again = [due for due in dues if due.key in bereft or _is_taken_away(due, delivered.get(due.key))]
+            if _left(dues, {**delivered, **bereft}):
                 self._observer("delivered")
-            for due in dues:
+            for due in (due for due in dues if due not in again):
                 with _noting(due.key, delivered):
                     self._end(due, delivered.get(due.key))
                     delivered[due.key] = prepared[due.key]
+            return self._again(again, delivered)
+
+    def _again(self, dues: Sequence[_Due], delivered: dict[str, Delivered]) -> list[_Due]:
+        """Return batches as they are to be delivered once more, those left out that are not this job's any more."""
+        again = []
+        for due in dues:
+            delivered.pop(due.key, None)
+            with _noting(due.key, delivered):
+                leased = self._coordinator.leases.leased(due.key)
+                batch = _waiting_batch(leased, due.attempt.batch_id, due.attempt.set_id)
+                again.append(replace(due, attempt=replace(due.attempt, batch=batch, shared_file=None)))
+        return again
 
     def _end(self, due: _Due, error: Delivered) -> None:
         """Release the references of the sinks that have taken a batch.
@@ -276,9 +295,20 @@ class Deliveries:
     def _look(self, attempt: Attempt) -> None:
         """Ask the store, before a batch becomes visible, whether it is still this job's to deliver.
 
+        Where it shares a file, the answer is in writing: whoever delivers it next knows which file that is.
+
         :raises PartitionNotOwnedError: if it is not.
+        :raises ProgressChangedError: also if it is not.
         """
         leases, key = self._coordinator.leases, attempt.partition_key
+        if (shared_file := attempt.shared_file) is not None:
+
+            def sharing(partition: Partition) -> Mapping[str, Any]:
+                _waiting_batch(partition, attempt.batch_id, attempt.set_id)
+                return progress_of(partition).sharing(attempt.batch_id, shared_file).to_mapping()
+
+            leases.change_progress(key, sharing)
+            return
         partition = leases.refresh(key) if leases.owns(key) else leases.renew(key)
         _waiting_batch(partition, attempt.batch_id, attempt.set_id)
 
@@ -369,6 +399,24 @@ def _noting(key: str, delivered: dict[str, Delivered]) -> Iterator[None]:
 def _left(dues: Sequence[_Due], delivered: Mapping[str, Delivered]) -> list[_Due]:
     """Return the batches that have not failed."""
     return [due for due in dues if due.key not in delivered]
+
+
+def _with_file(due: _Due, prepared: Prepared | None) -> _Due:
+    """Return a batch with the file that it was prepared in with others, if any."""
+    if prepared is None or prepared.shared_file is None:
+        return due
+    return replace(due, attempt=replace(due.attempt, shared_file=prepared.shared_file))
+
+
+def _bereft(dues: Sequence[_Due], delivered: Mapping[str, Delivered]) -> dict[str, Delivered]:
+    """Return, by their partitions, those that have not failed and share a file with one that has."""
+    failed = {due.attempt.shared_file for due in dues if due.key in delivered} - {None}
+    return {due.key: None for due in _left(dues, delivered) if due.attempt.shared_file in failed}
+
+
+def _is_taken_away(due: _Due, result: Delivered) -> bool:
+    """Return whether the file that a batch shares is gone, as it is once somebody else delivers one of its batches."""
+    return due.attempt.shared_file is not None and isinstance(result, MissingFileError)
 
 
 def _waiting_batch(partition: Partition, batch_id: str, set_id: str) -> LandedBatch:
