@@ -11,7 +11,7 @@ import hashlib
 import logging
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -204,15 +204,6 @@ def names_once(folder: str, access: Access = DEFAULT_ACCESS) -> bool:
     """Return whether, of several who publish files under the same new name in a folder, one alone succeeds."""
     files, path = open_files(probe_in(folder), access)
     return files.names_once(path)
-
-
-def row_groups(uri: str, access: Access = DEFAULT_ACCESS) -> Iterator[pa.Table]:
-    """Yield what a Parquet file holds, a row group at a time."""
-    files, path = open_files(uri, access)
-    with files.filesystem.open_input_file(path) as content:
-        file = pq.ParquetFile(content)
-        for group in range(file.num_row_groups):
-            yield file.read_row_group(group)
 
 
 def _together(uri: str, target: str, access: Access) -> tuple[Files, str, str]:

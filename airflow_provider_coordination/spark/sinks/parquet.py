@@ -21,6 +21,7 @@ from airflow_provider_coordination.spark.delivery import Attempt, Delivery, Deli
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_files import check_all_of_it, ensure_landed
 from airflow_provider_coordination.spark.landed_identity import batch_landed_in, file_name, without_batch
+from airflow_provider_coordination.spark.landed_rows import merge
 from airflow_provider_coordination.spark.parquet_settings import TARGET_FILE_BYTES, ParquetSettings
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN, SinkSettings, access_of
 from airflow_provider_coordination.spark.shared_files import (
@@ -34,7 +35,6 @@ from airflow_provider_coordination.spark.shared_files import (
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
 from airflow_provider_coordination.spark.staging import EMPTY_ABOVE, MANIFEST, STAGING
 from airflow_provider_coordination.spark.storage import (
-    TableWriter,
     check_writable,
     copy_file,
     delete_folder,
@@ -47,7 +47,6 @@ from airflow_provider_coordination.spark.storage import (
     read_text,
     remove_if_empty,
     renames,
-    row_groups,
     schema_of,
     write_table,
     write_text,
@@ -56,7 +55,7 @@ from airflow_provider_coordination.spark.storage import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SMALL_PART = 8
+SMALL_PART = 32
 """What is landed is published as it is from this part of a file's size on; what is smaller is put together."""
 
 
@@ -235,18 +234,15 @@ class ParquetSink:
         return [attempt for attempt in left if attempt.batch_id not in taken]
 
     def put_together(self, attempts: Sequence[Attempt]) -> None:
-        """Prepare a file of what is landed of some batches, row group by row group.
+        """Prepare a file of what is landed of some batches.
 
         :param attempts: of batches that share a file, with the same columns.
         """
-        [(name, _)] = sharing_a_file(attempts).items()
-        file, rows = join(self._shared.staging(name), "part-0.parquet"), {}
-        with TableWriter(file, self.access) as writer:
-            for attempt in attempts:
-                rows[attempt.batch_id] = 0
-                for group in row_groups(attempt.file, self.access):
-                    writer.write(group.replace_schema_metadata(without_batch(group.schema).metadata))
-                    rows[attempt.batch_id] += group.num_rows
+        [name] = sharing_a_file(attempts)
+        file = join(self._shared.staging(name), "part-0.parquet")
+        schema = without_batch(schema_of(attempts[0].file, self.access))
+        counts = merge([attempt.file for attempt in attempts], schema, file, self.access)
+        rows = {attempt.batch_id: count for attempt, count in zip(attempts, counts, strict=True)}
         self._shared.seal(name, rows, attempts, [file])
 
     def publish(self, file: str, attempt: Attempt, size: int) -> None:

@@ -198,7 +198,7 @@ def test_small_landed_files_are_put_together_and_stay_while_a_large_one_becomes_
 ) -> None:
     small = [land(out, f"small-{n}", n + 1) for n in range(3)]
     large = land(out, "large", 20_000)
-    target = 8 * max(attempt.batch.file_bytes for attempt in small)
+    target = 32 * max(attempt.batch.file_bytes for attempt in small)
     deliver_all(PublishLanded(str(out), target_file_bytes=target), [small[0], large, *small[1:]])
     assert sorted(map(sorted, held(out))) == [["large"], ["small-0", "small-1", "small-2"]]
     assert [Path(attempt.file).exists() for attempt in (*small, large)] == [True, True, True, False]
