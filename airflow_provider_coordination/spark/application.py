@@ -233,7 +233,7 @@ def _run(
         )
         payload = None if settings.schema is None else JsonPayload(settings.schema, read.layout)
         bounds = bounds_of(settings.rejection, payload)
-        delivery = _delivery(spark, settings, read.layout, sinks, payload, bad_records)
+        delivery = delivery_of(spark, settings, read.layout, sinks, payload, bad_records)
         check_reachable(spark, settings.landing_path, settings.access)
         job = Ingestion(
             settings,
@@ -320,7 +320,7 @@ def _stop_session(spark: SparkSession) -> None:
         log.warning("the Spark session could not be stopped: %s", error)
 
 
-def _delivery(
+def delivery_of(
     spark: SparkSession,
     settings: IngestSettings,
     layout: RecordLayout,
@@ -328,6 +328,7 @@ def _delivery(
     payload: JsonPayload | None,
     bad_records: BadRecords,
 ) -> Delivery:
+    """Return what takes batches into the sinks, as the settings say."""
     if (taker := _taker_of_landed(settings, sinks)) is not None:
         return taker.taking_landed(keep=bool(settings.acknowledgments.handles))
     transformation = SparkTransformation(

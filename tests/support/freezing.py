@@ -33,7 +33,18 @@ T = TypeVar("T")
 
 VICTIM, SUCCESSOR = "victim", "successor"
 HOUR_SECONDS = 3600.0
-CHANGING = ("store.transact", "store.acquire", "files.move", "files.copy", "files.delete", "files.close", "files.put")
+CHANGING = (
+    "store.transact",
+    "store.acquire",
+    "files.move",
+    "files.copy",
+    "files.delete",
+    "files.close",
+    "files.put",
+    "table.create_write_transaction",
+    "catalog.commit_table",
+    "sql.commit",
+)
 acting: ContextVar[str] = ContextVar("acting", default="")
 """Which worker makes a call; the pools of a job copy it to their threads."""
 

@@ -21,6 +21,8 @@ from tests.support.fleet import Crash
 from tests.support.freezing import VICTIM, Calls, Strike, acting, counted_files
 from tests.support.sinks import SINKS, BatchRows, Place, an_attempt, under_next_lease
 
+pytestmark = pytest.mark.integration  # needs no server, but a minute: each call is struck once
+
 VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": []}
 FORMER = {"a-1": [-1], "b-1": [-2, -3], "c-1": [-4]}
 EXPECTED = {"a-1": [1, 2], "b-1": [3]}

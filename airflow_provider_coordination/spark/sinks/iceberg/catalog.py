@@ -192,7 +192,7 @@ class Tables:
         return self.patiently(lambda: self._made(self._declared() if self._settings.columns else nullable(columns)))
 
     def _made(self, columns: pa.Schema | Schema) -> Table:
-        from pyiceberg.exceptions import TableAlreadyExistsError
+        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
         from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 
         catalog = self._reached()
@@ -207,7 +207,7 @@ class Tables:
             self._partition(making)
             making.set_properties({NAME_MAPPING: making.table_metadata.schema().name_mapping.model_dump_json()})
             making.commit_transaction()
-        except TableAlreadyExistsError:
+        except (TableAlreadyExistsError, CommitFailedException):  # which depends on the moment
             log.info("%s was made by somebody else", self)
         except (TypeError, ValueError, UnsupportedPyArrowTypeException) as error:
             raise DeliveryError(f"{self} cannot be made with columns {columns}: {_line(error)}") from None
