@@ -160,12 +160,14 @@ class SinkKind:
     :param modules: those that it imports beside what every job has.
     :param requirement: what installs them, such as `airflow-provider-coordination[delta]`.
     :param writes: `module:attribute` of the class by which a DAG and a spec describe it; None if there is none.
+    :param is_exactly_once: whether it takes each batch once; at least once if not, which summaries and statuses show.
     """
 
     make: Callable[[SinkSettings], Sink]
     modules: Sequence[str] = ()
     requirement: str = ""
     writes: str | None = None
+    is_exactly_once: bool = True
 
     def check(self, name: str) -> None:
         """Check that its modules are installed.
@@ -193,6 +195,14 @@ def make_sinks(settings: Iterable[SinkSettings]) -> list[Sink]:
         wrong.
     """
     return [_make(each) for each in settings]
+
+
+def at_least_once(settings: Iterable[SinkSettings]) -> list[str]:
+    """Return the names of the sinks that may get a batch more than once.
+
+    :raises ConfigurationError: if a kind is not known, or cannot be imported.
+    """
+    return [each.name for each in settings if not SINKS.load(each.kind, each.implementation).is_exactly_once]
 
 
 def _make(settings: SinkSettings) -> Sink:
