@@ -147,9 +147,9 @@ class ArrowTransformation:
                 records = records.append_column(ROUTE.format(n), pa.array(takes, pa.bool_()))
         storage.delete_folder(folder)
         made = storage.join(folder, "part-0.parquet")
-        storage.write_table(records, made)
+        size = storage.write_table(records, made)
         types = {field.name: str(field.type) for field in records.schema}
-        return Transformed(batch_ids=[part.batch_id for part in parts], made=Made(files=[made]), types=types)
+        return Transformed(batch_ids=[part.batch_id for part in parts], made=Made(files={made: size}), types=types)
 
     def _fit(self, part: Part) -> pa.Table:
         records = storage.read_table(part.file)
@@ -165,12 +165,12 @@ class ArrowTransformation:
         if transformed.is_routed:
             records = records.filter(records[ROUTE.format(number)])
         records = records.drop_columns(transformed.ours)
-        apart = {}
+        files, apart = {}, {}
         for batch_id in batch_ids:
             file = storage.join(folder, *([batch_id] if len(batch_ids) > 1 else []), "part-0.parquet")
-            storage.write_table(records.filter(pc.equal(records[BATCH_ID], batch_id)), file)
+            files[file] = storage.write_table(records.filter(pc.equal(records[BATCH_ID], batch_id)), file)
             apart[batch_id] = [file]
-        return Made(files=[file for [file] in apart.values()], apart=apart)
+        return Made(files=files, apart=apart)
 
 
 def text_of(payload: str | bytes) -> str:
