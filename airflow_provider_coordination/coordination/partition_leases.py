@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -98,13 +98,18 @@ class PartitionLeases:
         self._events.count(CoordinationMetric.LEASES_RENEWED)
         return renewed
 
-    def refresh(self, partition_key: str) -> Partition:
-        """Read a partition that this owner holds anew: others may have acknowledged its batches.
+    def refresh_each(self, partition_keys: Sequence[str]) -> dict[str, Partition | Exception]:
+        """Read partitions that this owner holds anew: others may have acknowledged their batches.
 
-        :raises PartitionNotOwnedError: if it is not this owner's any more.
+        :returns: see `Leases.refresh_each`.
         """
-        with self._counting_errors():
-            return self._leases.refresh(partition_key)
+        self._view.require_initialized()
+        refreshed = self._leases.refresh_each(partition_keys)
+        for found in refreshed.values():
+            if isinstance(found, Exception):
+                with suppress(type(found)), self._counting_errors():
+                    raise found
+        return refreshed
 
     def renew_due(self) -> None:
         """Renew every lease of which more than a third has passed; forget those that are lost."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
@@ -25,6 +26,7 @@ from airflow_provider_coordination.coordination.errors import (
     StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BYTES, Partition
+from airflow_provider_coordination.coordination.steps import Steps
 from airflow_provider_coordination.sources.batches import SourceBatches, progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, Prepared, by_halves
@@ -34,6 +36,7 @@ from airflow_provider_coordination.spark.spans import NoSpans, Spans
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
 BATCH_BYTES = 4 * 1024
 """What a batch may take of a partition's progress, its positions left out."""
@@ -124,7 +127,7 @@ class Deliveries:
         """Delete sets that ended long ago."""
         self._sets.purge()
 
-    def begin(self, key: str, batch: LandedBatch, progress: LandedProgress) -> AcknowledgmentSet:
+    def beginning(self, key: str, batch: LandedBatch, progress: LandedProgress) -> Steps[AcknowledgmentSet]:
         """Record a batch, or begin to deliver it anew, with its set.
 
         A batch without records owes nothing: it is acknowledged at once.
@@ -133,7 +136,7 @@ class Deliveries:
         :param progress: the partition's, with the batch in it.
         """
         sinks = self._delivery.sinks if batch.file else ()
-        made = self._sets.begin(
+        made = yield from self._sets.beginning(
             key,
             batch.batch_id,
             [*sinks, *(self._settings.acknowledgments.handles if batch.file else ())],
@@ -146,6 +149,10 @@ class Deliveries:
         if made.is_pending:
             self._in_hand[made.set_id] = made
         return made
+
+    def in_step(self, processes: Sequence[Steps[T]]) -> list[T | Exception]:
+        """Take several processes of a partition each to their ends; see `AcknowledgmentSets.in_step`."""
+        return self._sets.in_step(processes)
 
     def next_of(self, progress: LandedProgress) -> LandedBatch | None:
         """Return the first batch of a partition that this job has to deliver; None if there is none."""
@@ -173,20 +180,20 @@ class Deliveries:
         """
         delivered: dict[str, Delivered] = {}
         together: dict[tuple[str, ...], list[_Due]] = {}
-        with suppress(StoreUnavailableError):  # noted; what is left waits until the store is back
-            for key, batch in batches.items():
-                with _noting(key, delivered):
-                    if (due := self._due(key, batch)) is None:
-                        delivered[key] = None
-                    else:
-                        together.setdefault(due.sinks, []).append(due)
-            for dues in together.values():
+        due_of = self.in_step([self._due(key, batch) for key, batch in batches.items()])
+        for key, due in zip(batches, due_of, strict=True):
+            if isinstance(due, _Due):
+                together.setdefault(due.sinks, []).append(due)
+            else:
+                delivered[key] = due
+        for dues in together.values():
+            if not _is_away(delivered):  # what is left waits until the store is back
                 self._deliver(dues, delivered)
         return delivered
 
-    def _due(self, key: str, batch: LandedBatch) -> _Due | None:
+    def _due(self, key: str, batch: LandedBatch) -> Steps[_Due | None]:
         """Return what is to be delivered of a batch; None if there is nothing."""
-        waiting = self._set_of(key, batch)
+        waiting = yield from self._set_of(key, batch)
         sinks = tuple(sink for sink in self._delivery.sinks if waiting.references.get(sink))
         if not waiting.is_pending or not sinks:
             self._let_go(waiting)
@@ -204,10 +211,9 @@ class Deliveries:
         return _Due(waiting=waiting, attempt=attempt, sinks=sinks)
 
     def _deliver(self, dues: Sequence[_Due], delivered: dict[str, Delivered]) -> None:
-        """Deliver batches that owe the same sinks, each as far as it does not raise.
+        """Deliver batches that owe the same sinks, each as far as it does not fail.
 
         :param delivered: where the result of each is put.
-        :raises StoreUnavailableError: if the store is away; also put there.
         """
         sinks, records = dues[0].sinks, sum(due.attempt.batch.records for due in dues)
         with self._spans.span("delivery", batches=len(dues), records=records):
@@ -215,35 +221,55 @@ class Deliveries:
                 prepared = self._prepare(sinks, dues, delivered)
                 if left := _left(dues, delivered):
                     self._observer("delivering")
-                for due in left:
-                    with _noting(due.key, delivered):
-                        self._look(due.attempt)
-                for sink in sinks:
+                    self._look(left, delivered)
+                for sink in () if _is_away(delivered) else sinks:
                     self._commit(sink, _left(dues, delivered), delivered)
             except Exception:
                 self._discard(dues)
                 raise
             self._discard(dues)
-            if _left(dues, delivered):
-                self._observer("delivered")
+            if not _is_away(delivered):
+                self._end(_left(dues, delivered), prepared, delivered)
             for due in dues:
-                with _noting(due.key, delivered):
-                    self._end(due, delivered.get(due.key))
-                    delivered[due.key] = prepared[due.key]
+                self._note(due, delivered)
 
-    def _end(self, due: _Due, error: Delivered) -> None:
-        """Release the references of the sinks that have taken a batch.
+    def _look(self, dues: Sequence[_Due], delivered: dict[str, Delivered]) -> None:
+        """Ask the store, before batches become visible, whether each is still this job's to deliver."""
+        leases = self._coordinator.leases
+        stored = leases.refresh_each([due.key for due in dues if leases.owns(due.key)])
+        for due in dues:
+            try:
+                found = stored[due.key] if due.key in stored else leases.renew(due.key)
+                if isinstance(found, Exception):
+                    raise found
+                _waiting_batch(found, due.attempt.batch_id, due.waiting.set_id)
+            except Exception as error:  # whatever one partition raises, that partition alone fails
+                delivered[due.key] = error
 
-        :param error: what the batch failed by; its span says so.
-        :raises Exception: that.
-        """
-        batch, sinks = due.attempt.batch, due.sinks
-        with self._spans.span("batch", partition=due.key, batch=batch.batch_id, records=batch.records):
+    def _end(self, dues: Sequence[_Due], prepared: Mapping[str, Prepared], delivered: dict[str, Delivered]) -> None:
+        """Release the references of the sinks that have taken batches."""
+        if not dues:
+            return
+        self._observer("delivered")
+        with self._spans.span("acknowledge", batches=len(dues), sinks=len(dues[0].sinks)):
+            known = [self._in_hand.get(due.waiting.set_id, due.waiting) for due in dues]
+            ended = self.in_step([self._sets.releasing(each, due.sinks) for due, each in zip(dues, known, strict=True)])
+        for due, result in zip(dues, ended, strict=True):
+            if isinstance(result, Exception):
+                delivered[due.key] = result
+            else:
+                self._let_go(result)
+                delivered[due.key] = prepared[due.key]
+
+    def _note(self, due: _Due, delivered: Mapping[str, Delivered]) -> None:
+        """Make the span of a batch, which says what it failed by."""
+        batch, error = due.attempt.batch, delivered.get(due.key)
+        with (
+            suppress(Exception),
+            self._spans.span("batch", partition=due.key, batch=batch.batch_id, records=batch.records),
+        ):
             if isinstance(error, Exception):
                 raise error
-            with self._spans.span("acknowledge", partition=due.key, sinks=len(sinks)):
-                known = self._in_hand.get(due.waiting.set_id, due.waiting)
-                self._let_go(self._sets.delivered(known, sinks))
 
     def _prepare(
         self, sinks: Sequence[str], dues: Sequence[_Due], delivered: dict[str, Delivered]
@@ -272,15 +298,6 @@ class Deliveries:
         for some, error in by_halves(dues, commit, f"commit to sink {sink!r}"):
             if error is not None:
                 delivered[some[0].key] = error
-
-    def _look(self, attempt: Attempt) -> None:
-        """Ask the store, before a batch becomes visible, whether it is still this job's to deliver.
-
-        :raises PartitionNotOwnedError: if it is not.
-        """
-        leases, key = self._coordinator.leases, attempt.partition_key
-        partition = leases.refresh(key) if leases.owns(key) else leases.renew(key)
-        _waiting_batch(partition, attempt.batch_id, attempt.set_id)
 
     def _discard(self, dues: Sequence[_Due]) -> None:
         for due in dues:
@@ -338,7 +355,7 @@ class Deliveries:
     def _is_mine(self, batch: LandedBatch) -> bool:
         return not batch.acknowledged and batch.acknowledgment_set not in self._handed_on
 
-    def _set_of(self, key: str, batch: LandedBatch) -> AcknowledgmentSet:
+    def _set_of(self, key: str, batch: LandedBatch) -> Steps[AcknowledgmentSet]:
         """Return the set that a batch waits for, perhaps a former owner's, or begin one."""
         set_id = batch.acknowledgment_set
         known = None
@@ -350,20 +367,14 @@ class Deliveries:
             self._sets.cancel(known.set_id, "the sinks of the job have changed")
             known = None
         if known is None or not known.is_pending:
-            return self.begin(key, batch, progress_of(self._coordinator.leases.leased(key)))
+            return (yield from self.beginning(key, batch, progress_of(self._coordinator.leases.leased(key))))
         self._in_hand[known.set_id] = known
         return known
 
 
-@contextmanager
-def _noting(key: str, delivered: dict[str, Delivered]) -> Iterator[None]:
-    """Note what a partition's batch raises, and let the others go on, unless the store is away."""
-    try:
-        yield
-    except Exception as error:  # whatever one partition raises, that partition alone fails
-        delivered[key] = error
-        if isinstance(error, StoreUnavailableError):
-            raise
+def _is_away(delivered: Mapping[str, Delivered]) -> bool:
+    """Return whether the store did not answer for some batch."""
+    return any(isinstance(each, StoreUnavailableError) for each in delivered.values())
 
 
 def _left(dues: Sequence[_Due], delivered: Mapping[str, Delivered]) -> list[_Due]:
