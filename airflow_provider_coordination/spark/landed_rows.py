@@ -45,9 +45,7 @@ class LandedRows:
     def write(self, batch_ids: Collection[str], folder: str) -> Sequence[str]:
         """See `Rows.write`."""
         wanted = [self._attempts[batch_id] for batch_id in batch_ids]
-        small = [
-            attempt for attempt in wanted if max(attempt.batch.file_bytes, attempt.batch.bytes) < SMALL_FILE_BYTES
-        ]
+        small = [attempt for attempt in wanted if max(attempt.batch.file_bytes, attempt.batch.bytes) < SMALL_FILE_BYTES]
         if len(small) < 2:
             small = []
         merged = [join(folder, f"merged-{n}.parquet") for n, _ in enumerate(_groups(small))]
