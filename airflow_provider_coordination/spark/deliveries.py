@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet
@@ -29,8 +30,16 @@ from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BY
 from airflow_provider_coordination.coordination.steps import Steps
 from airflow_provider_coordination.sources.batches import SourceBatches, progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
-from airflow_provider_coordination.spark.delivery import Attempt, Delivery, Prepared, by_halves
+from airflow_provider_coordination.spark.delivery import (
+    Attempt,
+    Delivery,
+    DeliveryError,
+    Prepared,
+    SinkAwayError,
+    by_halves,
+)
 from airflow_provider_coordination.spark.landed_files import LandedFiles
+from airflow_provider_coordination.spark.outages import calling
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.spans import NoSpans, Spans
 
@@ -176,7 +185,8 @@ class Deliveries:
 
         :param batches: a batch of each of some partitions.
         :returns: by partition what became visible, None if there was nothing left to do, or what the batch raised:
-            `PartitionNotOwnedError` if its lease is lost, or its set has ended.
+            `PartitionNotOwnedError` if its lease is lost, or its set has ended; `SinkAwayError` if a sink takes nothing
+            at present, while the others took it and have released it.
         """
         delivered: dict[str, Delivered] = {}
         together: dict[tuple[str, ...], list[_Due]] = {}
@@ -187,7 +197,7 @@ class Deliveries:
             else:
                 delivered[key] = due
         for dues in together.values():
-            if not _is_away(delivered):  # what is left waits until the store is back
+            if not _is_store_away(delivered):  # what is left waits until the store is back
                 self._deliver(dues, delivered)
         return delivered
 
@@ -216,20 +226,23 @@ class Deliveries:
         :param delivered: where the result of each is put.
         """
         sinks, records = dues[0].sinks, sum(due.attempt.batch.records for due in dues)
+        away: dict[str, SinkAwayError] = {}  # why a sink takes nothing, by its name: the others get theirs
         with self._spans.span("delivery", batches=len(dues), records=records):
             try:
-                prepared = self._prepare(sinks, dues, delivered)
+                prepared = self._prepare(sinks, dues, delivered, away)
                 if left := _left(dues, delivered):
                     self._observer("delivering")
                     self._look(left, delivered)
-                for sink in () if _is_away(delivered) else sinks:
-                    self._commit(sink, _left(dues, delivered), delivered)
+                taken = {} if _is_store_away(delivered) else self._commit_to(sinks, dues, delivered, away)
             except Exception:
                 self._discard(dues)
                 raise
             self._discard(dues)
-            if not _is_away(delivered):
-                self._end(_left(dues, delivered), prepared, delivered)
+            if not _is_store_away(delivered):
+                self._end([due for due in _left(dues, delivered) if taken[due.key]], taken, delivered)
+                for due in _left(dues, delivered):
+                    missing = next((sink for sink in sinks if sink not in taken[due.key]), None)
+                    delivered[due.key] = prepared[due.key] if missing is None else away[missing]
             for due in dues:
                 self._note(due, delivered)
 
@@ -246,20 +259,23 @@ class Deliveries:
             except Exception as error:  # whatever one partition raises, that partition alone fails
                 delivered[due.key] = error
 
-    def _end(self, dues: Sequence[_Due], prepared: Mapping[str, Prepared], delivered: dict[str, Delivered]) -> None:
-        """Release the references of the sinks that have taken batches."""
+    def _end(self, dues: Sequence[_Due], taken: Mapping[str, Sequence[str]], delivered: dict[str, Delivered]) -> None:
+        """Release the references of the sinks that have taken batches; put there what raises."""
         if not dues:
             return
         self._observer("delivered")
         with self._spans.span("acknowledge", batches=len(dues), sinks=len(dues[0].sinks)):
             known = [self._in_hand.get(due.waiting.set_id, due.waiting) for due in dues]
-            ended = self.in_step([self._sets.releasing(each, due.sinks) for due, each in zip(dues, known, strict=True)])
+            ended = self.in_step(
+                [self._sets.releasing(each, taken[due.key]) for due, each in zip(dues, known, strict=True)]
+            )
         for due, result in zip(dues, ended, strict=True):
             if isinstance(result, Exception):
                 delivered[due.key] = result
-            else:
+            elif len(taken[due.key]) == len(due.sinks):
                 self._let_go(result)
-                delivered[due.key] = prepared[due.key]
+            else:
+                self._note_extended(result)
 
     def _note(self, due: _Due, delivered: Mapping[str, Delivered]) -> None:
         """Make the span of a batch, which says what it failed by."""
@@ -272,37 +288,76 @@ class Deliveries:
                 raise error
 
     def _prepare(
-        self, sinks: Sequence[str], dues: Sequence[_Due], delivered: dict[str, Delivered]
+        self,
+        sinks: Sequence[str],
+        dues: Sequence[_Due],
+        delivered: dict[str, Delivered],
+        away: dict[str, SinkAwayError],
     ) -> dict[str, Prepared]:
-        """Prepare batches for sinks; return what will become visible, by partition."""
-        prepared: dict[str, Prepared] = {}
+        """Prepare batches for sinks; return what will become visible, by partition.
 
+        Where a sink turns out to be away, they are prepared for the others.
+        """
+        prepared: dict[str, Prepared] = {}
+        left = list(dues)
+        while left and (wanted := [sink for sink in sinks if sink not in away]):
+            held: list[_Due] = []
+            for due, result in self._prepare_together(left, wanted):
+                if isinstance(result, SinkAwayError) and result.sink in wanted:
+                    away[result.sink] = result
+                    held.append(due)
+                elif isinstance(result, Exception):
+                    delivered[due.key] = result
+                else:
+                    prepared[due.key] = result
+            left = held
+        delivered |= {due.key: away[sinks[0]] for due in left}
+        return prepared
+
+    def _prepare_together(
+        self, dues: Sequence[_Due], sinks: Sequence[str]
+    ) -> Iterator[tuple[_Due, Prepared | Exception]]:
         def prepare(some: Sequence[_Due]) -> Mapping[str, Prepared | Exception]:
             return self._delivery.prepare([due.attempt for due in some], sinks)
 
         for some, made in by_halves(dues, prepare, "preparation"):
             for due in some:
-                result = made if isinstance(made, Exception) else made[due.attempt.batch_id]
-                if isinstance(result, Exception):
-                    delivered[due.key] = result
-                else:
-                    prepared[due.key] = result
-        return prepared
+                yield due, made if isinstance(made, Exception) else made[due.attempt.batch_id]
 
-    def _commit(self, sink: str, dues: Sequence[_Due], delivered: dict[str, Delivered]) -> None:
-        """Make batches visible in one sink."""
+    def _commit_to(
+        self,
+        sinks: Sequence[str],
+        dues: Sequence[_Due],
+        delivered: dict[str, Delivered],
+        away: dict[str, SinkAwayError],
+    ) -> dict[str, list[str]]:
+        """Make batches visible in sinks; return by partition those that took its batch."""
+        taken: dict[str, list[str]] = {due.key: [] for due in dues}
+        for sink in sinks:
+            left = [] if sink in away else _left(dues, delivered)
+            for some, error in by_halves(left, partial(self._commit, sink), f"commit to sink {sink!r}"):
+                for due in some:
+                    if error is None:
+                        taken[due.key].append(sink)
+                    elif isinstance(error, SinkAwayError):
+                        away[sink] = error
+                    else:
+                        delivered[due.key] = error
+        return taken
 
-        def commit(some: Sequence[_Due]) -> None:
-            self._delivery.commit(sink, [due.attempt for due in some])
-
-        for some, error in by_halves(dues, commit, f"commit to sink {sink!r}"):
-            if error is not None:
-                delivered[some[0].key] = error
+    def _commit(self, sink: str, dues: Sequence[_Due]) -> None:
+        with calling(sink):
+            self._delivery.commit(sink, [due.attempt for due in dues])
 
     def _discard(self, dues: Sequence[_Due]) -> None:
-        for due in dues:
-            with suppress(OSError):  # the next owner sweeps what is left
-                self._delivery.discard([due.attempt])
+        with suppress(OSError, DeliveryError):  # the next owner sweeps what is left
+            self._delivery.discard([due.attempt for due in dues])
+
+    def leave(self, batch: LandedBatch) -> None:
+        """Leave a batch to its partition's next owner: its set goes on waiting for the sinks that have not taken it."""
+        with self._lock:
+            for set_id in [each.set_id for each in self._in_hand.values() if each.batch_id == batch.batch_id]:
+                del self._in_hand[set_id]
 
     def reject(self, key: str, batch: LandedBatch, reason: str) -> bool:
         """Say that a batch cannot be delivered, which gives its partition back; return whether its set could be ended.
@@ -372,7 +427,7 @@ class Deliveries:
         return known
 
 
-def _is_away(delivered: Mapping[str, Delivered]) -> bool:
+def _is_store_away(delivered: Mapping[str, Delivered]) -> bool:
     """Return whether the store did not answer for some batch."""
     return any(isinstance(each, StoreUnavailableError) for each in delivered.values())
 
