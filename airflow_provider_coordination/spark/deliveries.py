@@ -12,10 +12,10 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
@@ -38,6 +38,7 @@ from airflow_provider_coordination.spark.delivery import (
     SinkAwayError,
     by_halves,
 )
+from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.outages import calling
 from airflow_provider_coordination.spark.settings import IngestSettings
@@ -197,8 +198,8 @@ class Deliveries:
             else:
                 delivered[key] = due
         for dues in together.values():
-            if not _is_store_away(delivered):  # what is left waits until the store is back
-                self._deliver(dues, delivered)
+            while dues and not _is_store_away(delivered):  # what is left waits until the store is back
+                dues = self._deliver(dues, delivered)
         return delivered
 
     def _due(self, key: str, batch: LandedBatch) -> Steps[_Due | None]:
@@ -220,36 +221,63 @@ class Deliveries:
         )
         return _Due(waiting=waiting, attempt=attempt, sinks=sinks)
 
-    def _deliver(self, dues: Sequence[_Due], delivered: dict[str, Delivered]) -> None:
+    def _deliver(self, dues: Sequence[_Due], delivered: dict[str, Delivered]) -> list[_Due]:
         """Deliver batches that owe the same sinks, each as far as it does not fail.
 
         :param delivered: where the result of each is put.
+        :returns: those that are to be delivered again: they shared a file with one that somebody else delivers.
         """
         sinks, records = dues[0].sinks, sum(due.attempt.batch.records for due in dues)
         away: dict[str, SinkAwayError] = {}  # why a sink takes nothing, by its name: the others get theirs
         with self._spans.span("delivery", batches=len(dues), records=records):
+            prepared = self._prepare(sinks, dues, delivered, away)
+            dues = [_with_file(due, prepared.get(due.key)) for due in dues]
             try:
-                prepared = self._prepare(sinks, dues, delivered, away)
                 if left := _left(dues, delivered):
                     self._observer("delivering")
                     self._look(left, delivered)
-                taken = {} if _is_store_away(delivered) else self._commit_to(sinks, dues, delivered, away)
+                bereft = _bereft(left, delivered)
+                going = [due for due in dues if due.key not in bereft]
+                taken = {} if _is_store_away(delivered) else self._commit_to(sinks, going, delivered, away)
             except Exception:
                 self._discard(dues)
                 raise
             self._discard(dues)
+            again = [due for due in dues if due.key in bereft or _is_taken_away(due, delivered.get(due.key))]
+            left_over = {due.key for due in again}
+            ended = [due for due in dues if due.key not in left_over]
             if not _is_store_away(delivered):
-                self._end([due for due in _left(dues, delivered) if taken[due.key]], taken, delivered)
-                for due in _left(dues, delivered):
+                self._end([due for due in _left(ended, delivered) if taken[due.key]], taken, delivered)
+                for due in _left(ended, delivered):
                     missing = next((sink for sink in sinks if sink not in taken[due.key]), None)
                     delivered[due.key] = prepared[due.key] if missing is None else away[missing]
-            for due in dues:
+            for due in ended:
                 self._note(due, delivered)
+            return self._again(again, delivered)
+
+    def _again(self, dues: Sequence[_Due], delivered: dict[str, Delivered]) -> list[_Due]:
+        """Return batches as they are to be delivered once more, those left out that are not this job's any more."""
+        again = []
+        for due in dues:
+            delivered.pop(due.key, None)
+            try:
+                leased = self._coordinator.leases.leased(due.key)
+                batch = _waiting_batch(leased, due.attempt.batch_id, due.attempt.set_id)
+            except Exception as error:  # whatever one partition raises, that partition alone fails
+                delivered[due.key] = error
+            else:
+                again.append(replace(due, attempt=replace(due.attempt, batch=batch, shared_file=None)))
+        return again
 
     def _look(self, dues: Sequence[_Due], delivered: dict[str, Delivered]) -> None:
-        """Ask the store, before batches become visible, whether each is still this job's to deliver."""
+        """Ask the store, before batches become visible, whether each is still this job's to deliver.
+
+        Where batches share a file, the answer is in writing: whoever delivers one next knows which file that is.
+        """
         leases = self._coordinator.leases
-        stored = leases.refresh_each([due.key for due in dues if leases.owns(due.key)])
+        named = {due.key: partial(_sharing, due.attempt) for due in dues if due.attempt.shared_file is not None}
+        stored = leases.refresh_each([due.key for due in dues if due.key not in named and leases.owns(due.key)])
+        stored |= leases.change_progress_each(named)
         for due in dues:
             try:
                 found = stored[due.key] if due.key in stored else leases.renew(due.key)
@@ -435,6 +463,34 @@ def _is_store_away(delivered: Mapping[str, Delivered]) -> bool:
 def _left(dues: Sequence[_Due], delivered: Mapping[str, Delivered]) -> list[_Due]:
     """Return the batches that have not failed."""
     return [due for due in dues if due.key not in delivered]
+
+
+def _sharing(attempt: Attempt, partition: Partition) -> Mapping[str, Any]:
+    """Return the state of a partition with the file that its batch shares.
+
+    :raises PartitionNotOwnedError: if the batch does not wait for the attempt's set, or no longer.
+    """
+    assert attempt.shared_file is not None
+    _waiting_batch(partition, attempt.batch_id, attempt.set_id)
+    return progress_of(partition).sharing(attempt.batch_id, attempt.shared_file).to_mapping()
+
+
+def _with_file(due: _Due, prepared: Prepared | None) -> _Due:
+    """Return a batch with the file that it was prepared in with others, if any."""
+    if prepared is None or prepared.shared_file is None:
+        return due
+    return replace(due, attempt=replace(due.attempt, shared_file=prepared.shared_file))
+
+
+def _bereft(dues: Sequence[_Due], delivered: Mapping[str, Delivered]) -> dict[str, Delivered]:
+    """Return, by their partitions, those that have not failed and share a file with one that has."""
+    failed = {due.attempt.shared_file for due in dues if due.key in delivered} - {None}
+    return {due.key: None for due in _left(dues, delivered) if due.attempt.shared_file in failed}
+
+
+def _is_taken_away(due: _Due, result: Delivered) -> bool:
+    """Return whether the file that a batch shares is gone, as it is once somebody else delivers one of its batches."""
+    return due.attempt.shared_file is not None and isinstance(result, MissingFileError)
 
 
 def _waiting_batch(partition: Partition, batch_id: str, set_id: str) -> LandedBatch:
