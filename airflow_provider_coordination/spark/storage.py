@@ -67,6 +67,7 @@ class TableWriter:
     """
 
     def __init__(self, uri: str, access: Access = DEFAULT_ACCESS) -> None:
+        self.uri = uri
         self._files, self._path = open_files(uri, access)
         self._writer: pq.ParquetWriter | None = None
         self._stream: pa.NativeFile | None = None

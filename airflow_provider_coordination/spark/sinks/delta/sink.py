@@ -164,6 +164,11 @@ class DeltaSink:
         return set() if table is None else self._log.taken(table, attempts)
 
     @property
+    def access(self) -> Access:
+        """See `Sink.access`."""
+        return self._access
+
+    @property
     def is_apart(self) -> bool:
         """See `Sink.is_apart`: a file may hold rows of many batches."""
         return False

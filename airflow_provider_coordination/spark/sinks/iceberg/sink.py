@@ -206,6 +206,11 @@ class IcebergSink:
     # Preparing
 
     @property
+    def access(self) -> Access:
+        """See `Sink.access`."""
+        return self._access
+
+    @property
     def is_apart(self) -> bool:
         """See `Sink.is_apart`: a file may hold rows of many batches."""
         return False
