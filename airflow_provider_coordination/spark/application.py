@@ -348,6 +348,7 @@ def delivery_of(
         source=settings.source,
         found=bad_records,
         keeps_rejected=settings.bad_records.keeps_rejected,
+        is_final=not settings.acknowledgments.handles,
     )
 
 

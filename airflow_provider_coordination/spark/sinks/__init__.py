@@ -40,8 +40,8 @@ class Rows(Protocol):
         """Write those of some of the batches, and no others, to a folder on the filesystem of `Sink.scratch`, as
         Parquet. A batch's rows can be had once.
 
-        :returns: the files, of which there are as many as `Sink.arrange` makes partitions; one for each batch where the
-            sink takes batches apart.
+        :returns: the files, of which there are as many as `Sink.arrange` makes partitions; one for each batch, or for
+            each file that batches share, where the sink takes batches apart.
         """
         ...
 
@@ -82,7 +82,8 @@ class Sink(Protocol):
 
     @property
     def is_apart(self) -> bool:
-        """Whether it takes the rows of each batch from a file of their own; the rows of several are arranged if not."""
+        """Whether it takes the rows of each batch from a file of their own, see also `SharesFiles`. If not, the rows of
+        several are arranged."""
         ...
 
     def arrange(self, rows: DataFrame) -> DataFrame:
@@ -122,6 +123,20 @@ class Sink(Protocol):
 
     def sweep(self, folder: str, fencing_token: int) -> None:
         """Remove what former owners of a partition prepared; see `Delivery.sweep`."""
+        ...
+
+
+@runtime_checkable
+class SharesFiles(Protocol):
+    """A sink that takes batches apart, and those of the same `Attempt.shared_file` in one file.
+
+    It never takes a batch twice that is recorded with such a file: the file holds the batch's rows, or it is made sure
+    in `prepare` that it will never be there.
+    """
+
+    def shared_bytes(self, attempt: Attempt) -> int:
+        """Return how many landed bytes the batches of a file have at most that this one is in; 0 if it has to have a
+        file of its own."""
         ...
 
 
