@@ -12,7 +12,7 @@ import importlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.sources.landed import LandedBatch
@@ -60,6 +60,7 @@ class Attempt:
     :param source: the identifier of the source.
     :param partition_key: the partition.
     :param owner: who delivers it.
+    :param progress: what makes the partition's progress anew, should the store be lost; see `LandedProgress.lasting`.
     """
 
     batch: LandedBatch
@@ -70,6 +71,7 @@ class Attempt:
     source: str
     partition_key: str
     owner: str
+    progress: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def batch_id(self) -> str:

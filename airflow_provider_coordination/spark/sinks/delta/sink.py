@@ -23,6 +23,7 @@ from deltalake.transaction import AddAction, CommitProperties
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.delivered_batches import TableHistory
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.layout import BATCH_ID
@@ -157,6 +158,13 @@ class DeltaSink:
         """See `Sink.taken`."""
         table = self._log.open() if attempts else None
         return set() if table is None else self._log.taken(table, attempts)
+
+    def history(self) -> TableHistory:
+        """See `KeepsHistory.history`."""
+        table = self._log.open()
+        if table is None:
+            raise ConfigurationError(f"field 'path' of DeltaTable {self.name!r} is {self._path!r}, where no table is")
+        return table_log.history(table, self._path)
 
     @property
     def is_apart(self) -> bool:
