@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +26,7 @@ from tests.cli.conftest import Ended, Shell
 from tests.support.sinks import catalog_in
 from tests.support.table_jobs import FilesIntoTables, StreamIntoTables, payloads
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
 FAMILIES = ("PARTITION", "CLAIM", "GLOBAL_STATE")
 
 
@@ -305,6 +308,19 @@ def test_a_table_of_other_sources_is_refused(lake: Lake, recover: Callable[..., 
     delivered_stream(lake)
     ended = recover("orders", "--yes")
     assert ended.exit_code == 2 and "names no batch of 'orders|PARTITION'" in ended.err and "clicks" in ended.err
+
+
+def test_the_example_of_the_manual_shows_what_the_command_writes(
+    shell: Shell, store: CoordinationStore, lake: Lake
+) -> None:
+    [example] = re.findall(r"^```sh\n\$ airflow-coordination (recover .*?)^```", PAGE.read_text(), re.M | re.S)
+    line, _, shown = example.partition("\n")
+    lake.tables = [lake.delta]
+    delivered_stream(lake)
+
+    written = shell(*shlex.split(line.replace("/data/lake/clicks", str(lake.folder / "delta"))))
+
+    assert [each.split() for each in written.out.splitlines()] == [each.split() for each in shown.splitlines()]
 
 
 def delivered_stream(lake: Lake) -> None:
