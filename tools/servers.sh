@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fetches what the demo and the tests run beside Python: a Kinesis and a DynamoDB server into .venv/servers, and Java if
-# there is none; with the argument `tests` MariaDB, OpenSearch, the JDBC drivers, Chromium and axe-core too, which the demo
-# does without.
+# there is none; with the argument `tests` MariaDB, OpenSearch, the JDBC drivers, Spark's own Delta and Iceberg, Chromium
+# and axe-core too, which the demo does without.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/certificates.sh
@@ -15,6 +15,12 @@ POSTGRESQL_JDBC=42.7.7
 POSTGRESQL_JDBC_SHA256=157963d60ae66d607e09466e8c0cdf8087e9cb20d0159899ffca96bca2528460
 MARIADB_JDBC=3.5.6
 MARIADB_JDBC_SHA256=a129703efd7b0f334564d46753de999f09b3a361489a2eb647e6020390981cc9
+DELTA=4.4.0
+DELTA_SPARK_SHA256=27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead
+DELTA_STORAGE_SHA256=c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc
+ICEBERG=1.12.0
+ICEBERG_SPARK=4.1.4
+ICEBERG_SHA256=3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82
 
 stop() { echo "servers: $1" >&2; exit 1; }
 
@@ -53,24 +59,41 @@ fi
 
 sha256() { python -c 'import hashlib, pathlib, sys; print(hashlib.sha256(pathlib.Path(sys.argv[1]).read_bytes()).hexdigest())' "$1" 2>/dev/null; }
 
-# Fetched with the Ivy that Spark has for its own `--packages`: group, name, version, checksum. IVY_SETTINGS names a file
-# with another repository than Maven Central. Only the tests of one source need them, so nothing fails here.
-jdbc_driver() {
-    jar=".venv/servers/jdbc/$2-$3.jar"
-    [ "$(sha256 "$jar")" != "$4" ] || return 0
-    echo "servers: fetching $2 $3 with Ivy into .venv/servers/jdbc"
-    mkdir -p .venv/servers/jdbc
-    rm -f ".venv/servers/jdbc/$2"-*.jar
+# Fetched with the Ivy that Spark has for its own `--packages`: folder, group, name, version, checksum. IVY_SETTINGS names a
+# file with another repository than Maven Central. Only the tests of some kinds need them, so nothing fails here.
+fetch_jar() {
+    folder=".venv/servers/$1" jar=".venv/servers/$1/$3-$4.jar"
+    [ "$(sha256 "$jar")" != "$5" ] || return 0
+    echo "servers: fetching $3 $4 with Ivy into $folder"
+    mkdir -p "$folder"
+    rm -f "$folder/$3"-*.jar
     ivy=$(ls .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar | head -n 1)
-    java -jar "$ivy" ${IVY_SETTINGS:+-settings "$IVY_SETTINGS"} -dependency "$1" "$2" "$3" -confs master -notransitive \
-        -cache .venv/servers/jdbc/cache -retrieve ".venv/servers/jdbc/[artifact]-[revision].[ext]" >.venv/servers/jdbc/log 2>&1 || true
-    [ "$(sha256 "$jar")" = "$4" ] || {
+    java -jar "$ivy" ${IVY_SETTINGS:+-settings "$IVY_SETTINGS"} -dependency "$2" "$3" "$4" -confs master -notransitive \
+        -cache "$folder/cache" -retrieve "$folder/[artifact]-[revision].[ext]" >"$folder/log" 2>&1 || true
+    [ "$(sha256 "$jar")" = "$5" ] || {
         rm -f "$jar"
-        echo "servers: Ivy could not fetch $2 $3, or it is another one (see .venv/servers/jdbc/log): check the network, or set IVY_SETTINGS" >&2
+        echo "servers: Ivy could not fetch $3 $4, or it is another one (see $folder/log): check the network, or set IVY_SETTINGS" >&2
     }
 }
-jdbc_driver org.postgresql postgresql "$POSTGRESQL_JDBC" "$POSTGRESQL_JDBC_SHA256"
-jdbc_driver org.mariadb.jdbc mariadb-java-client "$MARIADB_JDBC" "$MARIADB_JDBC_SHA256"
+fetch_jar jdbc org.postgresql postgresql "$POSTGRESQL_JDBC" "$POSTGRESQL_JDBC_SHA256"
+fetch_jar jdbc org.mariadb.jdbc mariadb-java-client "$MARIADB_JDBC" "$MARIADB_JDBC_SHA256"
+fetch_jar tables io.delta delta-spark_4.2_2.13 "$DELTA" "$DELTA_SPARK_SHA256"
+fetch_jar tables io.delta delta-storage "$DELTA" "$DELTA_STORAGE_SHA256"
+fetch_jar tables org.apache.iceberg iceberg-spark-runtime-4.1_2.13 "$ICEBERG" "$ICEBERG_SHA256"
+
+# The Spark that Iceberg is made for, in a folder of its own, some 480 MB. Only one test needs it, so nothing fails here.
+iceberg_spark() {
+    folder=.venv/servers/spark-$ICEBERG_SPARK
+    [ ! -e "$folder/complete" ] || return 0
+    echo "servers: fetching pyspark $ICEBERG_SPARK with uv into $folder"
+    rm -rf "$folder"
+    if uv pip install --quiet --python .venv/bin/python --target "$folder" "pyspark==$ICEBERG_SPARK" 2>.venv/servers/spark.log; then
+        touch "$folder/complete"
+    else
+        echo "servers: uv could not fetch pyspark $ICEBERG_SPARK (see .venv/servers/spark.log): check the network" >&2
+    fi
+}
+iceberg_spark &
 
 # An OpenSearch node as a library, with all it needs, some 50 MB. Only the tests of one source need it, so nothing fails
 # here either.

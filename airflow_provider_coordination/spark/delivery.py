@@ -31,6 +31,10 @@ class DeliveryError(CoordinationError):
     """A batch could not be delivered; it stays landed and is tried again."""
 
 
+class SinkAwayError(DeliveryError):
+    """A sink does not answer. Its batches wait, and none of them is at fault."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
     """What was made of a batch.
@@ -130,6 +134,8 @@ def by_halves(
 ) -> Iterator[tuple[Sequence[Batch], Result | Exception]]:
     """Act on batches together; where that raises, on each half of them, down to each batch alone.
 
+    Where a sink does not answer, halves would only wait for it again: that is the result of each batch.
+
     :param what: the act, for the log.
     :returns: batches that it was done for together, with its result; or one batch with what it raises.
     """
@@ -137,6 +143,9 @@ def by_halves(
         return
     try:
         result = act(batches)
+    except SinkAwayError as error:
+        yield from (([batch], error) for batch in batches)
+        return
     except Exception as error:  # whatever it is, each batch alone either raises it or goes on
         if len(batches) == 1:
             yield batches, error

@@ -90,6 +90,36 @@ class Files:
         fs.copy_files(path, target, source_filesystem=self._filesystem, destination_filesystem=self._filesystem)
         self.make_durable(target)
 
+    def link(self, path: str, target: str) -> None:
+        """Give a file a second name that nobody reads yet: a link where there are links, a copy elsewhere.
+
+        Its time becomes the present: what removes old files that no table names leaves it alone. A link is durable once
+        its folder is flushed.
+
+        :raises FileNotFoundError: if there is no such file.
+        """
+        if not self.is_local:
+            self.copy(path, target)
+            return
+        self.make_folder(target.rpartition("/")[0])
+        try:
+            link_file(path, target)
+        except (FileNotFoundError, FileExistsError):
+            raise
+        except OSError:  # a filesystem without links, or two of them
+            self.copy(path, target)
+        else:
+            os.utime(target)
+
+    def copy_from(self, files: Files, path: str, target: str) -> None:
+        """Copy a file of another filesystem to a name that nobody reads yet, durably.
+
+        :raises FileNotFoundError: if there is no such file.
+        """
+        self.make_folder(target.rpartition("/")[0])
+        fs.copy_files(path, target, source_filesystem=files.filesystem, destination_filesystem=self.filesystem)
+        self.make_durable(target)
+
     def publish(self, path: str, target: str, *, size: int | None, claim: Claim | None) -> None:
         """See `storage.publish`."""
         info = self._filesystem.get_file_info(path)
@@ -138,12 +168,13 @@ class Files:
     def make_durable(self, path: str) -> None:
         """Flush a local file and the folder entry that names it; other filesystems are durable once closed."""
         if self.is_local:
-            for name in (path, str(Path(path).parent)):
-                descriptor = os.open(name, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+            flush(path)
+            flush(str(Path(path).parent))
+
+    def flush_folder(self, path: str) -> None:
+        """Make the names in a local folder durable."""
+        if self.is_local:
+            flush(path)
 
     @property
     def is_local(self) -> bool:
@@ -163,6 +194,27 @@ def remove_folder(path: str) -> None:
     :raises OSError: if it holds something, or is not there.
     """
     Path(path).rmdir()
+
+
+def link_file(path: str, target: str) -> None:
+    """Give a local file a second name.
+
+    :raises OSError: if the filesystem has no links, or the two are on different ones, or something else has the name.
+    """
+    try:
+        os.link(path, target)
+    except FileExistsError:
+        if not Path(path).samefile(target):
+            raise
+
+
+def flush(path: str) -> None:
+    """Make a local file, or the names in a folder, survive a crash of the machine."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def missing(path: str) -> MissingFileError:

@@ -179,6 +179,19 @@ def ensure_landed(attempt: Attempt, sinks: Iterable[Sink], access: Access = DEFA
     )
 
 
+def check_all_of_it(attempt: Attempt) -> None:
+    """Check that all records of a landed file are to be delivered.
+
+    :raises DeliveryError: if it was landed by a job that leaves some out.
+    """
+    if attempt.batch.bounds is not None:
+        raise DeliveryError(
+            f"batch {attempt.batch_id}: it was landed by a job that leaves records out by their field "
+            f"{attempt.batch.bounds.column!r}, and this one publishes all of it as it was landed: give the job a "
+            "'schema' or a 'transform' until the batch is delivered"
+        )
+
+
 @contextmanager
 def _left_for_later(key: str) -> Iterator[None]:
     """Let files that cannot be deleted now end nothing: they are of no use, and the next job sweeps them."""

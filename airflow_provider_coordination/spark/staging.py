@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.storage import (
     delete_folder,
+    file_size,
+    files_below,
     folders_in,
     join,
     read_text,
@@ -78,12 +82,55 @@ class Staging:
                 folder, _, _ = folder.rpartition("/")
                 remove_if_empty(folder, self._access)
 
-    def sweep(self, folder: str, fencing_token: int) -> None:
-        """Remove the manifests of former owners of a partition; see `Delivery.sweep`."""
-        staged = join(self._root, STAGING, folder)
+    def sweep(self, folder: str, fencing_token: int) -> list[Mapping[str, Any]]:
+        """Remove the manifests of former owners of a partition; see `Delivery.sweep`.
+
+        :returns: what they held, as far as they were whole.
+        """
+        staged, found = join(self._root, STAGING, folder), []
         for name in folders_in(staged, self._access):
             if name.isdigit() and int(name) < fencing_token:
+                for file in files_below(join(staged, name), self._access):
+                    if file.endswith(f"/{MANIFEST}"):
+                        with suppress(OSError, ValueError):
+                            found.append(json.loads(read_text(file, self._access)))
                 delete_folder(join(staged, name), self._access)
+        return found
+
+
+class LandedStaging(Staging):
+    """What is prepared of landed files that a table takes as they are: kept by the job alone, without a manifest.
+
+    The landed file stands for the manifest: it carries the fencing token of the lease, and the next owner takes it.
+
+    :param contents: what is prepared, by acknowledgment set.
+    """
+
+    def __init__(self, root: str, access: Access, contents: dict[str, Mapping[str, Any]]) -> None:
+        super().__init__(root, access)
+        self._contents = contents
+
+    def seal(self, attempt: Attempt, content: Mapping[str, Any]) -> None:
+        """See `Staging.seal`."""
+        self._contents[attempt.set_id] = {**_signature(attempt), "content": content}
+
+    def sealed(self, attempt: Attempt) -> Mapping[str, Any]:
+        """See `Staging.sealed`.
+
+        :raises MissingFileError: if the landed file is not there any more.
+        """
+        manifest = self._contents.get(attempt.set_id, {})
+        if _signature(attempt).items() <= manifest.items():
+            if file_size(attempt.file, self._access) != attempt.batch.file_bytes:
+                raise MissingFileError(f"batch {attempt.batch_id}: its landed file {attempt.file} is gone")
+            content: Mapping[str, Any] = manifest["content"]
+            return content
+        raise DeliveryError(f"batch {attempt.batch_id}: nothing is prepared of it")
+
+    def discard(self, attempts: Sequence[Attempt]) -> None:
+        """See `Staging.discard`."""
+        for attempt in attempts:
+            self._contents.pop(attempt.set_id, None)
 
 
 def _signature(attempt: Attempt) -> dict[str, str | int]:

@@ -108,6 +108,13 @@ def read_table(uri: str, columns: Sequence[str] | None = None, access: Access = 
     return pq.read_table(path, columns=columns, filesystem=files.filesystem, partitioning=None)
 
 
+def read_small(uri: str, access: Access = DEFAULT_ACCESS) -> pa.Table:
+    """Return what a small Parquet file holds, without the threads that a large one is worth."""
+    files, path = open_files(uri, access)
+    with pq.ParquetFile(path, filesystem=files.filesystem) as file:
+        return file.read(use_threads=False)
+
+
 def row_count(uri: str, access: Access = DEFAULT_ACCESS) -> int:
     """Return how many rows a Parquet file holds."""
     files, path = open_files(uri, access)
@@ -143,6 +150,29 @@ def copy_file(uri: str, target: str, access: Access = DEFAULT_ACCESS) -> None:
         files.copy(path, target_path)
     except FileNotFoundError:
         raise missing(uri) from None
+
+
+def link_files(uris: Sequence[str], folder: str, access: Access = DEFAULT_ACCESS) -> list[str]:
+    """Give files second names in a folder that nobody reads yet, durably; copy those that are on other filesystems.
+
+    :returns: the names, in the order of the files.
+    :raises MissingFileError: if one of them is not there.
+    """
+    targets = [join(folder, f"part-{n}.parquet") for n in range(len(uris))]
+    for uri, target in zip(uris, targets, strict=True):
+        files, path = open_files(uri, access)
+        target_files, target_path = open_files(target, access)
+        try:
+            if target_files.are(files):
+                files.link(path, target_path)
+            else:
+                target_files.copy_from(files, path, target_path)
+        except FileNotFoundError:
+            raise missing(uri) from None
+    if targets:
+        files, path = open_files(folder, access)
+        files.flush_folder(path)
+    return targets
 
 
 def publish(

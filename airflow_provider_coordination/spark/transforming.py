@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.spark.bad_records import BadRecords, error_text, is_of_a_record
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, by_halves
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, SinkAwayError, by_halves
 from airflow_provider_coordination.spark.judging import Judge, JudgedBatch
 from airflow_provider_coordination.spark.landed_files import ensure_landed
 from airflow_provider_coordination.spark.layout import BATCH_ID
@@ -202,7 +202,8 @@ def _prepare_for(sink: Sink, batches: Sequence[JudgedBatch], rows: Rows) -> None
     try:
         sink.prepare([batch.attempt for batch in batches], rows)
     except Exception as error:
-        raise DeliveryError(
+        failed = SinkAwayError if isinstance(error, SinkAwayError) else DeliveryError
+        raise failed(
             f"batch {', '.join(batch.batch_id for batch in batches)}: sink {sink.name!r} at {sink.location!r} cannot "
             f"take it: {error_text(error)}; mend the sink, until then no sink gets the batch"
         ) from error

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, by_halves
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, SinkAwayError, by_halves
 from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.fleet import EPOCH, FakeStream, Fleet
@@ -160,3 +160,15 @@ def test_what_fails_is_found_by_halves_and_everything_else_is_done_once(bad: set
     assert sorted(done) == sorted(set(range(7)) - bad)
     assert {batches[0] for batches, result in found if isinstance(result, Exception)} == bad
     assert all(result == sum(batches) for batches, result in found if not isinstance(result, Exception))
+
+
+def test_a_sink_that_does_not_answer_is_waited_for_once_for_all_batches() -> None:
+    acts = []
+
+    def act(batches: Sequence[int]) -> None:
+        acts.append(batches)
+        raise SinkAwayError("nobody answers")
+
+    found = list(by_halves(range(7), act, "work"))
+    assert acts == [range(7)]
+    assert [(some, type(error)) for some, error in found] == [([n], SinkAwayError) for n in range(7)]

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark import files
+from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.storage import (
     check_writable,
     delete_folder,
     files_below,
+    link_files,
     probe_rename,
     publish,
     safe_name,
@@ -93,3 +98,41 @@ def test_safe_names_of_other_scripts_differ_and_long_ones_fit_a_folder() -> None
     assert len(names) == len(texts)
     assert all(len(name.encode()) <= 100 for name in names)
     assert all(len(name.rpartition("-")[2]) == 32 for name in names), "128 bits"
+
+
+# Second names
+
+
+def test_a_file_with_a_second_name_is_not_read_and_counts_as_written_now(tmp_path: Path) -> None:
+    file = tmp_path / "landed.parquet"
+    file.write_text("rows")
+    os.utime(file, (0, 0))
+    [second] = map(Path, link_files([str(file)], str(tmp_path / "table")))
+    assert second.samefile(file) and second.stat().st_mtime > 0
+
+
+def test_where_there_are_no_links_a_file_is_copied_and_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*names: str) -> None:
+        raise OSError(errno.EXDEV, "cross-device link")
+
+    monkeypatch.setattr(files.os, "link", refused)
+    file = tmp_path / "landed.parquet"
+    file.write_text("rows")
+    [second] = map(Path, link_files([str(file)], str(tmp_path / "table")))
+    assert second.read_text() == file.read_text() == "rows" and not second.samefile(file)
+
+
+def test_a_second_name_that_something_else_has_is_left_to_that(tmp_path: Path) -> None:
+    file, other = tmp_path / "landed.parquet", tmp_path / "part-0.parquet"
+    file.write_text("rows")
+    other.write_text("others")
+    with pytest.raises(FileExistsError):
+        link_files([str(file)], str(tmp_path))
+    assert (file.read_text(), other.read_text()) == ("rows", "others")
+
+
+def test_a_file_that_is_gone_gets_no_second_name(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match="is gone"):
+        link_files([str(tmp_path / "gone.parquet")], str(tmp_path / "table"))

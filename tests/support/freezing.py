@@ -33,7 +33,19 @@ T = TypeVar("T")
 
 VICTIM, SUCCESSOR = "victim", "successor"
 HOUR_SECONDS = 3600.0
-CHANGING = ("store.transact", "store.acquire", "files.move", "files.copy", "files.delete", "files.close", "files.put")
+CHANGING = (
+    "store.transact",
+    "store.acquire",
+    "files.move",
+    "files.copy",
+    "files.link",
+    "files.delete",
+    "files.close",
+    "files.put",
+    "table.create_write_transaction",
+    "catalog.commit_table",
+    "sql.commit",
+)
 acting: ContextVar[str] = ContextVar("acting", default="")
 """Which worker makes a call; the pools of a job copy it to their threads."""
 
@@ -333,7 +345,7 @@ def counted_files(calls: Calls, *, object_store: str, published: Callable[[str],
 
     :param object_store: see `Case.object_store`.
     """
-    opened, remove = storage.open_files, files.remove_folder
+    opened, remove, link = storage.open_files, files.remove_folder, files.link_file
     filesystem = fs.PyFileSystem(CountedFiles(calls, object_store=bool(object_store), published=published))
     objects = CountedObjects(calls, published)
 
@@ -346,8 +358,12 @@ def counted_files(calls: Calls, *, object_store: str, published: Callable[[str],
     def remove_counted(path: str) -> None:
         calls.make(f"files.rmdir {path}", lambda: remove(path), lambda: OSError(5, "rmdir failed"))
 
+    def link_counted(path: str, target: str) -> None:
+        calls.make(f"files.link {path} {target}", lambda: link(path, target), lambda: OSError(5, "link failed"))
+
     with ExitStack() as stack:
         stack.enter_context(patch.object(storage, "open_files", open_counted))
+        stack.enter_context(patch.object(files, "link_file", link_counted))
         stack.enter_context(patch.object(files, "remove_folder", remove_counted))
         stack.enter_context(patch.object(files.os, "fsync", lambda descriptor: None))
         yield

@@ -207,9 +207,8 @@ def postgres_database(postgres_server: str) -> Iterator[str]:
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
-@pytest.fixture(scope="session")
-def postgres_port(postgres_server: str) -> Iterator[int]:
-    """A port of the loopback interface that leads to the PostgreSQL server, for who cannot use its socket: Java."""
+def socket_of(postgres_server: str) -> Callable[[], socket.socket]:
+    """Return what connects to the PostgreSQL server, for a cable."""
     import psycopg
 
     with psycopg.connect(postgres_server) as connection:
@@ -220,7 +219,13 @@ def postgres_port(postgres_server: str) -> Iterator[int]:
         end.connect(path)
         return end
 
-    with Cable(connect) as cable:
+    return connect
+
+
+@pytest.fixture(scope="session")
+def postgres_port(postgres_server: str) -> Iterator[int]:
+    """A port of the loopback interface that leads to the PostgreSQL server, for who cannot use its socket: Java."""
+    with Cable(socket_of(postgres_server)) as cable:
         yield cable.port
 
 

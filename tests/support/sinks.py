@@ -22,6 +22,9 @@ from airflow_provider_coordination.spark.sinks import Sink, make_sinks
 from airflow_provider_coordination.spark.storage import join, write_table
 from tests.support.sql_tables import SERVERS, SqlPlace
 
+Batches = dict[str, list[dict[str, Any]]]
+"""The rows of batches, by batch id."""
+
 
 class SinkUnderTest(Protocol):
     """One kind of sink, as the contract looks at it from outside."""
@@ -30,8 +33,8 @@ class SinkUnderTest(Protocol):
         """Return the settings of a sink that nothing was written to."""
         ...
 
-    def visible(self, folder: Path) -> dict[str, list[int]]:
-        """Return what readers see: the values of `n` by batch id; batches without rows may be there or not."""
+    def batches(self, folder: Path) -> Batches:
+        """Return what readers see: the rows by batch id; batches without rows may be there or not."""
         ...
 
     def leftovers(self, folder: Path) -> list[str]:
@@ -45,8 +48,8 @@ class ParquetUnderTest:
     def settings(self, folder: Path) -> SinkSettings:
         return SinkSettings(name="main", kind="parquet", location=str(folder))
 
-    def visible(self, folder: Path) -> dict[str, list[int]]:
-        return {file.stem: pq.read_table(file)["n"].to_pylist() for file in folder.glob("*.parquet")}
+    def batches(self, folder: Path) -> Batches:
+        return {file.stem: pq.read_table(file).to_pylist() for file in folder.glob("*.parquet")}
 
     def leftovers(self, folder: Path) -> list[str]:
         return [str(path) for path in (folder / "_staging").rglob("*") if path.is_file()]
@@ -58,13 +61,10 @@ class DeltaUnderTest:
     def settings(self, folder: Path) -> SinkSettings:
         return SinkSettings(name="main", kind="delta", location=str(folder))
 
-    def visible(self, folder: Path) -> dict[str, list[int]]:
+    def batches(self, folder: Path) -> Batches:
         if not DeltaTable.is_deltatable(str(folder)):
             return {}
-        rows: dict[str, list[int]] = {}
-        for row in DeltaTable(folder).to_pyarrow_table().to_pylist():
-            rows.setdefault(row["_batch_id"], []).append(row["n"])
-        return rows
+        return by_batch(DeltaTable(folder).to_pyarrow_table().to_pylist())
 
     def leftovers(self, folder: Path) -> list[str]:
         return [str(path) for path in (folder / "_staging").rglob("*") if path.is_file()]
@@ -82,13 +82,9 @@ class IcebergUnderTest:
             settings={"table": "lake.clicks", "properties": catalog_in(folder)},
         )
 
-    def visible(self, folder: Path) -> dict[str, list[int]]:
+    def batches(self, folder: Path) -> Batches:
         table = self._table(folder)
-        rows = [] if table is None else table.scan().to_arrow().to_pylist()
-        seen: dict[str, list[int]] = {}
-        for row in rows:
-            seen.setdefault(row["_batch_id"], []).append(row["n"])
-        return seen
+        return {} if table is None else by_batch(table.scan().to_arrow().to_pylist())
 
     def leftovers(self, folder: Path) -> list[str]:
         table = self._table(folder)
@@ -106,6 +102,14 @@ class IcebergUnderTest:
             return load_catalog("default", **catalog_in(folder)).load_table("lake.clicks")
         except NoSuchTableError:
             return None
+
+
+def by_batch(rows: Sequence[dict[str, Any]]) -> Batches:
+    """Return rows by the batch that they are of."""
+    found: Batches = {}
+    for row in rows:
+        found.setdefault(row["_batch_id"], []).append(row)
+    return found
 
 
 def catalog_in(folder: Path) -> dict[str, str]:
@@ -129,13 +133,14 @@ class SqlUnderTest:
         self._url = url
 
     def settings(self, folder: Path) -> SinkSettings:
-        return SqlPlace(self._url, folder).sink_settings()
+        return self._place(folder).sink_settings(add_columns=True)
 
-    def visible(self, folder: Path) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for batch_id, value in SqlPlace(self._url, folder).rows():
-            found.setdefault(batch_id, []).append(value)
-        return found
+    def batches(self, folder: Path) -> Batches:
+        return by_batch(self._place(folder).records())
+
+    def _place(self, folder: Path) -> SqlPlace:
+        """Return the place of a table that has the folder's name."""
+        return SqlPlace(self._url, folder, folder.name)
 
     def leftovers(self, folder: Path) -> list[str]:
         return [str(path) for path in folder.rglob("*") if path.is_file()]
@@ -231,7 +236,8 @@ class Place:
     @property
     def visible(self) -> dict[str, list[int]]:
         """What readers see, batches without rows left out."""
-        return {batch_id: sorted(rows) for batch_id, rows in self.kind.visible(self.folder).items() if rows}
+        found = self.kind.batches(self.folder)
+        return {batch_id: sorted(row["n"] for row in rows) for batch_id, rows in found.items() if rows}
 
     @property
     def leftovers(self) -> list[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -76,6 +78,21 @@ class Job:
         children = psutil.Process(self.process.pid).children(recursive=True)
         commands = ((p, p.as_dict(["cmdline"], ad_value=None)["cmdline"] or []) for p in children)
         return next(p for p, command in commands if command[1:2] and command[1].endswith("ingest.py"))
+
+    def wait_until_stopped(self, timeout_seconds: float = 240) -> None:
+        """Return once the driver stands still, by SIGSTOP."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            with suppress(StopIteration, psutil.NoSuchProcess):
+                if self.driver().status() == psutil.STATUS_STOPPED:
+                    return
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"the driver does not stand still:\n{self.output}")
+            time.sleep(0.1)
+
+    def go_on(self) -> None:
+        """Let a driver go on that stands still."""
+        self.driver().send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """Kill the JVM and everything under it, as if the machine had died; nothing happens if it ended."""
@@ -221,13 +238,22 @@ class Pipeline:
         job.wait()
         return job
 
-    def crash(self, at: str, **changes: Any) -> Job:
+    def crash(self, at: str, *, env: dict[str, str] | None = None, **changes: Any) -> Job:
         """Run a job whose driver kills itself with SIGKILL when it passes a phase.
 
         :param at: `phase:n`, the n-th time that the phase is passed.
         """
-        job = self.start(CRASHING, env={"CRASH_AT": at}, **changes)
+        job = self.start(CRASHING, env={"CRASH_AT": at, **(env or {})}, **changes)
         job.wait()
+        return job
+
+    def stop(self, at: str, *, env: dict[str, str] | None = None, **changes: Any) -> Job:
+        """Start a job, and return it once its driver stands still at a phase.
+
+        :param at: `phase:n`, as `crash` has it.
+        """
+        job = self.start(CRASHING, env={"STOP_AT": at, **(env or {})}, **changes)
+        job.wait_until_stopped()
         return job
 
     def delivered(self) -> Counter[str]:

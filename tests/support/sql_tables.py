@@ -21,13 +21,14 @@ TABLE = "clicks"
 
 
 class SqlPlace:
-    """An empty database, the table `clicks` that sinks make there, and a folder where rows wait.
+    """An empty database, the table that sinks make there, and a folder where rows wait.
 
     :param url: the database's, as SQLAlchemy writes it.
     :param folder: the folder.
+    :param table: the table.
     """
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, table: str = TABLE) -> None:
         parts = urlsplit(url)
         self.is_postgresql = parts.scheme.startswith("postgres")
         catalog = parts.path.strip("/")
@@ -38,7 +39,7 @@ class SqlPlace:
             catalog=catalog,
             user=parts.username,
             schema="public" if self.is_postgresql else catalog,
-            table=TABLE,
+            table=table,
             staging_path=str(folder),
         )
 
@@ -65,10 +66,20 @@ class SqlPlace:
 
     def rows(self, columns: str = "_batch_id, n") -> list[tuple[Any, ...]]:
         """Return what the table holds, sorted; nothing where there is no table."""
-        tables = f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{self.settings.schema}'"
-        if (TABLE,) not in self.run(tables):
+        return sorted(self.run(f"SELECT {columns} FROM {self.settings.table}")) if self._is_made() else []
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return what the table holds, by the names of columns."""
+        if not self._is_made():
             return []
-        return sorted(self.run(f"SELECT {columns} FROM {TABLE}"))
+        with closing(self.database.connect()) as connection, closing(connection.cursor()) as cursor:
+            cursor.execute(f"SELECT * FROM {self.settings.table}")
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def _is_made(self) -> bool:
+        tables = f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{self.settings.schema}'"
+        return (self.settings.table,) in self.run(tables)
 
     def connect_socket(self) -> socket.socket:
         """Return a connection to the server, for a cable."""

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -52,10 +53,11 @@ from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
-from airflow_provider_coordination.spark.sinks.parquet import ParquetSink, PublishLanded
+from airflow_provider_coordination.spark.sinks import TakesLanded, make_sinks
 from airflow_provider_coordination.spark.transforming import DeliverTransformed
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.counted_tables import counted_sinks
 from tests.support.dag_versions import BAD, CHECK, ArrowTransformation, Case, Dag, number_of, text_of
 from tests.support.fleet import Crash
 from tests.support.freezing import (
@@ -75,12 +77,15 @@ from tests.support.job_settings import ingest
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
+from tests.support.sinks import ParquetUnderTest, SinkUnderTest
 
 LEASE, MARGIN = timedelta(seconds=300), timedelta(seconds=5)
 ACKNOWLEDGMENT = timedelta(seconds=600)
 STREAM = "clicks"
 KIND = "memory"
 MAX_ROUNDS = 200
+WHILE_LOCKED = 2
+"""How many rounds others make while a struck job holds a lock of a database."""
 MAY_END_A_JOB = ("store.initialize", "source.describe", "source.list")
 """What a job cannot begin without: where that fails, so does its task, which is tried again."""
 COLLIDING_KEYS = ("öèýš", "öžèê")
@@ -106,12 +111,16 @@ class Life(ABC):
     :param folder: an empty folder.
     :param calls: the victim's.
     :param gives_up: how others come by the victim's partitions: they are given up, or its lease runs out.
+    :param places: the kind of the sinks; Parquet by default.
     """
 
     source = STREAM
 
-    def __init__(self, case: Case, folder: Path, calls: Calls, *, gives_up: bool) -> None:
+    def __init__(
+        self, case: Case, folder: Path, calls: Calls, *, gives_up: bool, places: SinkUnderTest | None = None
+    ) -> None:
         self.case, self.folder, self.calls, self.gives_up = case, folder, calls, gives_up
+        self.places = places or ParquetUnderTest()
         self.clock = VirtualClock()
         calls.jump = self.clock.jump
         self.store = InMemoryStore()
@@ -191,10 +200,15 @@ class Life(ABC):
             **self.reading(coordinator, counts=counts),
         )
 
+    def kind(self, name: str) -> SinkUnderTest:
+        """Return the kind of a sink."""
+        return ParquetUnderTest() if name == DEAD_LETTER else self.places
+
     def delivery(self, dag: Dag) -> Delivery:
-        if dag.sinks == (MAIN,) and not dag.transforms and not dag.schema:
-            return PublishLanded(str(self.folder / MAIN), keep=bool(dag.downstream))
-        sinks = [ParquetSink(name=name, path=str(self.folder / name)) for name in dag.all_sinks]
+        settings = [self.kind(name).settings(self.folder / name) for name in dag.all_sinks]
+        sinks = make_sinks(replace(each, name=name) for each, name in zip(settings, dag.all_sinks, strict=True))
+        if dag.sinks == (MAIN,) and not dag.transforms and not dag.schema and isinstance(sinks[0], TakesLanded):
+            return sinks[0].taking_landed(keep=bool(dag.downstream))
         return DeliverTransformed(
             ArrowTransformation(dag, self.layout),
             sinks,
@@ -274,26 +288,34 @@ class Life(ABC):
                 self._thaw(victim, self.calls)
                 self.look.give_up_owner("a")
                 self.settle()
-            after = self.files()
+            after = self.batches()
         assert not self.trouble, self.trouble
-        changed = [file for file, rows in acknowledged.items() if after.get(file) != rows]
+        changed = [place for place, rows in acknowledged.items() if after.get(place) != rows]
         assert not changed, f"acknowledged, and changed since: {changed}"
         self._check_everything()
         if (job := self.jobs.get("a")) is not None:
             assert job.outcome == {"exit_code": None if ended else 0}, "an outcome was overwritten"
 
     def _follow(self, victim: threading.Thread) -> dict[str, Any]:
-        """Let others settle everything, during which the victim may go on; return the files that were acknowledged
+        """Let others settle everything, during which the victim may go on; return the batches that were acknowledged
         before the last of them went on."""
+        if victim.is_alive() and self.calls.struck.startswith("sql."):
+            # It may hold a lock, and nobody has that batch before it goes on.
+            self._make_rounds(self.job(self.case.then), WHILE_LOCKED)
+            acknowledged = self.acknowledged_batches()
+            self._thaw(victim, self.calls)
+            self.look.give_up_owner("a")
+            self.settle()
+            return acknowledged
         if self.calls.others is None:
             self.settle()
-            return self.files()
+            return self.batches()
         successor = self._begin(lambda: acting_as(SUCCESSOR, lambda: self.settle(counts=True)))
         self._wait(successor, self.calls.others)
-        acknowledged = self.acknowledged_files()
+        acknowledged = self.acknowledged_batches()
         if victim.is_alive():
             self._thaw(victim, self.calls)
-        acknowledged = self.acknowledged_files() | acknowledged
+        acknowledged = self.acknowledged_batches() | acknowledged
         if successor.is_alive():
             self._thaw(successor, self.calls.others)
         self.settle()
@@ -327,18 +349,24 @@ class Life(ABC):
     def settle(self, *, counts: bool = False) -> None:
         """Let a new job work until everything that was sent is delivered."""
         job = self.job(self.case.then, counts=counts)
-        for _ in range(MAX_ROUNDS):
+        if not self._make_rounds(job, MAX_ROUNDS):
+            states = [
+                f"{p.partition_key} {p.status} {p.owner} {p.last_error} {p.progress}"
+                for p in self.look.view.partitions()
+            ]
+            raise AssertionError(f"the fleet never came to rest: {states}")
+
+    def _make_rounds(self, job: Ingestion, rounds: int) -> bool:
+        """Let a job work until everything that was sent is delivered; return whether that is so after some rounds."""
+        for _ in range(rounds):
             self.round(job)
             if CHECK in self.case.then.downstream:
                 self.check()
             if self.is_settled():
                 job.give_back()
-                return
+                return True
             self.clock.advance(5)
-        states = [
-            f"{p.partition_key} {p.status} {p.owner} {p.last_error} {p.progress}" for p in self.look.view.partitions()
-        ]
-        raise AssertionError(f"the fleet never came to rest: {states}")
+        return False
 
     def work_together(self, *dags: Dag) -> None:
         """Let jobs of several versions of a DAG work side by side, a round each, until everything is delivered."""
@@ -372,6 +400,7 @@ class Life(ABC):
             stack.enter_context(
                 counted_files(self.calls, object_store=self.case.object_store, published=self._published)
             )
+            stack.enter_context(counted_sinks(self.calls))
             yield
 
     # What there is to see
@@ -382,23 +411,26 @@ class Life(ABC):
             self._seen.add(file.name)
             self.visible += [text_of(data) for data in pq.read_table(file)["data"].to_pylist()]
 
-    def files(self) -> dict[str, Any]:
-        """Return what each file that is visible holds."""
+    def batches(self) -> dict[tuple[str, str], Any]:
+        """Return what is visible of each batch in each sink, as far as it says what became of a record.
+
+        When a record turned out to be bad differs by nature.
+        """
         return {
-            str(file): pq.read_table(file, columns=_columns(file)).to_pylist()
+            (sink, batch_id): sorted((text_of(row["data"]), row.get("made_by") or "") for row in rows)
             for sink in (MAIN, "copy", DEAD_LETTER)
-            for file in sorted((self.folder / sink).glob("*.parquet"))
+            for batch_id, rows in self.kind(sink).batches(self.folder / sink).items()
         }
 
-    def acknowledged_files(self) -> dict[str, Any]:
-        """Return what each file holds whose batch no partition has to deliver any more."""
+    def acknowledged_batches(self) -> dict[tuple[str, str], Any]:
+        """Return what is visible of each batch that no partition has to deliver any more."""
         progresses = [landed_progress(partition.progress) for partition in self.look.view.partitions()]
         owed = {batch.batch_id for progress in progresses if progress for batch in progress.landed}
-        return {file: rows for file, rows in self.files().items() if Path(file).stem not in owed}
+        return {place: rows for place, rows in self.batches().items() if place[1] not in owed}
 
     def rows(self, sink: str) -> Counter[str]:
-        files = (self.folder / sink).glob("*.parquet")
-        return Counter(text_of(data) for file in files for data in pq.read_table(file)["data"].to_pylist())
+        batches = self.kind(sink).batches(self.folder / sink)
+        return Counter(text_of(row["data"]) for rows in batches.values() for row in rows)
 
     def _check_everything(self) -> None:
         bad = {event for event in self.sent if event.startswith(BAD.decode())}
@@ -426,11 +458,6 @@ class Life(ABC):
             if not event.startswith(BAD.decode()):
                 assert number_of(event) > last.get(key, -1), f"out of order: {event} in {self.visible}"
                 last[key] = number_of(event)
-
-
-def _columns(file: Path) -> list[str]:
-    """Return the columns that say what became of a record; when it turned out to be bad differs by nature."""
-    return [name for name in pq.read_schema(file).names if name in ("data", "made_by", "_batch_id")]
 
 
 class ShardLife(Life):
@@ -561,20 +588,23 @@ def live(
     strike: Strike = Strike.FREEZE,
     gives_up: bool = False,
     successor: int | None = None,
+    places: SinkUnderTest | None = None,
 ) -> Calls:
     """Let a case happen with the victim struck at a point; return its calls.
 
+    :param places: the kind of the sinks; Parquet by default.
     :param successor: the call at which the next owner is frozen while the victim goes on; None for none.
     :raises AssertionError: naming the call, if anything is wrong afterwards.
     """
     others = None if successor is None else Calls(successor, worker=SUCCESSOR)
     calls = Calls(point, strike, others=others)
-    life = (ItemLife if case.items else ShardLife)(case, folder, calls, gives_up=gives_up)
+    life = (ItemLife if case.items else ShardLife)(case, folder, calls, gives_up=gives_up, places=places)
     try:
         life.live()
     except AssertionError as error:
         how = "given up" if gives_up else "expired"
+        kind = "" if places is None else f" into {type(places).__name__}"
         next_owner = "" if others is None else f", the next owner frozen at call {successor} ({others.struck})"
-        where = f"{case}, {strike} at call {point} ({calls.struck}), lease {how}{next_owner}"
+        where = f"{case}{kind}, {strike} at call {point} ({calls.struck}), lease {how}{next_owner}"
         raise AssertionError(f"{where}: {error}") from error
     return calls

@@ -17,7 +17,7 @@ import pyarrow as pa
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError, Prepared
 from airflow_provider_coordination.spark.files import Claim
-from airflow_provider_coordination.spark.landed_files import ensure_landed
+from airflow_provider_coordination.spark.landed_files import check_all_of_it, ensure_landed
 from airflow_provider_coordination.spark.landed_identity import batch_landed_in, file_name
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN, SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
@@ -260,12 +260,7 @@ class PublishLanded:
         return prepared
 
     def _prepare(self, attempt: Attempt, is_needed: bool) -> Prepared:
-        if attempt.batch.bounds is not None:
-            raise DeliveryError(
-                f"batch {attempt.batch_id}: it was landed by a job that leaves records out by their field "
-                f"{attempt.batch.bounds.column!r}, and this one publishes all of it as it was landed: give the job a "
-                "'schema' or a 'transform' until the batch is delivered"
-            )
+        check_all_of_it(attempt)
         visible = self._sink.file(attempt.batch_id)
         if is_needed:
             ensure_landed(attempt, [self._sink], self._sink.access)

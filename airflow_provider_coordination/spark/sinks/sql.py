@@ -159,7 +159,7 @@ class SqlSink:
         try:
             yield
         except DeliveryError as error:
-            raise DeliveryError(f"batch {attempt.batch_id}: {error}") from error
+            raise type(error)(f"batch {attempt.batch_id}: {error}") from error
 
     def discard(self, attempts: Sequence[Attempt]) -> None:
         """See `Sink.discard`."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.delivery import DeliveryError, SinkAwayError
 from airflow_provider_coordination.spark.sql.settings import MYSQL, POSTGRESQL, SqlSettings
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,8 @@ class Session:
         A commit whose answer was lost is not taken for one that failed: `work` runs again, and must find out.
 
         :param work: gets a cursor.
-        :raises DeliveryError: if the database refuses, or does not answer in time.
+        :raises DeliveryError: if the database refuses.
+        :raises SinkAwayError: if it does not answer in time.
         """
         deadline, pause = time.monotonic() + self._wait_seconds, FIRST_PAUSE_SECONDS
         while True:
@@ -137,8 +138,10 @@ class Session:
                 if not is_of_database(error):
                     raise
                 reason = self._database.reason(error)
-                if not self._database.is_passing(error) or time.monotonic() + pause > deadline:
+                if not self._database.is_passing(error):
                     raise DeliveryError(reason) from None  # its text may hold what the rows do
+                if time.monotonic() + pause > deadline:
+                    raise SinkAwayError(reason) from None
                 log.info("the database is tried again in %.1f s: %s", pause, reason)
                 time.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 
-from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, SinkAwayError
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
@@ -509,7 +509,7 @@ def test_a_catalog_that_cannot_be_reached_is_named_at_the_start(impatient: None)
     properties = {"type": "sql", "uri": "postgresql+psycopg://me:hush-hush@127.0.0.1:9/x", "warehouse": "/tmp/none"}
     settings = {"table": TABLE, "properties": properties}
     [sink] = make_sinks([SinkSettings(name="main", kind="iceberg", location="iceberg://here", settings=settings)])
-    with pytest.raises(ConfigurationError, match=r"^IcebergTable 'main': the catalog 'default' cannot be") as found:
+    with pytest.raises(ConfigurationError, match=r"^IcebergTable 'main': the catalog at iceberg://here can") as found:
         sink.check()
     assert "hush" not in str(found.value)
 
@@ -562,7 +562,7 @@ def test_a_catalog_that_stays_away_fails_the_delivery_which_goes_in_later(
     sink._tables._patience_seconds = 0.05  # type: ignore[attr-defined]
     sink.prepare([A], VALUES)
     outage("load_table", 30, False)
-    with pytest.raises(CoordinationError, match=r"^Iceberg table 'lake\.clicks': its catalog does not answer: AwayE"):
+    with pytest.raises(SinkAwayError, match=r"^Iceberg table 'lake\.clicks': its catalog, at \S+, does not answer: A"):
         sink.commit([A])
     sink._tables._patience_seconds = 60  # type: ignore[attr-defined]
     sink.commit([A])

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from airflow_provider_coordination.coordination.errors import CoordinationError, PartitionNotOwnedError
 from airflow_provider_coordination.spark.sinks import Sink, owed
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
 from airflow_provider_coordination.spark.sinks.iceberg import sink as sinks
+from tests.support.counted_tables import counted_catalogs
 from tests.support.fleet import Crash
 from tests.support.freezing import CHANGING, VICTIM, Calls, Strike, acting, counted_files
 from tests.support.sinks import BatchRows, IcebergUnderTest, Place, an_attempt, under_next_lease
@@ -36,24 +34,7 @@ ATTEMPTS = [under_next_lease(FIRST[0], rejected=True), an_attempt("b-1"), an_att
 NEXT = [under_next_lease(attempt) for attempt in ATTEMPTS]
 
 
-CHANGES = (*CHANGING, "files.create", "files.rmdir", "catalog.commit_table")
-
-
-@contextmanager
-def counted_catalog(calls: Calls) -> Iterator[None]:
-    """Let every call to a catalog count that loads a table, makes one or commits to one."""
-
-    def counting(method: str) -> Any:
-        made = getattr(SqlCatalog, method)
-
-        def called(*arguments: Any, **more: Any) -> Any:
-            what = f"catalog.{method}"
-            return calls.make(what, lambda: made(*arguments, **more), lambda: ConnectionResetError("connection reset"))
-
-        return patch.object(SqlCatalog, method, called)
-
-    with counting("load_table"), counting("commit_table"):
-        yield
+CHANGES = (*CHANGING, "files.create", "files.rmdir")
 
 
 class Delivered:
@@ -102,7 +83,7 @@ class Delivered:
         """Let it happen."""
         with (
             counted_files(self.calls, object_store=False, published=lambda path: None),
-            counted_catalog(self.calls),
+            counted_catalogs(self.calls),
         ):
             victim = threading.Thread(target=contextvars.copy_context().run, args=(self._victim,), daemon=True)
             victim.start()

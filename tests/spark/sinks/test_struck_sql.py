@@ -10,15 +10,14 @@ import contextvars
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.spark.delivery import Attempt
-from airflow_provider_coordination.spark.sinks import owed
-from airflow_provider_coordination.spark.sinks.sql import SqlSink
+from airflow_provider_coordination.spark.sinks import Sink, make_sinks, owed
 from airflow_provider_coordination.spark.sql import database, mysql, postgresql
+from tests.support.counted_tables import counted_databases
 from tests.support.depth import at_depth
 from tests.support.fleet import Crash
 from tests.support.freezing import VICTIM, Calls, Strike, acting, counted_files
@@ -32,57 +31,6 @@ AFTER = {"a-1": [-1, -2], "b-1": [-3]}
 """What its successor does."""
 STRIKES = [strike for strike in Strike if "clock" not in strike and strike is not Strike.TWICE]
 """What can happen: no driver repeats a statement by itself within a transaction, and no clock is looked at."""
-
-
-class CountedDatabase:
-    """A database of which every call counts that a connection makes."""
-
-    def __init__(self, place: SqlPlace, calls: Calls) -> None:
-        self._database = place.database
-        self._calls = calls
-        self._error = connection_lost(place)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._database, name)
-
-    def connect(self) -> Any:
-        connection = self._calls.make("sql.connect", self._database.connect, self._error)
-        return CountedConnection(connection, self._calls, self._error)
-
-
-class CountedConnection:
-    """A connection, or a cursor, of which every call counts."""
-
-    def __init__(self, made: Any, calls: Calls, error: Any) -> None:
-        self._made = made
-        self._calls = calls
-        self._error = error
-
-    def cursor(self) -> CountedConnection:
-        return CountedConnection(self._made.cursor(), self._calls, self._error)
-
-    def copy(self, statement: str) -> Any:
-        return self._calls.make("sql.copy", lambda: self._made.copy(statement), self._error)
-
-    def execute(self, statement: Any, parameters: Any = None) -> Any:
-        what = f"sql.execute {str(statement)[:40]}"
-        return self._calls.make(what, lambda: self._made.execute(statement, parameters), self._error)
-
-    def commit(self) -> None:
-        self._calls.make("sql.commit", self._made.commit, self._error)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._made, name)
-
-
-def connection_lost(place: SqlPlace) -> Any:
-    if place.is_postgresql:
-        import psycopg
-
-        return lambda: psycopg.OperationalError("server closed the connection unexpectedly")
-    import pymysql
-
-    return lambda: pymysql.err.OperationalError(2013, "Lost connection to server during query")
 
 
 class Run:
@@ -105,7 +53,8 @@ class Run:
         with self._counted():
             acting.set(VICTIM)
             try:
-                deliver(self.place.sink(database=CountedDatabase(self.place, self.calls)), self.attempts, BEFORE)  # type: ignore[arg-type]
+                [sink] = make_sinks([self.place.sink_settings()])
+                deliver(sink, self.attempts, BEFORE)
             except Crash:
                 self.died = True
             except (CoordinationError, OSError):
@@ -124,11 +73,11 @@ class Run:
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        with counted_files(self.calls, object_store="", published=lambda path: None):
+        with counted_files(self.calls, object_store="", published=lambda path: None), counted_databases(self.calls):
             yield
 
 
-def deliver(sink: SqlSink, attempts: list[Attempt], values: dict[str, list[int]]) -> None:
+def deliver(sink: Sink, attempts: list[Attempt], values: dict[str, list[int]]) -> None:
     sink.prepare(attempts, BatchRows(values))
     sink.commit(attempts)
     sink.discard(attempts)

@@ -1,4 +1,8 @@
-"""The ingestion application, killing itself with SIGKILL when it passes the phase in CRASH_AT, such as `recorded:1`."""
+"""The ingestion application, which kills itself with SIGKILL, or stands still by SIGSTOP, when it passes a phase.
+
+CRASH_AT and STOP_AT name the phases, each with which time that is, such as `recorded:1,delivered:2`. Beside those of a
+job there are `committing SINK` and `committed SINK`, before and after what a delivery brings goes into that sink.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,32 @@ import os
 import signal
 import sys
 import threading
+from collections import Counter
+from collections.abc import Sequence
 
 from airflow_provider_coordination.spark.application import main
+from airflow_provider_coordination.spark.delivery import Attempt
+from airflow_provider_coordination.spark.transforming import DeliverTransformed
 
-phase, _, count = os.environ["CRASH_AT"].partition(":")
-lock, left = threading.Lock(), [int(count)]
+SIGNALS = {"CRASH_AT": signal.SIGKILL, "STOP_AT": signal.SIGSTOP}
+lock, passed = threading.Lock(), Counter[str]()
+commit = DeliverTransformed.commit
 
 
-def crash(passed: str) -> None:
+def strike(phase: str) -> None:
     with lock:
-        if passed == phase:
-            left[0] -= 1
-            if not left[0]:
-                os.kill(os.getpid(), signal.SIGKILL)
+        passed[phase] += 1
+        for name, what in SIGNALS.items():
+            if f"{phase}:{passed[phase]}" in os.environ.get(name, "").split(","):
+                os.kill(os.getpid(), what)
+
+
+def commit_observed(delivery: DeliverTransformed, sink: str, attempts: Sequence[Attempt]) -> None:
+    strike(f"committing {sink}")
+    commit(delivery, sink, attempts)
+    strike(f"committed {sink}")
 
 
 if __name__ == "__main__":
-    sys.exit(main(observer=crash))
+    DeliverTransformed.commit = commit_observed  # type: ignore[method-assign]
+    sys.exit(main(observer=strike))

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.batch_counts import batches_of
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.storage import (
     delete_file,
@@ -68,10 +69,11 @@ class DataFiles:
         :param partition_by: those that it is partitioned by. They stay in the files.
         """
         uri = join(self._root, name)
-        marks = read_table(uri, [BATCH_ID, *partition_by], self._access)
-        columns = footer_of(uri, self._access).schema.to_arrow_schema()
-        if _is_alike(columns, schema) and len(_values(marks, partition_by)) == 1:
-            return [self._described(name, marks, partition_by)]
+        footer = footer_of(uri, self._access)
+        if _is_alike(footer.schema.to_arrow_schema(), schema):
+            values = _values(read_table(uri, list(partition_by), self._access), partition_by) if partition_by else [{}]
+            if len(values) == 1:
+                return [self._described(name, footer, values[0])]
         rows = read_table(uri, access=self._access)
         rows = pa.table([rows[column.name].cast(column.type) for column in schema], schema=schema)
         folder, _, _ = name.rpartition("/")
@@ -82,25 +84,25 @@ class DataFiles:
     def written(self, folder: str, rows: pa.Table, partition_by: Sequence[str]) -> DataFile:
         """Write rows of one partition of the table to a new file."""
         name = join(folder, f"part-{secrets.token_hex(8)}.parquet")
-        write_table(rows, join(self._root, name), self._access)
-        return self._described(name, rows, partition_by)
+        uri = join(self._root, name)
+        write_table(rows, uri, self._access)
+        [values] = _values(rows, partition_by)
+        return self._described(name, footer_of(uri, self._access), values)
 
     def rows_of(self, file: DataFile, batch_ids: Collection[str]) -> pa.Table:
         """Return the rows that a file holds of some batches."""
         rows = read_table(join(self._root, file.name), access=self._access)
         return rows.filter(pc.is_in(rows[BATCH_ID], pa.array(batch_ids, pa.string())))
 
-    def _described(self, name: str, marks: pa.Table, partition_by: Sequence[str]) -> DataFile:
+    def _described(self, name: str, footer: pq.FileMetaData, values: Mapping[str, Any]) -> DataFile:
         uri = join(self._root, name)
-        [values] = _values(marks, partition_by)
-        counts = pc.value_counts(marks[BATCH_ID].combine_chunks()).to_pylist()
         return DataFile(
             name=name,
             bytes=file_size(uri, self._access) or 0,
-            rows=marks.num_rows,
+            rows=footer.num_rows,
             partition={column: partition_text(value) for column, value in values.items()},
-            stats=json.dumps(statistics(footer_of(uri, self._access))),
-            batches={count["values"]: count["counts"] for count in counts},
+            stats=json.dumps(statistics(footer)),
+            batches=batches_of(uri, footer, self._access),
         )
 
 

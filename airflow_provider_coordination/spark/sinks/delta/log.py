@@ -89,6 +89,10 @@ class TableLog:
         }
         return _named(table, maybe)
 
+    def has_any(self, table: DeltaTable, attempts: Sequence[Attempt]) -> bool:
+        """Return whether any of some batches is in the table, or rows of it, whoever wrote them."""
+        return bool(self.taken(table, attempts) or _with_rows(table, {attempt.batch_id for attempt in attempts}))
+
     def refuse_former(self, table: DeltaTable, attempts: Sequence[Attempt]) -> None:
         """Refuse batches whose partition somebody delivered under a later lease.
 

@@ -13,7 +13,8 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from copy import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -24,8 +25,9 @@ from deltalake.transaction import AddAction, CommitProperties
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivered_batches import TableHistory
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
+from airflow_provider_coordination.spark.landed_rows import DeliverLanded
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.sinks import Rows
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
@@ -34,7 +36,7 @@ from airflow_provider_coordination.spark.sinks.delta.log import TableLog
 from airflow_provider_coordination.spark.sinks.delta.options import storage_options
 from airflow_provider_coordination.spark.sinks.delta.schema import arrow_of, fit, same_columns, schema_from, union
 from airflow_provider_coordination.spark.sinks.delta.settings import DeltaSettings
-from airflow_provider_coordination.spark.staging import Staging
+from airflow_provider_coordination.spark.staging import LandedStaging, Staging
 from airflow_provider_coordination.spark.storage import (
     check_writable,
     delete_file,
@@ -261,7 +263,7 @@ class DeltaSink:
 
     def _seal(self, staged: Staged) -> None:
         batch_id = staged.attempt.batch_id
-        files = [asdict(file) | {"batches": {batch_id: file.batches[batch_id]}} for file in staged.files]
+        files = [vars(file) | {"batches": {batch_id: file.batches[batch_id]}} for file in staged.files]
         content = {
             "schema": json.loads(staged.schema.to_json()), "partition_by": staged.partition_by, "files": files,
         }  # fmt: skip
@@ -290,6 +292,21 @@ class DeltaSink:
     def sweep(self, folder: str, fencing_token: int) -> None:
         """See `Sink.sweep`."""
         self._staging.sweep(folder, fencing_token)
+
+    # Landed files as they are
+
+    def check_landing(self, landing_path: str) -> None:
+        """See `TakesLanded.check_landing`: they may be on any filesystem."""
+
+    def taking_landed(self, *, keep: bool) -> Delivery:
+        """See `TakesLanded.taking_landed`: landed files are kept in any case."""
+        taker = copy(self)
+        taker._staging = LandedStaging(self._path, self._access, {})
+        return DeliverLanded(taker, self._access)
+
+    def restore_landed(self, attempt: Attempt) -> bool:
+        """See `TakesLanded.restore_landed`: none is taken away."""
+        return False
 
     # The commit
 
@@ -359,7 +376,7 @@ class DeltaSink:
         files = list(self._shared(staged))
         for file, _ in files:
             self._check_whole(file)
-        if any(attempt.batch.redeliver for attempt in attempts):
+        if self._log.has_any(table, [attempt for attempt in attempts if attempt.batch.redeliver]):
             rows = self._rows(files, arrow_of(table.schema()))
             table_log.replace(table, rows, [attempt.batch_id for attempt in attempts], properties)
         else:

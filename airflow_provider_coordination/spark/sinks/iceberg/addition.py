@@ -66,8 +66,9 @@ class Addition:
         """
         transaction = self._transaction
         columns: list[pa.Schema] = []
-        for written in (*self._added, *self._rest):
-            schema = whole_footer(written, self._access).schema.to_arrow_schema().remove_metadata()
+        files = [(written, whole_footer(written, self._access)) for written in (*self._added, *self._rest)]
+        for _, footer in files:
+            schema = footer.schema.to_arrow_schema().remove_metadata()
             if schema not in columns:
                 columns.append(schema)
                 tables.evolve(transaction, schema)
@@ -79,8 +80,8 @@ class Addition:
         with self._producer as producer:
             for file in self._gone:
                 producer.delete_data_file(file)
-            for written in (*self._added, *self._rest):
-                producer.append_data_file(data_file(self._table, metadata, written, self._access))
+            for written, footer in files:
+                producer.append_data_file(data_file(self._table, metadata, written, footer))
 
     def send(self) -> None:
         """Let the catalog take it.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.delivery import DeliveryError, SinkAwayError
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.sinks.iceberg.settings import IcebergSettings, PartitionField, partition_fields
 
@@ -35,20 +35,20 @@ WHOLE_BATCH_IDS = {f"write.metadata.metrics.column.{BATCH_ID}": "full"}
 """By default statistics have the first 16 characters of a text, in which batches of one source are the same."""
 
 
-class CatalogAwayError(DeliveryError):
-    """The catalog, or where the table lies, does not answer; the batches wait."""
-
-
 class Tables:
     """One table of a catalog.
 
     :param settings: which.
     :param sink: what errors call the sink, such as `IcebergTable 'main'`.
+    :param place: where the table is, for people.
     :param patience_seconds: how long a catalog that is away is waited for.
     """
 
-    def __init__(self, settings: IcebergSettings, sink: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self, settings: IcebergSettings, sink: str, place: str, *, patience_seconds: float = PATIENCE_SECONDS
+    ) -> None:
         self._settings = settings
+        self._place = place
         self._sink = sink
         self._patience_seconds = patience_seconds
         self._catalog: Catalog | None = None
@@ -74,7 +74,7 @@ class Tables:
             table = self._found()
         except Exception as error:
             raise ConfigurationError(
-                f"{self._sink}: the catalog {self._settings.catalog_name!r} cannot be asked for {self}: "
+                f"{self._sink}: the catalog at {self._place} cannot be asked for {self}: "
                 f"{type(error).__name__}: {_line(error)}; check 'catalog_conn_id' and 'catalog', and that it answers "
                 "where the job runs"
             ) from None
@@ -106,7 +106,7 @@ class Tables:
     def patiently(self, act: Callable[[], T]) -> T:
         """Do something with the catalog or the table's files; again, for a while, where these do not answer.
 
-        :raises CatalogAwayError: if they do not answer for long.
+        :raises SinkAwayError: if they do not answer for long.
         """
         began = time.monotonic()
         while True:
@@ -119,14 +119,14 @@ class Tables:
         """Wait after an error, if it says that the catalog or the table's files do not answer; raise it if not.
 
         :param began: when the first such error may have been, by the monotonic clock.
-        :raises CatalogAwayError: if they do not answer for long.
+        :raises SinkAwayError: if they do not answer for long.
         """
         if not is_away(error):
             raise error
         left = self._patience_seconds - (time.monotonic() - began)
         if left <= 0:
-            raise CatalogAwayError(
-                f"{self}: its catalog does not answer: {type(error).__name__}: {_line(error)}"
+            raise SinkAwayError(
+                f"{self}: its catalog, at {self._place}, does not answer: {type(error).__name__}: {_line(error)}"
             ) from None
         log.warning("%s: its catalog does not answer; the delivery waits: %s", self, _line(error))
         time.sleep(min(left, PAUSE_SECONDS))

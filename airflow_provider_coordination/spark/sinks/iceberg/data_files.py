@@ -10,7 +10,7 @@ import base64
 import logging
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_provider_coordination.spark.access import Access
+from airflow_provider_coordination.spark.batch_counts import batches_of, count_by_batch
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.sinks.iceberg.catalog import WHOLE_BATCH_IDS
@@ -70,6 +71,9 @@ def place(table: Table, files: Sequence[str], folder: str, access: Access) -> li
         return [written for file in files if (written := _as_it_is(file, access)).rows]
     placed: list[Written] = []
     for file in files:
+        if (whole := _of_one_partition(table, file, access)) is not None:
+            placed.append(whole)
+            continue
         placed += split(table, read_table(file, access=access), folder, access)
         delete_file(file, access)
     partitions = {tuple(each.partition) for each in placed}
@@ -81,6 +85,16 @@ def place(table: Table, files: Sequence[str], folder: str, access: Access) -> li
     return placed
 
 
+def _of_one_partition(table: Table, file: str, access: Access) -> Written | None:
+    """Return a file as it is, if all its rows are of one partition of the table."""
+    columns = [table.schema().find_column_name(field.source_id) or "" for field in table.spec().fields]
+    named = set(footer_of(file, access).schema.to_arrow_schema().names)
+    if not named.issuperset(columns):  # such as a field of a struct; or none, which the split says
+        return None
+    partitions = list(_partitions(table, read_table(file, sorted(set(columns)), access)))
+    return replace(_as_it_is(file, access), partition=partitions[0][0]) if len(partitions) == 1 else None
+
+
 def split(table: Table, rows: pa.Table, folder: str, access: Access) -> list[Written]:
     """Write rows to a folder, one partition after the other, each to a file of its own."""
     return [_write(part, folder, values, access) for values, part in _partitions(table, rows) if part.num_rows]
@@ -89,20 +103,14 @@ def split(table: Table, rows: pa.Table, folder: str, access: Access) -> list[Wri
 def _write(rows: pa.Table, folder: str, partition: Sequence[str | None], access: Access) -> Written:
     file = join(folder, f"{secrets.token_hex(8)}.parquet")
     size = write_table(rows, file, access)
-    return Written(path=file, bytes=size, rows=rows.num_rows, batches=_counted(rows), partition=partition)
+    return Written(path=file, bytes=size, rows=rows.num_rows, batches=count_by_batch(rows), partition=partition)
 
 
 def _as_it_is(file: str, access: Access) -> Written:
-    rows = read_table(file, [BATCH_ID], access)
-    size = file_size(file, access)
+    footer, size = footer_of(file, access), file_size(file, access)
     if size is None:
         raise DeliveryError(f"file {file} is gone")
-    return Written(path=file, bytes=size, rows=rows.num_rows, batches=_counted(rows))
-
-
-def _counted(rows: pa.Table) -> dict[str, int]:
-    counted = pc.value_counts(rows.column(BATCH_ID)).to_pylist()
-    return {each["values"]: each["counts"] for each in counted}
+    return Written(path=file, bytes=size, rows=footer.num_rows, batches=batches_of(file, footer, access))
 
 
 # Partitions
@@ -205,11 +213,12 @@ def whole_footer(written: Written, access: Access) -> pq.FileMetaData:
     return footer_of(written.path, access)
 
 
-def data_file(table: Table, metadata: TableMetadata, written: Written, access: Access) -> DataFile:
+def data_file(table: Table, metadata: TableMetadata, written: Written, footer: pq.FileMetaData) -> DataFile:
     """Return a file as a table takes it.
 
     :param metadata: the table's, with the columns that it gets together with the file.
-    :raises DeliveryError: if the file is not as it was written, or has nulls where the table allows none.
+    :param footer: the file's.
+    :raises DeliveryError: if the file has nulls where the table allows none.
     """
     from pyiceberg.io.pyarrow import (
         compute_statistics_plan,
@@ -219,7 +228,7 @@ def data_file(table: Table, metadata: TableMetadata, written: Written, access: A
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.typedef import Record
 
-    footer, schema = whole_footer(written, access), metadata.schema()
+    schema = metadata.schema()
     statistics = data_file_statistics_from_parquet_metadata(
         footer,
         compute_statistics_plan(schema, {**metadata.properties, **WHOLE_BATCH_IDS}),

@@ -11,22 +11,23 @@ batches in or its manifests gone.
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import secrets
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from copy import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivered_batches import TableHistory
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
+from airflow_provider_coordination.spark.landed_rows import DeliverLanded
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Rows
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
@@ -41,17 +42,14 @@ from airflow_provider_coordination.spark.sinks.iceberg.history import (
     summary_of,
 )
 from airflow_provider_coordination.spark.sinks.iceberg.settings import IcebergSettings
+from airflow_provider_coordination.spark.staging import LandedStaging, Staging
 from airflow_provider_coordination.spark.storage import (
     check_writable,
     delete_file,
     delete_folder,
     files_below,
-    folders_in,
     footer_of,
     join,
-    read_text,
-    remove_if_empty,
-    write_text,
 )
 
 if TYPE_CHECKING:
@@ -60,13 +58,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MANIFEST = "_manifest.json"
-"""The file in a staging folder that says what is prepared."""
-STAGING = "_staging"
-"""The folder below a table's location that holds manifests: `<partition>/<fencing token>/<set>`."""
 DATA = "data"
-EMPTY_ABOVE = 2
-"""How many folders above that of an attempt go once they are empty: its lease's and its partition's."""
 MAX_CONFLICTS = 100
 """How often a commit is tried while others commit: each time one of them got through."""
 CONFLICT_PAUSE_SECONDS = 0.2
@@ -144,12 +136,15 @@ class IcebergSink:
         self.location = location
         self.where = where
         self._aws = aws
-        self._tables = Tables(settings, f"IcebergTable {name!r}")
+        self._tables = Tables(settings, f"IcebergTable {name!r}", location)
         self._histories = Histories()
         self._lock = threading.Lock()  # one commit at a time: two of one job would only get in each other's way
         self._since: int | None = None
         self._place: str | None = None
-        self._prepared: set[str] = set()
+        self._landed: dict[str, Mapping[str, Any]] | None = (
+            None  # what is prepared of landed files; see `LandedStaging`
+        )
+        self._prepared: dict[str, set[str]] = {}  # files, and the sets that they are for
         self._named: set[str] = set()  # of these, a commit may be in
         self._abandoned: dict[str, tuple[int, dict[str, _Part]]] = {}
 
@@ -233,16 +228,20 @@ class IcebergSink:
 
     def scratch(self, attempts: Sequence[Attempt]) -> str:
         """See `Sink.scratch`."""
-        return self._staging(attempts[0]) + ".work"
+        return self._staging.folder(attempts[0]) + ".work"
 
-    def _staging(self, attempt: Attempt) -> str:
-        return join(self._root(), STAGING, attempt.folder, str(attempt.fencing_token), attempt.set_id)
+    @property
+    def _staging(self) -> Staging:
+        """Where the table is now, manifests are."""
+        if self._landed is None:
+            return Staging(self._root(), self._access)
+        return LandedStaging(self._root(), self._access, self._landed)
 
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
         """See `Sink.prepare`."""
         if not attempts:
             return
-        self._remove(attempts, self._manifests(attempts))
+        self.discard(attempts)
         table = self._tables.find_or_make(rows.schema)
         self._root(table)
         self._tables.evolve(
@@ -252,11 +251,13 @@ class IcebergSink:
         try:
             wanted = [attempt.batch_id for attempt in attempts if rows.count(attempt.batch_id)]
             files = self._written(table, wanted, rows, folder) if wanted else []
+            for written in files:
+                self._prepared[written.path] = {attempt.set_id for attempt in attempts}
             for attempt in attempts:
                 self._seal(table, attempt, files, rows.count(attempt.batch_id))
         except BaseException:
             with suppress(OSError):
-                self._remove(attempts, {})
+                self.discard(attempts)
                 delete_folder(folder, self._access)
             raise
 
@@ -268,9 +269,7 @@ class IcebergSink:
             delete_file(file, self._access)
         for file in written:
             _check_times(file, self._access)
-        placed = data_files.place(table, written, folder, self._access)
-        self._prepared |= {each.path for each in placed}
-        return placed
+        return data_files.place(table, written, folder, self._access)
 
     def _seal(self, table: Table, attempt: Attempt, files: Sequence[Written], rows: int) -> None:
         """Write what an attempt has prepared; from here on it can be committed."""
@@ -278,12 +277,8 @@ class IcebergSink:
         found = sum(written.batches[attempt.batch_id] for written in own)
         if found != rows:
             raise DeliveryError(f"batch {attempt.batch_id}: {found} rows were written, and it has {rows}")
-        manifest = {
-            **_signature(attempt),
-            "spec": table.spec().spec_id,
-            "files": [{**asdict(written), "batches": written.batches[attempt.batch_id]} for written in own],
-        }
-        write_text(join(self._staging(attempt), MANIFEST), json.dumps(manifest), self._access)
+        named = [{**vars(written), "batches": written.batches[attempt.batch_id]} for written in own]
+        self._staging.seal(attempt, {"spec": table.spec().spec_id, "files": named})
 
     # Committing
 
@@ -312,7 +307,7 @@ class IcebergSink:
     def _wait_after(self, error: Exception, began: float) -> None:
         """Wait before the table is looked at again, after a commit that was refused or whose answer was lost.
 
-        :raises CatalogAwayError: if the catalog does not answer for long.
+        :raises SinkAwayError: if the catalog does not answer for long.
         """
         from pyiceberg.exceptions import CommitFailedException
 
@@ -331,7 +326,8 @@ class IcebergSink:
         if table is None:
             raise DeliveryError(f"{self._tables} is gone; the batches are delivered again")
         folder = join(self._root(table), DATA, secrets.token_hex(8))
-        manifests = self._manifests(attempts, required=True)
+        staging = self._staging
+        manifests = {attempt.batch_id: staging.sealed(attempt) for attempt in attempts}
         addition = Addition(table, summary_of(attempts), self._access)
         try:
             self._add_files(addition, table, manifests, folder)
@@ -375,45 +371,48 @@ class IcebergSink:
                 sent.remove(addition)
                 self._named -= addition.paths.difference(*(other.paths for other in sent))
 
+    # Landed files as they are
+
+    def check_landing(self, landing_path: str) -> None:
+        """See `TakesLanded.check_landing`: they may be on any filesystem."""
+
+    def taking_landed(self, *, keep: bool) -> Delivery:
+        """See `TakesLanded.taking_landed`: landed files are kept in any case."""
+        taker = copy(self)
+        taker._landed = {}
+        return DeliverLanded(taker, self._access)
+
+    def restore_landed(self, attempt: Attempt) -> bool:
+        """See `TakesLanded.restore_landed`: none is taken away."""
+        return False
+
     # Leftovers
 
     def discard(self, attempts: Sequence[Attempt]) -> None:
-        """See `Sink.discard`."""
-        self._remove(attempts, self._manifests(attempts))
-
-    def _remove(self, attempts: Sequence[Attempt], manifests: Mapping[str, Mapping[str, Any]]) -> None:
-        """Remove manifests, and then those of their files that nothing can name any more."""
-        for attempt in attempts:
-            staging = self._staging(attempt)
-            delete_folder(staging, self._access)
-            for _ in range(EMPTY_ABOVE):
-                staging, _, _ = staging.rpartition("/")
-                remove_if_empty(staging, self._access)
-        for path, (known, rows) in _files_of(manifests).items():
-            if sum(rows.values()) == known["rows"]:  # no other attempt's batches are in it
-                if path in self._prepared and path not in self._named:
-                    delete_file(path, self._access)
-                self._prepared.discard(path)
-                self._named.discard(path)
+        """See `Sink.discard`: files go with the last batch that has rows in them, unless a commit may have them."""
+        self._staging.discard(attempts)
+        sets = {attempt.set_id for attempt in attempts}
+        with self._lock:
+            for path, of in list(self._prepared.items()):
+                of -= sets
+                if not of:
+                    del self._prepared[path]
+                    if path not in self._named:
+                        delete_file(path, self._access)
+                    self._named.discard(path)
 
     def sweep(self, folder: str, fencing_token: int) -> None:
         """See `Sink.sweep`: manifests go; files go once their batches are in without them."""
-        staged = join(self._root(), STAGING, folder)
-        for name in folders_in(staged, self._access):
-            if name.isdigit() and int(name) < fencing_token:
-                for file in files_below(join(staged, name), self._access):
-                    if file.endswith(MANIFEST):
-                        self._abandon(file)
-                delete_folder(join(staged, name), self._access)
+        for manifest in self._staging.sweep(folder, fencing_token):
+            with suppress(KeyError, TypeError):  # one that is not whole names nothing
+                self._abandon(manifest)
 
-    def _abandon(self, file: str) -> None:
+    def _abandon(self, manifest: Mapping[str, Any]) -> None:
         """Note the files that a manifest of a former owner names."""
-        with suppress(OSError, ValueError, KeyError, TypeError):  # one that is not whole names nothing
-            manifest = json.loads(read_text(file, self._access))
-            batch_id, attempt = manifest["batch"], Entry.of(manifest)
-            for written in manifest["files"]:
-                _, parts = self._abandoned.setdefault(written["path"], (written["rows"], {}))
-                parts[batch_id] = _Part(attempt=attempt, rows=written["batches"])
+        attempt = Entry.of(manifest)
+        for written in manifest["content"]["files"]:
+            _, parts = self._abandoned.setdefault(written["path"], (written["rows"], {}))
+            parts[manifest["batch"]] = _Part(attempt=attempt, rows=written["batches"])
 
     def _remove_abandoned(self, look: Look) -> None:
         """Remove the files of former owners all of whose batches are in by other attempts: no commit can name them."""
@@ -425,30 +424,6 @@ class IcebergSink:
                     delete_file(path, self._access)
                 del self._abandoned[path]
 
-    def _manifests(self, attempts: Iterable[Attempt], *, required: bool = False) -> dict[str, Mapping[str, Any]]:
-        """Return the manifests of attempts, by batch id.
-
-        :param required: whether each has to be there.
-        :raises DeliveryError: if one that has to be there is not, or is not whole, or is another attempt's.
-        """
-        found: dict[str, Mapping[str, Any]] = {}
-        for attempt in attempts:
-            staging = self._staging(attempt)
-            try:
-                manifest = json.loads(read_text(join(staging, MANIFEST), self._access))
-                known = {name: manifest[name] for name in (*_signature(attempt), "spec", "files")}
-            except (OSError, ValueError, TypeError, KeyError) as error:
-                if required:
-                    raise DeliveryError(
-                        f"batch {attempt.batch_id}: what was prepared in {staging} is gone or not whole: {error}"
-                    ) from None
-                continue
-            if _signature(attempt).items() <= known.items():
-                found[attempt.batch_id] = known
-            elif required:
-                raise DeliveryError(f"batch {attempt.batch_id}: {staging} holds another delivery: {known['set']}")
-        return found
-
 
 def _files_of(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[dict[str, Any], dict[str, int]]]:
     """Return what manifests say of each file, and how many of its rows are of each of their batches, by path."""
@@ -458,11 +433,6 @@ def _files_of(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[dic
             _, rows = found.setdefault(written["path"], (written, {}))
             rows[batch_id] = written["batches"]
     return found
-
-
-def _signature(attempt: Attempt) -> dict[str, str | int]:
-    """Return what distinguishes what an attempt prepared from that of any other."""
-    return {"batch": attempt.batch_id, "set": attempt.set_id, "fencing_token": attempt.fencing_token}
 
 
 def _check_times(file: str, access: Access) -> None:

@@ -1,0 +1,43 @@
+"""How many rows a Parquet file holds of each batch, by the column that names it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.layout import BATCH_ID
+from airflow_provider_coordination.spark.storage import read_table
+
+
+def count_by_batch(rows: pa.Table) -> dict[str, int]:
+    """Return how many rows there are of each batch."""
+    counted = pc.value_counts(rows.column(BATCH_ID).combine_chunks()).to_pylist()
+    return {each["values"]: each["counts"] for each in counted}
+
+
+def batches_of(uri: str, footer: pq.FileMetaData, access: Access = DEFAULT_ACCESS) -> dict[str, int]:
+    """Return how many rows a file holds of each batch; where its footer says that it holds one alone, by that.
+
+    :param footer: the file's.
+    """
+    only = _only_batch(footer)
+    return count_by_batch(read_table(uri, [BATCH_ID], access)) if only is None else {only: footer.num_rows}
+
+
+def _only_batch(footer: pq.FileMetaData) -> str | None:
+    """Return the batch of all rows; None if there are several, or the footer does not say."""
+    found: set[str | None] = set()
+    for group in range(footer.num_row_groups):
+        column = _column(footer, group)
+        known = None if column is None else column.statistics
+        if known is None or not known.has_min_max or not known.has_null_count or known.null_count:
+            return None
+        found |= {known.min, known.max}
+    return found.pop() if len(found) == 1 else None
+
+
+def _column(footer: pq.FileMetaData, group: int) -> pq.ColumnChunkMetaData | None:
+    columns = (footer.row_group(group).column(number) for number in reversed(range(footer.num_columns)))
+    return next((column for column in columns if column.path_in_schema == BATCH_ID), None)

@@ -1,0 +1,150 @@
+"""Landed files that become a table's data files as they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.sources.event_time import EventTimeBounds
+from airflow_provider_coordination.spark import landed_rows
+from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.files import MissingFileError
+from airflow_provider_coordination.spark.sinks import make_sinks
+from tests.support.landed_tables import TABLES, Landing, deliver, prepare, taken_over
+from tests.support.sinks import Place
+
+VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": [4, 5, 6]}
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(params=sorted(TABLES))
+def landing(request: pytest.FixtureRequest, tmp_path: Path) -> Landing:
+    return Landing(Place(TABLES[request.param], tmp_path / "sink"), tmp_path / "landing")
+
+
+@pytest.fixture
+def each_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landed_rows, "SMALL_FILE_BYTES", 0)
+
+
+def data_files(landing: Landing) -> list[Path]:
+    return [path for path in (landing.place.folder).rglob("*.parquet") if "_delta_log" not in path.parts]
+
+
+def test_landed_files_are_the_tables_files_and_stay_where_they_are(landing: Landing, each_is_large: None) -> None:
+    attempts = landing.land(VALUES)
+    deliver(landing.delivery(), attempts)
+    assert landing.place.visible == VALUES
+    assert {path.stat().st_ino for path in data_files(landing)} == {Path(each.file).stat().st_ino for each in attempts}
+
+
+def test_small_files_become_one(landing: Landing) -> None:
+    deliver(landing.delivery(), landing.land(VALUES))
+    assert landing.place.visible == VALUES
+    assert len(data_files(landing)) == 1
+
+
+def test_merged_files_have_a_limit_of_their_size_and_of_what_is_in_memory(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = landing.land(VALUES)
+    monkeypatch.setattr(landed_rows, "MERGED_FILE_BYTES", attempts[0].batch.file_bytes + 1)
+    monkeypatch.setattr(landed_rows, "ROW_GROUP_BYTES", 1)
+    deliver(landing.delivery(), attempts)
+    assert landing.place.visible == VALUES
+    assert len(data_files(landing)) == 2
+
+
+def test_files_of_other_columns_go_in_by_the_same_commit(landing: Landing) -> None:
+    attempts = [*landing.land({"a-1": [1]}), *landing.land({"b-1": [2]}, more=["x"])]
+    deliver(landing.delivery(), attempts)
+    assert landing.place.visible == {"a-1": [1], "b-1": [2]}
+
+
+def test_a_batch_that_is_in_is_passed_over(landing: Landing) -> None:
+    attempts = landing.land(VALUES)
+    deliver(landing.delivery(), attempts[:1])
+    for delivery in (landing.delivery(), landing.delivery()):
+        deliver(delivery, attempts)
+    assert landing.place.visible == VALUES
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_rejected_batches_are_there_once_after_they_were_delivered_again(
+    landing: Landing, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landed_rows, "SMALL_FILE_BYTES", 0 if large else 1 << 20)
+    attempts = landing.land(VALUES)
+    deliver(landing.delivery(), attempts)
+    deliver(landing.delivery(), [taken_over(attempt, rejected=True) for attempt in attempts])
+    assert landing.place.visible == VALUES
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+def test_a_landed_file_that_is_not_whole_holds_its_own_batch_alone(landing: Landing, damage: str) -> None:
+    attempts, delivery = landing.land(VALUES), landing.delivery()
+    file = Path(attempts[1].file)
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-9])
+    prepared = delivery.prepare(attempts, ["main"])
+    assert isinstance(prepared["b-1"], DeliveryError) and "restore it" in str(prepared["b-1"])
+    delivery.commit("main", [attempts[0], attempts[2]])
+    assert landing.place.visible == {"a-1": [1, 2], "c-1": [4, 5, 6]}
+
+
+def test_a_batch_of_which_records_are_to_be_left_out_is_not_taken_as_it_was_landed(landing: Landing) -> None:
+    bounds = EventTimeBounds(column="at", type="timestamp", earliest=NOW, latest=None)
+    [attempt] = landing.land({"a-1": [1]})
+    with pytest.raises(DeliveryError, match=r"leaves records out by their field 'at'"):
+        prepare(landing.delivery(), [replace(attempt, batch=replace(attempt.batch, bounds=bounds))])
+
+
+def test_a_former_owner_commits_nothing_once_its_landed_file_is_another_leases(landing: Landing) -> None:
+    attempts, former = landing.land(VALUES), landing.delivery()
+    prepare(former, attempts)
+    again = taken_over(attempts[1])
+    with pytest.raises(MissingFileError, match=r"landed file .* is gone"):
+        former.commit("main", attempts)
+    former.commit("main", [attempts[0], attempts[2]])
+    deliver(landing.delivery(), [again])
+    assert landing.place.visible == VALUES
+
+
+def test_what_was_not_prepared_or_is_discarded_cannot_be_committed(landing: Landing) -> None:
+    attempts, delivery = landing.land(VALUES), landing.delivery()
+    prepare(delivery, attempts[:2])
+    delivery.discard(attempts[:1])
+    for attempt in (attempts[0], attempts[2]):
+        with pytest.raises(CoordinationError, match="nothing is prepared of it"):
+            delivery.commit("main", [attempt])
+    delivery.commit("main", [attempts[1]])
+    assert landing.place.visible == {"b-1": [3]}
+
+
+def test_what_is_discarded_leaves_no_data_file_and_the_landed_ones(landing: Landing, each_is_large: None) -> None:
+    attempts, delivery = landing.land(VALUES), landing.delivery()
+    prepare(delivery, attempts)
+    for attempt in attempts:
+        delivery.discard([attempt])
+    assert data_files(landing) == []
+    assert all(Path(attempt.file).exists() for attempt in attempts)
+
+
+def test_a_file_of_one_partition_of_the_table_stays_as_it_is_and_one_of_several_is_split(
+    landing: Landing, each_is_large: None
+) -> None:
+    settings = landing.place.kind.settings(landing.place.folder)
+    [sink] = make_sinks([replace(settings, settings={**settings.settings, "partition_by": ["kind"]})])
+    [one] = landing.land({"a-1": [1, 2]}, kind=["x", "x"])
+    [two] = landing.land({"b-1": [3, 4]}, kind=["x", "y"])
+    deliver(landing.delivery(sink), [one, two])
+    assert landing.place.visible == {"a-1": [1, 2], "b-1": [3, 4]}
+    files = [path.stat().st_ino for path in data_files(landing)]
+    assert len(files) == 3
+    assert Path(one.file).stat().st_ino in files and Path(two.file).stat().st_ino not in files
