@@ -217,6 +217,13 @@ def files_below(uri: str, access: Access = DEFAULT_ACCESS) -> list[str]:
     return [join(uri, name) for name, _ in _found_below(uri, access)]
 
 
+def files_before(uri: str, instant: datetime, access: Access = DEFAULT_ACCESS) -> list[str]:
+    """Return the URIs of the files below a folder that were written before an instant (aware), as far as that is
+    known."""
+    found = _found_below(uri, access)
+    return [join(uri, name) for name, written in found if written is not None and written.astimezone(UTC) < instant]
+
+
 def _found_below(uri: str, access: Access) -> list[tuple[str, datetime | None]]:
     """Return the files below a folder, by their names there, and when each was written."""
     files, path = open_files(uri, access)

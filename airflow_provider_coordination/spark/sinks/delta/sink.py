@@ -29,10 +29,12 @@ from airflow_provider_coordination.spark.delivery import Attempt, Delivery, Deli
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_rows import DeliverLanded
 from airflow_provider_coordination.spark.layout import BATCH_ID
+from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance
 from airflow_provider_coordination.spark.sinks import Rows
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
 from airflow_provider_coordination.spark.sinks.delta.files import DataFile, DataFiles
 from airflow_provider_coordination.spark.sinks.delta.log import TableLog
+from airflow_provider_coordination.spark.sinks.delta.maintenance import maintain
 from airflow_provider_coordination.spark.sinks.delta.options import storage_options
 from airflow_provider_coordination.spark.sinks.delta.schema import arrow_of, fit, same_columns, schema_from, union
 from airflow_provider_coordination.spark.sinks.delta.settings import DeltaSettings
@@ -167,6 +169,12 @@ class DeltaSink:
         if table is None:
             raise ConfigurationError(f"field 'path' of DeltaTable {self.name!r} is {self._path!r}, where no table is")
         return table_log.history(table, self._path)
+
+    def maintain(self, wanted: Maintenance) -> Maintained:
+        """See `Maintains.maintain`."""
+        if self._log.open() is None:
+            raise ConfigurationError(f"field 'path' of DeltaTable {self.name!r} is {self._path!r}, where no table is")
+        return maintain(self._log, Staging(self._path, self._access), self._access, wanted)
 
     @property
     def is_apart(self) -> bool:

@@ -274,7 +274,7 @@ def batches_in(table: Table, batch_ids: Collection[str]) -> set[str]:
     """Return those batches of which a table has rows; of a batch that had none, nothing is known."""
     found: set[str] = set()
     for task in tasks_of(table, batch_ids):
-        found |= set(pc.unique(_read(table, task, BATCH_ID).column(BATCH_ID)).to_pylist())
+        found |= set(pc.unique(rows_of(table, task, BATCH_ID).column(BATCH_ID)).to_pylist())
     return found & set(batch_ids)
 
 
@@ -285,7 +285,7 @@ def without(
     gone: list[DataFile] = []
     rest: list[Written] = []
     for task in tasks_of(table, batch_ids):
-        rows = _read(table, task)
+        rows = rows_of(table, task)
         is_one = pc.is_in(rows.column(BATCH_ID), pa.array(list(batch_ids), rows.column(BATCH_ID).type))
         if not pc.any(is_one).as_py():
             continue
@@ -301,7 +301,7 @@ def only(table: Table, written: Written, batch_ids: Collection[str], folder: str
     return split(table, rows.filter(pc.is_in(ids, pa.array(list(batch_ids), ids.type))), folder, access)
 
 
-def _read(table: Table, task: FileScanTask, *columns: str) -> pa.Table:
+def rows_of(table: Table, task: FileScanTask, *columns: str) -> pa.Table:
     """Return the rows of a table's file, without those that are deleted."""
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan

@@ -28,6 +28,7 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivered_batches import TableHistory
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
 from airflow_provider_coordination.spark.landed_rows import DeliverLanded
+from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Rows
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
@@ -41,6 +42,7 @@ from airflow_provider_coordination.spark.sinks.iceberg.history import (
     delivered_by,
     summary_of,
 )
+from airflow_provider_coordination.spark.sinks.iceberg.maintenance import maintain
 from airflow_provider_coordination.spark.sinks.iceberg.settings import IcebergSettings
 from airflow_provider_coordination.spark.staging import LandedStaging, Staging
 from airflow_provider_coordination.spark.storage import (
@@ -178,6 +180,13 @@ class IcebergSink:
         if table is None:
             raise ConfigurationError(f"field 'table' of IcebergTable {self.name!r}: {self._tables} does not exist")
         return delivered_by(table.metadata, str(self._tables))
+
+    def maintain(self, wanted: Maintenance) -> Maintained:
+        """See `Maintains.maintain`."""
+        table = self._tables.find()
+        if table is None:
+            raise ConfigurationError(f"field 'table' of IcebergTable {self.name!r}: {self._tables} does not exist")
+        return maintain(self._tables, Staging(self._root(table), self._access), self._access, wanted)
 
     def _look(self, attempts: Sequence[Attempt]) -> Look:
         """Look at the table as it is now, for the batches of some attempts."""
