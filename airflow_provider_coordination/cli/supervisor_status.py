@@ -277,6 +277,9 @@ def _facts(session: Session, found: Mapping[str, Any]) -> Iterable[tuple[str, Te
     yield "supervised", _supervised_by(found)
     by = f" by {found['spec_by']}" if found["spec_by"] else ""
     yield "spec", printable(f"version {found['spec_version']}{by}, {_ago(found['spec_at'], now)}")
+    if found["at_least_once"]:
+        names = ", ".join(found["at_least_once"])
+        yield "delivery", printable(f"at least once to {names}: a batch may come there more than once")
     count = found["task_count"]
     yield "jobs", printable(f"{_job_count(found)}: {count['reason']}")
     if count["changes"]:

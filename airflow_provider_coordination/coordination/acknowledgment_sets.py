@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow_provider_coordination.coordination.acknowledgment import (
     AcknowledgmentSet,
@@ -32,11 +32,13 @@ from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import PartitionStatus, check_partition_key
 from airflow_provider_coordination.coordination.set_transactions import MAX_TRIES, SetTransactions
+from airflow_provider_coordination.coordination.steps import Steps
 from airflow_provider_coordination.coordination.store import all_partitions
 
 log = logging.getLogger(__name__)
 
 MAX_TIMEOUT = timedelta(days=3650)
+T = TypeVar("T")
 SetChange = Callable[[AcknowledgmentSet, datetime], AcknowledgmentSet]
 
 
@@ -56,7 +58,14 @@ class AcknowledgmentSets:
         self._store = coordinator.store
         self._clock = coordinator.clock
 
-    def begin(
+    def begin(self, partition_key: str, batch_id: str, handles: Sequence[str], **details: Any) -> AcknowledgmentSet:
+        """Make the set of a batch whose delivery begins, as `beginning` does; return it as written.
+
+        :raises Exception: what that raises.
+        """
+        return self._done(self.beginning(partition_key, batch_id, handles, **details))
+
+    def beginning(
         self,
         partition_key: str,
         batch_id: str,
@@ -68,7 +77,7 @@ class AcknowledgmentSets:
         progress: Progress | None = None,
         run: str = "",
         batch: Mapping[str, Any] | None = None,
-    ) -> AcknowledgmentSet:
+    ) -> Steps[AcknowledgmentSet]:
         """Make the set of a batch whose delivery begins, and note in the partition's progress that the batch waits.
 
         Both are one transaction, which also renews the lease. A set without handles that is complete is acknowledged in
@@ -107,7 +116,15 @@ class AcknowledgmentSets:
         for handle in handles:
             made = made.acquire(handle) if handle in made.references else made.add(handle)
         made = made.completed(now) if complete else made
-        return self._transactions.begin(made, progress)
+        return (yield from self._transactions.beginning(made, progress))
+
+    def in_step(self, processes: Sequence[Steps[T]]) -> list[T | Exception]:
+        """Take several of `beginning` and `releasing` to their ends, of a partition each: what they write at the same
+        step goes to the store in few requests.
+
+        :returns: for each its result, or what it raises; none holds another.
+        """
+        return self.coordinator.settling.in_step(processes)
 
     # Changing
 
@@ -218,6 +235,13 @@ class AcknowledgmentSets:
         return written, effect
 
     def delivered(self, waiting: AcknowledgmentSet, sinks: Sequence[str]) -> AcknowledgmentSet:
+        """Release the references of sinks that have taken the batch, as `releasing` does; return the set.
+
+        :raises Exception: what that raises.
+        """
+        return self._done(self.releasing(waiting, sinks))
+
+    def releasing(self, waiting: AcknowledgmentSet, sinks: Sequence[str]) -> Steps[AcknowledgmentSet]:
         """Release the references of sinks that have taken the batch, all in one write under the partition's lease.
 
         Safe to repeat. Only the owner of the partition says this: who lost the lease may have published nothing, and
@@ -241,7 +265,7 @@ class AcknowledgmentSets:
                 late |= effect is ReleaseEffect.LATE or (effect is ReleaseEffect.RELEASED and not was_pending)
             return found
 
-        written = self._change(waiting.set_id, released, owned=True, known=waiting)
+        written = yield from self._changing(waiting.set_id, released, owned=True, known=waiting)
         if late:
             self._note_late(f"positive release of {', '.join(map(repr, sinks))}", written)
             raise PartitionNotOwnedError(f"{written} ended as {written.state} while its batch was delivered")
@@ -359,7 +383,16 @@ class AcknowledgmentSets:
         with self._counting_invalid():
             return _require_pending(self._change(set_id, lambda s, now: change(_require_pending(s), now)))
 
-    def _change(
+    def _done(self, process: Steps[AcknowledgmentSet]) -> AcknowledgmentSet:
+        [result] = self.in_step([process])
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _change(self, set_id: str, change: SetChange, **details: Any) -> AcknowledgmentSet:
+        return self._done(self._changing(set_id, change, **details))
+
+    def _changing(
         self,
         set_id: str,
         change: SetChange,
@@ -368,7 +401,7 @@ class AcknowledgmentSets:
         version: int | None = None,
         by: str | None = None,
         known: AcknowledgmentSet | None = None,
-    ) -> AcknowledgmentSet:
+    ) -> Steps[AcknowledgmentSet]:
         """Write a change of a set, with what its end means; return the set as written, or as it is if unchanged.
 
         A pending set whose time is up ends as expired instead.
@@ -392,7 +425,7 @@ class AcknowledgmentSets:
                 return found
             intended = replace(changed, version=found.version + 1)
             try:
-                self._transactions.write(found, changed, now, owned=owned, by=by)
+                yield from self._transactions.writing(found, changed, now, owned=owned, by=by)
                 return intended
             except (PartitionUpdateError, *LOST) as error:
                 log.debug("set %s: decided anew: %s", set_id, error)

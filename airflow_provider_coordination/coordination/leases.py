@@ -29,6 +29,7 @@ from airflow_provider_coordination.coordination.store import (
     all_partitions,
     is_available,
 )
+from airflow_provider_coordination.coordination.transactions import Outcome, Transaction, transact_each
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,40 @@ LOST = (PartitionNotOwnedError, PartitionNotFoundError, ProgressChangedError)
 MAX_TRIES = 10
 """How often a change is made anew: whoever acknowledges batches of a held partition writes to it as well."""
 
+AT_ONCE = 50
+"""Of how many partitions changes are written before another thread has its turn: renewals wait no longer for it. With
+an item beside each, they are what one transaction of DynamoDB takes."""
+
 Change = Callable[[Partition], Partition]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseChange:
+    """A change of a held partition, with what belongs to the same transaction.
+
+    :param partition_key: the partition.
+    :param change: makes the new value from the one last written.
+    :param needs_trust: whether a lease that ran out by the owner's own clock is refused without asking the store.
+    :param update: other items of the same decision, written if they are still the version that each carries.
+    :param create: written if absent.
+    :param new: written, and must be absent.
+    :param unchanged: must still be as they were read.
+    """
+
+    partition_key: str
+    change: Change
+    needs_trust: bool = True
+    update: Sequence[Partition] = ()
+    create: Sequence[Partition] = ()
+    new: Sequence[Partition] = ()
+    unchanged: Sequence[Partition] = ()
+
+    def transaction(self, intended: Partition) -> Transaction:
+        """Return what is written.
+
+        :param intended: the new value.
+        """
+        return Transaction(update=[intended, *self.update], create=self.create, new=self.new, unchanged=self.unchanged)
 
 
 @dataclass(frozen=True)
@@ -203,72 +237,45 @@ class Leases:
         change: Change,
         *,
         needs_trust: bool = True,
-        update: Sequence[Partition] = (),
         create: Sequence[Partition] = (),
         new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> Partition:
-        """Write a change of a held partition, with what belongs to the same transaction; return it as written.
+        """Write a change of one held partition; return it as written. See `LeaseChange`.
 
-        :param change: makes the new value from the one last written.
-        :param needs_trust: whether a lease that ran out by the owner's own clock is refused without asking the store.
-        :param update: other items of the same decision, written if they are still the version that each carries.
-        :param create: written if absent.
-        :param new: written, and must be absent.
-        :param unchanged: must still be as they were read.
-        :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
-        :raises PartitionNotFoundError: if the partition is gone.
-        :raises ProgressChangedError: if the new progress was made from one that is not the stored one.
-        :raises PartitionUpdateError: if one of `update` or `unchanged` has changed, or one of `new` exists; nothing was
-            written.
+        :raises Exception: what `change_each` returns for it.
         """
-        with self._lock:
-            lease = self._held_lease(partition_key)
-            if needs_trust:
-                self._require_trust(lease)
-            asked = self._ask()
-            current = lease.partition
-            for _ in range(MAX_TRIES):
-                intended = change(current)
-                try:
-                    with self._doubting(lease, unless=intended.owner == self.owner):
-                        written = self._store.transact(
-                            update=[intended, *update], create=create, new=new, unchanged=unchanged
-                        )[0]
-                    break
-                except PartitionUpdateError:
-                    with self._doubting(lease, unless=intended.owner == self.owner):
-                        stored = self._store.get(self._source_identifier, partition_key)
-                        # An earlier write may have left the very same partition, and not what belongs to this one.
-                        made = stored == intended.written() and self._were_written(update, create, new)
-                    if made and stored is not None:  # the write happened, its answer was lost
-                        written = stored
-                        break
-                    if stored is None or stored.owner != self.owner:
-                        del self._leases[partition_key]
-                        raise self._lost(partition_key, stored) from None
-                    if stored.version == current.version:  # not this partition was refused, but another one
-                        raise
-                    # Somebody ended an acknowledgment set, or an earlier write of this owner happened, and its answer
-                    # was lost. It may have been an acquisition after somebody else's, so the fencing token grows.
-                    lease = replace(lease, partition=stored, fencing_token=stored.version, in_doubt=False)
-                    self._leases[partition_key] = lease
-                    if intended.progress != current.progress and stored.progress != current.progress:
-                        raise ProgressChangedError(
-                            f"partition {partition_key!r}: an earlier write of {self.owner} went through without an "
-                            "answer; the work in hand is dropped, and goes on from the stored progress"
-                        ) from None
-                    current = stored
-            else:
-                raise StoreUnavailableError(
-                    f"partition {partition_key!r} changes under its owner {self.owner}: "
-                    "another process must be using the same owner name"
-                )
-            if written.owner == self.owner:
-                self._hold(written, lease.fencing_token, asked)
-            else:
-                del self._leases[partition_key]
-            return written
+        wanted = LeaseChange(
+            partition_key=partition_key,
+            change=change,
+            needs_trust=needs_trust,
+            create=create,
+            new=new,
+            unchanged=unchanged,
+        )
+        [written] = self.change_each([wanted])
+        if isinstance(written, Exception):
+            raise written
+        return written
+
+    def change_each(self, changes: Sequence[LeaseChange]) -> list[Partition | Exception]:
+        """Write changes of held partitions, in few requests; return for each the partition as written, or its error.
+
+        None holds another. The errors are
+
+        - `PartitionNotOwnedError` if the lease is lost or no longer to be trusted;
+        - `PartitionNotFoundError` if the partition is gone;
+        - `ProgressChangedError` if the new progress was made from one that is not the stored one;
+        - `PartitionUpdateError` if one of `update` or `unchanged` has changed, or one of `new` exists; nothing was
+          written;
+        - `StoreUnavailableError` if the store did not answer, for all that was not written before that.
+        """
+        results: list[Partition | Exception] = []
+        for start in range(0, len(changes), AT_ONCE):
+            some = changes[start : start + AT_ONCE]
+            away = next((each for each in results if isinstance(each, StoreUnavailableError)), None)
+            results += self._change_some(some) if away is None else [away] * len(some)
+        return results
 
     def delete(self, partition_key: str) -> None:
         """Delete a held partition.
@@ -306,20 +313,44 @@ class Leases:
         return self.change(partition_key, self.renewed, needs_trust=False)
 
     def refresh(self, partition_key: str) -> Partition:
-        """Read a held partition anew: others may have changed its progress, who acknowledge its batches.
+        """Read one held partition anew.
 
-        :raises PartitionNotOwnedError: if it is not this owner's any more.
-        :raises PartitionNotFoundError: if it is gone.
+        :raises Exception: what `refresh_each` returns for it.
         """
+        found = self.refresh_each([partition_key])[partition_key]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def refresh_each(self, partition_keys: Sequence[str]) -> dict[str, Partition | Exception]:
+        """Read held partitions anew, in few requests: others may have changed their progress, who acknowledge batches.
+
+        :returns: by key the partition; `PartitionNotOwnedError` if it is not this owner's any more;
+            `PartitionNotFoundError` if it is gone; `StoreUnavailableError` for all that the store did not answer for.
+        """
+        results: dict[str, Partition | Exception] = {}
+        for start in range(0, len(partition_keys), AT_ONCE):
+            results |= self._refresh_some(partition_keys[start : start + AT_ONCE])
+        return results
+
+    def _refresh_some(self, partition_keys: Sequence[str]) -> dict[str, Partition | Exception]:
         with self._lock:
-            lease = self._held_lease(partition_key)
-            stored = self._store.get(self._source_identifier, partition_key)
-            if stored is None or stored.owner != self.owner:
-                del self._leases[partition_key]
-                raise self._lost(partition_key, stored)
-            if stored.version != lease.partition.version:
-                self._leases[partition_key] = replace(lease, partition=stored)
-            return stored
+            try:
+                stored = self._store.get_each(self._source_identifier, partition_keys)
+            except StoreUnavailableError as error:
+                return dict.fromkeys(partition_keys, error)
+            return {key: self._refreshed(key, stored.get(key)) for key in partition_keys}
+
+    def _refreshed(self, partition_key: str, stored: Partition | None) -> Partition | Exception:
+        lease = self._leases.get(partition_key)
+        if lease is None:
+            return self._not_held(partition_key)
+        if stored is None or stored.owner != self.owner:
+            del self._leases[partition_key]
+            return self._lost(partition_key, stored)
+        if stored.version != lease.partition.version:
+            self._leases[partition_key] = replace(lease, partition=stored)
+        return stored
 
     def renewed(self, partition: Partition) -> Partition:
         """Return a partition with its lease running for an ownership timeout from now, or longer where it did."""
@@ -372,16 +403,99 @@ class Leases:
 
     # Inside
 
-    def _were_written(self, update: Sequence[Partition], create: Sequence[Partition], new: Sequence[Partition]) -> bool:
-        """Return whether the store holds these items as a write of them leaves them."""
+    def _change_some(self, changes: Sequence[LeaseChange]) -> list[Partition | Exception]:
+        with self._lock:
+            asked = self._ask()
+            tried: list[tuple[_Lease, Partition] | Exception] = [self._intended(wanted) for wanted in changes]
+            outcomes = iter(
+                transact_each(
+                    self._store,
+                    [
+                        wanted.transaction(each[1])
+                        for wanted, each in zip(changes, tried, strict=True)
+                        if not isinstance(each, Exception)
+                    ],
+                )
+            )
+            return [
+                each if isinstance(each, Exception) else self._changed(wanted, *each, next(outcomes), asked)
+                for wanted, each in zip(changes, tried, strict=True)
+            ]
+
+    def _intended(self, wanted: LeaseChange) -> tuple[_Lease, Partition] | Exception:
+        """Return a lease and the new value of its partition; or what is in the way."""
+        try:
+            lease = self._held_lease(wanted.partition_key)
+            if wanted.needs_trust:
+                self._require_trust(lease)
+            return lease, wanted.change(lease.partition)
+        except Exception as error:
+            return error
+
+    def _changed(
+        self, wanted: LeaseChange, lease: _Lease, intended: Partition, outcome: Outcome, asked: _Asked
+    ) -> Partition | Exception:
+        """Look into the outcome of a write, and write again where that is what it takes; return what became of it."""
+        try:
+            lease, written = self._written(wanted, lease, intended, outcome)
+        except Exception as error:
+            return error
+        if written.owner == self.owner:
+            self._hold(written, lease.fencing_token, asked)
+        else:
+            del self._leases[wanted.partition_key]
+        return written
+
+    def _written(
+        self, wanted: LeaseChange, lease: _Lease, intended: Partition, outcome: Outcome
+    ) -> tuple[_Lease, Partition]:
+        """Return a lease, and its partition as written.
+
+        :raises Exception: see `change_each`.
+        """
+        for tries in range(MAX_TRIES):
+            if tries:
+                intended = wanted.change(lease.partition)
+                [outcome] = transact_each(self._store, [wanted.transaction(intended)])
+            if not isinstance(outcome, Exception):
+                return lease, outcome[0]
+            with self._doubting(lease, unless=intended.owner == self.owner):
+                if not isinstance(outcome, PartitionUpdateError):
+                    raise outcome
+                stored = self._store.get(self._source_identifier, wanted.partition_key)
+                # An earlier write may have left the very same partition, and not what belongs to this one.
+                if stored is not None and stored == intended.written() and self._were_written(wanted):
+                    return lease, stored  # the write happened, its answer was lost
+            if stored is None or stored.owner != self.owner:
+                del self._leases[wanted.partition_key]
+                raise self._lost(wanted.partition_key, stored)
+            current = lease.partition
+            if stored.version == current.version:  # not this partition was refused, but another one
+                raise outcome
+            # Somebody ended an acknowledgment set, or an earlier write of this owner happened, and its answer
+            # was lost. It may have been an acquisition after somebody else's, so the fencing token grows.
+            lease = replace(lease, partition=stored, fencing_token=stored.version, in_doubt=False)
+            self._leases[wanted.partition_key] = lease
+            if intended.progress != current.progress and stored.progress != current.progress:
+                raise ProgressChangedError(
+                    f"partition {wanted.partition_key!r}: an earlier write of {self.owner} went through without an "
+                    "answer; the work in hand is dropped, and goes on from the stored progress"
+                )
+        raise StoreUnavailableError(
+            f"partition {wanted.partition_key!r} changes under its owner {self.owner}: "
+            "another process must be using the same owner name"
+        )
+
+    def _were_written(self, wanted: LeaseChange) -> bool:
+        """Return whether the store holds what belongs to a change as a write of it leaves it."""
 
         def stored(item: Partition) -> Partition | None:
             return self._store.get(item.source_identifier, item.partition_key)
 
         return (
-            all(stored(item) == item.written() for item in update)
-            and all(stored(item) is not None for item in create)
-            and all(stored(item) == item for item in new)
+            all(stored(item) == item.written() for item in wanted.update)
+            and all(stored(item) is not None for item in wanted.create)
+            and all(stored(item) == item for item in wanted.new)
         )
 
     def _ask(self) -> _Asked:
@@ -430,6 +544,9 @@ class Leases:
         try:
             return self._leases[partition_key]
         except KeyError:
-            raise PartitionNotOwnedError(
-                f"partition {partition_key!r} of {self._source_identifier!r} is not leased to {self.owner}"
-            ) from None
+            raise self._not_held(partition_key) from None
+
+    def _not_held(self, partition_key: str) -> PartitionNotOwnedError:
+        return PartitionNotOwnedError(
+            f"partition {partition_key!r} of {self._source_identifier!r} is not leased to {self.owner}"
+        )

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from airflow_provider_coordination.coordination.claims import Claims
 from airflow_provider_coordination.coordination.errors import ProgressChangedError
-from airflow_provider_coordination.coordination.leases import LOST, Change, Leases
+from airflow_provider_coordination.coordination.leases import LOST, Change, LeaseChange, Leases
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import ChangeKind, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.partition_events import PartitionEvents
@@ -98,13 +99,18 @@ class PartitionLeases:
         self._events.count(CoordinationMetric.LEASES_RENEWED)
         return renewed
 
-    def refresh(self, partition_key: str) -> Partition:
-        """Read a partition that this owner holds anew: others may have acknowledged its batches.
+    def refresh_each(self, partition_keys: Sequence[str]) -> dict[str, Partition | Exception]:
+        """Read partitions that this owner holds anew: others may have acknowledged their batches.
 
-        :raises PartitionNotOwnedError: if it is not this owner's any more.
+        :returns: see `Leases.refresh_each`.
         """
-        with self._counting_errors():
-            return self._leases.refresh(partition_key)
+        self._view.require_initialized()
+        refreshed = self._leases.refresh_each(partition_keys)
+        for found in refreshed.values():
+            if isinstance(found, Exception):
+                with suppress(type(found)), self._counting_errors():
+                    raise found
+        return refreshed
 
     def renew_due(self) -> None:
         """Renew every lease of which more than a third has passed; forget those that are lost."""
@@ -130,6 +136,30 @@ class PartitionLeases:
         :raises ProgressError: if the stored state is unreadable, or the new one too large or not JSON.
         """
         return self._save(partition_key, lambda p: self._leases.renewed(p.with_progress(progress)))
+
+    def change_progress_each(
+        self, changes: Mapping[str, Callable[[Partition], Mapping[str, Any]]]
+    ) -> dict[str, Partition | Exception]:
+        """Write what becomes of partitions' states, in few requests; renews their leases, also those that ran out.
+
+        :param changes: by key what returns the new state of a partition as it is stored; may refuse by raising.
+        :returns: by key the partition as written, or why it was not: see `Leases.change_each`.
+        """
+        self._view.require_initialized()
+        wanted = [
+            LeaseChange(partition_key=key, change=partial(self._with_changed, change), needs_trust=False)
+            for key, change in changes.items()
+        ]
+        written = dict(zip(changes, self._leases.change_each(wanted), strict=True))
+        for found in written.values():
+            if isinstance(found, Exception):
+                with suppress(type(found)), self._counting_errors(CoordinationMetric.SAVE_STATE_UPDATE_ERRORS):
+                    raise found
+            self._events.count(CoordinationMetric.PROGRESS_SAVED)
+        return written
+
+    def _with_changed(self, change: Callable[[Partition], Mapping[str, Any]], partition: Partition) -> Partition:
+        return self._leases.renewed(partition.with_progress(change(partition)))
 
     def checkpoint(self, partition_key: str, progress: Mapping[str, Any]) -> Partition:
         """Write a state that says that more is delivered: as `save_progress`, and its failures are forgotten.

@@ -23,6 +23,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError, SourceError
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.steps import Steps
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,8 @@ ENDED = {
 class SetTransactions:
     """Writes changes of the acknowledgment sets of one source.
 
-    :param coordinator: of the source, initialized. Only `begin`, and `write` with `owned`, need a lease of its owner.
+    :param coordinator: of the source, initialized. Only `beginning`, and `writing` with `owned`, need a lease of its
+        owner.
     :param ledger: how the source's partitions keep their batches.
     """
 
@@ -51,7 +53,7 @@ class SetTransactions:
         self._clock = coordinator.clock
         self._family = coordinator.view.family(FAMILY)
 
-    def begin(self, made: AcknowledgmentSet, progress: Progress | None) -> AcknowledgmentSet:
+    def beginning(self, made: AcknowledgmentSet, progress: Progress | None) -> Steps[AcknowledgmentSet]:
         """Write a new set, and in its partition's progress that the batch waits for it; renews the lease as well.
 
         :param progress: the partition's progress with the batch in it; as it is by default.
@@ -73,7 +75,7 @@ class SetTransactions:
                 return self._coordinator.settling.renewed(p.with_progress(noted))
 
             try:
-                written = self._coordinator.settling.settle(
+                written = yield from self._coordinator.settling.settling(
                     known,
                     begun,
                     needs_trust=True,
@@ -94,9 +96,9 @@ class SetTransactions:
             self._note_end(made, settlement, written)
         return replace(made, version=self._item(made).version)
 
-    def write(
+    def writing(
         self, found: AcknowledgmentSet, changed: AcknowledgmentSet, now: datetime, *, owned: bool, by: str | None
-    ) -> None:
+    ) -> Steps[None]:
         """Write a set that has changed, with what that means to the partition that waits for it.
 
         :param found: the set as it was read.
@@ -115,9 +117,9 @@ class SetTransactions:
             self._store.transact(update=[self._item(changed)], unchanged=held)
             self._note_end(changed, None)
         elif changed.is_pending:
-            self._write_pending(found, changed, partition, owned=owned)
+            yield from self._writing_pending(found, changed, partition, owned=owned)
         else:
-            self._write_end(changed, partition, now, by)
+            yield from self._writing_end(changed, partition, now, by)
 
     def give_back(self, waiting: AcknowledgmentSet) -> bool:
         """Give back the lease of a partition that waits for a set; return whether that was done. The set stays."""
@@ -139,7 +141,9 @@ class SetTransactions:
     def _item(self, acknowledgment_set: AcknowledgmentSet) -> Partition:
         return item_of(acknowledgment_set, self._family)
 
-    def _write_end(self, ended: AcknowledgmentSet, partition: Partition, now: datetime, by: str | None) -> None:
+    def _writing_end(
+        self, ended: AcknowledgmentSet, partition: Partition, now: datetime, by: str | None
+    ) -> Steps[None]:
         settlement = self._settlement(ended, partition)
         delivered = ended.state is AcknowledgmentState.ACKNOWLEDGED
 
@@ -149,7 +153,7 @@ class SetTransactions:
                 return after
             return after.because(after.change.kind, after.change.reason, by)
 
-        written = self._coordinator.settling.settle(
+        written = yield from self._coordinator.settling.settling(
             partition,
             settled,
             update=[self._item(ended)],
@@ -160,12 +164,13 @@ class SetTransactions:
         if written.attempts > partition.attempts:
             self._coordinator.events.failed(written)
 
-    def _write_pending(
+    def _writing_pending(
         self, found: AcknowledgmentSet, changed: AcknowledgmentSet, partition: Partition, *, owned: bool
-    ) -> None:
+    ) -> Steps[None]:
         update = [self._item(changed)]
         if owned:  # only the store knows that the lease is not lost
-            self._coordinator.settling.settle(partition, self._coordinator.settling.renewed, update=update)
+            settling = self._coordinator.settling
+            yield from settling.settling(partition, settling.renewed, update=update)
             return
         if partition.is_awaiting and changed.expires_at > found.expires_at:
             update.append(partition.renewed(changed.expires_at))

@@ -8,17 +8,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import TypeVar
 
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
-from airflow_provider_coordination.coordination.leases import Change, Leases
+from airflow_provider_coordination.coordination.leases import Change, LeaseChange, Leases
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, Partition
 from airflow_provider_coordination.coordination.partition_events import PartitionEvents
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.coordination.source_view import SourceView
+from airflow_provider_coordination.coordination.steps import Steps, alone, in_step
 from airflow_provider_coordination.coordination.storable import storable
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Settling:
@@ -51,6 +55,25 @@ class Settling:
         unchanged: Sequence[Partition] = (),
         needs_trust: bool = False,
     ) -> Partition:
+        """Write a change of a partition, as `settling` does; return it as written.
+
+        :raises Exception: what that raises.
+        """
+        process = self.settling(
+            seen, change, update=update, create=create, unchanged=unchanged, needs_trust=needs_trust
+        )
+        return alone(process, self._leases.change_each)
+
+    def settling(
+        self,
+        seen: Partition,
+        change: Change,
+        *,
+        update: Sequence[Partition] = (),
+        create: Sequence[Partition] = (),
+        unchanged: Sequence[Partition] = (),
+        needs_trust: bool = False,
+    ) -> Steps[Partition]:
         """Write a change of a partition, with other items of the same decision, in one transaction.
 
         Through the lease if this owner holds the partition; conditional on the version alone if not.
@@ -66,13 +89,23 @@ class Settling:
         :raises PartitionNotOwnedError: if this owner held the lease, and has lost it.
         """
         key = seen.partition_key
-        if needs_trust or key in self._leases.held:
-            self._view.require_initialized()
-            with self._events.counting_errors():
-                return self._leases.change(
-                    key, change, needs_trust=needs_trust, update=update, create=create, unchanged=unchanged
-                )
-        return self._view.store.transact(update=[change(seen), *update], create=create, unchanged=unchanged)[0]
+        if not needs_trust and key not in self._leases.held:
+            return self._view.store.transact(update=[change(seen), *update], create=create, unchanged=unchanged)[0]
+        self._view.require_initialized()
+        with self._events.counting_errors():
+            written = yield LeaseChange(
+                partition_key=key,
+                change=change,
+                needs_trust=needs_trust,
+                update=update,
+                create=create,
+                unchanged=unchanged,
+            )
+        return written
+
+    def in_step(self, processes: Sequence[Steps[T]]) -> list[T | Exception]:
+        """Take several processes that write to partitions to their ends; see `steps.in_step`."""
+        return in_step(processes, self._leases.change_each)
 
     def remove(self, seen: Partition) -> bool:
         """Delete a partition that is finished for good, as it was read; return whether that was done.

@@ -66,6 +66,10 @@ class CoordinationStore(Protocol):
         """Return the partition as it is now, or None if there is none."""
         ...
 
+    def get_each(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
+        """Return those of these partitions that exist, by key, as each is now; many are asked for at once."""
+        ...
+
     def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
         """Return which of these partitions exist, as of now; many are asked for at once."""
         ...

@@ -52,6 +52,8 @@ class LandedBatch:
     :param acknowledgment_set: the set that it waits for, once its delivery has begun.
     :param acknowledged: whether it is delivered, and only waits for batches before it.
     :param redeliver: whether an earlier delivery of it was rejected, so that what lies in a sink is replaced.
+    :param shared_file: the file that holds its rows with those of other batches, in sinks that let batches share one;
+        recorded before that file can become visible. None while its files are its own.
     """
 
     batch_id: str
@@ -70,6 +72,7 @@ class LandedBatch:
     acknowledgment_set: str | None = None
     acknowledged: bool = False
     redeliver: bool = False
+    shared_file: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +150,13 @@ class LandedProgress:
         :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
         """
         return self._with_changed(batch_id, acknowledgment_set=set_id)
+
+    def sharing(self, batch_id: str, shared_file: str) -> Self:
+        """Return it with a batch whose rows may become visible in this file, beside those of other batches.
+
+        :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
+        """
+        return self._with_changed(batch_id, shared_file=shared_file)
 
     def acknowledged(self, batch_id: str) -> Self:
         """Return it with a batch delivered, and the checkpoint at the end of all that is without a gap.

@@ -24,6 +24,7 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.steps import Steps
 from airflow_provider_coordination.sources.batches import progress_of
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
@@ -72,6 +73,7 @@ class ActivePartitions:
         self._failed = failed
         self._bounds = bounds
         self._read_until: dict[str, datetime | None] = {}
+        self._to_record: dict[str, Steps[None]] = {}
 
     # What is worked on
 
@@ -121,18 +123,48 @@ class ActivePartitions:
         """See `PartitionsToRead.note_read`."""
         self._read_until[key] = until
 
-    def record(self, key: str, batch: LandedBatch, landing: Callable[[LandedBatch], LandedProgress]) -> None:
+    def record(
+        self,
+        key: str,
+        batch: LandedBatch,
+        landing: Callable[[LandedBatch], LandedProgress],
+        recorded: Callable[[], object] = lambda: None,
+    ) -> None:
         """See `PartitionsToRead.record`."""
         bounded = replace(batch, bounds=self._bounds if batch.file else None)
+        self._to_record[key] = self._record(key, bounded, landing, recorded)
+
+    def write_records(self) -> None:
+        """Write what `record` was called with since the last time, all partitions in few requests.
+
+        :raises StoreUnavailableError: if the store did not answer for some of them.
+        """
+        written, self._to_record = self._to_record, {}
+        results = dict(zip(written, self._deliveries.in_step(list(written.values())), strict=True))
+        for key, result in results.items():
+            if isinstance(result, Exception) and not isinstance(result, StoreUnavailableError):
+                with self.recording(key):
+                    raise result
+        if (away := next((r for r in results.values() if isinstance(r, StoreUnavailableError)), None)) is not None:
+            raise away
+
+    def _record(
+        self,
+        key: str,
+        batch: LandedBatch,
+        landing: Callable[[LandedBatch], LandedProgress],
+        recorded: Callable[[], object],
+    ) -> Steps[None]:
         try:
-            self._deliveries.begin(key, bounded, landing(bounded))
+            yield from self._deliveries.beginning(key, batch, landing(batch))
         except ProgressChangedError:  # what is landed ends as before
-            self._deliveries.begin(key, bounded, landing(bounded))
+            yield from self._deliveries.beginning(key, batch, landing(batch))
         if batch.file:
             self._files.add(key, batch.file)
         else:
             self.note_read(key, batch.read_until)
         self._summary.records_landed += batch.records
+        recorded()
 
     @contextmanager
     def recording(self, key: str) -> Iterator[None]:
@@ -163,10 +195,10 @@ class ActivePartitions:
 
     def refresh_awaited(self) -> None:
         """Read the partitions anew whose batches others acknowledge."""
-        for key, progress in list(self.all()):
-            if self._deliveries.pending_of(progress):
-                with suppress(*LOST):
-                    self._coordinator.leases.refresh(key)
+        awaited = [key for key, progress in self.all() if self._deliveries.pending_of(progress)]
+        found = self._coordinator.leases.refresh_each(awaited)
+        if (away := next((e for e in found.values() if isinstance(e, StoreUnavailableError)), None)) is not None:
+            raise away
         self.notice_gone()
 
     def hand_over(self) -> None:

@@ -33,7 +33,7 @@ from airflow_provider_coordination.spark.outcome import Followed, Outcome, coord
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.redaction import LOG_FORMAT, Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.sinks import Sink, TakesLanded, make_sinks
+from airflow_provider_coordination.spark.sinks import Sink, TakesLanded, at_least_once, make_sinks
 from airflow_provider_coordination.spark.slots import JOB_GROUP
 from airflow_provider_coordination.spark.spans import JobSpans
 from airflow_provider_coordination.spark.stopping import STOPPED, because_of
@@ -166,7 +166,7 @@ def ingest(settings: IngestSettings, observer: Observer, followed: Followed | No
     spans = JobSpans(settings.owner, settings.source, settings.traceparent)
     with closing(JobMetrics(settings.owner)) as metrics, closing(spans), spans.span("job", reads=read.name):
         summary = _ingest(settings, read, observer, metrics, spans, followed or Followed())
-    return replace(summary, metrics=metrics.totals)
+    return replace(summary, metrics=metrics.totals, at_least_once=at_least_once(settings.writes))
 
 
 def _ingest(
@@ -348,6 +348,7 @@ def delivery_of(
         source=settings.source,
         found=bad_records,
         keeps_rejected=settings.bad_records.keeps_rejected,
+        is_final=not settings.acknowledgments.handles,
     )
 
 

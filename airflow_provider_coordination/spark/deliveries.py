@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
@@ -25,15 +27,18 @@ from airflow_provider_coordination.coordination.errors import (
     StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BYTES, Partition
+from airflow_provider_coordination.coordination.steps import Steps
 from airflow_provider_coordination.sources.batches import SourceBatches, progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, Prepared, by_halves
+from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.spans import NoSpans, Spans
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
 BATCH_BYTES = 4 * 1024
 """What a batch may take of a partition's progress, its positions left out."""
@@ -124,7 +129,7 @@ class Deliveries:
         """Delete sets that ended long ago."""
         self._sets.purge()
 
-    def begin(self, key: str, batch: LandedBatch, progress: LandedProgress) -> AcknowledgmentSet:
+    def beginning(self, key: str, batch: LandedBatch, progress: LandedProgress) -> Steps[AcknowledgmentSet]:
         """Record a batch, or begin to deliver it anew, with its set.
 
         A batch without records owes nothing: it is acknowledged at once.
@@ -133,7 +138,7 @@ class Deliveries:
         :param progress: the partition's, with the batch in it.
         """
         sinks = self._delivery.sinks if batch.file else ()
-        made = self._sets.begin(
+        made = yield from self._sets.beginning(
             key,
             batch.batch_id,
             [*sinks, *(self._settings.acknowledgments.handles if batch.file else ())],
@@ -146,6 +151,10 @@ class Deliveries:
         if made.is_pending:
             self._in_hand[made.set_id] = made
         return made
+
+    def in_step(self, processes: Sequence[Steps[T]]) -> list[T | Exception]:
+        """Take several processes of a partition each to their ends; see `AcknowledgmentSets.in_step`."""
+        return self._sets.in_step(processes)
 
     def next_of(self, progress: LandedProgress) -> LandedBatch | None:
         """Return the first batch of a partition that this job has to deliver; None if there is none."""
@@ -173,20 +182,20 @@ class Deliveries:
         """
         delivered: dict[str, Delivered] = {}
         together: dict[tuple[str, ...], list[_Due]] = {}
-        with suppress(StoreUnavailableError):  # noted; what is left waits until the store is back
-            for key, batch in batches.items():
-                with _noting(key, delivered):
-                    if (due := self._due(key, batch)) is None:
-                        delivered[key] = None
-                    else:
-                        together.setdefault(due.sinks, []).append(due)
-            for dues in together.values():
-                self._deliver(dues, delivered)
+        due_of = self.in_step([self._due(key, batch) for key, batch in batches.items()])
+        for key, due in zip(batches, due_of, strict=True):
+            if isinstance(due, _Due):
+                together.setdefault(due.sinks, []).append(due)
+            else:
+                delivered[key] = due
+        for dues in together.values():
+            while dues and not _is_away(delivered):  # what is left waits until the store is back
+                dues = self._deliver(dues, delivered)
         return delivered
 
-    def _due(self, key: str, batch: LandedBatch) -> _Due | None:
+    def _due(self, key: str, batch: LandedBatch) -> Steps[_Due | None]:
         """Return what is to be delivered of a batch; None if there is nothing."""
-        waiting = self._set_of(key, batch)
+        waiting = yield from self._set_of(key, batch)
         sinks = tuple(sink for sink in self._delivery.sinks if waiting.references.get(sink))
         if not waiting.is_pending or not sinks:
             self._let_go(waiting)
@@ -204,47 +213,92 @@ class Deliveries:
         )
         return _Due(waiting=waiting, attempt=attempt, sinks=sinks)
 
-    def _deliver(self, dues: Sequence[_Due], delivered: dict[str, Delivered]) -> None:
-        """Deliver batches that owe the same sinks, each as far as it does not raise.
+    def _deliver(self, dues: Sequence[_Due], delivered: dict[str, Delivered]) -> list[_Due]:
+        """Deliver batches that owe the same sinks, each as far as it does not fail.
 
         :param delivered: where the result of each is put.
-        :raises StoreUnavailableError: if the store is away; also put there.
+        :returns: those that are to be delivered again: they shared a file with one that somebody else delivers.
         """
         sinks, records = dues[0].sinks, sum(due.attempt.batch.records for due in dues)
         with self._spans.span("delivery", batches=len(dues), records=records):
+            prepared = self._prepare(sinks, dues, delivered)
+            dues = [_with_file(due, prepared.get(due.key)) for due in dues]
             try:
-                prepared = self._prepare(sinks, dues, delivered)
                 if left := _left(dues, delivered):
                     self._observer("delivering")
-                for due in left:
-                    with _noting(due.key, delivered):
-                        self._look(due.attempt)
-                for sink in sinks:
-                    self._commit(sink, _left(dues, delivered), delivered)
+                    self._look(left, delivered)
+                bereft = _bereft(left, delivered)
+                for sink in () if _is_away(delivered) else sinks:
+                    self._commit(sink, _left(dues, {**delivered, **bereft}), delivered)
             except Exception:
                 self._discard(dues)
                 raise
             self._discard(dues)
-            if _left(dues, delivered):
-                self._observer("delivered")
-            for due in dues:
-                with _noting(due.key, delivered):
-                    self._end(due, delivered.get(due.key))
-                    delivered[due.key] = prepared[due.key]
+            again = [due for due in dues if due.key in bereft or _is_taken_away(due, delivered.get(due.key))]
+            left_over = {due.key for due in again}
+            ended = [due for due in dues if due.key not in left_over]
+            if not _is_away(delivered):
+                self._end(_left(ended, delivered), prepared, delivered)
+            for due in ended:
+                self._note(due, delivered)
+            return self._again(again, delivered)
 
-    def _end(self, due: _Due, error: Delivered) -> None:
-        """Release the references of the sinks that have taken a batch.
+    def _again(self, dues: Sequence[_Due], delivered: dict[str, Delivered]) -> list[_Due]:
+        """Return batches as they are to be delivered once more, those left out that are not this job's any more."""
+        again = []
+        for due in dues:
+            delivered.pop(due.key, None)
+            try:
+                leased = self._coordinator.leases.leased(due.key)
+                batch = _waiting_batch(leased, due.attempt.batch_id, due.attempt.set_id)
+            except Exception as error:  # whatever one partition raises, that partition alone fails
+                delivered[due.key] = error
+            else:
+                again.append(replace(due, attempt=replace(due.attempt, batch=batch, shared_file=None)))
+        return again
 
-        :param error: what the batch failed by; its span says so.
-        :raises Exception: that.
+    def _look(self, dues: Sequence[_Due], delivered: dict[str, Delivered]) -> None:
+        """Ask the store, before batches become visible, whether each is still this job's to deliver.
+
+        Where batches share a file, the answer is in writing: whoever delivers one next knows which file that is.
         """
-        batch, sinks = due.attempt.batch, due.sinks
-        with self._spans.span("batch", partition=due.key, batch=batch.batch_id, records=batch.records):
+        leases = self._coordinator.leases
+        named = {due.key: partial(_sharing, due.attempt) for due in dues if due.attempt.shared_file is not None}
+        stored = leases.refresh_each([due.key for due in dues if due.key not in named and leases.owns(due.key)])
+        stored |= leases.change_progress_each(named)
+        for due in dues:
+            try:
+                found = stored[due.key] if due.key in stored else leases.renew(due.key)
+                if isinstance(found, Exception):
+                    raise found
+                _waiting_batch(found, due.attempt.batch_id, due.waiting.set_id)
+            except Exception as error:  # whatever one partition raises, that partition alone fails
+                delivered[due.key] = error
+
+    def _end(self, dues: Sequence[_Due], prepared: Mapping[str, Prepared], delivered: dict[str, Delivered]) -> None:
+        """Release the references of the sinks that have taken batches."""
+        if not dues:
+            return
+        self._observer("delivered")
+        with self._spans.span("acknowledge", batches=len(dues), sinks=len(dues[0].sinks)):
+            known = [self._in_hand.get(due.waiting.set_id, due.waiting) for due in dues]
+            ended = self.in_step([self._sets.releasing(each, due.sinks) for due, each in zip(dues, known, strict=True)])
+        for due, result in zip(dues, ended, strict=True):
+            if isinstance(result, Exception):
+                delivered[due.key] = result
+            else:
+                self._let_go(result)
+                delivered[due.key] = prepared[due.key]
+
+    def _note(self, due: _Due, delivered: Mapping[str, Delivered]) -> None:
+        """Make the span of a batch, which says what it failed by."""
+        batch, error = due.attempt.batch, delivered.get(due.key)
+        with (
+            suppress(Exception),
+            self._spans.span("batch", partition=due.key, batch=batch.batch_id, records=batch.records),
+        ):
             if isinstance(error, Exception):
                 raise error
-            with self._spans.span("acknowledge", partition=due.key, sinks=len(sinks)):
-                known = self._in_hand.get(due.waiting.set_id, due.waiting)
-                self._let_go(self._sets.delivered(known, sinks))
 
     def _prepare(
         self, sinks: Sequence[str], dues: Sequence[_Due], delivered: dict[str, Delivered]
@@ -273,15 +327,6 @@ class Deliveries:
         for some, error in by_halves(dues, commit, f"commit to sink {sink!r}"):
             if error is not None:
                 delivered[some[0].key] = error
-
-    def _look(self, attempt: Attempt) -> None:
-        """Ask the store, before a batch becomes visible, whether it is still this job's to deliver.
-
-        :raises PartitionNotOwnedError: if it is not.
-        """
-        leases, key = self._coordinator.leases, attempt.partition_key
-        partition = leases.refresh(key) if leases.owns(key) else leases.renew(key)
-        _waiting_batch(partition, attempt.batch_id, attempt.set_id)
 
     def _discard(self, dues: Sequence[_Due]) -> None:
         for due in dues:
@@ -339,7 +384,7 @@ class Deliveries:
     def _is_mine(self, batch: LandedBatch) -> bool:
         return not batch.acknowledged and batch.acknowledgment_set not in self._handed_on
 
-    def _set_of(self, key: str, batch: LandedBatch) -> AcknowledgmentSet:
+    def _set_of(self, key: str, batch: LandedBatch) -> Steps[AcknowledgmentSet]:
         """Return the set that a batch waits for, perhaps a former owner's, or begin one."""
         set_id = batch.acknowledgment_set
         known = None
@@ -351,25 +396,47 @@ class Deliveries:
             self._sets.cancel(known.set_id, "the sinks of the job have changed")
             known = None
         if known is None or not known.is_pending:
-            return self.begin(key, batch, progress_of(self._coordinator.leases.leased(key)))
+            return (yield from self.beginning(key, batch, progress_of(self._coordinator.leases.leased(key))))
         self._in_hand[known.set_id] = known
         return known
 
 
-@contextmanager
-def _noting(key: str, delivered: dict[str, Delivered]) -> Iterator[None]:
-    """Note what a partition's batch raises, and let the others go on, unless the store is away."""
-    try:
-        yield
-    except Exception as error:  # whatever one partition raises, that partition alone fails
-        delivered[key] = error
-        if isinstance(error, StoreUnavailableError):
-            raise
+def _is_away(delivered: Mapping[str, Delivered]) -> bool:
+    """Return whether the store did not answer for some batch."""
+    return any(isinstance(each, StoreUnavailableError) for each in delivered.values())
 
 
 def _left(dues: Sequence[_Due], delivered: Mapping[str, Delivered]) -> list[_Due]:
     """Return the batches that have not failed."""
     return [due for due in dues if due.key not in delivered]
+
+
+def _sharing(attempt: Attempt, partition: Partition) -> Mapping[str, Any]:
+    """Return the state of a partition with the file that its batch shares.
+
+    :raises PartitionNotOwnedError: if the batch does not wait for the attempt's set, or no longer.
+    """
+    assert attempt.shared_file is not None
+    _waiting_batch(partition, attempt.batch_id, attempt.set_id)
+    return progress_of(partition).sharing(attempt.batch_id, attempt.shared_file).to_mapping()
+
+
+def _with_file(due: _Due, prepared: Prepared | None) -> _Due:
+    """Return a batch with the file that it was prepared in with others, if any."""
+    if prepared is None or prepared.shared_file is None:
+        return due
+    return replace(due, attempt=replace(due.attempt, shared_file=prepared.shared_file))
+
+
+def _bereft(dues: Sequence[_Due], delivered: Mapping[str, Delivered]) -> dict[str, Delivered]:
+    """Return, by their partitions, those that have not failed and share a file with one that has."""
+    failed = {due.attempt.shared_file for due in dues if due.key in delivered} - {None}
+    return {due.key: None for due in _left(dues, delivered) if due.attempt.shared_file in failed}
+
+
+def _is_taken_away(due: _Due, result: Delivered) -> bool:
+    """Return whether the file that a batch shares is gone, as it is once somebody else delivers one of its batches."""
+    return due.attempt.shared_file is not None and isinstance(result, MissingFileError)
 
 
 def _waiting_batch(partition: Partition, batch_id: str, set_id: str) -> LandedBatch:

@@ -44,12 +44,14 @@ class Prepared:
     :param left_out: how many records no transform and no sink got beside that of the dead letters, by the `Stage` at
         which that turned out; those that the transform marked or raised on included.
     :param columns: the types, by name, of what the sinks take; empty where that was not looked at.
+    :param shared_file: the file that holds its rows with those of other batches, see `Attempt`; None if there is none.
     """
 
     records: Mapping[str, int] = field(default_factory=dict)
     unrouted: int = 0
     left_out: Mapping[str, int] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
+    shared_file: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,8 @@ class Attempt:
     :param partition_key: the partition.
     :param owner: who delivers it.
     :param progress: what makes the partition's progress anew, should the store be lost; see `LandedProgress.lasting`.
+    :param shared_file: the file that holds the batch's rows with those of other batches of this delivery, in sinks that
+        let batches share one; None where the batch has files of its own. Each delivery makes a new name.
     """
 
     batch: LandedBatch
@@ -76,6 +80,7 @@ class Attempt:
     partition_key: str
     owner: str
     progress: Mapping[str, Any] = field(default_factory=dict)
+    shared_file: str | None = None
 
     @property
     def batch_id(self) -> str:
@@ -97,6 +102,9 @@ class Delivery(Protocol):
 
     A commit that raises for several batches at once may have worked for some of them. Nothing is harmed by calling it
     again for some of them, or for each alone.
+
+    Batches may be prepared for one file; see `Prepared.shared_file`. Before its commit the store has that name with
+    each of them. Where one of them is out, the file is not committed: the others are prepared anew.
     """
 
     @property

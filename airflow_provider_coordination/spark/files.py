@@ -120,7 +120,7 @@ class Files:
         fs.copy_files(path, target, source_filesystem=files.filesystem, destination_filesystem=self.filesystem)
         self.make_durable(target)
 
-    def publish(self, path: str, target: str, *, size: int | None, claim: Claim | None) -> None:
+    def publish(self, path: str, target: str, *, size: int | None, claim: Claim | None) -> bool:
         """See `storage.publish`."""
         info = self._filesystem.get_file_info(path)
         if info.type == fs.FileType.NotFound:
@@ -138,6 +138,7 @@ class Files:
                 raise missing(path) from error
             raise
         self.make_durable(target)
+        return True
 
     def delete(self, path: str) -> None:
         """Delete a file; nothing happens if there is none."""
@@ -161,6 +162,15 @@ class Files:
                     return
                 if not left:
                     raise
+
+    def names_once(self, probe: str) -> bool:
+        """Return whether, of several who give the same new name to a file, one alone succeeds.
+
+        Where a move is a copy and a deletion, it may not be: the copy of somebody who is late comes later.
+
+        :param probe: a new name, where that has to be tried.
+        """
+        return self.is_local or self._filesystem.type_name == "hdfs"
 
     def abort_uploads(self, path: str) -> None:
         """Give up uploads below a folder that were begun long ago and not completed, where there is such a thing."""

@@ -217,6 +217,7 @@ class Ingestion:
         self._observer("landed")
         with self._timed(seconds, "record") as recording:
             read = self._reading.record(rows)
+            self._partitions.write_records()
             recording.note(records=summary.records_landed - landed_before)
         reached = dict.fromkeys(self._reading.at_stop, 0)  # of these there is nothing left to read
         self._reporting.note_read({**read.behind_ms, **reached}, self._partitions.read_until)

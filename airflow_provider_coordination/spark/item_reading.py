@@ -175,8 +175,9 @@ class ItemReading:
             reason = f"{len(reasons)} of its items cannot be read; the first: {reasons[0].reason}"
             self._partitions.fail(key, reason, Failure("UnreadableItems"))
             return
-        self._item_partitions.record(row, lambda progress, batch: progress.landing(batch, row.failed))
-        self._note(row)
+        self._item_partitions.record(
+            row, lambda progress, batch: progress.landing(batch, row.failed), recorded=lambda: self._note(row)
+        )
 
     def _note(self, row: LandedItems) -> None:
         """Note the items that were passed over in what is recorded."""

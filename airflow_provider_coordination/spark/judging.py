@@ -89,7 +89,12 @@ class JudgedBatch:
     @property
     def part(self) -> Part:
         """Its records, of which is known by now what the transform does not get."""
-        whole = Part(batch_id=self.batch_id, file=self.attempt.file, bounds=self._batch.bounds)
+        whole = Part(
+            batch_id=self.batch_id,
+            file=self.attempt.file,
+            bounds=self._batch.bounds,
+            shared_file=self.attempt.shared_file,
+        )
         if not self.is_sieved:
             return whole
         has_rejected, has_unfit = self._rejected.num_rows > 0, self._unfit.num_rows > 0

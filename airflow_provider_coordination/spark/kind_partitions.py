@@ -54,13 +54,19 @@ class KindPartitions(Generic[P]):
         """
         return self._class.from_mapping(self._leases.leased(key).progress)
 
-    def record(self, row: LandedRow, landing: Callable[[P, LandedBatch], P]) -> None:
-        """Record a landed batch.
+    def record(
+        self,
+        row: LandedRow,
+        landing: Callable[[P, LandedBatch], P],
+        recorded: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Have a landed batch recorded; see `PartitionsToRead.record`.
 
         :param landing: returns a progress with the batch in it.
+        :param recorded: called once it is written.
         """
         key, batch = row.partition_key, row.batch(self._leases.fencing_token(row.partition_key))
-        self._partitions.record(key, batch, lambda bounded: landing(self.progress(key), bounded))
+        self._partitions.record(key, batch, lambda bounded: landing(self.progress(key), bounded), recorded)
 
     # What cannot be read
 

@@ -59,6 +59,12 @@ def as_landed(table: pa.Table, batch_id: str) -> pa.Table:
     return table.replace_schema_metadata({**(table.schema.metadata or {}), LANDED_BATCH: batch_id.encode()})
 
 
+def without_batch(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without the metadata that names a batch: what else holds its rows is no landed file."""
+    kept = {key: value for key, value in (schema.metadata or {}).items() if key != LANDED_BATCH}
+    return schema.with_metadata(kept or None)
+
+
 def batch_landed_in(file_uri: str, access: Access = DEFAULT_ACCESS) -> str | None:
     """Return the batch whose landed file this is; None if there is no such file, or it is no landed one."""
     try:

@@ -48,24 +48,33 @@ class LandedRows:
         small = [attempt for attempt in wanted if attempt.batch.file_bytes < SMALL_FILE_BYTES]
         if len(small) < 2:
             small = []
-        merged = [self._merge(group, join(folder, f"merged-{n}.parquet")) for n, group in enumerate(_groups(small))]
+        merged = [join(folder, f"merged-{n}.parquet") for n, _ in enumerate(_groups(small))]
+        for group, target in zip(_groups(small), merged, strict=True):
+            merge([attempt.file for attempt in group], self.schema, target, self._access)
         others = {attempt.file for attempt in wanted} - {attempt.file for attempt in small}
         return [*merged, *link_files(sorted(others), folder, self._access)]
 
-    def _merge(self, attempts: Sequence[Attempt], target: str) -> str:
-        with TableWriter(target, self._access) as writer:
-            waiting: list[pa.Table] = []
-            size = 0
-            for attempt in attempts:
-                rows = read_small(attempt.file, self._access).cast(self.schema)
-                waiting.append(rows)
-                size += rows.nbytes
-                if size >= ROW_GROUP_BYTES:
-                    writer.write(pa.concat_tables(waiting))
-                    waiting, size = [], 0
-            if waiting:
+
+def merge(files: Iterable[str], schema: pa.Schema, target: str, access: Access = DEFAULT_ACCESS) -> list[int]:
+    """Write what small landed files hold to one file, in their order; return how many rows each has.
+
+    :param schema: their columns, as the file has them.
+    """
+    counts: list[int] = []
+    with TableWriter(target, access) as writer:
+        waiting: list[pa.Table] = []
+        size = 0
+        for file in files:
+            rows = read_small(file, access).cast(schema)
+            counts.append(rows.num_rows)
+            waiting.append(rows)
+            size += rows.nbytes
+            if size >= ROW_GROUP_BYTES:
                 writer.write(pa.concat_tables(waiting))
-        return target
+                waiting, size = [], 0
+        if waiting:
+            writer.write(pa.concat_tables(waiting))
+    return counts
 
 
 def _groups(attempts: Iterable[Attempt]) -> Iterator[list[Attempt]]:

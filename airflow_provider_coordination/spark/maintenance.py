@@ -7,14 +7,11 @@ at the table before looks again, and commits only what a manifest still names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.storage import delete_file, file_size
 
 SHORTEST_RETENTION = timedelta(hours=1)
 
@@ -76,16 +73,3 @@ class Maintains(Protocol):
         :raises CoordinationError: if others changed it again and again.
         """
         ...
-
-
-def removed(files: Iterable[str], access: Access = DEFAULT_ACCESS, *, is_dry_run: bool) -> tuple[int, int]:
-    """Remove files; return how many there were, and their size."""
-    number = size = 0
-    for file in files:
-        found = file_size(file, access)
-        if found is None:
-            continue
-        number, size = number + 1, size + found
-        if not is_dry_run:
-            delete_file(file, access)
-    return number, size

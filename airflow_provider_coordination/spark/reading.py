@@ -75,11 +75,20 @@ class PartitionsToRead(Protocol):
         """Let a partition whose landed batch cannot be recorded end no round: it is dropped, or the partition fails."""
         ...
 
-    def record(self, key: str, batch: LandedBatch, landing: Callable[[LandedBatch], LandedProgress]) -> None:
-        """Record a landed batch, which fixes it, with the bounds outside which its records are late or early.
+    def record(
+        self,
+        key: str,
+        batch: LandedBatch,
+        landing: Callable[[LandedBatch], LandedProgress],
+        recorded: Callable[[], object] = ...,
+    ) -> None:
+        """Have a landed batch recorded, which fixes it, with the bounds outside which its records are late or early.
+
+        It is written with those of the other partitions, once `Reading.record` returns.
 
         :param landing: makes the partition's progress with a batch in it out of its present progress; called again
             where somebody acknowledged an earlier batch during that time.
+        :param recorded: called once it is written.
         """
         ...
 
@@ -121,7 +130,7 @@ class Reading(Protocol):
         ...
 
     def record(self, rows: Sequence[Any]) -> RoundRead:
-        """Record what was landed, or give back what could not be read."""
+        """Have recorded what was landed, or give back what could not be read."""
         ...
 
     def completed(self, partition: Partition) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from airflow_provider_coordination.spark.sinks import Sink
 from airflow_provider_coordination.spark.storage import join, make_folder, publish, schema_of, write_table
-from airflow_provider_coordination.spark.transformation import Made, Transformation, Transformed
+from airflow_provider_coordination.spark.transformation import Made, Transformation, Transformed, groups_of
 
 
 class Letters:
@@ -77,7 +77,8 @@ class MadeRows:
             return self._taken(batch_ids, folder).files
         if made.apart is None:
             return _moved(made.files, folder)
-        return _moved([file for batch_id in batch_ids for file in made.apart.get(batch_id, ())], folder)
+        groups = groups_of(self._sink, batch_ids, self._transformed.shared_files)
+        return _moved([file for group in groups for file in made.apart.get(group, ())], folder)
 
     def _made_of(self, batch_ids: Collection[str]) -> Made | None:
         """Return files of which some hold the rows of these batches, and no others, as the sink wants them."""
@@ -85,7 +86,7 @@ class MadeRows:
         is_whole = all(each in asked or self._counts.get(each) == 0 for each in self._transformed.batch_ids)
         if not self._transformed.is_routed and (made.apart is not None or is_whole):
             return made
-        if not self._sink.is_apart or len(self._counts) == 1:
+        if not self._sink.is_apart or len(groups_of(self._sink, self._counts, self._transformed.shared_files)) == 1:
             return None
         if self._apart is None:  # it asks batch by batch, and they are read at once
             self._apart = self._taken(self._counts, self._work)

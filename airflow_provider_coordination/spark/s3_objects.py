@@ -66,6 +66,7 @@ class BucketFiles(Files):
     def __init__(self, client: Any, filesystem: Callable[[], fs.FileSystem]) -> None:
         self._client = client
         self._present = filesystem
+        self._names_once: bool | None = None
 
     @property
     def filesystem(self) -> fs.FileSystem:
@@ -108,7 +109,7 @@ class BucketFiles(Files):
         with _as_os_errors(path):
             self._client.copy_object(**_named(target), CopySource=_named(path))
 
-    def publish(self, path: str, target: str, *, size: int | None, claim: Claim | None) -> None:
+    def publish(self, path: str, target: str, *, size: int | None, claim: Claim | None) -> bool:
         """See `storage.publish`: the file itself stays where it is, unless nobody claims the name."""
         if size is None or size > SINGLE_PUT_BYTES:
             size = self._checked_size(path, size)
@@ -118,11 +119,13 @@ class BucketFiles(Files):
             except FileNotFoundError:
                 raise missing(path) from None
             self.delete(path)
-            return
+            return True
         for _ in range(REPLACE_TRIES):
             condition = self._condition(target, claim)
-            if condition is None or self._put(path, size, target, condition, claim) or not claim.replaces:
-                return
+            if condition is None or self._put(path, size, target, condition, claim):
+                return True
+            if not claim.replaces:
+                return False
         raise OSError(f"{target} is replaced by others all the time")
 
     def _checked_size(self, path: str, size: int | None) -> int:
@@ -230,6 +233,23 @@ class BucketFiles(Files):
                 yield page
             if not page or not answer.get("IsTruncated"):
                 return
+
+    def names_once(self, probe: str) -> bool:
+        """See `Files.names_once`: a store is tried once, since some know no conditions, or pass over them."""
+        if self._names_once is None:
+            from botocore.exceptions import ClientError
+
+            with _as_os_errors(probe):
+                try:
+                    self._client.put_object(**_named(probe), Body=b"", IfNoneMatch="*")
+                    self._client.put_object(**_named(probe), Body=b"", IfNoneMatch="*")
+                    self._names_once = False
+                except ClientError as error:
+                    if _code(error) not in {*LOST_CODES, "NotImplemented"}:
+                        raise
+                    self._names_once = _code(error) in LOST_CODES
+                self._client.delete_object(**_named(probe))
+        return self._names_once
 
     def abort_uploads(self, path: str) -> None:
         """See `Files.abort_uploads`: one page of them."""

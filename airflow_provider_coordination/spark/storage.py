@@ -11,7 +11,7 @@ import hashlib
 import logging
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -63,6 +63,7 @@ class TableWriter:
     """Writes a Parquet file piece by piece. It is durable once closed, and gone if it was left by an error or empty.
 
     :param uri: the file.
+    :param access: how it is reached.
     """
 
     def __init__(self, uri: str, access: Access = DEFAULT_ACCESS) -> None:
@@ -177,7 +178,7 @@ def link_files(uris: Sequence[str], folder: str, access: Access = DEFAULT_ACCESS
 
 def publish(
     uri: str, target: str, *, size: int | None = None, claim: Claim | None = None, access: Access = DEFAULT_ACCESS
-) -> None:
+) -> bool:
     """Give a file its final name.
 
     Where there is a rename, the file takes the place of whatever has that name, and who took the file away first
@@ -186,16 +187,23 @@ def publish(
 
     :param size: how many bytes the file has to have; None for any number.
     :param claim: who publishes it; None where no reader looks at that name: on S3 that is a copy and a delete.
+    :returns: whether the name is this file's now; False where another claim was first, or this one was made twice.
     :raises MissingFileError: if the file does not exist, or is not whole, or a later lease has the name.
     :raises ConfigurationError: if the two are on different filesystems.
     """
     files, path, target_path = _together(uri, target, access)
-    files.publish(path, target_path, size=size, claim=claim)
+    return files.publish(path, target_path, size=size, claim=claim)
 
 
 def renames(uri: str, access: Access = DEFAULT_ACCESS) -> bool:
     """Return whether `publish` takes the file itself away: no other owner can publish it then."""
     return open_files(uri, access)[0].renames
+
+
+def names_once(folder: str, access: Access = DEFAULT_ACCESS) -> bool:
+    """Return whether, of several who publish files under the same new name in a folder, one alone succeeds."""
+    files, path = open_files(probe_in(folder), access)
+    return files.names_once(path)
 
 
 def _together(uri: str, target: str, access: Access) -> tuple[Files, str, str]:
@@ -242,6 +250,19 @@ def delete_file(uri: str, access: Access = DEFAULT_ACCESS) -> None:
     """Delete a file; nothing happens if there is none."""
     files, path = open_files(uri, access)
     files.delete(path)
+
+
+def removed(files: Iterable[str], access: Access = DEFAULT_ACCESS, *, is_dry_run: bool) -> tuple[int, int]:
+    """Remove files; return how many there were, and their size."""
+    number = size = 0
+    for file in files:
+        found = file_size(file, access)
+        if found is None:
+            continue
+        number, size = number + 1, size + found
+        if not is_dry_run:
+            delete_file(file, access)
+    return number, size
 
 
 def delete_folder(uri: str, access: Access = DEFAULT_ACCESS) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
@@ -21,7 +21,7 @@ from airflow_provider_coordination.spark.delivery import DeliveryError, Transfor
 from airflow_provider_coordination.spark.event_time import EventTime
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
 from airflow_provider_coordination.spark.payload import ERROR, JsonPayload
-from airflow_provider_coordination.spark.sinks import Sink
+from airflow_provider_coordination.spark.sinks import SharesFiles, Sink
 from airflow_provider_coordination.spark.storage import files_below, schema_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ ROUTE = "_coordination_to_{}"
 MARKED = tuple(f"_coordination_{name}" for name in POSITION)
 """The columns that say, there, which record a marked row is."""
 FOLDER = "_coordination_batch"
-"""The column by which rows of batches that a sink takes apart go to a folder for each batch."""
+"""The column by which rows of batches that a sink takes apart go to a folder for each batch, or each shared file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +47,14 @@ class Part:
     :param file: the file that holds them.
     :param bounds: outside which records are late or early, and not transformed; None if none is.
     :param has_unfit: whether some payloads do not fit the schema, and are not transformed.
+    :param shared_file: see `Attempt.shared_file`.
     """
 
     batch_id: str
     file: str
     bounds: EventTimeBounds | None = None
     has_unfit: bool = False
+    shared_file: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,8 @@ class Made:
     """Files that hold rows of some batches.
 
     :param files: all of them, at least one.
-    :param apart: those of each batch that has rows, where no file holds those of several batches; None otherwise.
+    :param apart: those of each group that has rows, where no file holds those of several; None otherwise. A group is
+        the batches that share a file in a sink, or one alone; see `groups_of`.
     """
 
     files: Sequence[str]
@@ -75,12 +78,14 @@ class Transformed:
     :param made: where it is.
     :param types: its columns: their types by their names.
     :param schema: the same as whoever made it reads it back by.
+    :param shared_files: by batch id the file that it shares, if any.
     """
 
     batch_ids: Sequence[str]
     made: Made
     types: Mapping[str, str]
     schema: Any = None
+    shared_files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def marks(self) -> bool:
@@ -101,6 +106,23 @@ class Transformed:
     def is_routed(self) -> bool:
         """Whether it says which rows a sink takes; it does not where the only sink takes all."""
         return ROUTE.format(0) in self.types
+
+
+def shared_files_of(parts: Sequence[Part]) -> dict[str, str]:
+    """Return by batch id the file that a batch shares, if any."""
+    return {part.batch_id: part.shared_file for part in parts if part.shared_file is not None}
+
+
+def groups_of(sink: Sink, batch_ids: Collection[str], shared_files: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return batches by the group whose file takes their rows, in a sink that takes them apart.
+
+    :param shared_files: by batch id the file that it shares, if any.
+    """
+    groups: dict[str, list[str]] = {}
+    for batch_id in batch_ids:
+        shared = shared_files.get(batch_id) if isinstance(sink, SharesFiles) else None
+        groups.setdefault(batch_id if shared is None else shared.rpartition("/")[-1], []).append(batch_id)
+    return groups
 
 
 class Transformation(Protocol):
@@ -283,8 +305,13 @@ class SparkTransformation:
         batch_ids = [part.batch_id for part in parts]
         types = {field.name: field.dataType.simpleString() for field in plan.schema}
         # Where one sink takes all, these are its files.
-        made = _write(plan, folder) if ROUTE.format(0) in types else _arranged(plan, self._routed[0], batch_ids, folder)
-        return Transformed(batch_ids=batch_ids, made=made, types=types, schema=plan.schema)
+        shared = shared_files_of(parts)
+        made = (
+            _write(plan, folder)
+            if ROUTE.format(0) in types
+            else _arranged(plan, self._routed[0], groups_of(self._routed[0], batch_ids, shared), folder)
+        )
+        return Transformed(batch_ids=batch_ids, made=made, types=types, schema=plan.schema, shared_files=shared)
 
     def fails(self, part: Part) -> str | None:
         """See `Transformation.fails`."""
@@ -305,7 +332,8 @@ class SparkTransformation:
             rows = rows.where(ROUTE.format(number))
         if set(batch_ids) != set(transformed.batch_ids):
             rows = rows.where(functions.col(BATCH_ID).isin(*batch_ids))
-        return _arranged(rows.drop(*transformed.ours), sink, batch_ids, folder)
+        groups = groups_of(sink, batch_ids, transformed.shared_files)
+        return _arranged(rows.drop(*transformed.ours), sink, groups, folder)
 
     def _read(self, parts: Sequence[Part]) -> DataFrame:
         """Return the landed records of some batches; the files are looked at once, however often it is asked."""
@@ -408,16 +436,28 @@ def _by_bounds(parts: Sequence[Part]) -> Iterator[tuple[EventTime, Column]]:
         yield EventTime(bounds), functions.lit(True) if everywhere else functions.col(BATCH_ID).isin(*batch_ids)
 
 
-def _arranged(rows: DataFrame, sink: Sink, batch_ids: Collection[str], folder: str) -> Made:
-    """Write the rows of some batches to a folder as a sink wants them."""
-    from pyspark.sql import functions
+def _arranged(rows: DataFrame, sink: Sink, groups: Mapping[str, Sequence[str]], folder: str) -> Made:
+    """Write the rows of some batches to a folder as a sink wants them.
 
-    if len(batch_ids) > 1 and sink.is_apart:
-        # Each batch in one task, and so in one file.
-        made = _write(rows.withColumn(FOLDER, functions.col(BATCH_ID)).repartition(FOLDER), folder, FOLDER)
+    :param groups: the batches, as `groups_of` returns them.
+    """
+    if len(groups) > 1 and sink.is_apart:
+        # Each group in one task, and so in one file.
+        made = _write(rows.withColumn(FOLDER, _group(groups)).repartition(FOLDER), folder, FOLDER)
         return made if made.files else Made(files=_write(rows.limit(0), folder).files, apart={})
     made = _write(sink.arrange(rows), folder)
-    return Made(files=made.files, apart=dict.fromkeys(batch_ids, made.files)) if sink.is_apart else made
+    return Made(files=made.files, apart=dict.fromkeys(groups, made.files)) if sink.is_apart else made
+
+
+def _group(groups: Mapping[str, Sequence[str]]) -> Column:
+    """Return the group that a row is of."""
+    from pyspark.sql import functions
+
+    group = functions.col(BATCH_ID)
+    for name, batch_ids in groups.items():
+        if list(batch_ids) != [name]:
+            group = functions.when(functions.col(BATCH_ID).isin(*batch_ids), name).otherwise(group)
+    return group
 
 
 def _write(rows: DataFrame, folder: str, *by: str) -> Made:

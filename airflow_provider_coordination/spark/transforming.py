@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +24,7 @@ from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.payload import ERROR
 from airflow_provider_coordination.spark.rows import Letters, MadeRows
 from airflow_provider_coordination.spark.settings import DEAD_LETTER
+from airflow_provider_coordination.spark.shared_files import room_for, sharing
 from airflow_provider_coordination.spark.sinks import Rows, Sink, owed
 from airflow_provider_coordination.spark.storage import delete_folder, join, read_table
 from airflow_provider_coordination.spark.transformation import MARKED, ROUTE, Transformation, Transformed
@@ -39,6 +42,7 @@ class DeliverTransformed:
     :param source: the source's name, for the dead letters.
     :param found: what the job finds wrong with records.
     :param keeps_rejected: whether records that are late or early go to the dead letters.
+    :param is_final: whether nobody can reject a batch that sinks have taken. Such batches may share files.
     :param clock: where the time comes from.
     """
 
@@ -50,12 +54,14 @@ class DeliverTransformed:
         source: str,
         found: BadRecords | None = None,
         keeps_rejected: bool = False,
+        is_final: bool = True,
         clock: Clock | None = None,
     ) -> None:
         self.transformation = transformation
         self._routed = routed(sinks)
         self._sinks = {sink.name: sink for sink in sinks}
         self._dead = self._sinks.get(DEAD_LETTER)
+        self._is_final = is_final
         self._judge = Judge(
             layout=transformation.layout,
             source=source,
@@ -115,6 +121,10 @@ class DeliverTransformed:
         work = self._routed[0].scratch([batch.attempt for batch in batches])
         try:
             return self._prepare_in(work, batches)
+        except Exception:  # what is prepared anew gets other names
+            with suppress(OSError):  # the next owner sweeps what is left
+                self.discard([batch.attempt for batch in batches if batch.attempt.shared_file is not None])
+            raise
         finally:
             delete_folder(work)
 
@@ -126,6 +136,7 @@ class DeliverTransformed:
         going, refused = _judged(batches)
         if not going:
             return refused
+        self._share_files(going)
         transformed = self._transform(work, going)
         marks = marked(transformed)
         for batch in going:
@@ -153,8 +164,21 @@ class DeliverTransformed:
                 unrouted=unrouted.get(batch.batch_id, 0),
                 left_out=batch.left_out,
                 columns=transformed.columns,
+                shared_file=batch.attempt.shared_file,
             )
         return prepared
+
+    def _share_files(self, batches: Sequence[JudgedBatch]) -> None:
+        """Name the files that batches share, where their sinks let them."""
+        by_id = {batch.batch_id: batch for batch in batches}
+
+        def room(attempt: Attempt) -> int:
+            wanted = by_id[attempt.batch_id].wanted
+            return room_for(attempt, [self._sinks[name] for name in wanted]) if self._is_final else 0
+
+        alone = [replace(batch.attempt, shared_file=None) for batch in batches]
+        for attempt in sharing(alone, room):
+            by_id[attempt.batch_id].attempt = attempt
 
     def _transform(self, work: str, batches: Sequence[JudgedBatch]) -> Transformed:
         """Write what the transform makes of batches; of one alone, of those records on which it does not raise."""

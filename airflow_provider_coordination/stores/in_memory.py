@@ -63,6 +63,12 @@ class InMemoryStore:
             found = self._partitions.get((source_identifier, partition_key))
             return None if found is None else _copy(found)
 
+    def get_each(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
+        """See `CoordinationStore.get_each`."""
+        with self._lock:
+            found = {key: self._partitions.get((source_identifier, key)) for key in partition_keys}
+            return {key: _copy(partition) for key, partition in found.items() if partition is not None}
+
     def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
         """See `CoordinationStore.known`."""
         with self._lock:

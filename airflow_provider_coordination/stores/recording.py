@@ -134,6 +134,11 @@ class RecordingStore:
         with self._telling():
             return self.inner.get(source_identifier, partition_key)
 
+    def get_each(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
+        """See `CoordinationStore.get_each`."""
+        with self._telling():
+            return self.inner.get_each(source_identifier, partition_keys)
+
     def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
         """See `CoordinationStore.known`."""
         with self._telling():

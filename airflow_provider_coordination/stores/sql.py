@@ -128,6 +128,18 @@ class SqlStore:
         row = self._database.read(lambda connection: connection.execute(statement).one_or_none())
         return None if row is None else _partition(row)
 
+    def get_each(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
+        """See `CoordinationStore.get_each`; a thousand keys a statement."""
+        columns = self._table.c
+        found: dict[str, Partition] = {}
+        for chunk in _chunks(partition_keys):
+            statement = sa.select(self._table).where(
+                columns.source_identifier == source_identifier, columns.partition_key.in_(chunk)
+            )
+            rows = self._database.read(partial(_all_rows, statement=statement))
+            found |= {row.partition_key: _partition(row) for row in rows}
+        return found
+
     def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
         """See `CoordinationStore.known`; a thousand keys a statement."""
         found: set[str] = set()
@@ -558,6 +570,10 @@ class SqlStore:
 
 def _chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
     return (rows[start : start + CHUNK_ROWS] for start in range(0, len(rows), CHUNK_ROWS))
+
+
+def _all_rows(connection: sa.Connection, statement: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
+    return connection.execute(statement).all()
 
 
 def _is_duplicate(error: exc.IntegrityError) -> bool:

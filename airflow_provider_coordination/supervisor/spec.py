@@ -18,11 +18,13 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import source_identifier
 from airflow_provider_coordination.sources.kinds import kind_named
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings
+from airflow_provider_coordination.spark.settings import MAIN
 from airflow_provider_coordination.supervisor.ddl import columns_of
 from airflow_provider_coordination.supervisor.hiding import without_secrets
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec_keys import SECTIONS, check_names, check_top_names
 from airflow_provider_coordination.supervisor.spec_kinds import (
+    is_exactly_once,
     reads_class,
     reads_kind_of,
     writes_class,
@@ -208,6 +210,11 @@ class IngestionSpec:
     def writes_objects(self) -> list[Any]:
         """Return where it goes, copies of the caller's own."""
         return [copy(each) for each in self.writes]
+
+    @property
+    def at_least_once(self) -> list[str]:
+        """The names of the sinks that may get a batch more than once."""
+        return [each.name or MAIN for each in self.writes if not is_exactly_once(each)]
 
     def job_arguments(self) -> dict[str, Any]:
         """Return the arguments of `CoordinatedSparkSubmitOperator` for a job of this spec.

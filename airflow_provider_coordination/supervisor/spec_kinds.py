@@ -72,6 +72,11 @@ def writes_kind_of(writes: Any) -> str:
     return _kind_of("writes", writes, _writes_references())
 
 
+def is_exactly_once(writes: Any) -> bool:
+    """Return whether a sink takes each batch once."""
+    return SINKS.load(writes_kind_of(writes)).is_exactly_once
+
+
 def _reads_references() -> Mapping[str, str]:
     """Return `module:attribute` of each class, by the kind's name; none is imported."""
     references = {name: KINDS.load(name).reads for name in KINDS.names()}  # finding the names takes long

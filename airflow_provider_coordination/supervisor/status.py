@@ -51,6 +51,7 @@ class Stored:
     :param latest: the latest version of the spec, a termination included; None if it is unreadable.
     :param spec: the spec that rules, or that ruled before the termination, as it was written; None if it is unreadable.
     :param settings: how the source is supervised; None if the spec cannot be read by this version of the package.
+    :param at_least_once: the names of its sinks that may get a batch more than once.
     :param problem: why the spec cannot be read; empty if it can.
     :param outdated: versions of the spec whose jobs have another thing to do than the one that rules.
     :param suspension: how the source is suspended; None if it is not.
@@ -68,6 +69,7 @@ class Stored:
     latest: SpecVersion | None = None
     spec: Mapping[str, Any] | None = None
     settings: SuperviseSettings | None = None
+    at_least_once: Sequence[str] = ()
     problem: str = ""
     outdated: frozenset[int] = frozenset()
     suspension: Suspension | None = None
@@ -114,6 +116,7 @@ def read_stored(view: SourceView) -> Stored | None:
         latest=latest,
         spec=None if ruling is None else ruling.spec,
         settings=None if spec is None else spec.supervise,
+        at_least_once=() if spec is None else spec.at_least_once,
         problem=problem,
         outdated=frozenset() if spec is None else frozenset(_outdated(kept, memory, spec)),
         suspension=view.suspensions.get(),
@@ -174,6 +177,7 @@ def status_of(stored: Stored) -> dict[str, Any]:
         "spec_version": memory.spec_version,
         "spec_by": "" if stored.latest is None else stored.latest.by,
         "spec_at": None if stored.latest is None else format_instant(stored.latest.submitted_at),
+        "at_least_once": list(stored.at_least_once),
         "started_at": _written(memory.started_at),
         "looked_at": _written(memory.looked_at),
         "is_supervised": stored.supervision.is_supervised(stored.at),

@@ -108,6 +108,19 @@ def test_the_status_shows_who_submitted_what_is_wanted_and_what_there_is(
         assert line in out.splitlines()
 
 
+def test_the_status_names_sinks_that_may_get_a_batch_more_than_once(
+    shell: Shell, clicks: Clicks, spec_file: Path
+) -> None:
+    spec = json.loads(spec_file.read_text())
+    function = {"function": "publishing:to_kafka", "staging_path": "/data/staging", "name": "publish"}
+    spec_file.write_text(json.dumps({**spec, "writes": [*spec["writes"], {"foreach_batch": function}]}))
+    assert shell("supervisor", "submit", str(spec_file)).exit_code == 0
+    assert (
+        "delivery    at least once to publish: a batch may come there more than once"
+        in shell("supervisor", "status", "clicks").out.splitlines()
+    )
+
+
 def test_the_status_is_the_same_object_for_scripts_as_over_http(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     assert shell("supervisor", "status", "clicks", "--json").records == [found(clicks)]
 

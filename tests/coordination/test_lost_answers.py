@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
+    PartitionNotFoundError,
     PartitionNotOwnedError,
     ProgressChangedError,
     StoreUnavailableError,
 )
+from airflow_provider_coordination.coordination.leases import LeaseChange, Leases
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, keys, seconds
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE, Fault
@@ -302,3 +305,89 @@ def test_an_earlier_write_that_left_the_same_partition_does_not_pass_for_one_tha
     a.settling.settle(seen, a.settling.renewed, update=[other.with_progress({"n": 1})])
     written = a.view.get("y")
     assert written is not None and written.progress == {"n": 1}
+
+
+# Several partitions at once
+
+
+def progressed(key: str, **progress: int) -> LeaseChange:
+    return LeaseChange(partition_key=key, change=lambda p: p.with_progress(progress))
+
+
+def leases_of(a: SourceCoordinator) -> Leases:
+    return a.leases._leases
+
+
+def test_of_changes_that_went_together_without_an_answer_each_finds_its_own_write(fleet: Fleet) -> None:
+    a = fleet.working("a", "x", "y", "z")
+    fleet.store.fault = NOT_ANSWERED
+    results = leases_of(a).change_each([progressed(key, n=1) for key in "xyz"])
+    assert all(isinstance(result, StoreUnavailableError) for result in results)
+    for key in "xyz":
+        a.leases.renew(key)
+        assert a.leases.held[key].progress == {"n": 1}
+        assert a.leases.save_progress(key, {"n": 2}) == fleet.stored(key)
+
+
+def test_of_changes_that_the_store_made_at_an_earlier_try_each_finds_its_own_write(fleet: Fleet) -> None:
+    a = fleet.working("a", "x", "y", "z")
+    writes = [p.with_progress({"n": 1}) for p in a.leases.held.values()]
+    sets = [a.view.new(f"set-{key}", {}) for key in "xyz"]
+    changes = [replace(progressed(key, n=1), new=[each]) for key, each in zip("xyz", sets, strict=True)]
+    fleet.store.fault = Fault(before=lambda: fleet.store.store.transact(update=writes, new=sets))
+    assert leases_of(a).change_each(changes) == [fleet.stored(key) for key in "xyz"]
+    assert all(a.leases.held[key] == fleet.stored(key) for key in "xyz")
+    assert [p.version for p in a.leases.held.values()] == [p.version + 1 for p in writes], "it is written once"
+
+
+def test_one_that_lost_its_lease_or_whose_progress_changed_holds_no_other(fleet: Fleet) -> None:
+    a = fleet.working("a", "w", "x", "y", "z")
+    lost, changed = fleet.stored("x"), fleet.stored("y")
+    now = fleet.clock.now()
+    fleet.store.store.transact(update=[lost.acquired("b", now, now), changed.with_progress({"by": "another"})])
+    results = leases_of(a).change_each([progressed(key, n=1) for key in "wxyz"])
+    assert results[0] == fleet.stored("w") and results[3] == fleet.stored("z")
+    assert isinstance(results[1], PartitionNotOwnedError) and isinstance(results[2], ProgressChangedError)
+    assert sorted(a.leases.held) == ["w", "y", "z"]
+    assert a.leases.save_progress("y", {"n": 1}) == fleet.stored("y")
+
+
+@pytest.mark.parametrize("fault", [NOT_ANSWERED, NOT_MADE], ids=["made", "not made"])
+def test_an_owner_stops_believing_in_all_that_it_may_have_given_back_together(fleet: Fleet, fault: Fault) -> None:
+    a = fleet.working("a", "x", "y")
+    now = fleet.clock.now()
+    fleet.store.fault = fault
+    leases_of(a).change_each([LeaseChange(partition_key=key, change=lambda p: p.given_up(now)) for key in "xy"])
+    assert not a.leases.owns("x") and not a.leases.owns("y")
+
+
+def test_a_lease_that_is_not_held_or_ran_out_is_refused_without_asking_the_store(fleet: Fleet) -> None:
+    a = fleet.working("a", "x")
+    fleet.lease_passes()
+    fleet.store.calls.clear()
+    results = leases_of(a).change_each([progressed("x", n=1), progressed("elsewhere", n=1)])
+    assert all(isinstance(result, PartitionNotOwnedError) for result in results)
+    assert fleet.store.calls == []
+
+
+def test_partitions_are_read_anew_together_and_one_that_is_lost_holds_no_other(fleet: Fleet) -> None:
+    a = fleet.working("a", "w", "x", "y", "z")
+    lost, gone = fleet.stored("x"), fleet.stored("y")
+    now = fleet.clock.now()
+    fleet.store.store.transact(update=[lost.acquired("b", now, now), fleet.stored("z").with_progress({"n": 1})])
+    fleet.store.store.delete(gone)
+    fleet.store.calls.clear()
+    found = a.leases.refresh_each(["w", "x", "y", "z", "elsewhere"])
+    assert fleet.store.calls == ["get_each"]
+    assert found["w"] == fleet.stored("w") and found["z"] == fleet.stored("z") == a.leases.held["z"]
+    assert isinstance(found["x"], PartitionNotOwnedError) and isinstance(found["elsewhere"], PartitionNotOwnedError)
+    assert isinstance(found["y"], PartitionNotFoundError)
+    assert sorted(a.leases.held) == ["w", "z"]
+
+
+def test_partitions_that_cannot_be_read_anew_stay_held(fleet: Fleet) -> None:
+    a = fleet.working("a", "x", "y")
+    fleet.store.away = True
+    found = a.leases.refresh_each(["x", "y"])
+    assert all(isinstance(each, StoreUnavailableError) for each in found.values())
+    assert sorted(a.leases.held) == ["x", "y"]

@@ -88,6 +88,9 @@ class UnreliableStore:
     def get(self, source_identifier: str, partition_key: str) -> Partition | None:
         return self._read("get", lambda: self.store.get(source_identifier, partition_key))
 
+    def get_each(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
+        return self._read("get_each", lambda: self.store.get_each(source_identifier, partition_keys))
+
     def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
         return self._read("known", lambda: self.store.known(source_identifier, partition_keys))
 

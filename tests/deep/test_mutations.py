@@ -47,7 +47,7 @@ MUTATIONS = {
     ),
     "nobody asks the store before a batch becomes visible": Mutation(
         "spark/deliveries.py",
-        "self._look(due.attempt)",
+        "self._look(left, delivered)",
         "pass",
         ("rejected-then-mended-items", "rejected-then-mended-shards"),
     ),

@@ -72,26 +72,42 @@ class Lake:
         dead: bool = True,
         schema: str | None = PAYLOAD,
         layout: RecordLayout = SHARD_RECORDS,
+        is_final: bool = True,
     ) -> DeliverTransformed:
         sinks = [*([self.sink("dead_letter")] if dead else []), self.sink("main"), *more]
         payload = None if schema is None else JsonPayload(schema, layout)
         transformation = SparkTransformation(
             self.spark, routed(sinks), layout=layout, transform=transform, per_batch=per_batch, payload=payload
         )
-        return DeliverTransformed(transformation, sinks, source="clicks", found=self.found)
+        return DeliverTransformed(transformation, sinks, source="clicks", found=self.found, is_final=is_final)
 
     def deliver(self, delivery: DeliverTransformed, attempts: Sequence[Attempt]) -> Mapping[str, Prepared | Exception]:
         """Deliver what can be delivered of some batches."""
         prepared = delivery.prepare(attempts, delivery.sinks)
-        going = [attempt for attempt in attempts if isinstance(prepared[attempt.batch_id], Prepared)]
+        going = [
+            replace(attempt, shared_file=made.shared_file)
+            for attempt in attempts
+            if isinstance(made := prepared[attempt.batch_id], Prepared)
+        ]
         for sink in delivery.sinks:
             delivery.commit(sink, going)
-        delivery.discard(attempts)
+        delivery.discard([*attempts, *going])
         assert [file for file in files_below(str(self.folder)) if "_staging" in file] == [], "something is left over"
         return prepared
 
+    def files(self, sink: str = "main") -> list[Path]:
+        return list((self.folder / sink).glob("*.parquet"))
+
     def rows(self, sink: str = "main") -> dict[str, list[dict[str, Any]]]:
-        return {file.stem: pq.read_table(file).to_pylist() for file in (self.folder / sink).glob("*.parquet")}
+        """Return the rows of each batch; of those that have an empty file of their own, none."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for file in self.files(sink):
+            rows = pq.read_table(file).to_pylist()
+            for batch_id in [row["_batch_id"] for row in rows] or [file.stem]:
+                found[batch_id] = []
+            for row in rows:
+                found[row["_batch_id"]].append(row)
+        return found
 
     def values(self, column: str = "n", sink: str = "main") -> dict[str, list[Any]]:
         return {batch_id: [row[column] for row in rows] for batch_id, rows in self.rows(sink).items()}
@@ -126,17 +142,32 @@ def fragile(records: DataFrame) -> DataFrame:
     return records.withColumn("root", functions.udf(root, "double")("n"))
 
 
-def test_each_batch_has_a_file_with_its_own_rows(lake: Lake) -> None:
+@pytest.mark.parametrize(("is_final", "files"), [(True, 1), (False, 8)])
+def test_batches_share_a_file_unless_somebody_may_reject_them_later(lake: Lake, is_final: bool, files: int) -> None:
     attempts = [lake.land(f"b-{n}", *numbers(*range(n))) for n in range(1, 9)]
-    prepared = lake.deliver(lake.delivery(transform=counting), attempts)
+    prepared = lake.deliver(lake.delivery(transform=counting, is_final=is_final), attempts)
+    assert len(lake.files()) == files
     assert lake.values() == {f"b-{n}": list(range(n)) for n in range(1, 9)}
     assert lake.values("_batch_id") == {f"b-{n}": [f"b-{n}"] * n for n in range(1, 9)}
     assert set(lake.values("of")["b-1"]) == {36}, "the transform ran over all of them"
     assert [made.records for made in prepared.values() if isinstance(made, Prepared)] == [
         {"dead_letter": 0, "main": n} for n in range(1, 9)
     ]
-    names = pq.read_schema(lake.folder / "main" / "b-1.parquet").names
+    names = pq.read_schema(lake.files()[0]).names
     assert names == [*RECORD_SCHEMA.names, "n", "at", "of"], "nothing of ours is left in it"
+
+
+def test_a_file_holds_no_more_landed_bytes_than_its_target_and_each_batch_whole(lake: Lake) -> None:
+    attempts = [lake.land(f"b-{n}", *numbers(*range(n))) for n in range(1, 9)]
+    target = 3 * max(attempt.batch.file_bytes for attempt in attempts)
+    main = replace(lake.sink("main"), target_file_bytes=target)
+    transformation = SparkTransformation(lake.spark, [main], layout=SHARD_RECORDS)
+    lake.deliver(DeliverTransformed(transformation, [main], source="clicks"), attempts)
+    held = [set(pq.read_table(file)["_batch_id"].to_pylist()) for file in lake.files()]
+    assert sorted(batch_id for batches in held for batch_id in batches) == [f"b-{n}" for n in range(1, 9)]
+    sizes = {attempt.batch_id: attempt.batch.file_bytes for attempt in attempts}
+    assert [batches for batches in held if sum(sizes[each] for each in batches) > target] == []
+    assert 3 <= len(held) <= 4
 
 
 def test_how_many_spark_jobs_a_delivery_takes_does_not_depend_on_how_many_batches_it_has(lake: Lake) -> None:
@@ -273,7 +304,7 @@ def test_a_sink_is_given_only_the_batches_that_it_does_not_have(lake: Lake) -> N
 
 def test_a_delivery_of_which_nothing_is_left_is_one_without_rows(lake: Lake) -> None:
     attempts = [lake.land("a", *numbers(1)), lake.land("b", *numbers(2))]
-    lake.deliver(lake.delivery(), attempts)
+    lake.deliver(lake.delivery(is_final=False), attempts)
     again = [replace(a, batch=replace(a.batch, redeliver=True)) for a in attempts]
     lake.deliver(lake.delivery(transform=lambda records: records.where("false")), again)
     assert lake.values() == {"a": [], "b": []}

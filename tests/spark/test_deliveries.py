@@ -14,6 +14,7 @@ from airflow_provider_coordination.coordination.errors import StoreUnavailableEr
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, SinkAwayError, by_halves
 from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
+from airflow_provider_coordination.spark.storage import delete_folder, join
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.fleet import EPOCH, FakeStream, Fleet
 
@@ -38,8 +39,8 @@ def others(fleet: Fleet, shard: str) -> list[str]:
 class Noting(PublishLanded):
     """Notes how many batches it is called with; fails for one shard."""
 
-    def __init__(self, fleet: Fleet, *, prepares: str = "", commits: str = "") -> None:
-        super().__init__(str(fleet.folder))
+    def __init__(self, fleet: Fleet, *, prepares: str = "", commits: str = "", **options: Any) -> None:
+        super().__init__(str(fleet.folder), **options)
         self.fails_to_prepare, self.fails_to_commit = prepares, commits
         self.prepared: list[int] = []
         self.committed: list[int] = []
@@ -76,12 +77,47 @@ def test_a_batch_that_fails_a_delivery_is_found_and_the_others_are_delivered_in_
         if phase == "landed":
             delivered.append(fleet.delivered())
 
-    summary = fleet.run(observer, delivery=Noting(fleet, **{step: "shard-3"}))
+    sink = (
+        Noting(fleet, prepares="shard-3")
+        if step == "prepares"
+        else Noting(fleet, commits="shard-3", target_file_bytes=1)
+    )
+    summary = fleet.run(observer, delivery=sink)
     assert delivered[1] == fleet.delivered() == events_of(fleet, *others(fleet, "shard-3"))
     assert summary.failed == {partition_key("s", EPOCH, "shard-3"): "shard-3 is broken"}
     assert summary.records_delivered == 2 * (SHARDS - 1)
     fleet.clock.ahead += timedelta(minutes=1)
     assert fleet.run().failed == {}, "the next job delivers it"
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def test_the_batches_of_a_round_share_a_file_whose_name_their_partitions_know_before_it_is_there(fleet: Fleet) -> None:
+    named: list[set[str | None]] = []
+
+    class Looking(Noting):
+        def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
+            named.append({fleet.progress(shard).landed[0].shared_file for shard in fleet.stream.shards})
+            assert list(fleet.folder.glob("*.parquet")) == []
+            super().commit(sink, attempts)
+
+    fleet.run(delivery=Looking(fleet))
+    [file] = fleet.folder.glob("*.parquet")
+    assert [{str(name).rpartition("/")[-1] for name in names} for names in named] == [{file.stem}]
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def test_a_file_that_is_taken_away_before_the_commit_is_made_again_in_the_same_round(fleet: Fleet) -> None:
+    class Swept(Noting):
+        def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
+            if not self.committed:
+                [first] = {attempt.shared_file for attempt in attempts}
+                assert first is not None
+                delete_folder(join(str(fleet.folder), "_staging", first))
+            super().commit(sink, attempts)
+
+    sink = Swept(fleet)
+    summary = fleet.run(delivery=sink)
+    assert (summary.lost, summary.failed, summary.rounds) == ([], {}, 2)
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
@@ -98,6 +134,7 @@ def test_a_lease_that_is_lost_before_the_commit_takes_its_batch_out_alone(fleet:
     summary = fleet.run(steal, delivery=sink)
     assert sink.committed == [SHARDS - 1]
     assert (summary.lost, summary.failed) == ([key], {})
+    assert len(list(fleet.folder.glob("*.parquet"))) == SHARDS - 1, "the file that they shared is given up"
     assert fleet.delivered() == events_of(fleet, *others(fleet, "shard-1"))
 
 

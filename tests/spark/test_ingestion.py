@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -78,7 +80,9 @@ def test_what_a_dead_job_recorded_is_delivered_as_it_was_recorded(fleet: Fleet) 
     recorded = fleet.progress("shard-0").landed
     fleet.stream.send(4)
     fleet.run()
-    assert (fleet.folder / f"{recorded[0].batch_id}.parquet").exists()
+    delivered = ds.dataset(list(map(str, fleet.folder.glob("*.parquet")))).to_table(columns=["_batch_id", "data"])
+    theirs = delivered.filter(pc.equal(delivered["_batch_id"], recorded[0].batch_id))
+    assert theirs.num_rows == recorded[0].records, "the range is the same"
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 

@@ -97,11 +97,11 @@ class Person:
 
     def delivered(self, *, since: int = 1) -> list[str]:
         """What lies in the dataset of batches of an epoch or later ones, file by file."""
-        files = [path for path in self.fleet.folder.glob("*.parquet") if self.epochs[path.stem] >= since]
         return [
-            payload.decode()
-            for path in files
-            for payload in ds.dataset([str(path)]).to_table(columns=["data"])["data"].to_pylist()
+            row["data"].decode()
+            for path in self.fleet.folder.glob("*.parquet")
+            for row in ds.dataset([str(path)]).to_table(columns=["_batch_id", "data"]).to_pylist()
+            if self.epochs[row["_batch_id"]] >= since
         ]
 
 

@@ -15,6 +15,8 @@ from tests.supervisor.world import SparkJob, World
 
 COUNTS = RecordCounts(processed=10, processed_bytes=1000, unparseable=2)
 
+FUNCTION = {"foreach_batch": {"function": "publishing:to_kafka", "staging_path": "/data/staging", "name": "publish"}}
+
 
 class Supervised(World):
     """A source with a spec as people write it, and two shards."""
@@ -61,6 +63,11 @@ def test_a_submitted_spec_is_pending_until_somebody_supervises(world: Supervised
     status = world.status
     assert (status["state"], status["is_supervised"], status["started_at"]) == ("PENDING", False, None)
     assert (status["spec_version"], status["spec_by"], status["kind"]) == (1, "ann", "kinesis")
+
+
+def test_it_names_the_sinks_that_may_get_a_batch_more_than_once(world: Supervised) -> None:
+    world.submitted(spec_with("writes", [{"parquet": {"path": "/data/lake/clicks"}}, FUNCTION]))
+    assert world.status["at_least_once"] == ["publish"]
 
 
 def test_a_running_one_has_its_jobs_with_what_they_hold(world: Supervised) -> None:

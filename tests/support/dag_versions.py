@@ -16,7 +16,14 @@ from airflow_provider_coordination.spark.event_time import EPOCH, MILLISECONDS
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
 from airflow_provider_coordination.spark.sinks import Sink
-from airflow_provider_coordination.spark.transformation import ROUTE, Made, Part, Transformed
+from airflow_provider_coordination.spark.transformation import (
+    ROUTE,
+    Made,
+    Part,
+    Transformed,
+    groups_of,
+    shared_files_of,
+)
 
 CHECK = "check"
 BAD = b"bad"
@@ -149,7 +156,8 @@ class ArrowTransformation:
         made = storage.join(folder, "part-0.parquet")
         storage.write_table(records, made)
         types = {field.name: str(field.type) for field in records.schema}
-        return Transformed(batch_ids=[part.batch_id for part in parts], made=Made(files=[made]), types=types)
+        batch_ids, shared = [part.batch_id for part in parts], shared_files_of(parts)
+        return Transformed(batch_ids=batch_ids, made=Made(files=[made]), types=types, shared_files=shared)
 
     def _fit(self, part: Part) -> pa.Table:
         records = storage.read_table(part.file)
@@ -166,10 +174,11 @@ class ArrowTransformation:
             records = records.filter(records[ROUTE.format(number)])
         records = records.drop_columns(transformed.ours)
         apart = {}
-        for batch_id in batch_ids:
-            file = storage.join(folder, *([batch_id] if len(batch_ids) > 1 else []), "part-0.parquet")
-            storage.write_table(records.filter(pc.equal(records[BATCH_ID], batch_id)), file)
-            apart[batch_id] = [file]
+        groups = groups_of(sink, batch_ids, transformed.shared_files)
+        for group, members in groups.items():
+            file = storage.join(folder, *([group] if len(groups) > 1 else []), "part-0.parquet")
+            storage.write_table(records.filter(pc.is_in(records[BATCH_ID], pa.array(members))), file)
+            apart[group] = [file]
         return Made(files=[file for [file] in apart.values()], apart=apart)
 
 

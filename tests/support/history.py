@@ -34,7 +34,7 @@ from airflow_provider_coordination.spark.kinesis import reading as shard_reading
 from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land_shard
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
-from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
+from airflow_provider_coordination.spark.sinks.parquet import ParquetSink, PublishLanded
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -62,6 +62,14 @@ class Sink:
         return [event for events in self.batches.values() for event in events]
 
 
+def published(sink: ParquetSink, attempt: Attempt) -> list[bytes]:
+    """Return the records of a batch that a dataset has."""
+    file = sink.holding(attempt)
+    assert file is not None
+    rows = pq.read_table(file, columns=["data", "_batch_id"]).to_pylist()
+    return [row["data"] for row in rows if row["_batch_id"] == attempt.batch_id]
+
+
 class PublishInOrder(PublishLanded):
     """Publishes landed files, and notes when a batch became visible for the first time."""
 
@@ -73,7 +81,7 @@ class PublishInOrder(PublishLanded):
         super().commit(sink, attempts)
         for attempt in attempts:
             if attempt.batch_id not in self._seen.batches:
-                data = pq.read_table(self._sink.file(attempt.batch_id), columns=["data"])["data"].to_pylist()
+                data = published(self._sink, attempt)
                 self._seen.batches[attempt.batch_id] = [payload.decode() for payload in data]
 
 

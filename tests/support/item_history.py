@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import pyarrow.parquet as pq
-
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -45,7 +43,7 @@ from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.coordination.unreliable_store import Fault, UnreliableStore
 from tests.support.fleet import Crash, MortalStore, MortalWorker
-from tests.support.history import Waiting
+from tests.support.history import Waiting, published
 from tests.support.items import FakeSource, named
 from tests.support.job_settings import ingest
 from tests.support.kinesis_server.clock import VirtualClock
@@ -96,8 +94,7 @@ class PublishNoted(PublishLanded):
     def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
         super().commit(sink, attempts)
         for attempt in attempts:
-            data = pq.read_table(self._sink.file(attempt.batch_id), columns=["data"])["data"].to_pylist()
-            self._history.note(attempt.folder, attempt.batch, data)
+            self._history.note(attempt.folder, attempt.batch, published(self._sink, attempt))
 
 
 @dataclass(kw_only=True)

@@ -49,7 +49,7 @@ class ParquetUnderTest:
         return SinkSettings(name="main", kind="parquet", location=str(folder))
 
     def batches(self, folder: Path) -> Batches:
-        return {file.stem: pq.read_table(file).to_pylist() for file in folder.glob("*.parquet")}
+        return by_batch([row for file in folder.glob("*.parquet") for row in pq.read_table(file).to_pylist()])
 
     def leftovers(self, folder: Path) -> list[str]:
         return [str(path) for path in (folder / "_staging").rglob("*") if path.is_file()]

@@ -215,6 +215,7 @@ class Life(ABC):
             source=self.source,
             found=BadRecords(),
             keeps_rejected=True,
+            is_final=not dag.downstream,
             clock=self.clock,
         )
 
@@ -435,8 +436,8 @@ class Life(ABC):
     def _check_everything(self) -> None:
         bad = {event for event in self.sent if event.startswith(BAD.decode())}
         main, dead = self.rows(MAIN), self.rows(DEAD_LETTER)
-        if self.case.first.schema and not self.case.then.schema:  # what was a dead letter is delivered anew as it is
-            dead -= main
+        if self.case.first.schema != self.case.then.schema:  # what was a dead letter is delivered anew as it is; what
+            dead -= main  # is in a file with others stays there, and is one as well
         taken = main + dead
         assert taken == Counter(self.sent), f"lost {Counter(self.sent) - taken}, doubled {taken - Counter(self.sent)}"
         late = [dag.rejects or 0 for dag in (self.case.first, self.case.then)]

@@ -110,5 +110,6 @@ def test_a_catalog_and_a_database_that_go_away_hold_up_a_delivery_and_lose_nothi
             if "catalog" in waits:
                 job.wait_until_stopped()
         assert job.wait() == 0, job.output
+        assert job.summary["at_least_once"] == ["function"]
         for sink in KINDS:
             sinks.assert_each_once(sink)

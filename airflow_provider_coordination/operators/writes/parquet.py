@@ -7,29 +7,34 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.templated import text_value
+from airflow_provider_coordination.operators.templated import text_value, whole_value
 from airflow_provider_coordination.spark.access import is_s3
+from airflow_provider_coordination.spark.parquet_settings import ParquetSettings
 from airflow_provider_coordination.spark.settings import MAIN, PARQUET, SinkSettings
 
 
 @dataclass
 class ParquetDataset:
-    """A folder of Parquet files, one for each batch, for the `writes` of operators.
+    """A folder of Parquet files, for the `writes` of operators.
 
     :param path: where it is: a path or URI that the driver and every executor reach, such as `/data/lake/clicks` or
         `s3://lake/clicks`. (templated)
     :param name: the sink's name, which tells it from others of the task: up to 64 letters, digits, `_` and `-`; `main`
         by default. (templated)
     :param where: which records go there: a SQL predicate over the columns that are written; all by default. (templated)
+    :param target_file_bytes: how many landed bytes the batches of a file have at most that holds several of a delivery,
+        128 MiB by default; a batch is whole in one file. Where others acknowledge batches, each has a file of its own.
+        (templated)
     :param aws_conn_id: the AWS connection by which a path on S3 is reached, with what is landed, and what dead letters
         are, in its bucket; the AWS SDK's default chain by default. (templated)
     """
 
-    template_fields: ClassVar[Sequence[str]] = ("path", "name", "where", "aws_conn_id")
+    template_fields: ClassVar[Sequence[str]] = ("path", "name", "where", "target_file_bytes", "aws_conn_id")
 
     path: str
     name: str | None = field(default=None, kw_only=True)
     where: str | None = field(default=None, kw_only=True)
+    target_file_bytes: int | str | None = field(default=None, kw_only=True)
     aws_conn_id: str | None = field(default=None, kw_only=True)
 
     @property
@@ -72,4 +77,7 @@ class ParquetDataset:
                 f"field 'aws_conn_id' of ParquetDataset {name!r} is {self.aws_conn_id!r}, and its path {path!r} is not "
                 "on S3; leave it out, or give a path such as 's3://lake/clicks'"
             )
-        return SinkSettings(name=name, kind=PARQUET, location=path, where=where)
+        size = whole_value("target_file_bytes", self.target_file_bytes)
+        given = {} if size is None else {"target_file_bytes": size}
+        ParquetSettings(**given).check(f"ParquetDataset {name!r}")
+        return SinkSettings(name=name, kind=PARQUET, location=path, where=where, settings=given)

@@ -40,8 +40,8 @@ class Rows(Protocol):
         """Write those of some of the batches, and no others, to a folder on the filesystem of `Sink.scratch`, as
         Parquet. A batch's rows can be had once.
 
-        :returns: the files, of which there are as many as `Sink.arrange` makes partitions; one for each batch where the
-            sink takes batches apart.
+        :returns: the files, of which there are as many as `Sink.arrange` makes partitions; one for each batch, or for
+            each file that batches share, where the sink takes batches apart.
         """
         ...
 
@@ -82,7 +82,8 @@ class Sink(Protocol):
 
     @property
     def is_apart(self) -> bool:
-        """Whether it takes the rows of each batch from a file of their own; the rows of several are arranged if not."""
+        """Whether it takes the rows of each batch from a file of their own, see also `SharesFiles`. If not, the rows of
+        several are arranged."""
         ...
 
     def arrange(self, rows: DataFrame) -> DataFrame:
@@ -126,6 +127,20 @@ class Sink(Protocol):
 
 
 @runtime_checkable
+class SharesFiles(Protocol):
+    """A sink that takes batches apart, and those of the same `Attempt.shared_file` in one file.
+
+    It never takes a batch twice that is recorded with such a file: the file holds the batch's rows, or it is made sure
+    in `prepare` that it will never be there.
+    """
+
+    def shared_bytes(self, attempt: Attempt) -> int:
+        """Return how many landed bytes the batches of a file have at most that this one is in; 0 if it has to have a
+        file of its own."""
+        ...
+
+
+@runtime_checkable
 class TakesLanded(Protocol):
     """A sink that can take landed files as they are: where nothing looks into the records, no byte is read again."""
 
@@ -160,12 +175,14 @@ class SinkKind:
     :param modules: those that it imports beside what every job has.
     :param requirement: what installs them, such as `airflow-provider-coordination[delta]`.
     :param writes: `module:attribute` of the class by which a DAG and a spec describe it; None if there is none.
+    :param is_exactly_once: whether it takes each batch once; at least once if not, which summaries and statuses show.
     """
 
     make: Callable[[SinkSettings], Sink]
     modules: Sequence[str] = ()
     requirement: str = ""
     writes: str | None = None
+    is_exactly_once: bool = True
 
     def check(self, name: str) -> None:
         """Check that its modules are installed.
@@ -193,6 +210,14 @@ def make_sinks(settings: Iterable[SinkSettings]) -> list[Sink]:
         wrong.
     """
     return [_make(each) for each in settings]
+
+
+def at_least_once(settings: Iterable[SinkSettings]) -> list[str]:
+    """Return the names of the sinks that may get a batch more than once.
+
+    :raises ConfigurationError: if a kind is not known, or cannot be imported.
+    """
+    return [each.name for each in settings if not SINKS.load(each.kind, each.implementation).is_exactly_once]
 
 
 def _make(settings: SinkSettings) -> Sink:

@@ -126,4 +126,8 @@ def _make(settings: SinkSettings) -> ForeachBatchSink:
     return ForeachBatchSink(settings.name, made, settings.where)
 
 
-KIND = SinkKind(make=_make, writes="airflow_provider_coordination.operators.writes.foreach_batch:ForeachBatch")
+KIND = SinkKind(
+    make=_make,
+    writes="airflow_provider_coordination.operators.writes.foreach_batch:ForeachBatch",
+    is_exactly_once=False,
+)

@@ -1,26 +1,39 @@
-"""A Parquet dataset that takes each batch as one file, named by the batch id: a rename makes it visible, and on S3 one
-conditional write.
+"""A Parquet dataset, whose files become visible by a rename, and on S3 by one conditional write.
 
-What is written first is in a folder of its own that readers pass over, below the dataset's path and so on its
-filesystem. A manifest, written last, says what it holds: nothing is concluded from which files are there.
+A batch has a file of its own, named by its id, or its rows are in a file with those of other batches, whose name is
+recorded with each of them; see `SharedFiles`. What is written first is in a folder of its own that readers pass over,
+below the dataset's path and so on its filesystem. A manifest, written last, says what it holds: nothing is concluded
+from which files are there.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError, Prepared
-from airflow_provider_coordination.spark.files import Claim
+from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError, Prepared, by_halves
+from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_files import check_all_of_it, ensure_landed
-from airflow_provider_coordination.spark.landed_identity import batch_landed_in, file_name
+from airflow_provider_coordination.spark.landed_identity import batch_landed_in, file_name, without_batch
+from airflow_provider_coordination.spark.landed_rows import merge
+from airflow_provider_coordination.spark.parquet_settings import TARGET_FILE_BYTES, ParquetSettings
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN, SinkSettings, access_of
+from airflow_provider_coordination.spark.shared_files import (
+    SharedFiles,
+    claim_of,
+    may_share,
+    sharing,
+    sharing_a_file,
+    together,
+)
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
+from airflow_provider_coordination.spark.staging import EMPTY_ABOVE, MANIFEST, STAGING
 from airflow_provider_coordination.spark.storage import (
     check_writable,
     copy_file,
@@ -42,13 +55,8 @@ from airflow_provider_coordination.spark.storage import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-MANIFEST = "_manifest.json"
-"""The file in a staging folder that says what is staged."""
-STAGING = "_staging"
-"""The folder below a dataset's path that holds what is not visible yet: `<partition>/<fencing token>/<set>`."""
-EMPTY_ABOVE = 2
-"""How many folders above that of an attempt go once they are empty: its lease's and its partition's. Above them others
-make folders at the same time."""
+SMALL_PART = 32
+"""What is landed is published as it is from this part of a file's size on; what is smaller is put together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +81,14 @@ class ParquetSink:
     :param path: the dataset's folder.
     :param where: which records go there, as a SQL predicate; None for all.
     :param access: how it is reached, and what is landed in its bucket.
+    :param target_file_bytes: how many landed bytes the batches of a file have at most, where it holds several.
     """
 
     name: str
     path: str
     where: str | None = None
     access: Access = DEFAULT_ACCESS
+    target_file_bytes: int = TARGET_FILE_BYTES
 
     @property
     def location(self) -> str:
@@ -97,15 +107,42 @@ class ParquetSink:
 
     def taken(self, attempts: Sequence[Attempt]) -> set[str]:
         """See `Sink.taken`."""
-        return {attempt.batch_id for attempt in attempts if exists(self.file(attempt.batch_id), self.access)}
+        shared = self._in_shared_files(attempts)
+        return {
+            attempt.batch_id
+            for attempt in attempts
+            if attempt.batch_id in shared or exists(self.file(attempt.batch_id), self.access)
+        }
 
     def file(self, batch_id: str) -> str:
-        """Return the name of a batch's one file."""
+        """Return the name of the file that holds one batch alone."""
         return join(self.path, f"{batch_id}.parquet")
+
+    def holding(self, attempt: Attempt) -> str | None:
+        """Return the file that holds a batch's rows; None if there is none."""
+        for name in (attempt.shared_file, attempt.batch.shared_file):
+            if name is not None and attempt.batch_id in (self._shared.batches(name) or ()):
+                return self._shared.file(name)
+        own = self.file(attempt.batch_id)
+        return own if exists(own, self.access) else None
+
+    @property
+    def _shared(self) -> SharedFiles:
+        return SharedFiles(self.path, self.access)
+
+    def _in_shared_files(self, attempts: Sequence[Attempt]) -> set[str]:
+        """Return the ids of the batches that are in a file with others by an earlier delivery."""
+        names = {attempt.batch.shared_file for attempt in attempts}
+        found = {name: self._shared.batches(name) or set() for name in names if name is not None}
+        return {a.batch_id for a in attempts if a.batch_id in found.get(a.batch.shared_file or "", ())}
+
+    def shared_bytes(self, attempt: Attempt) -> int:
+        """See `SharesFiles.shared_bytes`."""
+        return self.target_file_bytes if self._shared.takes(attempt) else 0
 
     @property
     def is_apart(self) -> bool:
-        """See `Sink.is_apart`: a rename publishes one batch."""
+        """See `Sink.is_apart`: a rename publishes one file."""
         return True
 
     def arrange(self, rows: DataFrame) -> DataFrame:
@@ -118,11 +155,19 @@ class ParquetSink:
 
     def staging(self, attempt: Attempt) -> str:
         """Return the folder where an attempt puts what the dataset is to take."""
+        if attempt.shared_file is not None:
+            return self._shared.staging(attempt.shared_file)
         return join(self.path, STAGING, attempt.folder, str(attempt.fencing_token), attempt.set_id)
 
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
-        """See `Sink.prepare`."""
-        for attempt in attempts:
+        """See `Sink.prepare`: what is in a file with others stays there, also if its delivery was rejected."""
+        for name, sharers in sharing_a_file(attempts).items():
+            self._prepare_together(name, sharers, rows)
+        alone = [attempt for attempt in attempts if attempt.shared_file is None]
+        taken = self.end_shared(alone, rows.schema)
+        for attempt in alone:
+            if attempt.batch_id in taken:
+                continue
             delete_folder(self.staging(attempt), self.access)
             count = rows.count(attempt.batch_id)
             if count:
@@ -130,6 +175,22 @@ class ParquetSink:
                 self._seal(attempt, self._staged_file(attempt, file, count))
             else:
                 self._stage_nothing(attempt, rows.schema)
+
+    def _prepare_together(self, name: str, attempts: Sequence[Attempt], rows: Rows) -> None:
+        counts = {attempt.batch_id: rows.count(attempt.batch_id) for attempt in attempts}
+        files = rows.write(list(counts), self._shared.staging(name)) if any(counts.values()) else []
+        self._shared.seal(name, counts, attempts, files)
+
+    def end_shared(self, attempts: Sequence[Attempt], schema: pa.Schema) -> set[str]:
+        """End what earlier deliveries of batches left open; return the ids of those that are in by them.
+
+        :param schema: the columns of the dataset.
+        """
+        taken: set[str] = set()
+        for name, sharers in sharing_a_file(attempts, earlier=True).items():
+            found = self._shared.ended(name, sharers[0], schema)
+            taken |= {attempt.batch_id for attempt in sharers if attempt.batch_id in found}
+        return taken
 
     def _stage_nothing(self, attempt: Attempt, schema: pa.Schema) -> None:
         """Stage that a batch has no rows.
@@ -147,24 +208,53 @@ class ParquetSink:
         self._seal(attempt, self._staged_file(attempt, file, 0))
 
     def commit(self, attempts: Sequence[Attempt]) -> None:
-        """See `Sink.commit`: each batch becomes visible for itself."""
-        for attempt in owed(self, attempts):
+        """See `Sink.commit`: each file becomes visible for itself."""
+        for name, sharers in sharing_a_file(attempts).items():
+            self._commit_together(name, sharers)
+        for attempt in self.owed([attempt for attempt in attempts if attempt.shared_file is None]):
             staging = self.staging(attempt)
             for staged in self._staged(attempt):
                 self.publish(join(staging, staged.name), attempt, staged.bytes)
+
+    def _commit_together(self, name: str, attempts: Sequence[Attempt]) -> None:
+        """Make a file visible that batches share, some of which may be in already, and were not prepared for it."""
+        try:
+            others = self._shared.commit(name, attempts)
+        except MissingFileError:
+            if len(self.taken(attempts)) < len(attempts):
+                raise
+            return
+        if len(self.taken(others)) < len(others):
+            raise DeliveryError(f"batch {others[0].batch_id}: {self._shared.staging(name)} holds other batches")
+
+    def owed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Return those attempts whose batch has to get a file of its own, or another one."""
+        left = owed(self, attempts)
+        taken = self._in_shared_files([attempt for attempt in left if attempt.batch.redeliver])
+        return [attempt for attempt in left if attempt.batch_id not in taken]
+
+    def put_together(self, attempts: Sequence[Attempt]) -> None:
+        """Prepare a file of what is landed of some batches.
+
+        :param attempts: of batches that share a file, with the same columns.
+        """
+        [name] = sharing_a_file(attempts)
+        file = join(self._shared.staging(name), "part-0.parquet")
+        schema = without_batch(schema_of(attempts[0].file, self.access))
+        counts = merge([attempt.file for attempt in attempts], schema, file, self.access)
+        rows = {attempt.batch_id: count for attempt, count in zip(attempts, counts, strict=True)}
+        self._shared.seal(name, rows, attempts, [file])
 
     def publish(self, file: str, attempt: Attempt, size: int) -> None:
         """Give a file the name of a batch.
 
         :param size: how many bytes it has to have.
         """
-        claim = Claim(fencing_token=attempt.fencing_token, set_id=attempt.set_id, replaces=attempt.batch.redeliver)
-        publish(file, self.file(attempt.batch_id), size=size, claim=claim, access=self.access)
+        publish(file, self.file(attempt.batch_id), size=size, claim=claim_of(attempt), access=self.access)
 
     def discard(self, attempts: Sequence[Attempt]) -> None:
         """See `Sink.discard`: the folders above that hold nothing else go as well."""
-        for attempt in attempts:
-            staging = self.staging(attempt)
+        for staging in {self.staging(attempt): None for attempt in attempts}:
             delete_folder(staging, self.access)
             for _ in range(EMPTY_ABOVE):
                 staging, _, _ = staging.rpartition("/")
@@ -212,7 +302,9 @@ class ParquetSink:
 
     def taking_landed(self, *, keep: bool) -> Delivery:
         """See `TakesLanded.taking_landed`."""
-        return PublishLanded(self.path, name=self.name, keep=keep, access=self.access)
+        return PublishLanded(
+            self.path, name=self.name, keep=keep, access=self.access, target_file_bytes=self.target_file_bytes
+        )
 
     def restore_landed(self, attempt: Attempt) -> bool:
         """See `TakesLanded.restore_landed`."""
@@ -228,19 +320,29 @@ class ParquetSink:
 
 
 class PublishLanded:
-    """Delivers batches as they were landed: the landed file becomes the dataset's.
+    """Delivers batches as they were landed: a large landed file becomes the dataset's, small ones are put together.
 
     A landed file itself carries a fencing token, and is renamed by the next owner before that one delivers.
 
     :param path: the dataset's folder.
     :param name: the sink's name.
-    :param keep: whether the landed file may be needed again, since the batch is acknowledged by others too: it is
+    :param keep: whether the landed file may be needed again, since the batch is acknowledged by others too: each is
         copied then, and renamed if not. Where nothing is renamed, it stays in either case.
     :param access: how the dataset is reached.
+    :param target_file_bytes: see `ParquetSink`.
     """
 
-    def __init__(self, path: str, *, name: str = MAIN, keep: bool = False, access: Access = DEFAULT_ACCESS) -> None:
-        self._sink = ParquetSink(name=name, path=path, access=access)
+    def __init__(
+        self,
+        path: str,
+        *,
+        name: str = MAIN,
+        keep: bool = False,
+        access: Access = DEFAULT_ACCESS,
+        target_file_bytes: int = TARGET_FILE_BYTES,
+    ) -> None:
+        self._sink = ParquetSink(name=name, path=path, access=access, target_file_bytes=target_file_bytes)
+        self._keep = keep
         self._copies = keep and renames(path, access)
 
     @property
@@ -249,24 +351,67 @@ class PublishLanded:
         return (self._sink.name,)
 
     def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
-        """Copy landed files to where they can be renamed from; only look into those that need no copy."""
+        """Put small landed files together, copy those that are kept, and look into the others."""
         needed = {attempt.batch_id for attempt in owed(self._sink, attempts)}
         prepared: dict[str, Prepared | Exception] = {}
+        small: dict[str, list[Attempt]] = {}  # by their columns
         for attempt in attempts:
             try:
-                prepared[attempt.batch_id] = self._prepare(attempt, attempt.batch_id in needed)
+                prepared[attempt.batch_id] = made = self._prepare(attempt, attempt.batch_id in needed)
+                if attempt.batch_id in needed and self._is_small(attempt):
+                    small.setdefault(str(made.columns), []).append(attempt)
             except Exception as error:  # one partition's files fail one partition
                 prepared[attempt.batch_id] = error
+        for alike in small.values():
+            named = sharing(alike, self._sink.shared_bytes)
+            for file in sharing_a_file(named).values():
+                prepared |= self._put_together(file, prepared)
         return prepared
+
+    def _is_small(self, attempt: Attempt) -> bool:
+        is_small = attempt.batch.file_bytes * SMALL_PART <= self._sink.target_file_bytes
+        return is_small and not self._keep and may_share(attempt)
+
+    def _put_together(
+        self, attempts: Sequence[Attempt], prepared: Mapping[str, Prepared | Exception]
+    ) -> dict[str, Prepared | Exception]:
+        """Prepare files that hold batches together; return what becomes of each batch.
+
+        :param prepared: what becomes of them otherwise.
+        """
+        results: dict[str, Prepared | Exception] = {}
+
+        def put(some: Sequence[Attempt]) -> Sequence[Attempt]:
+            named = together(some)
+            try:
+                self._sink.put_together(named)
+            except Exception:
+                self._sink.discard(named)
+                raise
+            return named
+
+        for some, named in by_halves(attempts, put, "putting landed files together"):
+            if isinstance(named, Exception):
+                results[some[0].batch_id] = DeliveryError(
+                    f"landed file {some[0].file} cannot be read: {named}; restore it, or reset its partition"
+                )
+                continue
+            for attempt in named:
+                made = prepared[attempt.batch_id]
+                assert isinstance(made, Prepared)
+                results[attempt.batch_id] = replace(made, shared_file=attempt.shared_file)
+        return results
 
     def _prepare(self, attempt: Attempt, is_needed: bool) -> Prepared:
         check_all_of_it(attempt)
-        visible = self._sink.file(attempt.batch_id)
+        visible = attempt.file
         if is_needed:
             ensure_landed(attempt, [self._sink], self._sink.access)
-            visible = attempt.file
+            self._sink.end_shared([attempt], without_batch(schema_of(attempt.file, self._sink.access)))
             if self._copies:
                 copy_file(attempt.file, self._staged(attempt), self._sink.access)
+        else:
+            visible = self._sink.holding(attempt) or visible
         try:  # each file, though all have the same columns: a damaged one must not become part of the dataset
             columns = {field.name: str(field.type) for field in schema_of(visible, self._sink.access)}
         except pa.ArrowInvalid as error:
@@ -274,15 +419,16 @@ class PublishLanded:
         return Prepared(records={self._sink.name: attempt.batch.records}, columns=columns)
 
     def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
-        """Give each file the batch's name in the dataset."""
-        for attempt in owed(self._sink, attempts):
+        """Give each file its name in the dataset."""
+        alone = [attempt for attempt in attempts if attempt.shared_file is None]
+        self._sink.commit([attempt for attempt in attempts if attempt.shared_file is not None])
+        for attempt in self._sink.owed(alone):
             source = self._staged(attempt) if self._copies else attempt.file
             self._sink.publish(source, attempt, attempt.batch.file_bytes)
 
     def discard(self, attempts: Sequence[Attempt]) -> None:
         """See `Delivery.discard`."""
-        if self._copies:
-            self._sink.discard(attempts)
+        self._sink.discard([a for a in attempts if self._copies or a.shared_file is not None])
 
     def sweep(self, folder: str, fencing_token: int) -> None:
         """See `Delivery.sweep`."""
@@ -298,8 +444,14 @@ def _signature(attempt: Attempt) -> dict[str, str | int]:
 
 
 def _make(settings: SinkSettings) -> ParquetSink:
-    access = access_of([settings])
-    return ParquetSink(name=settings.name, path=settings.location, where=settings.where, access=access)
+    known = read_settings(ParquetSettings, f"settings of {settings}", settings.settings)
+    return ParquetSink(
+        name=settings.name,
+        path=settings.location,
+        where=settings.where,
+        access=access_of([settings]),
+        target_file_bytes=known.target_file_bytes,
+    )
 
 
 KIND = SinkKind(make=_make, writes="airflow_provider_coordination.operators.writes.parquet:ParquetDataset")

@@ -159,20 +159,18 @@ class DynamoDbCalls:
                 return
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
-    def batch_get(self, keys: Sequence[Mapping[str, Any]], attribute: str) -> list[Item]:
-        """Return one attribute of each of these items that exists, read consistently.
+    def batch_get(self, keys: Sequence[Mapping[str, Any]], attribute: str | None = None) -> list[Item]:
+        """Return those of these items that exist, read consistently.
 
         Keys that DynamoDB leaves unprocessed, since it is asked for too much, are asked for again.
 
+        :param attribute: the one that is wanted of each; all if not given.
+
         See `__call__` for what it raises.
         """
-        names = {"#attribute": attribute}
-        request: Mapping[str, Any] = {
-            "Keys": list(keys),
-            "ConsistentRead": True,
-            "ProjectionExpression": "#attribute",
-            "ExpressionAttributeNames": names,
-        }
+        request: dict[str, Any] = {"Keys": list(keys), "ConsistentRead": True}
+        if attribute is not None:
+            request |= {"ProjectionExpression": "#attribute", "ExpressionAttributeNames": {"#attribute": attribute}}
         found: list[Item] = []
         deadline = time.monotonic() + self._retry_deadline_seconds
         longest_pause = FIRST_PAUSE_SECONDS

@@ -11,7 +11,7 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -166,15 +166,15 @@ class DynamoDbStore:
         answer = self._call("get_item", Key=key_of(source_identifier, partition_key), ConsistentRead=True)
         return partition_of(answer["Item"]) if "Item" in answer else None
 
+    def get_each(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
+        """See `CoordinationStore.get_each`; a hundred keys a call, read consistently."""
+        found = map(partition_of, self._batch_get(source_identifier, partition_keys))
+        return {partition.partition_key: partition for partition in found}
+
     def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
         """See `CoordinationStore.known`; a hundred keys a call, read consistently."""
-        keys = list(dict.fromkeys(partition_keys))
-        found: set[str] = set()
-        for start in range(0, len(keys), BATCH_KEYS):
-            wanted = [key_of(source_identifier, key) for key in keys[start : start + BATCH_KEYS]]
-            items = self._call.batch_get(wanted, attribute=TABLE_KEY[1])
-            found.update(item[TABLE_KEY[1]]["S"] for item in items)
-        return found
+        key = TABLE_KEY[1]
+        return {item[key]["S"] for item in self._batch_get(source_identifier, partition_keys, attribute=key)}
 
     def acquire(self, request: Acquisition) -> list[Partition]:
         """See `CoordinationStore.acquire`; one conditional write for each partition.
@@ -431,8 +431,8 @@ class DynamoDbStore:
             self._transact(updates, values, items, checks)
         elif updates:
             self._call("update_item", **conditional_update(updates[0], values[0]))
-        elif items:
-            self._put_absent(items[0])
+        elif items and self._put_absent(items[0]) is None:
+            raise RefusedError({0: None}, unsure=False)
 
     def _transact(
         self,
@@ -458,6 +458,14 @@ class DynamoDbStore:
         self._call("transact_write_items", TransactItems=actions, ClientRequestToken=uuid.uuid4().hex)
 
     # Reading
+
+    def _batch_get(
+        self, source_identifier: str, partition_keys: Sequence[str], attribute: str | None = None
+    ) -> Iterator[Item]:
+        keys = list(dict.fromkeys(partition_keys))
+        for start in range(0, len(keys), BATCH_KEYS):
+            wanted = [key_of(source_identifier, key) for key in keys[start : start + BATCH_KEYS]]
+            yield from self._call.batch_get(wanted, attribute)
 
     def _stored_priority(self, partition: Partition) -> str:
         """Return a partition's priority as its item has it, in which whoever wrote it chose the number of digits."""

@@ -113,6 +113,7 @@ class SupervisorStatus(BaseModel):
     spec_version: int
     spec_by: str
     spec_at: datetime | None
+    at_least_once: list[str]
     started_at: datetime | None
     looked_at: datetime | None
     is_supervised: bool

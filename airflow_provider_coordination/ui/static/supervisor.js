@@ -107,6 +107,10 @@ function Standing({ status, verbs }) {
             h(Ago, { instant: status.spec_at }),
           ),
         ],
+        status.at_least_once.length > 0 && [
+          "Delivery",
+          `at least once to ${status.at_least_once.join(", ")}: a batch may come there more than once`,
+        ],
         status.started_at !== null && ["Supervised since", h(Ago, { instant: status.started_at })],
         status.looked_at !== null && ["Last look", h(Ago, { instant: status.looked_at })],
         status.terminated !== null && [

@@ -24,6 +24,10 @@ def test_every_kind_of_the_package_is_held_to_the_contract() -> None:
     assert set(SINKS.names()) == {name.partition(",")[0] for name in UNDER_TEST} | AT_LEAST_ONCE
 
 
+def test_a_kind_that_may_get_a_batch_more_than_once_says_so() -> None:
+    assert {name for name in SINKS.names() if not SINKS.load(name).is_exactly_once} == AT_LEAST_ONCE
+
+
 def test_sinks_are_made_of_their_settings_in_order() -> None:
     assert make_sinks([settings("parquet")]) == [ParquetSink(name="main", path="/lake")]
 

@@ -14,7 +14,7 @@ from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_files import ensure_landed
-from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, under_token
+from airflow_provider_coordination.spark.landed_identity import LANDED_BATCH, as_landed, file_name, under_token
 from airflow_provider_coordination.spark.settings import MAIN
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink, PublishLanded
 from airflow_provider_coordination.spark.storage import publish, write_table
@@ -164,3 +164,74 @@ def test_many_batches_are_published_at_once_and_what_is_in_is_passed_over(out: P
     delivery.discard(attempts)
     assert list(prepared) == ["batch-0", "batch-1", "batch-2"]
     assert sorted(published(out)) == [0, 1, 2]
+
+
+# Small files, which are put together
+
+
+def land(out: Path, batch_id: str, rows: int, **columns: list[str]) -> Attempt:
+    table = pa.table({"n": list(range(rows)), **columns, "_batch_id": [batch_id] * rows})
+    uri = str(out / "_landing" / "clicks" / batch_id / file_name("5", 1))
+    size = write_table(as_landed(table, batch_id), uri)
+    return an_attempt(batch_id, file=uri, file_bytes=size, records=rows)
+
+
+def deliver_all(delivery: PublishLanded, attempts: list[Attempt]) -> list[str | None]:
+    """Deliver what can be delivered of some batches; return the files that they share."""
+    prepared = delivery.prepare(attempts, [MAIN])
+    going = [
+        replace(attempt, shared_file=made.shared_file)
+        for attempt in attempts
+        if isinstance(made := prepared[attempt.batch_id], Prepared)
+    ]
+    delivery.commit(MAIN, going)
+    delivery.discard(going)
+    return [attempt.shared_file for attempt in going]
+
+
+def held(out: Path) -> list[set[str]]:
+    return [set(pq.read_table(file)["_batch_id"].to_pylist()) for file in out.glob("*.parquet")]
+
+
+def test_small_landed_files_are_put_together_and_stay_while_a_large_one_becomes_the_datasets_as_it_is(
+    out: Path,
+) -> None:
+    small = [land(out, f"small-{n}", n + 1) for n in range(3)]
+    large = land(out, "large", 20_000)
+    target = 32 * max(attempt.batch.file_bytes for attempt in small)
+    deliver_all(PublishLanded(str(out), target_file_bytes=target), [small[0], large, *small[1:]])
+    assert sorted(map(sorted, held(out))) == [["large"], ["small-0", "small-1", "small-2"]]
+    assert [Path(attempt.file).exists() for attempt in (*small, large)] == [True, True, True, False]
+    assert sorted(published(out)) == sorted([0, 0, 1, 0, 1, 2, *range(20_000)])
+
+
+def test_what_is_put_together_is_not_taken_for_a_landed_file(out: Path) -> None:
+    attempts = [land(out, "a", 1), land(out, "b", 2)]
+    deliver_all(PublishLanded(str(out)), attempts)
+    [file] = out.glob("*.parquet")
+    assert LANDED_BATCH not in (pq.read_schema(file).metadata or {})
+
+
+def test_landed_files_with_different_columns_are_put_together_with_those_alike(out: Path) -> None:
+    attempts = [land(out, "a", 1), land(out, "b", 1, name=["x"]), land(out, "c", 1), land(out, "d", 1, name=["y"])]
+    shared = deliver_all(PublishLanded(str(out)), attempts)
+    assert shared[0] == shared[2] != shared[1] == shared[3]
+    assert sorted(map(sorted, held(out))) == [["a", "c"], ["b", "d"]]
+
+
+def test_a_landed_file_that_is_damaged_in_the_middle_holds_no_other_one(out: Path) -> None:
+    attempts = [land(out, f"b-{n}", 200) for n in range(5)]
+    damaged = Path(attempts[2].file)
+    content = bytearray(damaged.read_bytes())
+    content[4:60] = b"x" * 56
+    damaged.write_bytes(content)
+    delivery = PublishLanded(str(out))
+    refused = delivery.prepare(attempts, [MAIN])["b-2"]
+    assert isinstance(refused, DeliveryError) and "cannot be read" in str(refused)
+    deliver_all(delivery, attempts)
+    assert sorted(batch_id for batches in held(out) for batch_id in batches) == ["b-0", "b-1", "b-3", "b-4"]
+
+
+def test_nothing_is_put_together_that_others_may_reject(out: Path) -> None:
+    assert deliver_all(PublishLanded(str(out), keep=True), [land(out, "a", 1), land(out, "b", 1)]) == [None, None]
+    assert sorted(map(sorted, held(out))) == [["a"], ["b"]]

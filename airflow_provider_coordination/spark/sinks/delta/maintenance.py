@@ -12,11 +12,11 @@ from deltalake.exceptions import CommitFailedError
 
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance, removed
+from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
 from airflow_provider_coordination.spark.sinks.delta.log import TableLog
 from airflow_provider_coordination.spark.staging import Staging
-from airflow_provider_coordination.spark.storage import join
+from airflow_provider_coordination.spark.storage import join, removed
 
 log = logging.getLogger(__name__)
 

@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance, removed
+from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance
 from airflow_provider_coordination.spark.settings import place_of
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
 from airflow_provider_coordination.spark.sinks.iceberg.addition import Addition
 from airflow_provider_coordination.spark.sinks.iceberg.catalog import Tables
 from airflow_provider_coordination.spark.staging import Staging
-from airflow_provider_coordination.spark.storage import delete_folder, files_before, join
+from airflow_provider_coordination.spark.storage import delete_folder, files_before, join, removed
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table

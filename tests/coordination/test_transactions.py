@@ -1,0 +1,110 @@
+"""Several transactions at once: how they are shared out to requests, and what a store that goes away leaves of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import (
+    PartitionUpdateError,
+    ProgressError,
+    StoreUnavailableError,
+)
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.transactions import MAX_BYTES, Transaction, transact_each
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.coordination.unreliable_store import NOT_ANSWERED, Fault, UnreliableStore
+from tests.support.partitions import SOURCE, a_partition, keys
+
+
+class SmallStore(InMemoryStore):
+    """Takes as many items in a transaction as DynamoDB does."""
+
+    transaction_items = 100
+
+
+@pytest.fixture
+def store() -> UnreliableStore:
+    return UnreliableStore(SmallStore())
+
+
+def partitions(store: UnreliableStore, count: int) -> list[Partition]:
+    made = [a_partition(f"p{n:03}") for n in range(count)]
+    store.store.create(made)
+    return made
+
+
+def with_a_set(partition: Partition) -> Transaction:
+    return Transaction(update=[partition], new=[a_partition(f"set-of-{partition.partition_key}")])
+
+
+def test_as_many_as_the_store_takes_are_one_request(store: UnreliableStore) -> None:
+    transact_each(store, [with_a_set(p) for p in partitions(store, 64)])
+    assert store.calls == ["transact"] * 2
+    store.calls.clear()
+    transact_each(store, [Transaction(update=[p.written()]) for p in partitions(store, 64)])
+    assert store.calls == ["transact"]
+
+
+def test_what_is_too_large_for_one_request_is_several(store: UnreliableStore) -> None:
+    bytes_each = 60_000
+    large = [p.with_progress({"files": "x" * bytes_each}) for p in partitions(store, 100)]
+    transact_each(store, [Transaction(update=[p]) for p in large])
+    assert len(store.calls) == 100 * bytes_each // MAX_BYTES + 1
+
+
+def test_those_that_have_an_item_in_common_are_not_one_request(store: UnreliableStore) -> None:
+    one, other, third, fourth = partitions(store, 4)
+    transact_each(
+        store,
+        [
+            Transaction(update=[one], unchanged=[fourth]),
+            Transaction(update=[other]),
+            Transaction(update=[third], unchanged=[fourth]),
+        ],
+    )
+    assert store.calls == ["transact"] * 2
+
+
+def test_one_that_is_refused_is_found_by_halves(store: UnreliableStore) -> None:
+    there = partitions(store, 32)
+    store.store.transact(update=[there[9]])
+    outcomes = transact_each(store, [Transaction(update=[p]) for p in there])
+    assert [n for n, outcome in enumerate(outcomes) if isinstance(outcome, PartitionUpdateError)] == [9]
+    assert len(store.calls) == 1 + 2 * 5
+
+
+def test_one_that_cannot_be_stored_holds_no_other(store: UnreliableStore) -> None:
+    one, other = partitions(store, 2)
+    unstorable = Partition(
+        source_identifier=SOURCE,
+        partition_key=one.partition_key,
+        status=one.status,
+        priority=one.priority,
+        progress={"at": object()},
+    )
+    refused, written = transact_each(store, [Transaction(update=[unstorable]), Transaction(update=[other])])
+    assert isinstance(refused, ProgressError)
+    assert written == [other.written()]
+
+
+def test_once_the_store_does_not_answer_nothing_more_is_tried(store: UnreliableStore) -> None:
+    there = partitions(store, 250)
+    store.fault = Fault(after=lambda: setattr(store, "away", True))
+    outcomes = transact_each(store, [Transaction(update=[p]) for p in there])
+    assert outcomes[:100] == [[p.written()] for p in there[:100]]
+    assert all(isinstance(outcome, StoreUnavailableError) for outcome in outcomes[100:])
+    assert store.failures == 1
+    assert list(store.store.get_each(SOURCE, keys(there)).values())[100:] == there[100:]
+
+
+def test_a_store_that_goes_away_between_two_halves_is_asked_no_further(store: UnreliableStore) -> None:
+    there = partitions(store, 8)
+    store.store.transact(update=[there[0]])
+
+    def last_answer() -> None:
+        store.fault = NOT_ANSWERED
+
+    store.fault = Fault(before=last_answer)
+    outcomes = transact_each(store, [Transaction(update=[p]) for p in there])
+    assert all(isinstance(outcome, StoreUnavailableError) for outcome in outcomes)
+    assert store.calls == ["transact"] * 2

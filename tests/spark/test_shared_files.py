@@ -1,0 +1,342 @@
+"""Files that hold several batches: who may still make one visible, whoever takes over which of its batches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
+
+from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.spark import storage
+from airflow_provider_coordination.spark.access import Access
+from airflow_provider_coordination.spark.delivery import Attempt
+from airflow_provider_coordination.spark.files import Files, MissingFileError
+from airflow_provider_coordination.spark.s3_objects import BucketFiles
+from airflow_provider_coordination.spark.shared_files import room_for, sharing, together
+from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
+from tests.support.counted_objects import CountedObjects
+from tests.support.sinks import BatchRows, an_attempt, under_next_lease
+
+VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": [4, 5, 6]}
+OTHERS = {"a-1": [-1, -2], "b-1": [-3], "c-1": [-4, -5, -6]}
+"""What a former owner made of the same batches."""
+STORES = ["local", "s3"]
+
+
+class Uncounted:
+    """Requests that nothing happens to; one may come late, see `LatePut`."""
+
+    def make(self, what: str, call: Callable[[], object], error: Callable[[], Exception]) -> object:
+        return call()
+
+
+@pytest.fixture(params=STORES)
+def sink(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ParquetSink]:
+    """A dataset on a filesystem that renames, and on one that does not."""
+    made = ParquetSink(name="main", path=str(tmp_path / "out"))
+    if request.param == "local":
+        yield made
+        return
+    objects = BucketFiles(CountedObjects(Uncounted(), lambda path: None), fs.LocalFileSystem)  # type: ignore[arg-type]
+
+    def opened(uri: str, access: Access) -> tuple[Files, str]:
+        Path(uri).parent.mkdir(parents=True, exist_ok=True)
+        return objects, uri
+
+    with patch.object(storage, "open_files", opened):
+        yield made
+
+
+def first_owner(*batch_ids: str) -> list[Attempt]:
+    return together([an_attempt(batch_id) for batch_id in batch_ids or VALUES])
+
+
+def recorded(attempt: Attempt, *, rejected: bool = False) -> Attempt:
+    """Return the delivery by the next owner of a batch that was recorded with its file."""
+    again = under_next_lease(attempt, rejected=rejected)
+    return replace(again, batch=replace(again.batch, shared_file=attempt.shared_file), shared_file=None)
+
+
+def deliver(sink: ParquetSink, attempts: list[Attempt], values: dict[str, list[int]] = VALUES) -> None:
+    sink.prepare(attempts, BatchRows(values))
+    sink.commit(attempts)
+    sink.discard(attempts)
+
+
+def take_over(sink: ParquetSink, attempts: list[Attempt], values: dict[str, list[int]] = VALUES) -> None:
+    for attempt in attempts:
+        sink.sweep(attempt.folder, attempt.fencing_token)
+    taken = sink.taken(attempts)
+    deliver(sink, [attempt for attempt in attempts if attempt.batch_id not in taken], values)
+
+
+def visible(sink: ParquetSink) -> dict[str, list[int]]:
+    seen: dict[str, list[int]] = {}
+    for file in Path(sink.path).glob("*.parquet"):
+        for row in pq.read_table(file).to_pylist():
+            seen.setdefault(row["_batch_id"], []).append(row["n"])
+    return seen
+
+
+def files(sink: ParquetSink) -> list[Path]:
+    return list(Path(sink.path).glob("*.parquet"))
+
+
+def leftovers(sink: ParquetSink) -> list[Path]:
+    return [path for path in Path(sink.path, "_staging").rglob("*") if path.is_file()]
+
+
+# Which batches go together
+
+
+def sized(batch_id: str, size: int, **changes: object) -> Attempt:
+    return an_attempt(batch_id, file_bytes=size, **changes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "files"),
+    [
+        ([], []),
+        ([10], [[10]]),
+        ([10, 20, 30, 40], [[10, 20, 30, 40]]),
+        ([60, 60, 30], [[60], [60, 30]]),
+        ([100, 1], [[100], [1]]),
+        ([500, 1, 2], [[500], [1, 2]]),
+    ],
+)
+def test_batches_share_a_file_up_to_its_size_and_each_is_whole_in_one(sizes: list[int], files: list[list[int]]) -> None:
+    named = sharing([sized(f"b-{n}", size) for n, size in enumerate(sizes)], lambda attempt: 100)
+    found: dict[str, list[int]] = {}
+    for attempt in named:
+        found.setdefault(attempt.shared_file or attempt.batch_id, []).append(attempt.batch.file_bytes)
+    assert list(found.values()) == files
+
+
+def test_a_batch_that_is_alone_in_its_file_is_named_as_ever() -> None:
+    [alone] = sharing([sized("b-1", 10)], lambda attempt: 100)
+    assert alone.shared_file is None
+
+
+def test_what_an_earlier_delivery_may_have_left_is_tried_in_no_file_with_others(sink: ParquetSink) -> None:
+    fresh = an_attempt("a-1")
+    assert room_for(fresh, [sink]) == sink.target_file_bytes
+    for changes in ({"redeliver": True}, {"shared_file": "clicks/a-1/1/x"}):
+        assert room_for(replace(fresh, batch=replace(fresh.batch, **changes)), [sink]) == 0
+
+
+def test_where_a_former_owners_request_may_come_late_a_batch_has_to_have_its_own_name(sink: ParquetSink) -> None:
+    later = under_next_lease(an_attempt("a-1"))
+    assert (room_for(later, [sink]) > 0) is storage.renames(sink.path)
+
+
+def test_a_store_that_gives_a_name_twice_shares_no_files(tmp_path: Path) -> None:
+    class Careless(CountedObjects):
+        def put_object(self, *, IfNoneMatch: str | None = None, **details: object) -> dict[str, object]:  # noqa: N803
+            return super().put_object(**details)  # type: ignore[arg-type]
+
+    objects = BucketFiles(Careless(Uncounted(), lambda path: None), fs.LocalFileSystem)  # type: ignore[arg-type]
+    with patch.object(storage, "open_files", lambda uri, access: (objects, uri)):
+        assert room_for(an_attempt("a-1"), [ParquetSink(name="main", path=str(tmp_path))]) == 0
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+# What is delivered
+
+
+def test_several_batches_become_visible_in_one_file_and_nothing_is_left_over(sink: ParquetSink) -> None:
+    deliver(sink, first_owner())
+    assert visible(sink) == VALUES and len(files(sink)) == 1 and leftovers(sink) == []
+
+
+def test_batches_that_share_a_file_are_delivered_beside_one_that_has_its_own(sink: ParquetSink) -> None:
+    attempts = [*first_owner("a-1", "b-1"), an_attempt("c-1")]
+    deliver(sink, attempts)
+    assert visible(sink) == VALUES and len(files(sink)) == 2
+
+
+def test_where_no_batch_has_a_row_no_file_becomes_visible(sink: ParquetSink) -> None:
+    deliver(sink, first_owner(), {batch_id: [] for batch_id in VALUES})
+    assert files(sink) == [] and leftovers(sink) == []
+
+
+def test_a_batch_without_rows_is_none_that_the_file_has(sink: ParquetSink) -> None:
+    deliver(sink, attempts := first_owner(), {**VALUES, "b-1": []})
+    assert sink.taken([recorded(attempt) for attempt in attempts]) == {"a-1", "c-1"}
+
+
+def test_a_commit_that_is_made_again_for_all_or_some_changes_nothing(sink: ParquetSink) -> None:
+    sink.prepare(attempts := first_owner(), BatchRows({**VALUES, "b-1": []}))
+    for some in (attempts, attempts[1:2], attempts[:1], attempts):
+        sink.commit(some)
+    assert visible(sink) == {"a-1": [1, 2], "c-1": [4, 5, 6]}
+
+
+def test_what_is_in_a_file_with_others_stays_there_though_its_delivery_was_rejected(sink: ParquetSink) -> None:
+    deliver(sink, attempts := first_owner())
+    deliver(sink, [recorded(attempt, rejected=True) for attempt in attempts], OTHERS)
+    assert visible(sink) == VALUES and len(files(sink)) == 1 and leftovers(sink) == []
+
+
+def test_what_did_not_get_into_its_file_is_delivered_anew_though_its_delivery_was_rejected(sink: ParquetSink) -> None:
+    sink.prepare(attempts := first_owner(), BatchRows(OTHERS))
+    take_over(sink, [recorded(attempt, rejected=True) for attempt in attempts])
+    assert visible(sink) == VALUES
+
+
+def test_of_batches_that_share_a_file_one_may_be_in_by_an_earlier_delivery(sink: ParquetSink) -> None:
+    deliver(sink, [an_attempt("b-1")])
+    attempts = first_owner()
+    sink.prepare([attempts[0], attempts[2]], BatchRows(VALUES))
+    sink.commit(attempts)
+    assert visible(sink) == VALUES
+
+
+def test_batches_that_are_all_in_by_earlier_deliveries_need_no_file_that_they_share_elsewhere(
+    sink: ParquetSink,
+) -> None:
+    deliver(sink, [an_attempt(batch_id) for batch_id in VALUES])
+    sink.commit(first_owner())
+    assert visible(sink) == VALUES
+
+
+# Former owners
+
+
+@pytest.mark.parametrize("taken_over", ["a-1", "b-1", "c-1"])
+def test_a_file_of_which_one_batch_is_taken_over_before_its_commit_is_never_there(
+    sink: ParquetSink, taken_over: str
+) -> None:
+    former = first_owner()
+    sink.prepare(former, BatchRows(OTHERS))
+    take_over(sink, [recorded(attempt) for attempt in former if attempt.batch_id == taken_over])
+    rest = [attempt for attempt in former if attempt.batch_id != taken_over]
+    for some in (former, rest, rest[:1]):
+        with pytest.raises(MissingFileError):
+            sink.commit(some)
+    assert visible(sink) == {taken_over: VALUES[taken_over]}
+    again = [replace(each, batch=replace(each.batch, shared_file=each.shared_file), shared_file=None) for each in rest]
+    deliver(sink, again)
+    sink.discard(former)
+    assert visible(sink) == VALUES and leftovers(sink) == []
+
+
+@pytest.mark.parametrize("taken_over", ["a-1", "b-1", "c-1"])
+def test_a_file_that_was_committed_before_one_of_its_batches_is_taken_over_stays(
+    sink: ParquetSink, taken_over: str
+) -> None:
+    former = first_owner()
+    sink.prepare(former, BatchRows(VALUES))
+    sink.commit(former)
+    take_over(sink, [recorded(attempt) for attempt in former if attempt.batch_id == taken_over], OTHERS)
+    sink.commit(former)
+    assert visible(sink) == VALUES
+
+
+def test_owners_of_each_batch_take_them_over_side_by_side(sink: ParquetSink) -> None:
+    former = first_owner()
+    sink.prepare(former, BatchRows(OTHERS))
+    owners = [[recorded(attempt)] for attempt in former]
+    for attempts in owners:
+        sink.prepare(attempts, BatchRows(VALUES))
+    with pytest.raises(CoordinationError):
+        sink.commit(former)
+    for attempts in owners:
+        sink.commit(attempts)
+    assert visible(sink) == VALUES
+
+
+def test_an_owner_that_dies_while_it_makes_sure_that_a_file_is_never_there_leaves_it_to_the_next(
+    sink: ParquetSink,
+) -> None:
+    former = first_owner()
+    sink.prepare(former, BatchRows(OTHERS))
+    died = [recorded(attempt) for attempt in former[:2]]
+    sink.end_shared(died, BatchRows(VALUES).schema)
+    again = [replace(under_next_lease(attempt), batch=attempt.batch) for attempt in died]
+    take_over(sink, [*again, recorded(former[2])])
+    sink.commit(former)  # all of it is in, and passed over
+    assert visible(sink) == VALUES
+
+
+def test_a_file_that_becomes_visible_while_another_owner_looks_for_it_is_found(sink: ParquetSink) -> None:
+    former = first_owner()
+    next_owner = [recorded(attempt) for attempt in former]
+    sink.prepare(former, BatchRows(VALUES))
+    delete = storage.delete_folder
+
+    def commits_first(uri: str, access: Access) -> None:
+        if former and uri.endswith(former[0].shared_file or ""):
+            sink.commit(former)
+        delete(uri, access)
+
+    with patch("airflow_provider_coordination.spark.shared_files.delete_folder", commits_first):
+        sink.prepare(next_owner, BatchRows(OTHERS))
+    sink.commit(next_owner)
+    sink.discard(next_owner)
+    assert visible(sink) == VALUES and len(files(sink)) == 1
+
+
+def test_a_request_that_comes_late_finds_its_name_taken(tmp_path: Path) -> None:
+    """The former owner's PUT is under way while the next owner looks, and comes after it delivered."""
+    on_its_way, comes = threading.Event(), threading.Event()
+
+    class Late(CountedObjects):
+        def put_object(self, *, Key: str, **details: object) -> dict[str, object]:  # noqa: N803
+            if threading.current_thread() is zombie and Path(Key).parent.name == "out":
+                on_its_way.set()
+                assert comes.wait(60)
+            return super().put_object(Key=Key, **details)  # type: ignore[arg-type]
+
+    objects = BucketFiles(Late(Uncounted(), lambda path: None), fs.LocalFileSystem)  # type: ignore[arg-type]
+    sink, refused = ParquetSink(name="main", path=str(tmp_path / "out")), []
+    former = first_owner()
+
+    def opened(uri: str, access: Access) -> tuple[Files, str]:
+        Path(uri).parent.mkdir(parents=True, exist_ok=True)
+        return objects, uri
+
+    def commit() -> None:
+        try:
+            sink.commit(former)
+        except MissingFileError as error:
+            refused.append(str(error))
+
+    zombie = threading.Thread(target=commit)
+    with patch.object(storage, "open_files", opened):
+        sink.prepare(former, BatchRows(OTHERS))
+        zombie.start()
+        assert on_its_way.wait(60)
+        take_over(sink, [recorded(attempt) for attempt in former[1:]])
+        comes.set()
+        zombie.join(60)
+        take_over(sink, [recorded(former[0])])
+    assert visible(sink) == VALUES
+    assert len(refused) == 1 and "is taken by others, who deliver some of it" in refused[0]
+
+
+def test_a_delivery_whose_answer_was_lost_is_in(sink: ParquetSink) -> None:
+    former = first_owner()
+    sink.prepare(former, BatchRows(VALUES))
+    sink.commit(former)  # and nobody heard of it
+    sink.discard(former)
+    own = [replace(a, batch=replace(a.batch, shared_file=a.shared_file), shared_file=None) for a in former]
+    assert sink.taken(own) == set(VALUES)
+    deliver(sink, own, OTHERS)
+    assert visible(sink) == VALUES
+
+
+def test_a_job_whose_batches_others_may_reject_from_now_on_leaves_what_is_in_a_file_with_others(
+    sink: ParquetSink,
+) -> None:
+    deliver(sink, attempts := first_owner())
+    confirmed = [recorded(attempt, rejected=True) for attempt in attempts]
+    delivery = sink.taking_landed(keep=True)
+    assert room_for(confirmed[0], [sink]) == 0
+    delivery.commit("main", confirmed)
+    assert visible(sink) == VALUES
