@@ -33,6 +33,11 @@ class Access:
         return beside[0][1] if beside else None
 
 
+def together(*accesses: Access) -> Access:
+    """Return how the places of all of them are reached; the first that names a place decides."""
+    return Access(tuple(dict(reversed([place for access in accesses for place in access.places])).items()))
+
+
 DEFAULT_ACCESS = Access()
 """Without a connection."""
 

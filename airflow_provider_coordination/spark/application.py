@@ -21,7 +21,7 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access, together
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery, load_transform
 from airflow_provider_coordination.spark.event_time import bounds_of
@@ -331,6 +331,7 @@ def delivery_of(
     """Return what takes batches into the sinks, as the settings say."""
     if (taker := _taker_of_landed(settings, sinks)) is not None:
         return taker.taking_landed(keep=bool(settings.acknowledgments.handles))
+    access = together(settings.access, *(sink.access for sink in sinks))
     transformation = SparkTransformation(
         spark,
         routed(sinks),
@@ -340,6 +341,7 @@ def delivery_of(
         transform=None if settings.transform is None else load_transform(settings.transform),
         per_batch=settings.per_batch,
         payload=payload,
+        access=access,
     )
     transformation.check()
     return DeliverTransformed(
@@ -349,6 +351,7 @@ def delivery_of(
         found=bad_records,
         keeps_rejected=settings.bad_records.keeps_rejected,
         is_final=not settings.acknowledgments.handles,
+        access=access,
     )
 
 

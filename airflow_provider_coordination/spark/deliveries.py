@@ -329,9 +329,12 @@ class Deliveries:
                 delivered[some[0].key] = error
 
     def _discard(self, dues: Sequence[_Due]) -> None:
+        files: dict[str, list[Attempt]] = {}
         for due in dues:
+            files.setdefault(due.attempt.shared_file or due.attempt.batch_id, []).append(due.attempt)
+        for attempts in files.values():
             with suppress(OSError):  # the next owner sweeps what is left
-                self._delivery.discard([due.attempt])
+                self._delivery.discard(attempts)
 
     def reject(self, key: str, batch: LandedBatch, reason: str) -> bool:
         """Say that a batch cannot be delivered, which gives its partition back; return whether its set could be ended.

@@ -29,6 +29,7 @@ from airflow_provider_coordination.spark.item_landing import (
 )
 from airflow_provider_coordination.spark.landed_identity import as_landed
 from airflow_provider_coordination.spark.layout import BATCH_ID
+from airflow_provider_coordination.spark.parquet_frames import portions_of
 from airflow_provider_coordination.spark.records import check_names, with_origin
 from airflow_provider_coordination.spark.slots import MANIFEST, collected, manifest, name_job
 from airflow_provider_coordination.spark.storage import TableWriter
@@ -40,7 +41,6 @@ log = logging.getLogger(__name__)
 
 CANCELLED = "SPARK_JOB_CANCELLED"
 """What Spark calls a job that was cancelled: nobody's fault."""
-ROW_GROUP_BYTES = 32 * 1024 * 1024
 AWAY = re.compile(
     r"java\.net\.|java\.sql\.SQLTransient|SQLRecoverableException|SQLNonTransientConnectionException|"
     r"CommunicationsException|connection (to \S+ )?refused|connection attempt failed|connection has been closed|"
@@ -130,27 +130,12 @@ def _write(
     batch_id = _row(plan, records=0, size=0, file="").batch_id
     file, records, size = plan.new_file(options.root), 0, 0
     with TableWriter(file, options.access) as writer:
-        for portion in _portions(batches):
+        for portion in portions_of(batches):
             table = with_origin(portion, origin, records)
             writer.write(as_landed(table.append_column(BATCH_ID, pa.repeat(batch_id, table.num_rows)), batch_id))
             records, size = records + table.num_rows, size + table.nbytes
     landed = _row(plan, records=records, size=size, file=file if records else "")
     yield manifest([replace(landed, file_bytes=writer.size)])
-
-
-def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield what Spark hands over in small batches as tables that are worth a row group each."""
-    held: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        if batch.num_rows:
-            held.append(batch)
-            size += batch.nbytes
-        if size >= ROW_GROUP_BYTES:
-            yield pa.Table.from_batches(held).combine_chunks()
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held).combine_chunks()
 
 
 def _row(plan: ItemPlan, *, records: int, size: int, file: str) -> LandedItems:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.clock import Clock
+from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.bad_records import (
     BAD_SCHEMA,
     MAX_FAILING,
@@ -46,6 +47,7 @@ class Judge:
     :param has_dead_letters: whether there is a sink for bad records.
     :param keeps_rejected: whether records that are late or early go there.
     :param clock: where the time comes from.
+    :param access: how landed files are reached.
     """
 
     layout: RecordLayout
@@ -54,6 +56,7 @@ class Judge:
     has_dead_letters: bool
     keeps_rejected: bool
     clock: Clock
+    access: Access
 
 
 class JudgedBatch:
@@ -92,6 +95,7 @@ class JudgedBatch:
         whole = Part(
             batch_id=self.batch_id,
             file=self.attempt.file,
+            file_bytes=self._batch.file_bytes,
             bounds=self._batch.bounds,
             shared_file=self.attempt.shared_file,
         )
@@ -180,7 +184,7 @@ class JudgedBatch:
         judge = self._judge
         if not put_aside.num_rows:
             return judge.layout.dead_letter.empty_table()
-        landed = read_table(self.attempt.file)
+        landed = read_table(self.attempt.file, access=judge.access)
         return dead_letters(judge.layout, put_aside, landed, judge.source, self.batch_id, judge.clock.now())
 
     def _described(self, letters: pa.Table) -> str:
@@ -199,23 +203,23 @@ class JudgedBatch:
         :param work: a folder for what is needed on the way.
         :raises DeliveryError: if they are too many, or have nowhere to go.
         """
-        landed = read_table(self.attempt.file)
+        landed = read_table(self.attempt.file, access=self._judge.access)
         failing = self._failing(transformation, landed, work)
         self._raising = self._raised(landed, failing)
         rest = join(work, "rest.parquet")
-        write_table(landed.filter(pa.array([n not in failing for n in range(landed.num_rows)])), rest)
-        return replace(self.part, file=rest)
+        going = landed.filter(pa.array([n not in failing for n in range(landed.num_rows)]))
+        return replace(self.part, file=rest, file_bytes=write_table(going, rest, self._judge.access))
 
     def _failing(self, transformation: Transformation, landed: pa.Table, work: str) -> dict[int, str]:
         """Return the rows on which the transform raises, with what it raises."""
 
         def fails(low: int, high: int) -> str | None:
             file = join(work, f"probe-{low}-{high}.parquet")
-            write_table(landed.slice(low, high - low), file)
+            size = write_table(landed.slice(low, high - low), file, self._judge.access)
             try:
-                return transformation.fails(replace(self.part, file=file))
+                return transformation.fails(replace(self.part, file=file, file_bytes=size))
             finally:
-                delete_file(file)
+                delete_file(file, self._judge.access)
 
         left = self._judge.found.left(self.batch_id)
         most = MAX_FAILING if left is None else min(MAX_FAILING, left - self._unfit.num_rows)

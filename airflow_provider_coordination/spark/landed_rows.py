@@ -17,8 +17,8 @@ from airflow_provider_coordination.spark.landed_files import check_all_of_it, en
 from airflow_provider_coordination.spark.sinks import Sink, owed
 from airflow_provider_coordination.spark.storage import TableWriter, join, link_files, read_small, schema_of
 
-SMALL_FILE_BYTES = 256 * 1024
-"""Landed files below this are merged: to open each of them costs readers more than it costs to write them anew."""
+SMALL_FILE_BYTES = 64 * 1024
+"""Landed files below this are merged, which costs no more than to name each of them; readers open one file."""
 MERGED_FILE_BYTES = 128 * 1024 * 1024
 """How large a file becomes that small ones are merged to, about."""
 ROW_GROUP_BYTES = 32 * 1024 * 1024

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pyarrow as pa
 
+from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.sinks import Sink
 from airflow_provider_coordination.spark.storage import join, make_folder, publish, schema_of, write_table
 from airflow_provider_coordination.spark.transformation import Made, Transformation, Transformed, groups_of
@@ -17,10 +18,14 @@ class Letters:
     :param schema: their columns.
     :param counts: how many each batch has.
     :param letters_of: makes those of a batch.
+    :param access: how files are reached.
     """
 
-    def __init__(self, schema: pa.Schema, counts: Mapping[str, int], letters_of: Callable[[str], pa.Table]) -> None:
+    def __init__(
+        self, schema: pa.Schema, counts: Mapping[str, int], letters_of: Callable[[str], pa.Table], access: Access
+    ) -> None:
         self.schema = schema
+        self._access = access
         self._counts = counts
         self._letters_of = letters_of
 
@@ -31,7 +36,7 @@ class Letters:
     def write(self, batch_ids: Collection[str], folder: str) -> Sequence[str]:
         """See `Rows.write`."""
         file = join(folder, "part-0.parquet")
-        write_table(pa.concat_tables([self._letters_of(batch_id) for batch_id in batch_ids]), file)
+        write_table(pa.concat_tables([self._letters_of(batch_id) for batch_id in batch_ids]), file, self._access)
         return [file]
 
 
@@ -44,6 +49,7 @@ class MadeRows:
     :param number: the sink's, among those that rows are routed to.
     :param counts: how many it takes of each batch; those that it is not to take are left out.
     :param work: a folder that nobody else uses, for what is needed on the way.
+    :param access: how files are reached.
     """
 
     def __init__(
@@ -55,6 +61,7 @@ class MadeRows:
         number: int,
         counts: Mapping[str, int],
         work: str,
+        access: Access,
     ) -> None:
         self._transformation = transformation
         self._transformed = transformed
@@ -62,8 +69,9 @@ class MadeRows:
         self._number = number
         self._counts = counts
         self._work = work
+        self._access = access
         self._apart: Made | None = None
-        columns = schema_of(transformed.made.files[0])
+        columns = schema_of(next(iter(transformed.made.files)), access)
         self.schema = pa.schema([field for field in columns if field.name not in transformed.ours])
 
     def count(self, batch_id: str) -> int:
@@ -74,11 +82,11 @@ class MadeRows:
         """See `Rows.write`: files that hold what is asked for, and nothing else, are moved."""
         made = self._made_of(batch_ids)
         if made is None:
-            return self._taken(batch_ids, folder).files
+            return list(self._taken(batch_ids, folder).files)
         if made.apart is None:
-            return _moved(made.files, folder)
+            return self._moved(list(made.files), folder)
         groups = groups_of(self._sink, batch_ids, self._transformed.shared_files)
-        return _moved([file for group in groups for file in made.apart.get(group, ())], folder)
+        return self._moved([file for group in groups for file in made.apart.get(group, ())], folder)
 
     def _made_of(self, batch_ids: Collection[str]) -> Made | None:
         """Return files of which some hold the rows of these batches, and no others, as the sink wants them."""
@@ -95,11 +103,10 @@ class MadeRows:
     def _taken(self, batch_ids: Collection[str], folder: str) -> Made:
         return self._transformation.take(self._transformed, self._number, self._sink, batch_ids, folder)
 
-
-def _moved(files: Sequence[str], folder: str) -> list[str]:
-    """Move files to a folder; return where they are."""
-    make_folder(folder)
-    places = [join(folder, f"part-{n}.parquet") for n in range(len(files))]
-    for file, place in zip(files, places, strict=True):
-        publish(file, place)
-    return places
+    def _moved(self, files: Sequence[str], folder: str) -> list[str]:
+        """Move files to a folder; return where they are."""
+        make_folder(folder, self._access)
+        places = [join(folder, f"part-{n}.parquet") for n in range(len(files))]
+        for file, place in zip(files, places, strict=True):
+            publish(file, place, access=self._access)
+        return places

@@ -30,9 +30,9 @@ from airflow_provider_coordination.spark.storage import (
     join,
     names_once,
     publish,
-    read_table,
     read_text,
     renames,
+    values_of,
     write_table,
     write_text,
 )
@@ -132,10 +132,9 @@ class SharedFiles:
     def batches(self, name: str) -> set[str] | None:
         """Return the batches that a file has rows of; None if readers see no such file."""
         try:
-            rows = read_table(self.file(name), [BATCH_ID], self._access)
+            return set(values_of(self.file(name), BATCH_ID, self._access))
         except FileNotFoundError:
             return None
-        return set(rows.column(BATCH_ID).unique().to_pylist())
 
     def seal(self, name: str, rows: Mapping[str, int], attempts: Sequence[Attempt], files: Sequence[str]) -> None:
         """Write down what is prepared, once it is there.

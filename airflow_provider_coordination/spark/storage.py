@@ -67,6 +67,7 @@ class TableWriter:
     """
 
     def __init__(self, uri: str, access: Access = DEFAULT_ACCESS) -> None:
+        self.uri = uri
         self._files, self._path = open_files(uri, access)
         self._writer: pq.ParquetWriter | None = None
         self._stream: pa.NativeFile | None = None
@@ -114,6 +115,16 @@ def read_small(uri: str, access: Access = DEFAULT_ACCESS) -> pa.Table:
     files, path = open_files(uri, access)
     with pq.ParquetFile(path, filesystem=files.filesystem) as file:
         return file.read(use_threads=False)
+
+
+def values_of(uri: str, column: str, access: Access = DEFAULT_ACCESS) -> set[str]:
+    """Return the different texts in a column of a Parquet file, of which one row group at a time is in memory."""
+    files, path = open_files(uri, access)
+    found: set[str] = set()
+    with pq.ParquetFile(path, filesystem=files.filesystem, read_dictionary=[column]) as file:
+        for group in range(file.num_row_groups):
+            found.update(file.read_row_group(group, columns=[column]).column(0).unique().to_pylist())
+    return found
 
 
 def row_count(uri: str, access: Access = DEFAULT_ACCESS) -> int:

@@ -10,22 +10,24 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import unquote
 
 import pyarrow as pa
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.bad_records import POSITION, Stage, error_text, is_of_a_record
 from airflow_provider_coordination.spark.delivery import DeliveryError, Transform
 from airflow_provider_coordination.spark.event_time import EventTime
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
+from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema, write_frame
 from airflow_provider_coordination.spark.payload import ERROR, JsonPayload
 from airflow_provider_coordination.spark.sinks import SharesFiles, Sink
-from airflow_provider_coordination.spark.storage import files_below, schema_of
+from airflow_provider_coordination.spark.storage import schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +35,8 @@ ROUTE = "_coordination_to_{}"
 """The columns that say, in what is made for all sinks, which of them take a row."""
 MARKED = tuple(f"_coordination_{name}" for name in POSITION)
 """The columns that say, there, which record a marked row is."""
-FOLDER = "_coordination_batch"
-"""The column by which rows of batches that a sink takes apart go to a folder for each batch, or each shared file."""
+GROUP = "_coordination_group"
+"""The column by which rows of batches that a sink takes apart go to a file for each batch, or each shared file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,7 @@ class Part:
 
     :param batch_id: the batch; every record says it in its column `_batch_id`.
     :param file: the file that holds them.
+    :param file_bytes: its size.
     :param bounds: outside which records are late or early, and not transformed; None if none is.
     :param has_unfit: whether some payloads do not fit the schema, and are not transformed.
     :param shared_file: see `Attempt.shared_file`.
@@ -52,6 +55,7 @@ class Part:
 
     batch_id: str
     file: str
+    file_bytes: int
     bounds: EventTimeBounds | None = None
     has_unfit: bool = False
     shared_file: str | None = None
@@ -61,12 +65,12 @@ class Part:
 class Made:
     """Files that hold rows of some batches.
 
-    :param files: all of them, at least one.
+    :param files: all of them, at least one, with their sizes in bytes.
     :param apart: those of each group that has rows, where no file holds those of several; None otherwise. A group is
         the batches that share a file in a sink, or one alone; see `groups_of`.
     """
 
-    files: Sequence[str]
+    files: Mapping[str, int]
     apart: Mapping[str, Sequence[str]] | None = None
 
 
@@ -147,7 +151,7 @@ class Transformation(Protocol):
         """Write what becomes of the records of some batches, marked with the sinks that take them.
 
         :param parts: of one of the groups that `together` returns.
-        :param folder: where to; whatever it holds is replaced.
+        :param folder: where to.
         """
         ...
 
@@ -176,6 +180,7 @@ class SparkTransformation:
         otherwise those of one batch, and the column is added.
     :param per_batch: whether it gets those of one batch in any case.
     :param payload: parses the payload before that.
+    :param access: how files are reached.
     """
 
     def __init__(
@@ -187,8 +192,10 @@ class SparkTransformation:
         transform: Transform | None = None,
         per_batch: bool = False,
         payload: JsonPayload | None = None,
+        access: Access = DEFAULT_ACCESS,
     ) -> None:
         self.layout = layout
+        self._access = access
         self._spark = spark
         self._routed = routed
         self._transform = transform
@@ -196,7 +203,7 @@ class SparkTransformation:
         self._payload = payload
         self._keeps_batch_id: dict[str, bool] = {}  # by the columns of the records that the transform gets
         self._has_warned = False
-        self._last_read: tuple[Sequence[str], DataFrame] | None = None
+        self._last_read: tuple[Mapping[str, int], DataFrame] | None = None
 
     def check(self) -> None:
         """Check the predicates, as far as that is possible without records: where each file has columns of its own,
@@ -244,7 +251,7 @@ class SparkTransformation:
         if self.layout.ddl is not None:
             return ""
         try:
-            return str(schema_of(file).to_string(show_field_metadata=False, show_schema_metadata=False))
+            return str(schema_of(file, self._access).to_string(show_field_metadata=False, show_schema_metadata=False))
         except Exception as error:  # who reads it for delivery, alone, says what is wrong
             log.debug("the columns of %s are not known: %s", file, error)
             return file
@@ -307,9 +314,9 @@ class SparkTransformation:
         # Where one sink takes all, these are its files.
         shared = shared_files_of(parts)
         made = (
-            _write(plan, folder)
+            self._write(plan, folder)
             if ROUTE.format(0) in types
-            else _arranged(plan, self._routed[0], groups_of(self._routed[0], batch_ids, shared), folder)
+            else self._arranged(plan, self._routed[0], groups_of(self._routed[0], batch_ids, shared), folder)
         )
         return Transformed(batch_ids=batch_ids, made=made, types=types, schema=plan.schema, shared_files=shared)
 
@@ -327,24 +334,33 @@ class SparkTransformation:
         """See `Transformation.take`."""
         from pyspark.sql import functions
 
-        rows = self._spark.read.schema(transformed.schema).parquet(*transformed.made.files)
+        rows = read_frame(self._spark, transformed.made.files, transformed.schema, self._access)
         if transformed.is_routed:
             rows = rows.where(ROUTE.format(number))
         if set(batch_ids) != set(transformed.batch_ids):
             rows = rows.where(functions.col(BATCH_ID).isin(*batch_ids))
         groups = groups_of(sink, batch_ids, transformed.shared_files)
-        return _arranged(rows.drop(*transformed.ours), sink, groups, folder)
+        return self._arranged(rows.drop(*transformed.ours), sink, groups, folder)
 
     def _read(self, parts: Sequence[Part]) -> DataFrame:
-        """Return the landed records of some batches; the files are looked at once, however often it is asked."""
-        files = [part.file for part in parts]
+        """Return the landed records of some batches; a file is looked at once, however often it is asked."""
+        files = {part.file: part.file_bytes for part in parts}
         if self._last_read is None or self._last_read[0] != files:
-            reader = self._spark.read if self.layout.ddl is None else self._spark.read.schema(self.layout.ddl)
-            self._last_read = files, reader.parquet(*files)
+            self._last_read = files, read_frame(self._spark, files, self._schema(parts[0].file), self._access)
         _, records = self._last_read
         if self._payload is not None and self.layout.ddl is None:
             self._payload.check(records)
         return records
+
+    def _schema(self, file: str) -> StructType:
+        """Return the columns of landed records, which are those of all files that are read together."""
+        from pyspark.sql.types import StructType
+
+        if self.layout.ddl is not None:
+            schema = StructType.fromDDL(self.layout.ddl)
+            assert isinstance(schema, StructType)
+            return schema
+        return spark_schema(schema_of(file, self._access))
 
     def _with_payload(self, records: DataFrame, parts: Sequence[Part]) -> DataFrame:
         """Return records of some batches as the transform gets them."""
@@ -387,6 +403,31 @@ class SparkTransformation:
         unmarked = functions.col(ERROR).isNull() if marks else functions.lit(True)
         routes = {ROUTE.format(n): unmarked & _holds(sink.where or "true") for n, sink in enumerate(self._routed)}
         return result.withColumns(routes)
+
+    def _arranged(self, rows: DataFrame, sink: Sink, groups: Mapping[str, Sequence[str]], folder: str) -> Made:
+        """Write the rows of some batches to a folder as a sink wants them.
+
+        :param groups: the batches, as `groups_of` returns them.
+        """
+        if len(groups) > 1 and sink.is_apart:
+            # Each group in one task, and so in one file.
+            return self._write(rows.withColumn(GROUP, _group(groups)).repartition(GROUP), folder, GROUP)
+        made = self._write(sink.arrange(rows), folder)
+        return Made(files=made.files, apart={each: list(made.files) for each in groups}) if sink.is_apart else made
+
+    def _write(self, rows: DataFrame, folder: str, by: str | None = None) -> Made:
+        """Write rows to a folder, each partition as one file, whatever the session is set to; return the files.
+
+        :param by: the column that says which rows are kept apart, if any are.
+        """
+        written = write_frame(rows, folder, self._access, by)
+        files = {each.file: each.bytes for each in written}
+        if by is None:
+            return Made(files=files)
+        apart: dict[str, list[str]] = {}
+        for each in written:
+            apart.setdefault(each.of, []).append(each.file)
+        return Made(files=files, apart=apart)
 
 
 def _with_positions(result: DataFrame, position: Sequence[str]) -> DataFrame:
@@ -436,19 +477,6 @@ def _by_bounds(parts: Sequence[Part]) -> Iterator[tuple[EventTime, Column]]:
         yield EventTime(bounds), functions.lit(True) if everywhere else functions.col(BATCH_ID).isin(*batch_ids)
 
 
-def _arranged(rows: DataFrame, sink: Sink, groups: Mapping[str, Sequence[str]], folder: str) -> Made:
-    """Write the rows of some batches to a folder as a sink wants them.
-
-    :param groups: the batches, as `groups_of` returns them.
-    """
-    if len(groups) > 1 and sink.is_apart:
-        # Each group in one task, and so in one file.
-        made = _write(rows.withColumn(FOLDER, _group(groups)).repartition(FOLDER), folder, FOLDER)
-        return made if made.files else Made(files=_write(rows.limit(0), folder).files, apart={})
-    made = _write(sink.arrange(rows), folder)
-    return Made(files=made.files, apart=dict.fromkeys(groups, made.files)) if sink.is_apart else made
-
-
 def _group(groups: Mapping[str, Sequence[str]]) -> Column:
     """Return the group that a row is of."""
     from pyspark.sql import functions
@@ -458,19 +486,3 @@ def _group(groups: Mapping[str, Sequence[str]]) -> Column:
         if list(batch_ids) != [name]:
             group = functions.when(functions.col(BATCH_ID).isin(*batch_ids), name).otherwise(group)
     return group
-
-
-def _write(rows: DataFrame, folder: str, *by: str) -> Made:
-    """Write rows to a folder, each partition as one file, whatever the session is set to; return the files.
-
-    :param by: the column that says which folder within it a row goes to, if any.
-    """
-    rows.write.mode("overwrite").option("maxRecordsPerFile", 0).partitionBy(*by).parquet(folder)
-    files = [file for file in files_below(folder) if file.endswith(".parquet")]
-    if not by:
-        return Made(files=files)
-    apart: dict[str, list[str]] = {}
-    for file in files:
-        _, _, batch_id = file.split("/")[-2].partition("=")
-        apart.setdefault(unquote(batch_id), []).append(file)
-    return Made(files=files, apart=apart)

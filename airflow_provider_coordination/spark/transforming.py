@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.bad_records import BadRecords, error_text, is_of_a_record
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, SinkAwayError, by_halves
 from airflow_provider_coordination.spark.judging import Judge, JudgedBatch
@@ -44,6 +45,7 @@ class DeliverTransformed:
     :param keeps_rejected: whether records that are late or early go to the dead letters.
     :param is_final: whether nobody can reject a batch that sinks have taken. Such batches may share files.
     :param clock: where the time comes from.
+    :param access: how files are reached, landed ones and those of the sinks.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class DeliverTransformed:
         keeps_rejected: bool = False,
         is_final: bool = True,
         clock: Clock | None = None,
+        access: Access = DEFAULT_ACCESS,
     ) -> None:
         self.transformation = transformation
+        self._access = access
         self._routed = routed(sinks)
         self._sinks = {sink.name: sink for sink in sinks}
         self._dead = self._sinks.get(DEAD_LETTER)
@@ -69,6 +73,7 @@ class DeliverTransformed:
             has_dead_letters=self._dead is not None,
             keeps_rejected=keeps_rejected,
             clock=clock or SystemClock(),
+            access=access,
         )
 
     @property
@@ -87,7 +92,7 @@ class DeliverTransformed:
         for attempt in attempts:
             try:
                 if wanted[attempt.batch_id]:
-                    ensure_landed(attempt, self._routed)
+                    ensure_landed(attempt, self._routed, self._access)
                     batches[attempt.batch_id] = JudgedBatch(self._judge, attempt, wanted[attempt.batch_id])
                 else:
                     prepared[attempt.batch_id] = Prepared()
@@ -126,7 +131,7 @@ class DeliverTransformed:
                 self.discard([batch.attempt for batch in batches if batch.attempt.shared_file is not None])
             raise
         finally:
-            delete_folder(work)
+            delete_folder(work, self._access)
 
     def _prepare_in(self, work: str, batches: Sequence[JudgedBatch]) -> dict[str, Result]:
         if unsieved := [batch for batch in batches if not batch.is_sieved]:
@@ -138,11 +143,11 @@ class DeliverTransformed:
             return refused
         self._share_files(going)
         transformed = self._transform(work, going)
-        marks = marked(transformed)
+        marks = marked(transformed, self._access)
         for batch in going:
             batch.mark(marks)
         going, marked_too_much = _judged(going)
-        counts, unrouted = routes(transformed, len(self._routed))
+        counts, unrouted = routes(transformed, len(self._routed), self._access)
         self._prepare_dead_letters(going)
         for n, sink in enumerate(self._routed):
             wanting = [batch for batch in going if sink.name in batch.wanted]
@@ -153,6 +158,7 @@ class DeliverTransformed:
                 number=n,
                 counts={batch.batch_id: counts[n].get(batch.batch_id, 0) for batch in wanting},
                 work=join(work, f"sink-{n}"),
+                access=self._access,
             )
             _prepare_for(sink, wanting, rows)
         prepared: dict[str, Result] = {**refused, **marked_too_much}
@@ -199,7 +205,9 @@ class DeliverTransformed:
             return
         by_id = {batch.batch_id: batch for batch in batches if DEAD_LETTER in batch.wanted}
         counts = {batch_id: batch.put_aside.num_rows for batch_id, batch in by_id.items()}
-        letters = Letters(self._judge.layout.dead_letter, counts, lambda batch_id: by_id[batch_id].letters())
+        letters = Letters(
+            self._judge.layout.dead_letter, counts, lambda batch_id: by_id[batch_id].letters(), self._access
+        )
         _prepare_for(self._dead, list(by_id.values()), letters)
 
 
@@ -247,23 +255,23 @@ def routed(sinks: Sequence[Sink]) -> list[Sink]:
     return [sink for sink in sinks if sink.name != DEAD_LETTER]
 
 
-def marked(transformed: Transformed) -> pa.Table:
+def marked(transformed: Transformed, access: Access) -> pa.Table:
     """Return the rows that the transform marked: what is wrong with each, and which record of which batch it is."""
     columns = [BATCH_ID, ERROR, *MARKED]
     if not transformed.marks:
         return pa.table({name: pa.array([], pa.string()) for name in columns})
-    rows = pa.concat_tables(read_table(file, columns) for file in transformed.made.files)
+    rows = pa.concat_tables(read_table(file, columns, access) for file in transformed.made.files)
     return rows.filter(pc.is_valid(rows.column(ERROR)))
 
 
-def routes(transformed: Transformed, sinks: int) -> tuple[list[dict[str, int]], dict[str, int]]:
+def routes(transformed: Transformed, sinks: int, access: Access) -> tuple[list[dict[str, int]], dict[str, int]]:
     """Return how many rows of each batch each sink takes, and how many none takes, marked rows left out.
 
     :raises DeliveryError: if a row says that it is of another batch.
     """
     columns = [ROUTE.format(n) for n in range(sinks)] if transformed.is_routed else []
     wanted = [BATCH_ID, *columns, *([ERROR] if transformed.marks else [])]
-    table = pa.concat_tables(read_table(file, wanted) for file in transformed.made.files)
+    table = pa.concat_tables(read_table(file, wanted, access) for file in transformed.made.files)
     batch_ids = table.column(BATCH_ID)
     if foreign := _counted(batch_ids).keys() - set(transformed.batch_ids):
         raise DeliveryError(

@@ -85,6 +85,8 @@ def test_properties_of_the_table_win_over_those_of_the_connection(monkeypatch: p
         ({"partition_by": ["at", "at"]}, "^field 'partition_by' of IcebergTable 'main' has 'at' more than once"),
         ({"columns": {"n": 1}}, "^field 'columns' of IcebergTable 'main': the type of 'n' must be one of Iceberg's"),
         ({"columns": ["n"]}, "^field 'columns' of IcebergTable 'main' must be a mapping; got a value of type list$"),
+        ({"merge_on": ["id", "id"]}, r"^field 'merge_on' of IcebergTable 'main' is \['id', 'id'\]; give columns"),
+        ({"order_by": "at"}, "^field 'order_by' of IcebergTable 'main' is 'at', and 'merge_on' is missing"),
         ({"where": " "}, "^field 'where' of IcebergTable 'main' must not be empty; leave it out$"),
         ({"catalog": None}, "^field 'catalog_conn_id' of IcebergTable 'main' is missing: name a connection to the"),
     ],
@@ -92,3 +94,10 @@ def test_properties_of_the_table_win_over_those_of_the_connection(monkeypatch: p
 def test_what_cannot_be_is_refused_in_the_words_of_the_dag(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         IcebergTable(**{"table": "lake.clicks", "catalog": {"type": "glue"}, **fields}).connect()
+
+
+@pytest.mark.parametrize("merge_on", ["id", ["id"]])
+def test_an_iceberg_table_can_be_merged_into(merge_on: str | list[str]) -> None:
+    table = IcebergTable("lake.clicks", catalog={"type": "glue"}, merge_on=merge_on, order_by="at")
+    settings = table.connect().settings
+    assert (settings["merge_on"], settings["order_by"]) == (["id"], "at")

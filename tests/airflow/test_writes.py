@@ -128,6 +128,11 @@ def test_a_delta_table_is_a_sink_of_its_kind_at_its_path_that_needs_no_connectio
     assert settings == DeltaSettings(partition_by=("day",), columns=(DeltaColumn(name="n", type="long"),))
 
 
+def test_a_delta_table_can_be_merged_into() -> None:
+    [sink] = sinks_of(DeltaTable("/data/lake/clicks", merge_on="id", order_by="at"))
+    assert read_settings(DeltaSettings, "test", sink.settings) == DeltaSettings(merge_on=("id",), order_by="at")
+
+
 def test_a_delta_table_on_s3_is_reached_by_its_connection_which_nothing_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", "aws://key:hush@/?region_name=eu-west-1&endpoint_url=http%3A%2F%2Fs3.test")
     [sink] = sinks_of(DeltaTable("s3://lake/clicks", aws_conn_id="lake"))
@@ -143,6 +148,8 @@ def test_a_delta_table_on_s3_is_reached_by_its_connection_which_nothing_shows(mo
     [
         (DeltaTable(" "), "^field 'path' of DeltaTable 'main' must not be empty: give the path or URI of a folder"),
         (DeltaTable("/a", where=" "), "^field 'where' of DeltaTable 'main' must not be empty; leave it out$"),
+        (DeltaTable("/a", merge_on=["id", "id"]), r"^field 'merge_on' of DeltaTable 'main' is \['id', 'id'\]; give"),
+        (DeltaTable("/a", order_by="at"), "^field 'order_by' of DeltaTable 'main' is 'at', and 'merge_on' is missing"),
         (DeltaTable("/a", partition_by=[""]), "^field 'partition_by' of DeltaTable 'main': a column has no name"),
         (
             DeltaTable("/a", name="x", columns={"n": "int64"}),

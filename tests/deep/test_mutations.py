@@ -68,7 +68,7 @@ MUTATIONS = {
     ),
     "what was published is not as good as what was landed": Mutation(
         "spark/sinks/parquet.py",
-        "batch_landed_in(published) != batch.batch_id",
+        "batch_landed_in(published, self.access) != batch.batch_id",
         "True",
         ("sink-added-items", "transform-added-items"),
     ),
@@ -83,6 +83,30 @@ MUTATIONS = {
         "        place = under_token(batch.file, token)\n",
         "        return batch.file\n        place = under_token(batch.file, token)\n",
         ("transform-added-items", "transform-added-shards"),
+    ),
+    "a file that batches share becomes visible before anybody knows its name": Mutation(
+        "spark/deliveries.py",
+        "stored |= leases.change_progress_each(named)",
+        "stored |= leases.refresh_each([*named])",
+        ("transformed-shards", "plain-shards"),
+    ),
+    "a file that batches share, and that was not found, may still appear": Mutation(
+        "spark/shared_files.py",
+        "        delete_folder(self.staging(name), self._access)\n",
+        "",
+        ("transformed-shards", "plain-shards"),
+    ),
+    "the name of a file that batches share is left free": Mutation(
+        "spark/shared_files.py",
+        "        if not renames(self._root, self._access):\n            claim",
+        "        if False:\n            claim",
+        ("transformed-shards-s3", "plain-shards-s3"),
+    ),
+    "a file that batches share is committed though one of them is lost": Mutation(
+        "spark/deliveries.py",
+        "                bereft = _bereft(left, delivered)\n",
+        "                bereft: dict[str, Delivered] = {}\n",
+        ("transformed-shards", "plain-shards"),
     ),
     "a name is given again to whoever comes later": Mutation(
         "spark/s3_objects.py",

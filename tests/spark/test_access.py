@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.spark.access import Access, is_s3
+from airflow_provider_coordination.spark.access import Access, is_s3, together
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, SinkSettings
 from tests.support.job_settings import ingest
 
@@ -34,6 +34,12 @@ def test_a_place_is_reached_as_the_sink_it_lies_below_or_as_the_first_in_its_buc
     uri: str, reached_by: AwsSettings | None
 ) -> None:
     assert ACCESS.of(uri) == reached_by
+
+
+def test_of_accesses_that_name_one_place_the_first_decides() -> None:
+    table = Access((("s3://lake/clicks", ELSE), ("s3://tables/clicks", RAW)))
+    both = together(ACCESS, table)
+    assert [both.of(uri) for uri in ("s3://lake/clicks", "s3://tables/clicks/a", "s3://else")] == [LAKE, RAW, ELSE]
 
 
 def test_dead_letters_are_reached_as_the_dataset_in_their_bucket() -> None:

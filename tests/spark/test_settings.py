@@ -214,6 +214,22 @@ def test_two_sinks_in_one_place_are_refused_however_it_is_written(one: str, othe
             replace(SETTINGS, writes=writes, landing_path="/landing").check()
 
 
+@pytest.mark.parametrize(
+    ("kinds", "location"),
+    [
+        (("delta", "delta"), "/data/lake"),
+        (("delta", "parquet"), "/data/lake"),
+        (("iceberg", "iceberg"), "iceberg://catalog:5432/lake/default/lake.clicks"),
+    ],
+)
+def test_two_sinks_into_one_table_are_refused(kinds: tuple[str, str], location: str) -> None:
+    writes = tuple(
+        SinkSettings(name=name, kind=kind, location=location) for name, kind in zip("ab", kinds, strict=True)
+    )
+    with pytest.raises(ConfigurationError, match=r"^sink 'a' of field 'writes' and sink 'b' of .* are in one place"):
+        replace(SETTINGS, writes=writes, landing_path="/landing").check()
+
+
 @pytest.mark.parametrize("other", ["/data/clicks2", "s3://data/clicks", "/data/clicks/_copy"])
 def test_places_whose_readers_do_not_see_each_other_are_fine(other: str) -> None:
     replace(SETTINGS, writes=beside_main(other)).check()

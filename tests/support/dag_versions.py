@@ -154,10 +154,10 @@ class ArrowTransformation:
                 records = records.append_column(ROUTE.format(n), pa.array(takes, pa.bool_()))
         storage.delete_folder(folder)
         made = storage.join(folder, "part-0.parquet")
-        storage.write_table(records, made)
+        size = storage.write_table(records, made)
         types = {field.name: str(field.type) for field in records.schema}
         batch_ids, shared = [part.batch_id for part in parts], shared_files_of(parts)
-        return Transformed(batch_ids=batch_ids, made=Made(files=[made]), types=types, shared_files=shared)
+        return Transformed(batch_ids=batch_ids, made=Made(files={made: size}), types=types, shared_files=shared)
 
     def _fit(self, part: Part) -> pa.Table:
         records = storage.read_table(part.file)
@@ -173,13 +173,13 @@ class ArrowTransformation:
         if transformed.is_routed:
             records = records.filter(records[ROUTE.format(number)])
         records = records.drop_columns(transformed.ours)
-        apart = {}
+        files, apart = {}, {}
         groups = groups_of(sink, batch_ids, transformed.shared_files)
         for group, members in groups.items():
             file = storage.join(folder, *([group] if len(groups) > 1 else []), "part-0.parquet")
-            storage.write_table(records.filter(pc.is_in(records[BATCH_ID], pa.array(members))), file)
+            files[file] = storage.write_table(records.filter(pc.is_in(records[BATCH_ID], pa.array(members))), file)
             apart[group] = [file]
-        return Made(files=[file for [file] in apart.values()], apart=apart)
+        return Made(files=files, apart=apart)
 
 
 def text_of(payload: str | bytes) -> str:

@@ -32,15 +32,21 @@ def batches_in(folder: Path) -> dict[str, list[int]]:
 @contextmanager
 def others_commit_first(change: Callable[[], None], *, times: int = 1) -> Iterator[list[int]]:
     """Let somebody change the table after a job looked at it and before it commits; yield the numbers of its tries."""
-    commit, tries = DeltaTable.create_write_transaction, [0]
+    tries = [0]
 
-    def late(table: DeltaTable, *details: Any, **more: Any) -> None:
-        tries[0] += 1
-        if tries[0] <= times:
-            change()
-        commit(table, *details, **more)
+    def late(commit: Callable[..., None]) -> Callable[..., None]:
+        def made(*details: Any, **more: Any) -> None:
+            tries[0] += 1
+            if tries[0] <= times:
+                change()
+            commit(*details, **more)
 
-    with patch.object(DeltaTable, "create_write_transaction", late):
+        return made
+
+    with (
+        patch.object(DeltaTable, "create_write_transaction", late(DeltaTable.create_write_transaction)),
+        patch.object(log, "write_deltalake", late(log.write_deltalake)),
+    ):
         yield tries
 
 
@@ -59,6 +65,7 @@ def counted_tables(calls: Calls) -> Iterator[None]:
             (log.TableLog, "open"),
             (log.TableLog, "create"),
             (log, "write_deltalake"),
+            (log, "merge"),
             (DeltaTable, "create_write_transaction"),
             (TableAlterer, "add_columns"),
         ):

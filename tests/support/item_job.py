@@ -48,8 +48,15 @@ class ItemPipeline:
         coordinator = self.coordinator()
         return coordinator.supply(self.supplier(coordinator)) or []
 
-    def run(self, application: Path = APPLICATION, *, env: dict[str, str] | None = None, **changes: Any) -> Job:
-        """Run a job to its end."""
+    def run(
+        self,
+        application: Path = APPLICATION,
+        *,
+        env: dict[str, str] | None = None,
+        conf: dict[str, str] | None = None,
+        **changes: Any,
+    ) -> Job:
+        """Run a job to its end; see `submit`."""
         settings = ingest(
             source="items",
             owner=f"owner-{uuid.uuid4().hex[:8]}",
@@ -59,7 +66,7 @@ class ItemPipeline:
             reads=self.reads,
             idle_duration=0.2,
         )
-        self.jobs.append(submit(changed(settings, **changes), self.folder, application, env=env))
+        self.jobs.append(submit(changed(settings, **changes), self.folder, application, env=env, conf=conf))
         self.jobs[-1].wait()
         return self.jobs[-1]
 

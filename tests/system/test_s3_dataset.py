@@ -11,11 +11,15 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.filesystems import open_files
+from airflow_provider_coordination.spark.job_settings import BadRecordSettings
 from airflow_provider_coordination.spark.settings import PARQUET, SinkSettings
+from airflow_provider_coordination.spark.sinks.delta.options import storage_options
 from airflow_provider_coordination.spark.storage import files_below
 from tests.support.s3_job import ObjectPipeline
 from tests.support.s3_server import ALLOWED, S3Server
@@ -31,11 +35,45 @@ class Lake:
     """
 
     def __init__(self, pipeline: ObjectPipeline, server: S3Server, bucket: str) -> None:
-        self.pipeline, self.path = pipeline, f"s3://{bucket}/clicks"
+        self.pipeline, self.path, self.server = pipeline, f"s3://{bucket}/clicks", server
         self.sink = SinkSettings(name="main", kind=PARQUET, location=self.path, aws=server.settings)
         self.access = Access(((self.path, server.settings),))
         for number in range(OBJECTS):
             pipeline.put(f"{number:03d}.json", range(number * RECORDS, (number + 1) * RECORDS))
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """A dataset, two tables, and dead letters: all through Spark, all in the bucket."""
+        bucket, aws = self.path.rpartition("/")[0], self.server.settings
+        even = SinkSettings(name="even", kind="delta", location=f"{bucket}/even", where="id % 2 = 0", aws=aws)
+        odd = SinkSettings(
+            name="odd",
+            kind="iceberg",
+            location="iceberg://test/lake.odd",
+            where="id % 2 = 1",
+            aws=aws,
+            settings={"table": "lake.odd", "properties": self.catalog},
+        )
+        bad_records = BadRecordSettings(dead_letter_path=f"{bucket}/bad")
+        return {
+            **self.writes,
+            "writes": (self.sink, even, odd),
+            "schema": "id BIGINT NOT NULL",
+            "bad_records": bad_records,
+        }
+
+    @property
+    def catalog(self) -> dict[str, str]:
+        aws = self.server.settings
+        return {
+            "type": "sql",
+            "uri": f"sqlite:///{self.pipeline.folder}/catalog.db",
+            "warehouse": self.path.rpartition("/")[0] + "/warehouse",
+            "s3.endpoint": str(aws.endpoint_url),
+            "s3.access-key-id": str(aws.access_key_id),
+            "s3.secret-access-key": str(aws.secret_access_key),
+            "s3.region": str(aws.region),
+        }
 
     @property
     def writes(self) -> dict[str, Any]:
@@ -49,15 +87,22 @@ class Lake:
 
     @property
     def ids(self) -> Counter[int]:
-        files, path = open_files(self.path, self.access)
-        if not any(file.endswith(".parquet") and "/_" not in file for file in files_below(self.path, self.access)):
-            return Counter()
+        return Counter(json.loads(payload)["id"] for payload in self.payloads("clicks"))
+
+    def payloads(self, folder: str) -> list[Any]:
+        """Return the payloads that a dataset of the bucket holds."""
+        root = f"{self.path.rpartition('/')[0]}/{folder}"
+        files, path = open_files(root, self.access)
+        if not any(file.endswith(".parquet") and "/_" not in file for file in files_below(root, self.access)):
+            return []
         found = ds.dataset(path, filesystem=files.filesystem, format="parquet").to_table(columns=["data"])
-        return Counter(json.loads(payload)["id"] for payload in found["data"].to_pylist())
+        return found["data"].to_pylist()
 
     @property
     def leftovers(self) -> list[str]:
-        return [file for file in files_below(self.path, self.access) if "/_" in file]
+        """What is in the bucket, and no reader looks at; a Delta table's log is no leftover."""
+        found = files_below(self.path.rpartition("/")[0], self.access)
+        return [file for file in found if "/_" in file and "/_delta_log/" not in file]
 
 
 @pytest.fixture
@@ -97,3 +142,35 @@ def test_a_driver_that_dies_loses_and_doubles_nothing_in_a_bucket(lake: Lake, at
     assert job.process.returncode == 0, job.output
     assert lake.ids == EVERYTHING
     assert lake.leftovers == []
+
+
+@pytest.mark.parametrize("at", ["delivering:1", "delivered:1"])
+def test_a_driver_that_dies_loses_and_doubles_nothing_of_what_spark_made_for_tables_in_a_bucket(
+    lake: Lake, at: str, tmp_path: Path
+) -> None:
+    events = tmp_path / "events"
+    events.mkdir()
+    conf = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": f"file://{events}",
+        "spark.eventLog.compress": "false",
+    }
+    lake.pipeline.client.put_object(Bucket=lake.pipeline.bucket, Key="bad.json", Body=b'{"id": "no number"}\n')
+    lake.pipeline.find()
+    crashed = lake.pipeline.crash(at, conf=conf, **lake.tables)
+    assert crashed.process.returncode != 0 and "coordination-summary" not in crashed.output
+    lake.pipeline.coordinator().give_up_owner(crashed.settings.owner)
+    job = lake.pipeline.run(conf=conf, **lake.tables)
+    assert job.process.returncode == 0, job.output
+
+    options = storage_options(lake.path.replace("clicks", "even"), Access(((lake.path, lake.server.settings),)))()
+    even = DeltaTable(lake.path.replace("clicks", "even"), storage_options=options).to_pyarrow_table()["id"]
+    odd = load_catalog("default", **lake.catalog).load_table("lake.odd").scan().to_arrow()["id"]
+    assert lake.ids == EVERYTHING
+    assert sorted(even.to_pylist()) == list(range(0, OBJECTS * RECORDS, 2))
+    assert sorted(odd.to_pylist()) == list(range(1, OBJECTS * RECORDS, 2))
+    assert lake.payloads("bad") == [b'{"id": "no number"}']
+    assert lake.leftovers == []
+    said = [file.read_text(errors="replace") for file in events.rglob("*") if file.is_file()]
+    assert any("read_parquet" in text and "write_parquet" in text for text in said), "plans name what is done"
+    assert not any(ALLOWED[1] in text for text in (*said, crashed.output, job.output))

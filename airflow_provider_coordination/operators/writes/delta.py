@@ -29,17 +29,31 @@ class DeltaTable:
         own. (templated)
     :param columns: types of columns, by their names, that the table is created with, as the Delta protocol names them,
         such as `{"amount": "decimal(12,2)"}`; those of the records by default. (templated)
+    :param merge_on: the columns by which a row replaces one that is there; every row is added by default. (templated)
+    :param order_by: the column whose greatest value decides between rows of one delivery with the same key; without,
+        a key is at most once in a batch. (templated)
     :param aws_conn_id: the AWS connection by which a path on S3 is reached, with what is landed, and what dead letters
         are, in its bucket; the AWS SDK's default chain by default. (templated)
     """
 
-    template_fields: ClassVar[Sequence[str]] = ("path", "name", "where", "partition_by", "columns", "aws_conn_id")
+    template_fields: ClassVar[Sequence[str]] = (
+        "path",
+        "name",
+        "where",
+        "partition_by",
+        "columns",
+        "merge_on",
+        "order_by",
+        "aws_conn_id",
+    )
 
     path: str
     name: str | None = field(default=None, kw_only=True)
     where: str | None = field(default=None, kw_only=True)
     partition_by: str | Sequence[str] = field(default=(), kw_only=True)
     columns: Mapping[str, str] | None = field(default=None, kw_only=True)
+    merge_on: str | Sequence[str] = field(default=(), kw_only=True)
+    order_by: str | None = field(default=None, kw_only=True)
     aws_conn_id: str | None = field(default=None, kw_only=True)
 
     @property
@@ -78,15 +92,14 @@ class DeltaTable:
                 f"field 'aws_conn_id' of {what} is {self.aws_conn_id!r}, and its path {path!r} is not on S3; leave it "
                 "out, or give a path such as 's3://lake/clicks'"
             )
-        settings = DeltaSettings(partition_by=self._partition_by(), columns=self._columns(what))
+        settings = DeltaSettings(
+            partition_by=_names("partition_by", self.partition_by),
+            columns=self._columns(what),
+            merge_on=_names("merge_on", self.merge_on),
+            order_by=text_value(self.order_by),
+        )
         settings.check(what)
         return SinkSettings(name=name, kind=KIND, location=path, where=where, settings=write_settings(settings))
-
-    def _partition_by(self) -> tuple[str, ...]:
-        given: Any = self.partition_by
-        if isinstance(given, str):
-            return (given,) if text_value(given) else ()
-        return names_value("partition_by", given, instead="text") if given else ()
 
     def _columns(self, what: str) -> tuple[DeltaColumn, ...]:
         given: Any = self.columns or {}
@@ -96,3 +109,10 @@ class DeltaTable:
                 f"{{'amount': 'decimal(12,2)'}}; got {given!r}"
             )
         return tuple(DeltaColumn(name=str(name), type=str(kind)) for name, kind in given.items())
+
+
+def _names(field_name: str, given: Any) -> tuple[str, ...]:
+    """Return one column, or several."""
+    if isinstance(given, str):
+        return (given,) if text_value(given) else ()
+    return names_value(field_name, given, instead="text") if given else ()

@@ -35,6 +35,9 @@ class IcebergTable:
         first delivery has them.
     :param table_properties: properties that the table is made with.
     :param location: where the table is made; by default where its catalog puts it. (templated)
+    :param merge_on: the columns by which a row replaces one that is there; every row is added by default. (templated)
+    :param order_by: the column whose greatest value decides between rows of one delivery with the same key; without,
+        a key is at most once in a batch. (templated)
     :param name: the sink's name, which tells it from others of the task: up to 64 letters, digits, `_` and `-`; `main`
         by default. (templated)
     :param where: which records go there: a SQL predicate over the columns that are written; all by default. (templated)
@@ -47,6 +50,8 @@ class IcebergTable:
         "aws_conn_id",
         "partition_by",
         "location",
+        "merge_on",
+        "order_by",
         "name",
         "where",
     )
@@ -60,6 +65,8 @@ class IcebergTable:
     columns: Mapping[str, str] | None = field(default=None, kw_only=True)
     table_properties: Mapping[str, str] | None = field(default=None, kw_only=True)
     location: str | None = field(default=None, kw_only=True)
+    merge_on: str | Sequence[str] | None = field(default=None, kw_only=True)
+    order_by: str | None = field(default=None, kw_only=True)
     name: str | None = field(default=None, kw_only=True)
     where: str | None = field(default=None, kw_only=True)
 
@@ -111,7 +118,7 @@ class IcebergTable:
 
         :param connected: properties of the catalog, of connections.
         """
-        where, partition_by = text_value(self.where), self.partition_by
+        where = text_value(self.where)
         if where is not None and not where.strip():
             raise ConfigurationError(f"field 'where' of {self._sink} must not be empty; leave it out")
         for name in ("catalog", "columns", "table_properties"):
@@ -120,20 +127,25 @@ class IcebergTable:
                 raise ConfigurationError(
                     f"field {name!r} of {self._sink} must be a mapping; got a value of type {type(value).__name__}"
                 )
-        if partition_by in (None, "", "None", [], ()):
-            fields: tuple[str, ...] = ()
-        elif isinstance(partition_by, str):
-            fields = (partition_by,)
-        else:
-            fields = names_value(f"partition_by' of '{self._sink}", partition_by, instead="a column")
         settings = IcebergSettings(
             table=text_value(self.table) or "",
             catalog_name=text_value(self.catalog_name) or "default",
             properties={**connected, **{name: str(value) for name, value in (self.catalog or {}).items()}},
-            partition_by=fields,
+            partition_by=self._names("partition_by"),
             columns=dict(self.columns or {}),
             table_properties=dict(self.table_properties or {}),
             table_location=text_value(self.location),
+            merge_on=self._names("merge_on"),
+            order_by=text_value(self.order_by),
         )
         settings.check(self._sink)
         return settings
+
+    def _names(self, name: str) -> tuple[str, ...]:
+        """Return what a field has of one text, or several."""
+        given: Any = getattr(self, name)
+        if given in (None, "", "None", [], ()):
+            return ()
+        return (
+            (given,) if isinstance(given, str) else names_value(f"{name}' of '{self._sink}", given, instead="a column")
+        )

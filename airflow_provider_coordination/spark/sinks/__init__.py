@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.registry import Registry
+from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery
 
 if TYPE_CHECKING:
@@ -67,6 +68,11 @@ class Sink(Protocol):
     @property
     def location(self) -> str:
         """Where it is, for people; see `SinkSettings.location`."""
+        ...
+
+    @property
+    def access(self) -> Access:
+        """How its files are reached, and those that are prepared for it; known once it was checked."""
         ...
 
     def check(self) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import read_settings
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.bad_records import error_text
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, load_transform
 from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettings
@@ -66,6 +67,11 @@ class ForeachBatchSink:
     def taken(self, attempts: Sequence[Attempt]) -> set[str]:
         """See `Sink.taken`: what the function did is not known here, so that no batch counts as in."""
         return set()
+
+    @property
+    def access(self) -> Access:
+        """See `Sink.access`."""
+        return DEFAULT_ACCESS
 
     @property
     def is_apart(self) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.settings import read_settings
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
@@ -78,6 +79,11 @@ class SqlSink:
             return set()
         with closing(Session(self._database)) as session:
             return session.run(lambda cursor: self._taken.among(cursor, attempts))
+
+    @property
+    def access(self) -> Access:
+        """See `Sink.access`."""
+        return DEFAULT_ACCESS
 
     @property
     def is_apart(self) -> bool:

@@ -20,7 +20,7 @@ from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn, DeltaSettings
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
-from airflow_provider_coordination.spark.storage import join, write_table
+from airflow_provider_coordination.spark.storage import delete_folder, join, write_table
 from tests.support.delta_tables import batches_in, others_commit_first, rows_in
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 
@@ -183,6 +183,53 @@ def test_a_table_that_somebody_changes_between_look_and_commit_is_looked_at_agai
     found = batches_in(folder)
     assert (found["a-1"], found["b-1"]) == ([1, 2], [3])
     assert found["somebody's"] == ([8, 9] if change is without_some_rows else [7, 8, 9])
+
+
+@pytest.mark.parametrize("change", [compacted, with_a_column_more, without_some_rows])
+def test_a_rejected_batch_is_replaced_in_what_somebody_made_of_the_table_between_look_and_commit(
+    folder: Path, change: Callable[[Path], None]
+) -> None:
+    deliver(a_sink(folder), BatchRows({"a-1": [-1], "b-1": [7, 8]}), A, B)
+    write_deltalake(folder, pa.table({"n": [9], "_batch_id": ["somebody's"]}), mode="append")
+    with others_commit_first(lambda: change(folder)) as tries:
+        deliver(a_sink(folder), NUMBERS, under_next_lease(A, rejected=True))
+    assert tries == [2]
+    found = batches_in(folder)
+    assert found["a-1"] == [1, 2] and found["somebody's"] == [9]
+    assert found["b-1"] == ([8] if change is without_some_rows else [7, 8])
+
+
+def test_a_batch_waits_while_somebody_has_overwritten_the_table_with_other_types(folder: Path) -> None:
+    sink = a_sink(folder)
+    deliver(sink, NUMBERS, A)
+    sink.prepare([B], NUMBERS)
+
+    def overwrite(value: object) -> None:
+        others = pa.table({"n": [value], "_batch_id": ["x"]})
+        write_deltalake(folder, others, mode="overwrite", schema_mode="overwrite")
+
+    with (
+        others_commit_first(lambda: overwrite("text")) as tries,
+        pytest.raises(DeliveryError, match=r"column 'n' is 'long', and 'string' in the table\. .*; the batches wait"),
+    ):
+        sink.commit([B])
+    assert tries == [1] and [row["n"] for row in rows_in(folder)] == ["text"]
+    overwrite(0)
+    sink.commit([B])
+    assert batches_in(folder) == {"x": [0], "b-1": [3]}
+
+
+def test_a_table_that_somebody_drops_between_look_and_commit_gets_nothing(folder: Path) -> None:
+    sink = a_sink(folder)
+    deliver(sink, NUMBERS, A)
+    sink.prepare([B], NUMBERS)
+    with (
+        others_commit_first(lambda: delete_folder(str(folder / "_delta_log"))),
+        pytest.raises(DeliveryError, match="is gone since the job began"),
+    ):
+        sink.commit([B])
+    deliver(a_sink(folder), NUMBERS, under_next_lease(B))
+    assert batches_in(folder) == {"b-1": [3]}
 
 
 def test_a_batch_that_another_job_commits_between_look_and_commit_is_in_once(folder: Path) -> None:

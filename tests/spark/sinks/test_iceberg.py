@@ -299,6 +299,25 @@ def test_a_table_that_somebody_dropped_is_not_made_anew_by_the_job_that_knew_it(
     assert rows_in(catalog) == [3]
 
 
+def test_a_table_that_somebody_drops_between_look_and_commit_gets_nothing(
+    new_sink: Callable[..., Sink], catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = new_sink()
+    deliver(sink, [A], VALUES)
+    sink.prepare([B], VALUES)
+    looked = sink._look  # type: ignore[attr-defined]
+
+    def look_and_see_it_dropped(attempts: Sequence[Attempt]) -> Any:
+        look = looked(attempts)
+        catalog.drop_table(TABLE)
+        return look
+
+    monkeypatch.setattr(sink, "_look", look_and_see_it_dropped)
+    with pytest.raises(DeliveryError, match=r"^Iceberg table 'lake\.clicks' was there and is gone"):
+        sink.commit([B])
+    assert not catalog.table_exists(TABLE)
+
+
 def test_another_table_of_the_same_name_is_not_taken_for_the_one_that_was_there(
     new_sink: Callable[..., Sink], catalog: Catalog
 ) -> None:

@@ -192,6 +192,29 @@ def replace(
     write_deltalake(table, rows, mode="overwrite", predicate=_is_of(batch_ids), commit_properties=properties)
 
 
+def merge(
+    table: DeltaTable, rows: pa.Table, on: Sequence[str], rejected: Collection[str], properties: CommitProperties
+) -> None:
+    """Put rows in the place of those that have the same key, in a table as it was when it was opened; add the others.
+
+    :param on: the columns that make the key.
+    :param rejected: batches of which what else the table has goes.
+    :raises CommitFailedError: if it has changed since.
+    """
+    same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in on)
+    merger = table.merge(
+        rows, same, source_alias="s", target_alias="t", streamed_exec=False, commit_properties=properties
+    )
+    merger = merger.when_matched_update_all().when_not_matched_insert_all()
+    if rejected:
+        merger = merger.when_not_matched_by_source_delete(predicate=f"t.{_is_of(rejected)}")
+    merger.execute()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
 def _named(table: DeltaTable, batch_ids: set[str]) -> set[str]:
     """Return those batches of some that a table has."""
     found: set[str] = set()

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.merge_settings import check_merging
 
 TYPES = ("string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp")
 """The types that a column can be given, as the Delta protocol names them; a decimal as well."""
@@ -29,10 +30,14 @@ class DeltaSettings:
 
     :param partition_by: the columns that a table is partitioned by when it is created.
     :param columns: columns that it is created with, whatever the data have.
+    :param merge_on: the columns that identify a row; every row is added if there are none.
+    :param order_by: the column whose greatest value decides between rows of one delivery with the same key.
     """
 
     partition_by: tuple[str, ...] = ()
     columns: tuple[DeltaColumn, ...] = ()
+    merge_on: tuple[str, ...] = ()
+    order_by: str | None = None
 
     def check(self, what: str) -> None:
         """Check every value.
@@ -40,6 +45,7 @@ class DeltaSettings:
         :param what: the user's object, for errors.
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
+        check_merging(self.merge_on, self.order_by, what)
         for name in self.partition_by:
             if not name.strip():
                 raise ConfigurationError(f"field 'partition_by' of {what}: a column has no name; leave it out")

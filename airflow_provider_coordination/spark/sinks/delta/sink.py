@@ -30,6 +30,7 @@ from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_rows import DeliverLanded
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance
+from airflow_provider_coordination.spark.merging import Merging
 from airflow_provider_coordination.spark.sinks import Rows
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
 from airflow_provider_coordination.spark.sinks.delta.files import DataFile, DataFiles
@@ -46,6 +47,7 @@ from airflow_provider_coordination.spark.storage import (
     file_size,
     files_below,
     join,
+    read_table,
 )
 
 if TYPE_CHECKING:
@@ -106,6 +108,7 @@ class DeltaSink:
         self._log = TableLog(path, storage_options(path, access))
         self._files = DataFiles(path, access)
         self._staging = Staging(path, access)
+        self._merging = Merging(on=self._settings.merge_on, order_by=self._settings.order_by)
         self._lock = threading.Lock()  # commits of one process would only be in each other's way
         self._unnamed: dict[str, set[str]] = {}  # files that no commit was tried with: the sets that they are for
 
@@ -177,6 +180,11 @@ class DeltaSink:
         return maintain(self._log, Staging(self._path, self._access), self._access, wanted)
 
     @property
+    def access(self) -> Access:
+        """See `Sink.access`."""
+        return self._access
+
+    @property
     def is_apart(self) -> bool:
         """See `Sink.is_apart`: a file may hold rows of many batches."""
         return False
@@ -221,6 +229,7 @@ class DeltaSink:
 
         :raises DeliveryError: if the table cannot take them.
         """
+        self._merging.check_columns(given.names, f"table {self._path}")
         if table is None:
             schema, partition_by = schema_from(given, self._settings.columns, self._path), self._settings.partition_by
             here = {field.name: field for field in schema.fields}
@@ -245,6 +254,7 @@ class DeltaSink:
             names = [f"{folder}/{uri.rpartition('/')[2]}" for uri in rows.write(batch_ids, join(self._path, folder))]
             arrow = arrow_of(schema)
             files = [made for name in names for made in self._files.fitted(name, arrow, partition_by)]
+            self._check_keys(files)
             self._check_required(files, [field.name for field in schema.fields if not field.nullable])
             kept = {join(self._path, file.name) for file in files}
             for uri in files_below(join(self._path, folder), self._access):
@@ -259,6 +269,12 @@ class DeltaSink:
             delete_folder(join(self._path, folder), self._access)
             raise
         return files
+
+    def _check_keys(self, files: Sequence[DataFile]) -> None:
+        if self._merging and files:
+            uris = [join(self._path, file.name) for file in files]
+            keys = pa.concat_tables(read_table(uri, self._merging.columns, self._access) for uri in uris)
+            self._merging.check_rows(keys, f"table {self._path}")
 
     def _check_required(self, files: Sequence[DataFile], required: Sequence[str]) -> None:
         for name in required:
@@ -384,7 +400,12 @@ class DeltaSink:
         files = list(self._shared(staged))
         for file, _ in files:
             self._check_whole(file)
-        if self._log.has_any(table, [attempt for attempt in attempts if attempt.batch.redeliver]):
+        rejected = [attempt for attempt in attempts if attempt.batch.redeliver]
+        if self._merging and files:
+            rows = self._rows(files, arrow_of(table.schema())).read_all()
+            rows = rows.take(self._merging.kept(rows, [attempt.batch_id for attempt in attempts]))
+            table_log.merge(table, rows, self._merging.on, [attempt.batch_id for attempt in rejected], properties)
+        elif self._log.has_any(table, rejected):
             rows = self._rows(files, arrow_of(table.schema()))
             table_log.replace(table, rows, [attempt.batch_id for attempt in attempts], properties)
         else:

@@ -21,6 +21,7 @@ from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.batch_counts import batches_of, count_by_batch
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID
+from airflow_provider_coordination.spark.merging import Merging
 from airflow_provider_coordination.spark.sinks.iceberg.catalog import WHOLE_BATCH_IDS
 from airflow_provider_coordination.spark.storage import (
     delete_file,
@@ -119,25 +120,21 @@ def _as_it_is(file: str, access: Access) -> Written:
 def _partitions(table: Table, rows: pa.Table) -> Iterator[tuple[Sequence[str | None], pa.Table]]:
     """Yield the rows of each partition, with its values."""
     fields = table.spec().fields
+    if not fields:
+        yield (), rows
+        return
     names = [f"_partition_{n}" for n in range(len(fields))]
+    keyed = pa.table({"_at": pa.array(range(rows.num_rows), pa.int64())})
     values: list[list[Any]] = []
-    keyed = rows
     for name, field in zip(names, fields, strict=True):
         numbers, known = _transformed(table, field, rows)
         values.append(known)
         keyed = keyed.append_column(name, numbers)
-    if not names:
-        yield (), rows
-        return
-    for key in keyed.select(names).group_by(names).aggregate([]).to_pylist():
-        wanted = pc.equal(keyed.column(names[0]), key[names[0]])
-        for name in names[1:]:
-            wanted = pc.and_(wanted, pc.equal(keyed.column(name), key[name]))
-        partition = [known[key[name]] for name, known in zip(names, values, strict=True)]
-        yield (
-            [_encoded(_type_of(table, field), v) for field, v in zip(fields, partition, strict=True)],
-            rows.filter(wanted),
-        )
+    kinds = [_type_of(table, field) for field in fields]
+    grouped = keyed.group_by(names).aggregate([("_at", "list")])
+    for places, *numbers in zip(*(grouped.column(name) for name in ("_at_list", *names)), strict=True):
+        partition = [known[number.as_py()] for number, known in zip(numbers, values, strict=True)]
+        yield [_encoded(kind, value) for kind, value in zip(kinds, partition, strict=True)], rows.take(places.values)
 
 
 def _transformed(table: Table, field: PartitionField, rows: pa.Table) -> tuple[pa.Array, list[Any]]:
@@ -278,20 +275,95 @@ def batches_in(table: Table, batch_ids: Collection[str]) -> set[str]:
     return found & set(batch_ids)
 
 
+def tasks_with(table: Table, keys: pa.Table) -> list[FileScanTask]:
+    """Return the files of a table that may hold rows with some keys, as the bounds of their columns say.
+
+    :param keys: the columns of the key.
+    """
+    from pyiceberg.expressions import (
+        AlwaysTrue,
+        And,
+        BooleanExpression,
+        GreaterThanOrEqual,
+        LessThanOrEqual,
+        Reference,
+    )
+    from pyiceberg.expressions.literals import literal
+
+    if not keys.num_rows or not set(keys.column_names) <= set(table.schema().column_names):
+        return []
+    between: BooleanExpression = AlwaysTrue()
+    for column, values in zip(keys.column_names, keys.columns, strict=True):
+        if pa.types.is_integer(values.type) or pa.types.is_string(values.type):
+            bounds = pc.min_max(values).as_py()
+            reference = Reference(column)
+            between = And(between, GreaterThanOrEqual(term=reference, value=literal(bounds["min"])))
+            between = And(between, LessThanOrEqual(term=reference, value=literal(bounds["max"])))
+    return list(table.scan(between).plan_files()) if table.current_snapshot() is not None else []
+
+
 def without(
-    table: Table, batch_ids: Collection[str], folder: str, access: Access
+    table: Table,
+    batch_ids: Collection[str],
+    folder: str,
+    access: Access,
+    merging: Merging | None = None,
+    keys: pa.Table | None = None,
 ) -> tuple[list[DataFile], list[Written]]:
-    """Return the files of a table that hold rows of batches, and new ones that hold the rest of their rows."""
+    """Return the files of a table that hold rows of batches, and new ones that hold the rest of their rows.
+
+    One file at a time is in memory.
+
+    :param merging: how rows are merged, if they are.
+    :param keys: those of rows that go as well.
+    """
     gone: list[DataFile] = []
     rest: list[Written] = []
-    for task in tasks_of(table, batch_ids):
-        rows = rows_of(table, task)
-        is_one = pc.is_in(rows.column(BATCH_ID), pa.array(list(batch_ids), rows.column(BATCH_ID).type))
-        if not pc.any(is_one).as_py():
-            continue
-        gone.append(task.file)
-        rest += split(table, rows.filter(pc.invert(is_one)), folder, access)
+    tasks = {task.file.file_path: task for task in tasks_of(table, batch_ids)}
+    columns = [BATCH_ID]
+    if merging is not None and keys is not None:
+        tasks |= {task.file.file_path: task for task in tasks_with(table, keys)}
+        columns += merging.on
+    for task in tasks.values():
+        marks = rows_of(table, task, *(name for name in columns if name in table.schema().column_names))
+        goes = _goes(marks, batch_ids, merging, keys)
+        if pc.any(goes).as_py():
+            gone.append(task.file)
+            rest += split(table, rows_of(table, task).filter(pc.invert(goes)), folder, access)
     return gone, rest
+
+
+def _goes(marks: pa.Table, batch_ids: Collection[str], merging: Merging | None, keys: pa.Table | None) -> pa.Array:
+    """Return which rows of a file go."""
+    goes = pa.repeat(False, marks.num_rows)
+    if BATCH_ID in marks.column_names:
+        ids = marks.column(BATCH_ID)
+        goes = pc.or_(goes, pc.is_in(ids, pa.array(list(batch_ids), ids.type)))
+    if merging is not None and keys is not None:
+        places = pa.array(range(marks.num_rows), pa.int64())
+        goes = pc.or_(goes, pc.is_in(places, merging.matching(marks, keys)))
+    return goes
+
+
+def keys_of(files: Sequence[Written], merging: Merging, access: Access) -> pa.Table:
+    """Return what a merge looks at of the rows of files, in their order."""
+    return pa.concat_tables(
+        (read_table(file.path, merging.columns, access) for file in files), promote_options="permissive"
+    )
+
+
+def places_from(places: pa.Array, first: int, rows: int) -> pa.Array:
+    """Return those of some places that are of one file, counted from its first row."""
+    own = pc.and_(pc.greater_equal(places, first), pc.less(places, first + rows))
+    return pc.subtract(places.filter(own), first)
+
+
+def some(table: Table, written: Written, places: pa.Array, folder: str, access: Access) -> list[Written]:
+    """Write some rows of a file to new files.
+
+    :param places: theirs in the file.
+    """
+    return split(table, read_table(written.path, access=access).take(places), folder, access)
 
 
 def only(table: Table, written: Written, batch_ids: Collection[str], folder: str, access: Access) -> list[Written]:

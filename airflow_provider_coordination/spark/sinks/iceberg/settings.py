@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.merge_settings import check_merging
 
 IDENTIFIER = re.compile(r"[^.\s]+(\.[^.\s]+)+")
 WITHOUT_NUMBER = ("year", "month", "day", "hour")
@@ -48,6 +49,8 @@ class IcebergSettings:
     :param columns: the types of columns, by name, that the table is made with; empty where the first delivery says.
     :param table_properties: those that the table is made with.
     :param table_location: where the table is made; None for where the catalog puts it.
+    :param merge_on: the columns that identify a row; every row is added if there are none.
+    :param order_by: the column whose greatest value decides between rows of one delivery with the same key.
     """
 
     table: str
@@ -57,6 +60,8 @@ class IcebergSettings:
     columns: dict[str, Any] = field(default_factory=dict)
     table_properties: dict[str, Any] = field(default_factory=dict)
     table_location: str | None = None
+    merge_on: tuple[str, ...] = ()
+    order_by: str | None = None
 
     def check(self, sink: str) -> None:
         """Check what can be checked without the catalog.
@@ -69,6 +74,7 @@ class IcebergSettings:
                 f"field 'table' of {sink} must be a namespace and a name, such as 'lake.clicks'; got {self.table!r}"
             )
         partition_fields(self.partition_by, sink)
+        check_merging(self.merge_on, self.order_by, sink)
         for name, kind in self.columns.items():
             if not isinstance(kind, str):
                 raise ConfigurationError(

@@ -29,6 +29,7 @@ from airflow_provider_coordination.spark.delivered_batches import TableHistory
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
 from airflow_provider_coordination.spark.landed_rows import DeliverLanded
 from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance
+from airflow_provider_coordination.spark.merging import Merging
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Rows
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
@@ -55,6 +56,7 @@ from airflow_provider_coordination.spark.storage import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame
 
@@ -139,6 +141,7 @@ class IcebergSink:
         self.where = where
         self._aws = aws
         self._tables = Tables(settings, f"IcebergTable {name!r}", location)
+        self._merging = Merging(on=settings.merge_on, order_by=settings.order_by)
         self._histories = Histories()
         self._lock = threading.Lock()  # one commit at a time: two of one job would only get in each other's way
         self._since: int | None = None
@@ -226,6 +229,11 @@ class IcebergSink:
     # Preparing
 
     @property
+    def access(self) -> Access:
+        """See `Sink.access`."""
+        return self._access
+
+    @property
     def is_apart(self) -> bool:
         """See `Sink.is_apart`: a file may hold rows of many batches."""
         return False
@@ -250,6 +258,7 @@ class IcebergSink:
         """See `Sink.prepare`."""
         if not attempts:
             return
+        self._merging.check_columns(rows.schema.names, str(self._tables))
         self.discard(attempts)
         table = self._tables.find_or_make(rows.schema)
         self._root(table)
@@ -278,7 +287,10 @@ class IcebergSink:
             delete_file(file, self._access)
         for file in written:
             _check_times(file, self._access)
-        return data_files.place(table, written, folder, self._access)
+        placed = data_files.place(table, written, folder, self._access)
+        if self._merging and placed:
+            self._merging.check_rows(data_files.keys_of(placed, self._merging, self._access), str(self._tables))
+        return placed
 
     def _seal(self, table: Table, attempt: Attempt, files: Sequence[Written], rows: int) -> None:
         """Write what an attempt has prepared; from here on it can be committed."""
@@ -339,9 +351,9 @@ class IcebergSink:
         manifests = {attempt.batch_id: staging.sealed(attempt) for attempt in attempts}
         addition = Addition(table, summary_of(attempts), self._access)
         try:
-            self._add_files(addition, table, manifests, folder)
+            keys = self._add_files(addition, table, manifests, folder)
             replaced = [attempt.batch_id for attempt in attempts if attempt.batch.redeliver]
-            gone, rest = data_files.without(table, replaced, folder, self._access)
+            gone, rest = data_files.without(table, replaced, folder, self._access, self._merging, keys)
             addition.replace(gone, rest)
             addition.make(self._tables)
         except BaseException:
@@ -354,10 +366,11 @@ class IcebergSink:
 
     def _add_files(
         self, addition: Addition, table: Table, manifests: Mapping[str, Mapping[str, Any]], folder: str
-    ) -> None:
+    ) -> pa.Table | None:
         """Add the files that manifests name; those rows of them that are wanted, where others hold more.
 
         :param manifests: by batch id.
+        :returns: the keys that are merged; None where rows are added.
         """
         for batch_id, manifest in manifests.items():
             if manifest["spec"] != table.spec().spec_id:
@@ -365,12 +378,30 @@ class IcebergSink:
                     f"batch {batch_id}: somebody changed the partitioning of {self._tables} after it was prepared; it "
                     "is delivered again"
                 )
-        for known, rows in _files_of(manifests).values():
-            written = Written(**{**known, "batches": rows})
-            if sum(rows.values()) == written.rows:
+        files = [Written(**{**known, "batches": rows}) for known, rows in _files_of(manifests).values()]
+        if self._merging and files:
+            return self._add_merged(addition, table, files, list(manifests), folder)
+        for written in files:
+            if sum(written.batches.values()) == written.rows:
                 addition.add(written)
             else:
-                addition.add_made(data_files.only(table, written, rows, folder, self._access))
+                addition.add_made(data_files.only(table, written, written.batches, folder, self._access))
+        return None
+
+    def _add_merged(
+        self, addition: Addition, table: Table, files: Sequence[Written], batch_ids: Sequence[str], folder: str
+    ) -> pa.Table:
+        """Add of each key the row that stays; return the keys."""
+        keys = data_files.keys_of(files, self._merging, self._access)
+        kept, first = self._merging.kept(keys, batch_ids), 0
+        for written in files:
+            wanted = data_files.places_from(kept, first, written.rows)
+            first += written.rows
+            if len(wanted) == written.rows:
+                addition.add(written)
+            else:
+                addition.add_made(data_files.some(table, written, wanted, folder, self._access))
+        return keys.take(kept).select(list(self._merging.on))
 
     def _settle(self, sent: list[Addition], look: Look) -> None:
         """Remove what was made for commits that are known to have failed."""

@@ -1,0 +1,115 @@
+"""Files that pyarrow reads and writes for Spark hold what Spark's own reader and writer would make of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession, functions
+
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS
+from airflow_provider_coordination.spark.bad_records import error_text, is_of_a_record
+from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema, write_frame
+
+VALUES = {
+    "flag": "true",
+    "tiny": "tinyint(-1)",
+    "small": "smallint(2)",
+    "number": "3",
+    "long": "9223372036854775807",
+    "nan": "float('NaN')",
+    "zero": "double('-0.0')",
+    "few_digits": "cast(1.5 as decimal(9,2))",
+    "digits": "cast(-1.5 as decimal(18,2))",
+    "most_digits": "cast('-99999999999999999999999999999.999999999' as decimal(38,9))",
+    "text": "'ü'",
+    "bytes": "unhex('00ff')",
+    "first_day": "date'0001-01-01'",
+    "last_day": "date'9999-12-31'",
+    "first": "timestamp'0001-01-01 00:00:00'",
+    "last": "timestamp'9999-12-31 23:59:59.999999'",
+    "first_local": "timestamp_ntz'0001-01-01 00:00:00'",
+    "last_local": "timestamp_ntz'9999-12-31 23:59:59.999999'",
+    "took": "interval '1 02:03:04.5' day to second",
+    "list": "array(1, null)",
+    "lists": "array(named_struct('x', 1, 'y', array('a')))",
+    "map": "map('k', date'0001-01-01')",
+    "map_of_null": "map('k', cast(null as struct<a: int>))",
+    "struct": "named_struct('a', 1, 'b', named_struct('c', decimal(1.25)))",
+    "before": "array(timestamp'1969-12-31 23:59:59.999999')",
+}
+KINDS = (
+    pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.date64(), pa.timestamp("ms", "UTC"), pa.timestamp("us"),
+    pa.timestamp("us", "Europe/Berlin"), pa.large_string(), pa.large_binary(), pa.binary(3), pa.duration("us"),
+    pa.dictionary(pa.int32(), pa.string()), pa.large_list(pa.uint16()), pa.list_(pa.int32(), 2), pa.decimal256(20, 2),
+    pa.struct([pa.field("a", pa.uint8())]), pa.map_(pa.large_string(), pa.uint8()),
+)  # fmt: skip
+
+
+def test_rows_are_written_and_read_as_spark_writes_and_reads_them(spark: SparkSession, tmp_path: Path) -> None:
+    row = spark.sql(f"SELECT {', '.join(f'{value} AS {name}' for name, value in VALUES.items())}")
+    nulls = row.select(*(functions.when(functions.lit(False), functions.col(name)).alias(name) for name in VALUES))
+    rows = row.union(nulls).coalesce(1)
+    rows.write.parquet(str(tmp_path / "spark"))
+    [theirs] = (tmp_path / "spark").glob("*.parquet")
+    [ours] = write_frame(rows, str(tmp_path / "ours"), DEFAULT_ACCESS)
+    assert ours.bytes == Path(ours.file).stat().st_size
+    expected, found = pq.read_table(theirs), pq.read_table(ours.file)
+    for name in VALUES:
+        assert str(found[name].to_pylist()) == str(expected[name].to_pylist()), name
+    assert found.select(plain := [n for n in VALUES if not pa.types.is_nested(found[n].type)]).schema.types == (
+        expected.select(plain).schema.types
+    )
+    read = read_frame(spark, {ours.file: ours.bytes}, spark_schema(found.schema), DEFAULT_ACCESS)
+    assert str(read.toArrow().to_pylist()) == str(spark.read.parquet(ours.file).toArrow().to_pylist())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_column_of_a_file_has_the_type_that_spark_gives_it(
+    kind: pa.DataType, spark: SparkSession, tmp_path: Path
+) -> None:
+    file = tmp_path / "file.parquet"
+    pq.write_table(pa.table({"x": pa.nulls(2, kind)}), file)
+    columns = spark_schema(pq.read_schema(file))
+    assert [field.dataType for field in columns] == [field.dataType for field in spark.read.parquet(str(file)).schema]
+    read = read_frame(spark, {str(file): 1}, columns, DEFAULT_ACCESS)
+    assert read.toArrow()["x"].null_count == 2
+
+
+def test_rows_of_each_text_are_in_one_file_and_without_rows_there_are_the_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = spark.range(100).selectExpr("id AS n", "concat('b-', id % 3) AS of").repartition("of")
+    written = write_frame(rows, str(tmp_path), DEFAULT_ACCESS, "of")
+    assert {each.of: sorted(pq.read_table(each.file)["n"].to_pylist()) for each in written} == {
+        f"b-{k}": list(range(k, 100, 3)) for k in range(3)
+    }
+    [empty] = write_frame(rows.where("n < 0"), str(tmp_path / "empty"), DEFAULT_ACCESS, "of")
+    assert pq.read_table(empty.file).schema.names == ["n"] and pq.read_metadata(empty.file).num_rows == 0
+
+
+def test_what_fails_on_the_way_says_whether_a_record_is_to_blame_and_what_it_leaves_does_not_count(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def fragile(n):
+        if n == 49_999:
+            raise ValueError("it is too much")
+        return n
+
+    rows = spark.range(0, 50_000, 1, 1).select(functions.udf(fragile, "long")("id").alias("n"))
+    with pytest.raises(PySparkException, match="it is too much") as raised:
+        write_frame(rows, str(tmp_path / "rows"), DEFAULT_ACCESS)
+    assert is_of_a_record(raised.value) and error_text(raised.value) == "ValueError: it is too much"
+    [file] = write_frame(rows.where("id < 10"), str(tmp_path / "rows"), DEFAULT_ACCESS)
+    assert pq.read_table(file.file)["n"].to_pylist() == list(range(10))
+    gone = read_frame(spark, {str(tmp_path / "gone"): 1}, rows.schema, DEFAULT_ACCESS)
+    with pytest.raises(PySparkException, match="gone") as raised:
+        write_frame(gone, str(tmp_path / "rows"), DEFAULT_ACCESS)
+    assert not is_of_a_record(raised.value) and "FileNotFoundError" in error_text(raised.value)
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(PySparkException, match="taken") as raised:
+        write_frame(spark.range(1), str(tmp_path / "taken"), DEFAULT_ACCESS)
+    assert not is_of_a_record(raised.value)

@@ -1,0 +1,135 @@
+"""What Spark reads and writes of Parquet files: how files are dealt to tasks, and what the tasks do; without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_provider_coordination.spark import parquet_frames
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS
+from airflow_provider_coordination.spark.parquet_frames import _dealt, _Piece, _read, _write
+
+MIB = 2**20
+COLUMNS = pa.schema([pa.field("n", pa.int64()), pa.field("_batch_id", pa.string())])
+
+
+def batches(*values: int, of: str = "a") -> list[pa.RecordBatch]:
+    return [pa.RecordBatch.from_pydict({"n": [value], "_batch_id": [of]}, COLUMNS) for value in values]
+
+
+def read(file: str, *pieces: _Piece, columns: pa.Schema = COLUMNS) -> list[dict[str, Any]]:
+    numbers = [pa.RecordBatch.from_pydict({"id": [0]})]
+    found = _read([pieces or (_Piece(file),)], columns, DEFAULT_ACCESS, numbers)
+    return [row for batch in found for row in batch.to_pylist()]
+
+
+def write(folder: Path, given: Any, by: str | None = None) -> list[str]:
+    list(_write(str(folder), by, DEFAULT_ACCESS, given))
+    return sorted(map(str, folder.glob("*")))
+
+
+@pytest.mark.parametrize(
+    ("files", "slots", "tasks"),
+    [
+        ({"small": 1000}, 8, 1),
+        ({f"small-{n}": 1000 for n in range(64)}, 2, 2),
+        ({f"small-{n}": 1000 for n in range(64)}, 16, 16),
+        ({"large": 64 * MIB}, 8, 8),
+        ({"huge": 1024 * MIB}, 2, 8),
+    ],
+)
+def test_there_are_as_many_tasks_as_the_work_is_worth(files: dict[str, int], slots: int, tasks: int) -> None:
+    assert len(_dealt(files, slots)) == tasks
+
+
+def test_a_large_file_leaves_its_task_fewer_of_the_others() -> None:
+    dealt = _dealt({"large": 40 * MIB, **{f"small-{n}": 1000 for n in range(30)}}, 2)
+    [with_large] = [task for task in dealt if any(piece.file == "large" for piece in task)]
+    assert len(with_large) == 11 and sum(map(len, dealt)) == 31
+
+
+@pytest.mark.parametrize("groups", [1, 2, 5, 16])
+@pytest.mark.parametrize("of", [1, 2, 3, 8])
+def test_each_row_group_of_a_file_is_read_by_one_of_its_parts(groups: int, of: int, tmp_path: Path) -> None:
+    file = str(tmp_path / "file.parquet")
+    rows = pa.table({"n": range(groups * 3), "_batch_id": ["a"] * groups * 3}, COLUMNS)
+    pq.write_table(rows, file, row_group_size=3)
+    found = [row["n"] for part in range(of) for row in read(file, _Piece(file, part, of))]
+    assert sorted(found) == list(range(groups * 3))
+
+
+def test_a_file_of_wide_rows_is_handed_over_in_small_batches(tmp_path: Path) -> None:
+    file = str(tmp_path / "file.parquet")
+    columns = pa.schema([pa.field("data", pa.binary())])
+    pq.write_table(pa.table({"data": [bytes([n]) * MIB for n in range(12)]}, columns), file, use_dictionary=False)
+    numbers = [pa.RecordBatch.from_pydict({"id": [0]})]
+    sizes = [batch.num_rows for batch in _read([[_Piece(file)]], columns, DEFAULT_ACCESS, numbers)]
+    assert sum(sizes) == 12 and max(sizes) <= 4
+
+
+def test_columns_that_a_file_does_not_have_are_null_and_others_are_left_out(tmp_path: Path) -> None:
+    file = str(tmp_path / "file.parquet")
+    pq.write_table(pa.table({"n": pa.array([1], pa.int32()), "more": ["x"]}), file)
+    assert read(file) == [{"n": 1, "_batch_id": None}]
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"no Parquet")])
+def test_a_file_that_cannot_be_read_is_no_records_fault(tmp_path: Path, damage: Any) -> None:
+    file = tmp_path / "file.parquet"
+    pq.write_table(pa.table({"n": [1]}), file)
+    damage(file)
+    with pytest.raises(OSError, match=r"file\.parquet"):
+        read(str(file))
+
+
+def test_rows_are_held_until_they_are_worth_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_frames, "ROW_GROUP_BYTES", batches(1)[0].nbytes * 4)
+    [file] = write(tmp_path, batches(*range(10)))
+    footer = pq.read_metadata(file)
+    assert [footer.row_group(n).num_rows for n in range(footer.num_row_groups)] == [4, 4, 2]
+    assert pq.read_table(file)["n"].to_pylist() == list(range(10))
+
+
+def test_rows_with_different_texts_go_to_different_files_without_the_column(tmp_path: Path) -> None:
+    files = write(tmp_path, [*batches(1, 2, of="a"), *batches(3, of="b")], "_batch_id")
+    assert sorted(pq.read_table(file).to_pydict()["n"] for file in files) == [[1, 2], [3]]
+    assert {tuple(pq.read_schema(file).names) for file in files} == {("n",)}
+
+
+def test_a_task_without_rows_writes_nothing(tmp_path: Path) -> None:
+    assert write(tmp_path, []) == []
+
+
+def test_each_attempt_at_a_task_has_names_of_its_own(tmp_path: Path) -> None:
+    assert len(write(tmp_path, batches(1)) + write(tmp_path, batches(1))) == 3
+
+
+def test_what_a_task_wrote_that_fails_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_frames, "ROW_GROUP_BYTES", 1)
+
+    def failing() -> Any:
+        yield from batches(1, 2)
+        raise ValueError("what makes the rows raised")
+
+    with pytest.raises(ValueError, match="raised"):
+        write(tmp_path, failing())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_written_is_no_records_fault(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(OSError, match="taken"):
+        list(_write(str(tmp_path / "taken" / "folder"), None, DEFAULT_ACCESS, batches(1)))
+
+
+def test_a_null_that_hides_values_which_must_be_there_is_written_as_null(tmp_path: Path) -> None:
+    kind = pa.struct([pa.field("a", pa.int32(), nullable=False)])
+    rows = pa.StructArray.from_arrays(
+        [pa.array([1, None], pa.int32())], fields=list(kind), mask=pa.array([False, True])
+    )
+    [file] = write(tmp_path, [pa.RecordBatch.from_arrays([rows], schema=pa.schema([pa.field("s", kind)]))])
+    assert pq.read_table(file)["s"].to_pylist() == [{"a": 1}, None]
