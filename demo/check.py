@@ -23,6 +23,7 @@ class Comparison:
     :param mismatched: how many differ from what was sent, in their data or in their partition key.
     :param unknown: how many were never sent.
     :param files: how many files the dataset has.
+    :param batches: the batches whose events it holds.
     :param bytes: the payload of the events, in bytes.
     :param seconds: from the first file that was landed to the last.
     """
@@ -34,21 +35,23 @@ class Comparison:
     mismatched: int
     unknown: int
     files: int
+    batches: tuple[str, ...]
     bytes: int
     seconds: float
 
 
-def compare(dataset: Path, sent: Sequence[Event]) -> Comparison:
-    """Read the whole dataset and compare it, event by event.
+def compare(files: Sequence[Path], sent: Sequence[Event]) -> Comparison:
+    """Read a whole dataset and compare it, event by event.
 
-    :param dataset: its folder.
+    :param files: its data files.
     :param sent: every event that was sent; the id of each is its place.
     """
     seen: Counter[int] = Counter()
+    batches: set[str] = set()
     mismatched = unknown = size = 0
-    files = sorted(dataset.glob("*.parquet"))
     for file in files:
-        table = pq.read_table(file, columns=["partition_key", "data"])
+        table = pq.read_table(file, columns=["partition_key", "data", "_batch_id"], partitioning=None)
+        batches.update(table["_batch_id"].unique().to_pylist())
         for key, data in zip(table["partition_key"].to_pylist(), table["data"].to_pylist(), strict=True):
             size += len(data)
             number = _number(data, len(sent))
@@ -66,6 +69,7 @@ def compare(dataset: Path, sent: Sequence[Event]) -> Comparison:
         mismatched=mismatched,
         unknown=unknown,
         files=len(files),
+        batches=tuple(sorted(batches)),
         bytes=size,
         seconds=max(times) - min(times) if times else 0.0,
     )

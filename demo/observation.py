@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,14 +24,14 @@ class Observation:
 
     :param store_url: of the SQL store.
     :param source: the source's name.
-    :param dataset: the dataset's folder.
+    :param files: returns the dataset's files.
     """
 
-    def __init__(self, store_url: str, source: str, dataset: Path) -> None:
+    def __init__(self, store_url: str, source: str, files: Callable[[], Sequence[Path]]) -> None:
         self.view = SourceView(open_store(StoreSettings.from_url(store_url)), source)
         self.view.initialize()
-        self._dataset = dataset
-        self._rows: dict[str, int] = {}
+        self._files = files
+        self._rows: dict[Path, int] = {}
 
     def partitions(self) -> list[Partition]:
         """Return every partition, in the order of shards."""
@@ -50,10 +50,9 @@ class Observation:
 
     def delivered(self) -> int:
         """Return how many events are in the dataset."""
-        for file in self._dataset.glob("*.parquet"):
-            if file.name not in self._rows:
-                self._rows[file.name] = pq.read_metadata(file).num_rows
-        return sum(self._rows.values())
+        files = self._files()
+        self._rows |= {file: pq.read_metadata(file).num_rows for file in files if file not in self._rows}
+        return sum(self._rows[file] for file in files)
 
     def line(self) -> str:
         """Return what is delivered, and how the partitions stand, as one line."""

@@ -1,4 +1,4 @@
-"""`make demo`: a Kinesis stream lands in Parquet, with a shard split and a crash on the way.
+"""`make demo`: a Kinesis stream lands in Parquet, or a table, with a shard split and a crash on the way.
 
 Everything runs on this machine alone: a Kinesis server, Airflow on SQLite with the repository's own DAG, two Spark
 jobs, leases in SQLite. Afterwards nothing runs any more; the dataset, the logs and `report.json` stay in one folder.
@@ -32,6 +32,7 @@ from demo.observation import Observation
 from demo.producer import Producer
 from demo.report import Report
 from demo.story import DAG, SHARDS, STREAM, DemoError, Story
+from demo.tables import TARGETS, Target
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LOG_LINES = 30
@@ -47,7 +48,9 @@ def main() -> int:
     """Run the demo; return the exit code."""
     parser = argparse.ArgumentParser(description="A Kinesis stream lands in Parquet, with a split and a crash.")
     parser.add_argument("--folder", type=Path, default=REPOSITORY / ".demo", help="where the dataset and logs go")
-    folder = parser.parse_args().folder.resolve()
+    parser.add_argument("--sink", choices=TARGETS, default="parquet", help="what it lands in; Parquet by default")
+    options = parser.parse_args()
+    folder, target = options.folder.resolve(), TARGETS[options.sink]
     fast = os.environ.get("FAST", "") not in ("", "0")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it otherwise
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -56,7 +59,7 @@ def main() -> int:
         os.environ[name] = "127.0.0.1,localhost"
     try:
         with own_folder(folder):
-            report = run(folder, FLIGHTS // 10 if fast else FLIGHTS)
+            report = run(folder, FLIGHTS // 10 if fast else FLIGHTS, target)
     except KeyboardInterrupt:
         say("interrupted; everything is stopped")
         return 128 + signal.SIGINT
@@ -74,12 +77,15 @@ def main() -> int:
     return 1 if report.faults() else 0
 
 
-def run(folder: Path, count: int) -> Report:
+def run(folder: Path, count: int, target: Target) -> Report:
     """Start everything, tell the story, stop everything.
 
     :param folder: an empty folder.
     :param count: how many events.
+    :param target: what they land in.
     """
+    dataset = folder / "dataset"
+    dataset.mkdir(exist_ok=True)
     with ExitStack() as stack:
         # Whatever a killed job leaves behind, and sockets, whose paths must be short.
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="demo-", ignore_cleanup_errors=True)))
@@ -88,7 +94,7 @@ def run(folder: Path, count: int) -> Report:
         store_url = f"sqlite:///{folder}/coordination.db"
         airflow = Airflow(
             folder / "airflow",
-            example_alone(folder / "dags"),
+            example_alone(folder / "dags", target, dataset),
             connections(store_url, server.endpoint_url),
             write_spark_conf(folder / "spark-conf", scratch),
         )
@@ -101,7 +107,7 @@ def run(folder: Path, count: int) -> Report:
         events = flights(count)
         producer = Producer(kinesis, STREAM, events)
         stack.callback(producer.stop)
-        observation = Observation(store_url, STREAM, folder / "dataset")
+        observation = Observation(store_url, STREAM, lambda: target.files(dataset))
         stack.enter_context(closing(observation.view.store))
         story = Story(
             airflow=airflow,
@@ -109,7 +115,8 @@ def run(folder: Path, count: int) -> Report:
             producer=producer,
             events=events,
             observation=observation,
-            dataset=folder / "dataset",
+            dataset=dataset,
+            target=target,
             scratch=scratch,
             say=say,
         )
@@ -123,10 +130,14 @@ def run(folder: Path, count: int) -> Report:
             stop_undisturbed()
 
 
-def example_alone(folder: Path) -> Path:
-    """Copy the example to a folder of its own: the others have schedules too, and nothing to read here."""
+def example_alone(folder: Path, target: Target, dataset: Path) -> Path:
+    """Copy the example to a folder of its own: the others have schedules too, and nothing to read here.
+
+    :param target: what it delivers into.
+    """
     folder.mkdir()
-    shutil.copy(REPOSITORY / "dags" / f"{DAG}.py", folder)
+    text = (REPOSITORY / "dags" / f"{DAG}.py").read_text()
+    (folder / f"{DAG}.py").write_text(target.in_dag(text, dataset))
     return folder
 
 
@@ -164,7 +175,7 @@ def own_folder(folder: Path) -> Iterator[None]:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DemoError(f"another demo is running in {folder}: wait for it, or give another folder") from None
-        for name in ("airflow", "dataset", "spark-conf"):
+        for name in ("airflow", "dags", "dataset", "spark-conf"):
             shutil.rmtree(folder / name, ignore_errors=True)
         for file in (*folder.glob("coordination.db*"), folder / "report.json"):
             file.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from demo.events import Event
 from demo.observation import Observation, ProgressLines, shard_of, worker_name
 from demo.producer import Producer
 from demo.report import Report
+from demo.tables import Target
 
 DAG = "kinesis_ingestion"
 STREAM = "flights"
@@ -44,6 +45,7 @@ class Story:
     :param events: what the producer sends.
     :param observation: of the source.
     :param dataset: the dataset's folder.
+    :param target: what it is.
     :param scratch: where the jobs have their temporary files.
     :param say: takes lines for the user.
     """
@@ -54,6 +56,7 @@ class Story:
     events: Sequence[Event]
     observation: Observation
     dataset: Path
+    target: Target
     scratch: Path
     say: Callable[[str], None]
     run_id: str | None = None
@@ -92,7 +95,9 @@ class Story:
         state, tries = self.airflow.state(DAG, self.run_id), self._tries()
         with self._phase("everything is stopped, the dataset is checked"):
             self.airflow.stop()
-            dataset = compare(self.dataset, self.events)
+            files = self.target.files(self.dataset)
+            dataset = compare(files, self.events)
+            self.say(f"read back by {self.target.reader}: {dataset.events:,} events in {len(files):,} files")
         return Report(
             events_sent=self.producer.events_sent,
             records_sent=self.producer.records_sent,
@@ -100,7 +105,7 @@ class Story:
             partitions=self.observation.partitions(),
             split_shard=split_shard,
             crash=crash,
-            left_undelivered=[b for b in crash.batches if not (self.dataset / f"{b}.parquet").exists()],
+            left_undelivered=[b for b in crash.batches if b not in dataset.batches],
             takeover_seconds=takeover_seconds,
             lease_seconds=OWNERSHIP_TIMEOUT_SECONDS + SAFETY_MARGIN_SECONDS,
             dag_state=state,

@@ -15,14 +15,19 @@ SENT = flights(10)
 
 
 def write(dataset: Path, events: list[Event]) -> None:
-    columns = {"partition_key": [event.key for event in events], "data": [event.data for event in events]}
+    columns = {
+        "partition_key": [event.key for event in events],
+        "data": [event.data for event in events],
+        "_batch_id": ["batch"] * len(events),
+    }
     pq.write_table(pa.table(columns), dataset / "batch.parquet")
 
 
 def test_a_dataset_that_holds_what_was_sent_is_without_fault(tmp_path: Path) -> None:
     write(tmp_path, SENT)
-    found = compare(tmp_path, SENT)
+    found = compare(list(tmp_path.glob("*.parquet")), SENT)
     assert (found.events, found.distinct, found.files) == (10, 10, 1)
+    assert found.batches == ("batch",)
     assert found.bytes == sum(len(event.data) for event in SENT)
     assert found.duplicates == found.lost == found.mismatched == found.unknown == 0
 
@@ -40,10 +45,10 @@ def test_a_dataset_that_holds_what_was_sent_is_without_fault(tmp_path: Path) -> 
 )
 def test_damage_is_counted_as_what_it_is(tmp_path: Path, events: list[Event], fault: str) -> None:
     write(tmp_path, events)
-    found = compare(tmp_path, SENT)
+    found = compare(list(tmp_path.glob("*.parquet")), SENT)
     faults = {name: getattr(found, name) for name in ("lost", "duplicates", "mismatched", "unknown")}
     assert faults == {"lost": 0, "duplicates": 0, "mismatched": 0, "unknown": 0} | {fault: 1}
 
 
-def test_a_dataset_that_is_not_there_has_lost_everything(tmp_path: Path) -> None:
-    assert compare(tmp_path / "nowhere", SENT).lost == 10
+def test_a_dataset_that_is_not_there_has_lost_everything() -> None:
+    assert compare([], SENT).lost == 10

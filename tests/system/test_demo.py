@@ -20,9 +20,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.usefixtures("java", "kinesis")
-def test_the_demo_ingests_every_event_exactly_once_across_a_split_and_a_crash(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "sink", ["parquet", *(pytest.param(sink, marks=pytest.mark.deep) for sink in ("delta", "iceberg"))]
+)
+def test_the_demo_ingests_every_event_exactly_once_across_a_split_and_a_crash(tmp_path: Path, sink: str) -> None:
     demo = subprocess.run(
-        [sys.executable, "-m", "demo.run", "--folder", str(tmp_path)],
+        [sys.executable, "-m", "demo.run", "--folder", str(tmp_path), "--sink", sink],
         cwd=REPOSITORY,
         env=os.environ | {"FAST": "1"},
         capture_output=True,
@@ -41,7 +44,7 @@ def test_the_demo_ingests_every_event_exactly_once_across_a_split_and_a_crash(tm
     assert Counter(p["parents"] == [report["split_shard"]] for p in report["partitions"]) == {True: 2, False: 4}
     assert report["killed"]["partitions"] and report["killed"]["batches"]
     assert sorted(report["tries"].values()) == [1, 2]
-    for event in ("SPLIT", "KILLED", "TAKEN OVER"):
+    for event in ("SPLIT", "KILLED", "TAKEN OVER", "read back by"):
         assert event in demo.stdout
     assert still_running(tmp_path) == []
 
