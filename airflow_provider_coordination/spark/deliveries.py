@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -30,9 +30,17 @@ from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BY
 from airflow_provider_coordination.coordination.steps import Steps
 from airflow_provider_coordination.sources.batches import SourceBatches, progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
-from airflow_provider_coordination.spark.delivery import Attempt, Delivery, Prepared, by_halves
+from airflow_provider_coordination.spark.delivery import (
+    Attempt,
+    Delivery,
+    DeliveryError,
+    Prepared,
+    SinkAwayError,
+    by_halves,
+)
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_files import LandedFiles
+from airflow_provider_coordination.spark.outages import calling
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.spans import NoSpans, Spans
 
@@ -178,7 +186,8 @@ class Deliveries:
 
         :param batches: a batch of each of some partitions.
         :returns: by partition what became visible, None if there was nothing left to do, or what the batch raised:
-            `PartitionNotOwnedError` if its lease is lost, or its set has ended.
+            `PartitionNotOwnedError` if its lease is lost, or its set has ended; `SinkAwayError` if a sink takes nothing
+            at present, while the others took it and have released it.
         """
         delivered: dict[str, Delivered] = {}
         together: dict[tuple[str, ...], list[_Due]] = {}
@@ -189,7 +198,7 @@ class Deliveries:
             else:
                 delivered[key] = due
         for dues in together.values():
-            while dues and not _is_away(delivered):  # what is left waits until the store is back
+            while dues and not _is_store_away(delivered):  # what is left waits until the store is back
                 dues = self._deliver(dues, delivered)
         return delivered
 
@@ -219,16 +228,17 @@ class Deliveries:
         :returns: those that are to be delivered again: they shared a file with one that somebody else delivers.
         """
         sinks, records = dues[0].sinks, sum(due.attempt.batch.records for due in dues)
+        away: dict[str, SinkAwayError] = {}  # why a sink takes nothing, by its name: the others get theirs
         with self._spans.span("delivery", batches=len(dues), records=records):
-            prepared = self._prepare(sinks, dues, delivered)
+            prepared = self._prepare(sinks, dues, delivered, away)
             dues = [_with_file(due, prepared.get(due.key)) for due in dues]
             try:
                 if left := _left(dues, delivered):
                     self._observer("delivering")
                     self._look(left, delivered)
                 bereft = _bereft(left, delivered)
-                for sink in () if _is_away(delivered) else sinks:
-                    self._commit(sink, _left(dues, {**delivered, **bereft}), delivered)
+                going = [due for due in dues if due.key not in bereft]
+                taken = {} if _is_store_away(delivered) else self._commit_to(sinks, going, delivered, away)
             except Exception:
                 self._discard(dues)
                 raise
@@ -236,8 +246,11 @@ class Deliveries:
             again = [due for due in dues if due.key in bereft or _is_taken_away(due, delivered.get(due.key))]
             left_over = {due.key for due in again}
             ended = [due for due in dues if due.key not in left_over]
-            if not _is_away(delivered):
-                self._end(_left(ended, delivered), prepared, delivered)
+            if not _is_store_away(delivered):
+                self._end([due for due in _left(ended, delivered) if taken[due.key]], taken, delivered)
+                for due in _left(ended, delivered):
+                    missing = next((sink for sink in sinks if sink not in taken[due.key]), None)
+                    delivered[due.key] = prepared[due.key] if missing is None else away[missing]
             for due in ended:
                 self._note(due, delivered)
             return self._again(again, delivered)
@@ -274,20 +287,23 @@ class Deliveries:
             except Exception as error:  # whatever one partition raises, that partition alone fails
                 delivered[due.key] = error
 
-    def _end(self, dues: Sequence[_Due], prepared: Mapping[str, Prepared], delivered: dict[str, Delivered]) -> None:
-        """Release the references of the sinks that have taken batches."""
+    def _end(self, dues: Sequence[_Due], taken: Mapping[str, Sequence[str]], delivered: dict[str, Delivered]) -> None:
+        """Release the references of the sinks that have taken batches; put there what raises."""
         if not dues:
             return
         self._observer("delivered")
         with self._spans.span("acknowledge", batches=len(dues), sinks=len(dues[0].sinks)):
             known = [self._in_hand.get(due.waiting.set_id, due.waiting) for due in dues]
-            ended = self.in_step([self._sets.releasing(each, due.sinks) for due, each in zip(dues, known, strict=True)])
+            ended = self.in_step(
+                [self._sets.releasing(each, taken[due.key]) for due, each in zip(dues, known, strict=True)]
+            )
         for due, result in zip(dues, ended, strict=True):
             if isinstance(result, Exception):
                 delivered[due.key] = result
-            else:
+            elif len(taken[due.key]) == len(due.sinks):
                 self._let_go(result)
-                delivered[due.key] = prepared[due.key]
+            else:
+                self._note_extended(result)
 
     def _note(self, due: _Due, delivered: Mapping[str, Delivered]) -> None:
         """Make the span of a batch, which says what it failed by."""
@@ -300,40 +316,76 @@ class Deliveries:
                 raise error
 
     def _prepare(
-        self, sinks: Sequence[str], dues: Sequence[_Due], delivered: dict[str, Delivered]
+        self,
+        sinks: Sequence[str],
+        dues: Sequence[_Due],
+        delivered: dict[str, Delivered],
+        away: dict[str, SinkAwayError],
     ) -> dict[str, Prepared]:
-        """Prepare batches for sinks; return what will become visible, by partition."""
-        prepared: dict[str, Prepared] = {}
+        """Prepare batches for sinks; return what will become visible, by partition.
 
+        Where a sink turns out to be away, they are prepared for the others.
+        """
+        prepared: dict[str, Prepared] = {}
+        left = list(dues)
+        while left and (wanted := [sink for sink in sinks if sink not in away]):
+            held: list[_Due] = []
+            for due, result in self._prepare_together(left, wanted):
+                if isinstance(result, SinkAwayError) and result.sink in wanted:
+                    away[result.sink] = result
+                    held.append(due)
+                elif isinstance(result, Exception):
+                    delivered[due.key] = result
+                else:
+                    prepared[due.key] = result
+            left = held
+        delivered |= {due.key: away[sinks[0]] for due in left}
+        return prepared
+
+    def _prepare_together(
+        self, dues: Sequence[_Due], sinks: Sequence[str]
+    ) -> Iterator[tuple[_Due, Prepared | Exception]]:
         def prepare(some: Sequence[_Due]) -> Mapping[str, Prepared | Exception]:
             return self._delivery.prepare([due.attempt for due in some], sinks)
 
         for some, made in by_halves(dues, prepare, "preparation"):
             for due in some:
-                result = made if isinstance(made, Exception) else made[due.attempt.batch_id]
-                if isinstance(result, Exception):
-                    delivered[due.key] = result
-                else:
-                    prepared[due.key] = result
-        return prepared
+                yield due, made if isinstance(made, Exception) else made[due.attempt.batch_id]
 
-    def _commit(self, sink: str, dues: Sequence[_Due], delivered: dict[str, Delivered]) -> None:
-        """Make batches visible in one sink."""
+    def _commit_to(
+        self,
+        sinks: Sequence[str],
+        dues: Sequence[_Due],
+        delivered: dict[str, Delivered],
+        away: dict[str, SinkAwayError],
+    ) -> dict[str, list[str]]:
+        """Make batches visible in sinks; return by partition those that took its batch."""
+        taken: dict[str, list[str]] = {due.key: [] for due in dues}
+        for sink in sinks:
+            left = [] if sink in away else _left(dues, delivered)
+            for some, error in by_halves(left, partial(self._commit, sink), f"commit to sink {sink!r}"):
+                for due in some:
+                    if error is None:
+                        taken[due.key].append(sink)
+                    elif isinstance(error, SinkAwayError):
+                        away[sink] = error
+                    else:
+                        delivered[due.key] = error
+        return taken
 
-        def commit(some: Sequence[_Due]) -> None:
-            self._delivery.commit(sink, [due.attempt for due in some])
-
-        for some, error in by_halves(dues, commit, f"commit to sink {sink!r}"):
-            if error is not None:
-                delivered[some[0].key] = error
+    def _commit(self, sink: str, dues: Sequence[_Due]) -> None:
+        with calling(sink):
+            self._delivery.commit(sink, [due.attempt for due in dues])
 
     def _discard(self, dues: Sequence[_Due]) -> None:
-        files: dict[str, list[Attempt]] = {}
-        for due in dues:
-            files.setdefault(due.attempt.shared_file or due.attempt.batch_id, []).append(due.attempt)
-        for attempts in files.values():
-            with suppress(OSError):  # the next owner sweeps what is left
-                self._delivery.discard(attempts)
+        with suppress(OSError, DeliveryError):  # the next owner sweeps what is left
+            self._delivery.discard([due.attempt for due in dues])
+
+    def leave(self, batch: LandedBatch) -> None:
+        """Leave a batch to its partition's next owner: its set goes on waiting for the sinks that have not taken it."""
+        with self._lock:
+            for set_id in [each.set_id for each in self._in_hand.values() if each.batch_id == batch.batch_id]:
+                del self._in_hand[set_id]
 
     def reject(self, key: str, batch: LandedBatch, reason: str) -> bool:
         """Say that a batch cannot be delivered, which gives its partition back; return whether its set could be ended.
@@ -403,7 +455,7 @@ class Deliveries:
         return known
 
 
-def _is_away(delivered: Mapping[str, Delivered]) -> bool:
+def _is_store_away(delivered: Mapping[str, Delivered]) -> bool:
     """Return whether the store did not answer for some batch."""
     return any(isinstance(each, StoreUnavailableError) for each in delivered.values())
 

@@ -32,7 +32,14 @@ class DeliveryError(CoordinationError):
 
 
 class SinkAwayError(DeliveryError):
-    """A sink does not answer. Its batches wait, and none of them is at fault."""
+    """A sink does not answer. Its batches wait, and none of them is at fault.
+
+    :param sink: the sink's name; empty where only its caller knows.
+    """
+
+    def __init__(self, text: str, sink: str = "") -> None:
+        super().__init__(text)
+        self.sink = sink
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.active_partitions import ActivePartitions
 from airflow_provider_coordination.spark.bad_records import BadRecords, Stage, error_text
 from airflow_provider_coordination.spark.deliveries import Delivered, Deliveries
-from airflow_provider_coordination.spark.delivery import Delivery, Prepared
+from airflow_provider_coordination.spark.delivery import Delivery, Prepared, SinkAwayError
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.metrics import note_round
@@ -199,8 +199,9 @@ class Ingestion:
     def _make_round(self, span: Span) -> bool:
         summary = self._summary
         landed_before, delivered_before = summary.records_landed, summary.records_delivered
-        bad_before, unrouted_before, thrown_away_before, taken_before = (
+        bad_before, unrouted_before, thrown_away_before, taken_before, held_before = (
             summary.parse_exceptions, summary.unrouted, summary.thrown_away, dict(summary.records_by_sink),
+            dict(summary.held_by_sink),
         )  # fmt: skip
         seconds: dict[str, float] = {}
         self._partitions.refresh_awaited()
@@ -251,6 +252,7 @@ class Ingestion:
             unrouted=summary.unrouted - unrouted_before,
             thrown_away=summary.thrown_away - thrown_away_before,
             taken={sink: n - taken_before.get(sink, 0) for sink, n in summary.records_by_sink.items()},
+            held={sink: n - held_before.get(sink, 0) for sink, n in summary.held_by_sink.items()},
             filtered=read.filtered,
             throttled=read.throttled,
             millis_behind_latest=list(read.behind_ms.values()),
@@ -388,6 +390,8 @@ class Ingestion:
                     self._partitions.check_lease(key)
                 elif isinstance(delivered, StoreUnavailableError):  # others may be through, and have to be counted
                     away = delivered
+                elif isinstance(delivered, SinkAwayError):
+                    self._hold(key, batch, delivered)
                 elif isinstance(delivered, Exception):  # whatever a partition's files do, that partition alone fails
                     self._reject(key, batch, self._reason(delivered), Failure(type(delivered).__name__))
                 else:
@@ -433,6 +437,13 @@ class Ingestion:
                 self._partitions.put_down(key, reason, failure)
                 return
         self._partitions.fail(key, reason, failure)
+
+    def _hold(self, key: str, batch: LandedBatch, error: SinkAwayError) -> None:
+        """Give back a partition whose batch waits for a sink; the other sinks have it, and do not get it again."""
+        held = self._summary.held_by_sink
+        held[error.sink] = held.get(error.sink, 0) + 1
+        self._deliveries.leave(batch)
+        self._partitions.fail(key, self._reason(error), Failure.of(error))
 
     def _reason(self, error: Exception) -> str:
         """Return what a partition failed by; the log has where, if nothing of ours raised it."""

@@ -14,7 +14,8 @@ import pyarrow as pa
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, by_halves
 from airflow_provider_coordination.spark.landed_files import check_all_of_it, ensure_landed
-from airflow_provider_coordination.spark.sinks import Sink, owed
+from airflow_provider_coordination.spark.outages import calling
+from airflow_provider_coordination.spark.sinks import Rows, Sink, owed
 from airflow_provider_coordination.spark.storage import TableWriter, join, link_files, read_small, schema_of
 
 SMALL_FILE_BYTES = 64 * 1024
@@ -119,11 +120,15 @@ class DeliverLanded:
         for schema, group in alike.items():
             rows = LandedRows(group, schema, self._access)
             columns = {field.name: str(field.type) for field in schema}
-            for done, result in by_halves(group, partial(self._sink.prepare, rows=rows), "preparation"):
+            for done, result in by_halves(group, partial(self._prepare, rows), "preparation"):
                 for attempt in done:
                     taken = Prepared(records={self._sink.name: attempt.batch.records}, columns=columns)
                     prepared[attempt.batch_id] = result if isinstance(result, Exception) else taken
         return prepared
+
+    def _prepare(self, rows: Rows, attempts: Sequence[Attempt]) -> None:
+        with calling(self._sink.name):
+            self._sink.prepare(attempts, rows)
 
     def _columns(self, attempt: Attempt) -> pa.Schema:
         """Return the columns of a landed file.

@@ -31,6 +31,8 @@ class IngestionMetric(StrEnum):
     """Records that were left out because they are late or early."""
     SINK_RECORDS = "coordination.sink_records"
     """With the tag `sink` as well; the dead letters are the sink `dead_letter`."""
+    SINK_BATCHES_HELD = "coordination.sink_batches_held"
+    """Batches that wait for a sink that took nothing, with the tag `sink` as well."""
     RECORDS_FILTERED = "coordination.records_filtered"
     """User records of an aggregate that were left out because they belong to another shard."""
     READS_THROTTLED = "coordination.reads_throttled"
@@ -56,6 +58,7 @@ def note_round(
     unrouted: int = 0,
     thrown_away: int = 0,
     taken: Mapping[str, int] | None = None,
+    held: Mapping[str, int] | None = None,
     filtered: int = 0,
     throttled: int = 0,
     items: int | None = None,
@@ -72,6 +75,7 @@ def note_round(
     :param unrouted: records delivered in it that no sink took.
     :param thrown_away: records of what was delivered in it that were left out because they are late or early.
     :param taken: records that each sink took in it, by its name.
+    :param held: how often a batch waited in it for a sink that took nothing, by the sink's name.
     :param filtered: user records left out in it because they belong to another shard.
     :param throttled: reads refused in it because others read the shard as well.
     :param items: items done with in it; None where the source has none.
@@ -85,6 +89,8 @@ def note_round(
     metrics.count(IngestionMetric.RECORDS_THROWN_AWAY, tags, thrown_away)
     for sink, records in (taken or {}).items():
         metrics.count(IngestionMetric.SINK_RECORDS, {**tags, "sink": sink}, records)
+    for sink, batches in (held or {}).items():
+        metrics.count(IngestionMetric.SINK_BATCHES_HELD, {**tags, "sink": sink}, batches)
     metrics.count(IngestionMetric.RECORDS_FILTERED, tags, filtered)
     metrics.count(IngestionMetric.READS_THROTTLED, tags, throttled)
     if items is not None:

@@ -34,6 +34,7 @@ class Summary:
         `to`, the `records`, and the `last_arrival` where the source tells.
     :param columns: of the main dataset, as they were delivered last, the first 200: their types by their names.
     :param records_by_sink: how many records each sink took of them.
+    :param held_by_sink: how often a batch waited for a sink that took nothing, whatever it was given.
     :param at_least_once: the names of the sinks that may have got a batch more than once.
     :param dead_letters: how many of these records went to the dead-letter sink: those that are bad and, if the settings
         say so, those that are late or early.
@@ -66,6 +67,7 @@ class Summary:
     ranges: dict[str, dict[str, Any]] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     records_by_sink: dict[str, int] = field(default_factory=dict)
+    held_by_sink: dict[str, int] = field(default_factory=dict)
     at_least_once: list[str] = field(default_factory=list)
     dead_letters: int = 0
     unrouted: int = 0

@@ -22,6 +22,7 @@ from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError,
 from airflow_provider_coordination.spark.judging import Judge, JudgedBatch
 from airflow_provider_coordination.spark.landed_files import ensure_landed
 from airflow_provider_coordination.spark.layout import BATCH_ID
+from airflow_provider_coordination.spark.outages import calling
 from airflow_provider_coordination.spark.payload import ERROR
 from airflow_provider_coordination.spark.rows import Letters, MadeRows
 from airflow_provider_coordination.spark.settings import DEAD_LETTER
@@ -228,14 +229,17 @@ def _prepare_for(sink: Sink, batches: Sequence[JudgedBatch], rows: Rows) -> None
     """Give one sink the rows of batches.
 
     :raises DeliveryError: if it cannot take them.
+    :raises SinkAwayError: if it takes nothing at present.
     """
     if not batches:
         return
     try:
-        sink.prepare([batch.attempt for batch in batches], rows)
+        with calling(sink.name):
+            sink.prepare([batch.attempt for batch in batches], rows)
+    except SinkAwayError:
+        raise
     except Exception as error:
-        failed = SinkAwayError if isinstance(error, SinkAwayError) else DeliveryError
-        raise failed(
+        raise DeliveryError(
             f"batch {', '.join(batch.batch_id for batch in batches)}: sink {sink.name!r} at {sink.location!r} cannot "
             f"take it: {error_text(error)}; mend the sink, until then no sink gets the batch"
         ) from error

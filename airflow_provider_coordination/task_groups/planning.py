@@ -117,17 +117,20 @@ def merged(jobs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the summaries of several jobs in one; small, however many there are."""
     totals: Counter[str] = Counter(dict.fromkeys((*SUMS, *LISTS), 0))
     by_sink: Counter[str] = Counter()
+    held: Counter[str] = Counter()
     failed: dict[str, str] = {}
     seconds = 0.0
     for job in jobs:
         totals.update({name: job.get(name) or 0 for name in SUMS})
         totals.update({name: len(job.get(name) or ()) for name in LISTS})
         by_sink.update(job.get("records_by_sink") or {})
+        held.update(job.get("held_by_sink") or {})
         failed |= job.get("failed") or {}
         seconds = max(seconds, job.get("seconds") or 0.0)
     return {
         **totals,
         "records_by_sink": dict(by_sink),
+        "held_by_sink": dict(held),
         "failed": len(failed),
         "failures": dict(list(failed.items())[:SHOWN_AT_MOST]),
         "seconds": seconds,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, SinkAwayError, by_halves
+from airflow_provider_coordination.spark.outages import calling
 from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.spark.storage import delete_folder, join
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -209,3 +210,100 @@ def test_a_sink_that_does_not_answer_is_waited_for_once_for_all_batches() -> Non
     found = list(by_halves(range(7), act, "work"))
     assert acts == [range(7)]
     assert [(some, type(error)) for some, error in found] == [([n], SinkAwayError) for n in range(7)]
+
+
+# A sink that is down
+
+
+class TwoDatasets:
+    """Publishes what is landed in two datasets, of which one or both may be down."""
+
+    sinks = ("main", "copy")
+
+    def __init__(self, fleet: Fleet, folder: Path) -> None:
+        self.folder = folder
+        self._each = {
+            name: PublishLanded(str(place), name=name, keep=True)
+            for name, place in zip(self.sinks, (fleet.folder, folder), strict=True)
+        }
+        self.down: set[str] = set()
+        self.down_to_prepare: set[str] = set()
+        self.committed: list[tuple[str, int]] = []
+
+    def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
+        prepared: Mapping[str, Prepared | Exception] = {}
+        for name in sinks:
+            with calling(name):
+                if name in self.down_to_prepare:
+                    raise ConnectionRefusedError("nobody listens")
+                prepared = self._each[name].prepare(attempts, [name])
+        return prepared
+
+    def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
+        self.committed.append((sink, len(attempts)))
+        if sink in self.down:
+            raise ConnectionRefusedError("nobody listens")
+        self._each[sink].commit(sink, attempts)
+
+    def discard(self, attempts: Sequence[Attempt]) -> None:
+        for each in self._each.values():
+            each.discard(attempts)
+
+    def sweep(self, folder: str, fencing_token: int) -> None:
+        for each in self._each.values():
+            each.sweep(folder, fencing_token)
+
+    def copied(self) -> int:
+        return len(list(self.folder.glob("*.parquet")))
+
+
+def up_again(sinks: TwoDatasets) -> Callable[[str], None]:
+    """An observer that ends an outage before the second round."""
+    landed = [0]
+
+    def observer(phase: str) -> None:
+        landed[0] += phase == "landed"
+        if landed[0] == 2:
+            sinks.down, sinks.down_to_prepare = set(), set()
+
+    return observer
+
+
+@pytest.mark.parametrize("down", sorted(TwoDatasets.sinks))
+def test_a_sink_that_is_down_is_asked_once_and_the_other_takes_and_keeps_everything(
+    fleet: Fleet, tmp_path: Path, down: str
+) -> None:
+    sinks = TwoDatasets(fleet, tmp_path / "copy")
+    sinks.down = {down}
+    [other] = set(sinks.sinks) - sinks.down
+    summary = fleet.run(up_again(sinks), delivery=sinks)
+    assert sinks.committed.count((other, SHARDS)) == 1, "what has a batch does not get it again"
+    assert {count for _, count in sinks.committed} == {SHARDS}, "no batch is tried alone"
+    assert fleet.delivered() == Counter(fleet.stream.sent) and sinks.copied() == SHARDS
+    assert set(summary.held_by_sink) == {down} and summary.held_by_sink[down] % SHARDS == 0
+    assert (summary.failed, summary.lost) == ({}, [])
+
+
+@pytest.mark.parametrize("down", sorted(TwoDatasets.sinks))
+def test_a_sink_that_cannot_prepare_holds_only_itself(fleet: Fleet, tmp_path: Path, down: str) -> None:
+    sinks = TwoDatasets(fleet, tmp_path / "copy")
+    sinks.down_to_prepare = {down}
+    [other] = set(sinks.sinks) - sinks.down_to_prepare
+    summary = fleet.run(up_again(sinks), delivery=sinks)
+    assert sinks.committed == [(other, SHARDS), (down, SHARDS)]
+    assert fleet.delivered() == Counter(fleet.stream.sent) and sinks.copied() == SHARDS
+    assert set(summary.held_by_sink) == {down}
+
+
+def test_while_all_sinks_are_down_nothing_is_released_and_the_reason_names_the_first(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    sinks = TwoDatasets(fleet, tmp_path / "copy")
+    sinks.down = set(sinks.sinks)
+    summary = fleet.run(delivery=sinks)
+    assert fleet.delivered() == Counter() and sinks.copied() == 0
+    assert len(summary.failed) == SHARDS
+    reasons = set(summary.failed.values())
+    assert reasons == {"sink 'main' takes nothing at present: ConnectionRefusedError: nobody listens"}
+    [waiting, *_] = [fleet.progress(shard).landed[0] for shard in fleet.stream.shards]
+    assert not waiting.redeliver, "no batch is at fault"

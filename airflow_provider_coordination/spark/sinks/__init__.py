@@ -15,6 +15,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.registry import Registry
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery
+from airflow_provider_coordination.spark.outages import calling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -233,6 +234,10 @@ def _make(settings: SinkSettings) -> Sink:
 
 
 def owed(sink: Sink, attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return those attempts whose batch a sink has to take: it does not have it, or has a rejected delivery of it."""
-    taken = sink.taken([attempt for attempt in attempts if not attempt.batch.redeliver])
+    """Return those attempts whose batch a sink has to take: it does not have it, or has a rejected delivery of it.
+
+    :raises SinkAwayError: if it does not answer.
+    """
+    with calling(sink.name):
+        taken = sink.taken([attempt for attempt in attempts if not attempt.batch.redeliver])
     return [attempt for attempt in attempts if attempt.batch_id not in taken]

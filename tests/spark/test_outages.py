@@ -1,0 +1,85 @@
+"""Which errors are a sink's own, and which are a batch's."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from botocore.exceptions import EndpointConnectionError
+
+from airflow_provider_coordination.spark.delivery import DeliveryError, SinkAwayError
+from airflow_provider_coordination.spark.files import MissingFileError
+from airflow_provider_coordination.spark.outages import calling, is_outage
+from airflow_provider_coordination.spark.storage import file_size, write_text
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+OUTAGES = [
+    ConnectionRefusedError("nobody listens"),
+    TimeoutError("no answer"),
+    PermissionError("s3://lake/clicks: An error occurred (403) when calling the PutObject operation: Forbidden"),
+    OSError(errno.ENOSPC, "No space left on device"),
+    OSError(errno.EROFS, "Read-only file system"),
+    OSError("When reading information for key 'x' in bucket 'y': AWS Error NETWORK_CONNECTION during HeadObject"),
+    OSError("When initiating multiple part upload: AWS Error ACCESS_DENIED during CreateMultipartUpload operation"),
+    OSError("When uploading part: AWS Error UNKNOWN (HTTP status 503) during UploadPart operation: SlowDown"),
+    OSError("s3://lake/x: Could not connect to the endpoint URL: 'http://127.0.0.1:9/lake'"),
+    EndpointConnectionError(endpoint_url="http://127.0.0.1:9/lake"),
+    SinkAwayError("its catalog does not answer"),
+    caused(DeliveryError("3 batches were not committed"), OSError("Generic S3 error: error sending request for url")),
+]
+OF_A_BATCH = [
+    DeliveryError("column 'at' has two types; it says: connection refused"),
+    FileNotFoundError("s3://lake/x does not exist"),
+    MissingFileError("file /lake/x is gone"),
+    IsADirectoryError(errno.EISDIR, "Is a directory"),
+    pa.ArrowInvalid("Failed to parse string: 'timed out' as a scalar of type int64"),
+    ValueError("access denied"),
+    KeyError("forbidden"),
+    caused(DeliveryError("damaged"), ValueError("service unavailable")),
+    RuntimeError("the function raised"),
+]
+
+
+@pytest.mark.parametrize("error", OUTAGES, ids=repr)
+def test_what_a_sink_raises_whatever_it_is_given_is_an_outage(error: Exception) -> None:
+    assert is_outage(error)
+    with pytest.raises(SinkAwayError, match=r"^sink 'copy' takes nothing at present: ") as raised, calling("copy"):
+        raise error
+    assert raised.value.sink == "copy"
+
+
+@pytest.mark.parametrize("error", OF_A_BATCH, ids=repr)
+def test_what_speaks_of_files_columns_and_values_is_none(error: Exception) -> None:
+    assert not is_outage(error)
+    with pytest.raises(type(error)) as raised, calling("copy"):
+        raise error
+    assert raised.value is error
+
+
+def test_an_outage_keeps_the_name_that_it_has() -> None:
+    with pytest.raises(SinkAwayError) as raised, calling("main"), calling("copy"):
+        raise TimeoutError("no answer")
+    assert raised.value.sink == "copy"
+
+
+def test_a_bucket_that_nobody_serves_is_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    where = "s3://lake/clicks?endpoint_override=http://127.0.0.1:9&region=us-east-1"
+    with pytest.raises(OSError, match="connect") as raised:
+        file_size(where)
+    assert is_outage(raised.value)
+
+
+def test_a_file_in_the_place_of_a_folder_is_none(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("")
+    with pytest.raises(OSError, match="there") as raised:
+        write_text(str(tmp_path / "there" / "file"), "")
+    assert not is_outage(raised.value)
