@@ -33,6 +33,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_provider_coordination.operators.release_partitions",
                     "airflow_provider_coordination.operators.reopen_partitions",
                     "airflow_provider_coordination.operators.reset_partitions",
+                    "airflow_provider_coordination.operators.maintain_table",
                     "airflow_provider_coordination.operators.spark_submit",
                     "airflow_provider_coordination.operators.supervise",
                     "airflow_provider_coordination.operators.supervisor",

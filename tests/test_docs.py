@@ -46,6 +46,7 @@ from airflow_provider_coordination.get_provider_info import get_provider_info
 from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.maintain_table import MaintainTableOperator
 from airflow_provider_coordination.operators.outlets import RANGES_LISTED, delivered_range, no_stream
 from airflow_provider_coordination.operators.reads.dynamodb import DynamoDBExport, DynamoDBTable
 from airflow_provider_coordination.operators.reads.items import Items
@@ -196,6 +197,7 @@ def test_every_example_of_ours_runs_as_a_dag_file_does(block: str) -> None:
         ReopenPartitionsOperator,
         ReleasePartitionsOperator,
         ResetPartitionsOperator,
+        MaintainTableOperator,
     ],
 )
 def test_every_parameter_is_documented_as_it_is(operator: type[Any]) -> None:

@@ -14,6 +14,7 @@ from airflow_provider_coordination.cli import (
     imports,
     planning,
     reading,
+    recovering,
     spec,
     supervisor,
 )
@@ -44,6 +45,7 @@ def application() -> typer.Typer:
     imports.register(app)
     doctor.register(app)
     planning.register(app)
+    recovering.register(app)
     spec.register(app)
     supervisor.register(app)
     return app

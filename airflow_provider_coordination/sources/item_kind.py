@@ -23,7 +23,7 @@ from airflow_provider_coordination.sources.kinds import (
     SourceKind,
     imported,
 )
-from airflow_provider_coordination.sources.landed import ProgressFormatError
+from airflow_provider_coordination.sources.landed import LandedProgress, ProgressFormatError
 from airflow_provider_coordination.sources.progress import ItemPosition, PartitionProgress
 from airflow_provider_coordination.sources.stored import objects_in, text_of, whole_of
 from airflow_provider_coordination.sources.targets import EARLIEST, ResetAction, ResetPlan, ResetStep, Target
@@ -38,23 +38,51 @@ class ItemKind(SourceKind):
     :param reader: `module:class` of what reads its items; None for a kind whose settings bring it.
     :param datasets: names what it reads, by its reader's settings.
     :param reads: see `SourceKind.reads`.
+    :param claims: returns the name that its supplier claims of an item; None if it claims none.
     """
 
     progress_class = PartitionProgress
     reading = "airflow_provider_coordination.spark.item_source:ItemSource"
 
     def __init__(
-        self, name: str, reader: str | None = None, datasets: Datasets | None = None, *, reads: str | None = None
+        self,
+        name: str,
+        reader: str | None = None,
+        datasets: Datasets | None = None,
+        *,
+        reads: str | None = None,
+        claims: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
         super().__init__(name)
         self.reader = reader
         self.reads = reads
         self._datasets = datasets
+        self._claims = claims
 
     @property
     def batches(self) -> BatchLedger:
         """See `SourceKind.batches`."""
         return ItemBatches()
+
+    def remade(
+        self, partition_key: str, progress: PartitionProgress, others: Mapping[str, LandedProgress]
+    ) -> Mapping[str, LandedProgress]:
+        """See `SourceKind.remade`: items that could not be read become partitions of their own."""
+        if not progress.is_finished:
+            return {partition_key: progress}
+        if progress.will_be_reread:
+            return {partition_key: progress.anew()}
+        known = [
+            other.items
+            for other in others.values()
+            if isinstance(other, PartitionProgress) and other.split_of == partition_key
+        ]
+        split = progress.split(partition_key)
+        return {partition_key: progress, **{key: each for key, each in split.items() if each.items not in known}}
+
+    def claimed_by(self, progress: PartitionProgress) -> Sequence[str]:
+        """See `SourceKind.claimed_by`."""
+        return () if self._claims is None or progress.split_of else [self._claims(item) for item in progress.items]
 
     def inspected(self, partition: Partition, now: datetime) -> Inspection:
         """See `SourceKind.inspected`."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -110,6 +110,30 @@ class SourceKind:
     def batches(self) -> BatchLedger:
         """How its partitions keep their batches."""
         return LandedBatches(self.progress_class)
+
+    # What is made anew of partitions whose store is lost, by what tables say
+
+    def remade(
+        self, partition_key: str, progress: Any, others: Mapping[str, LandedProgress]
+    ) -> Mapping[str, LandedProgress]:
+        """Return a partition as it goes on after what is delivered, with those that came of it and are not known.
+
+        :param progress: as far as tables say.
+        :param others: the progress of all that tables know, by key.
+        """
+        return {partition_key: progress}
+
+    def remade_state(self, known: Mapping[str, Any], starts: Collection[str]) -> Mapping[str, Any]:
+        """Return what the source's supplier is to remember; nothing if it finds that out by itself.
+
+        :param known: the progress of all partitions that tables know, by key.
+        :param starts: the positions at which their batches begin.
+        """
+        return {}
+
+    def claimed_by(self, progress: Any) -> Sequence[str]:
+        """Return the names that a partition's supplier claims for it."""
+        return ()
 
     # What people see; nothing here raises, whatever is stored
 

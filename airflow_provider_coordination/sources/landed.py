@@ -89,6 +89,8 @@ class LandedProgress:
 
     WHAT: ClassVar[str] = "partition"
     """What a partition of this kind is called in errors."""
+    PASSING: ClassVar[frozenset[str]] = frozenset({"checkpoint", "landed", "is_ended", "ordinal"})
+    """The fields that its batches say anew."""
 
     kind: str
     checkpoint: str = START
@@ -178,6 +180,19 @@ class LandedProgress:
         :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
         """
         return self._with_changed(batch_id, acknowledgment_set=None, redeliver=True)
+
+    @property
+    def lasting(self) -> dict[str, Any]:
+        """What makes it anew together with its latest batch, should its store be lost; a JSON object."""
+        stored = self.to_mapping().items()
+        return {name: value for name, value in stored if value is not None and name not in self.PASSING}
+
+    def remade(self, delivered_until: datetime | None) -> Self:
+        """Return it as it is after a loss of its store.
+
+        :param delivered_until: every record that arrived by this instant (aware) is delivered; None if unknown.
+        """
+        return self
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object, the form in which a partition stores it."""

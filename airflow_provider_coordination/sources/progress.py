@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from airflow_provider_coordination.coordination.partition import MAX_KEY_BYTES
 from airflow_provider_coordination.sources.landed import START, LandedBatch, LandedProgress, ProgressFormatError
@@ -61,6 +61,8 @@ class PartitionProgress(LandedProgress):
     :param split_of: the partition from which it was split off, since this item could not be read there.
     :param begin: the position at which it begins: of what was split off, not always the start of the item.
     """
+
+    PASSING: ClassVar[frozenset[str]] = LandedProgress.PASSING | {"waited"}
 
     items: tuple[dict[str, Any], ...]
     failed: tuple[FailedItem, ...] = ()

@@ -218,6 +218,7 @@ class Deliveries:
             source=self._coordinator.view.source_identifier,
             partition_key=key,
             owner=self._coordinator.owner,
+            progress=progress_of(self._coordinator.leases.leased(key)).lasting,
         )
         return _Due(waiting=waiting, attempt=attempt, sinks=sinks)
 

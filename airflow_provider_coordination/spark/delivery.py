@@ -12,7 +12,7 @@ import importlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.sources.landed import LandedBatch
@@ -73,6 +73,7 @@ class Attempt:
     :param source: the identifier of the source.
     :param partition_key: the partition.
     :param owner: who delivers it.
+    :param progress: what makes the partition's progress anew, should the store be lost; see `LandedProgress.lasting`.
     :param shared_file: the file that holds the batch's rows with those of other batches of this delivery, in sinks that
         let batches share one; None where the batch has files of its own. Each delivery makes a new name.
     """
@@ -85,6 +86,7 @@ class Attempt:
     source: str
     partition_key: str
     owner: str
+    progress: Mapping[str, Any] = field(default_factory=dict)
     shared_file: str | None = None
 
     @property

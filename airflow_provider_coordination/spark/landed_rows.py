@@ -18,8 +18,8 @@ from airflow_provider_coordination.spark.outages import calling
 from airflow_provider_coordination.spark.sinks import Rows, Sink, owed
 from airflow_provider_coordination.spark.storage import TableWriter, join, link_files, read_small, schema_of
 
-SMALL_FILE_BYTES = 64 * 1024
-"""Landed files below this are merged, which costs no more than to name each of them; readers open one file."""
+SMALL_FILE_BYTES = 128 * 1024
+"""Landed files that are smaller, and hold less user data, are merged: that costs no more than to name each of them."""
 MERGED_FILE_BYTES = 128 * 1024 * 1024
 """How large a file becomes that small ones are merged to, about."""
 ROW_GROUP_BYTES = 32 * 1024 * 1024
@@ -46,7 +46,7 @@ class LandedRows:
     def write(self, batch_ids: Collection[str], folder: str) -> Sequence[str]:
         """See `Rows.write`."""
         wanted = [self._attempts[batch_id] for batch_id in batch_ids]
-        small = [attempt for attempt in wanted if attempt.batch.file_bytes < SMALL_FILE_BYTES]
+        small = [attempt for attempt in wanted if max(attempt.batch.file_bytes, attempt.batch.bytes) < SMALL_FILE_BYTES]
         if len(small) < 2:
             small = []
         merged = [join(folder, f"merged-{n}.parquet") for n, _ in enumerate(_groups(small))]

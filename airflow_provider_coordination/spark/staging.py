@@ -73,6 +73,26 @@ class Staging:
             raise DeliveryError(f"batch {attempt.batch_id}: {folder} holds another delivery: {manifest}")
         return content
 
+    def named(self, field: str) -> set[str]:
+        """Return the data files that any manifest names, which a commit may bring.
+
+        :param field: under which manifests have their names.
+        :raises DeliveryError: if a manifest is not readable: nobody knows what it names.
+        """
+        names: set[str] = set()
+        for file in files_below(join(self._root, STAGING), self._access):
+            if file.endswith(f"/{MANIFEST}"):
+                try:
+                    manifest = json.loads(read_text(file, self._access))
+                    names.update(each[field] for each in manifest["content"]["files"])
+                except FileNotFoundError:  # committed, or swept, in this moment
+                    continue
+                except (ValueError, TypeError, KeyError) as error:
+                    raise DeliveryError(
+                        f"manifest {file} is not whole: {error}; the next job that delivers removes it"
+                    ) from None
+        return names
+
     def discard(self, attempts: Sequence[Attempt]) -> None:
         """Remove the manifests of attempts, and the folders above that hold nothing else."""
         for attempt in attempts:

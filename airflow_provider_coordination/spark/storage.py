@@ -11,7 +11,7 @@ import hashlib
 import logging
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -236,6 +236,13 @@ def files_below(uri: str, access: Access = DEFAULT_ACCESS) -> list[str]:
     return [join(uri, name) for name, _ in _found_below(uri, access)]
 
 
+def files_before(uri: str, instant: datetime, access: Access = DEFAULT_ACCESS) -> list[str]:
+    """Return the URIs of the files below a folder that were written before an instant (aware), as far as that is
+    known."""
+    found = _found_below(uri, access)
+    return [join(uri, name) for name, written in found if written is not None and written.astimezone(UTC) < instant]
+
+
 def _found_below(uri: str, access: Access) -> list[tuple[str, datetime | None]]:
     """Return the files below a folder, by their names there, and when each was written."""
     files, path = open_files(uri, access)
@@ -254,6 +261,19 @@ def delete_file(uri: str, access: Access = DEFAULT_ACCESS) -> None:
     """Delete a file; nothing happens if there is none."""
     files, path = open_files(uri, access)
     files.delete(path)
+
+
+def removed(files: Iterable[str], access: Access = DEFAULT_ACCESS, *, is_dry_run: bool) -> tuple[int, int]:
+    """Remove files; return how many there were, and their size."""
+    number = size = 0
+    for file in files:
+        found = file_size(file, access)
+        if found is None:
+            continue
+        number, size = number + 1, size + found
+        if not is_dry_run:
+            delete_file(file, access)
+    return number, size
 
 
 def delete_folder(uri: str, access: Access = DEFAULT_ACCESS) -> None:

@@ -128,7 +128,7 @@ class DeliverTransformed:
         try:
             return self._prepare_in(work, batches)
         except Exception:  # what is prepared anew gets other names
-            with suppress(OSError):  # the next owner sweeps what is left
+            with suppress(OSError, DeliveryError):  # the next owner sweeps what is left
                 self.discard([batch.attempt for batch in batches if batch.attempt.shared_file is not None])
             raise
         finally:

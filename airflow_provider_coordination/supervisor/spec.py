@@ -315,6 +315,18 @@ def _of_jobs(spec: IngestionSpec) -> tuple[Any, ...]:
     )
 
 
+def sink_in(values: Any, path: str) -> Any:
+    """Return the one sink that is written as specs write theirs, such as `{delta: {path: /data/lake/clicks}}`.
+
+    :param path: what it is, for errors.
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    sink = _Reader("").sink(path, values)
+    if hasattr(sink, "check"):
+        sink.check()
+    return sink
+
+
 class _Reader:
     """Makes the objects of a spec.
 

@@ -1,6 +1,10 @@
-"""Goes through the calls of some cases until one is found at which something goes wrong; says which, or nothing.
+"""Goes through the calls of cases until one is found at which something goes wrong; says which, or nothing.
 
-python -m tests.deep.first_found CASE [CASE ...]
+Those calls come first that change something.
+
+python -m tests.deep.first_found KIND CASE [CASE ...]
+
+KIND is the kind of the sinks, one of `SINKS` that needs no server.
 """
 
 from __future__ import annotations
@@ -9,10 +13,12 @@ import logging
 import random
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from tests.support.dag_versions import CASES
 from tests.support.freezing import Strike
+from tests.support.sinks import SINKS, OnServer
 from tests.support.struck_jobs import live
 
 HOW = [(Strike.FREEZE, False), (Strike.FREEZE, True), (Strike.RAISED_AFTER, False), (Strike.KILLED_BEFORE, False)]
@@ -21,19 +27,24 @@ PAIRS = 300
 """How many pairs of calls are tried last, one of the victim and one of the next owner."""
 
 
-def first_found(names: list[str]) -> str:
+def first_found(kind: str, names: list[str]) -> str:
     """Return what goes wrong first; empty if nothing does."""
+    places = SINKS[kind]
+    assert not isinstance(places, OnServer)
+    lives = partial(live, places=places)
     for case in (case for case in CASES if str(case) in names):
         with tempfile.TemporaryDirectory() as folder:
             try:
-                calls = live(case, Path(folder) / "none", None)
+                calls = lives(case, Path(folder) / "none", None)
                 for point in range(1, len(calls.made) + 1):
                     for strike, gives_up in HOW:
-                        live(case, Path(folder) / f"{point}{strike}{gives_up}", point, strike=strike, gives_up=gives_up)
+                        lives(
+                            case, Path(folder) / f"{point}{strike}{gives_up}", point, strike=strike, gives_up=gives_up
+                        )
                 chosen = random.Random(str(case))
                 for number in range(PAIRS):
                     point, successor = chosen.choice(calls.changing), chosen.choice(calls.changing)
-                    live(case, Path(folder) / f"both{number}", point, gives_up=number % 2 == 0, successor=successor)
+                    lives(case, Path(folder) / f"both{number}", point, gives_up=number % 2 == 0, successor=successor)
             except AssertionError as error:
                 return str(error)
     return ""
@@ -41,4 +52,4 @@ def first_found(names: list[str]) -> str:
 
 if __name__ == "__main__":
     logging.disable()
-    sys.stdout.write(first_found(sys.argv[1:]))
+    sys.stdout.write(first_found(sys.argv[1], sys.argv[2:]))

@@ -24,12 +24,14 @@ class Mutation:
     :param mend: the text that is replaced; has to be there once.
     :param without: what stands there instead.
     :param cases: those that show it.
+    :param kind: the kind of the sinks in them.
     """
 
     file: str
     mend: str
     without: str
     cases: tuple[str, ...]
+    kind: str = "parquet"
 
 
 MUTATIONS = {
@@ -138,6 +140,13 @@ MUTATIONS = {
         "        if expiry is None:\n",
         ("check-dropped-items", "check-dropped-shards"),
     ),
+    "a Delta table is not looked into again after a commit without an answer": Mutation(
+        "spark/sinks/delta/sink.py",
+        "            owed = self._owed(table, attempts)\n",
+        "            owed = list(attempts)\n",
+        ("transformed-items", "rejected-then-mended-items"),
+        "delta",
+    ),
 }
 
 
@@ -152,7 +161,7 @@ def test_a_mend_that_is_taken_out_is_missed_at_some_call(name: str, tmp_path: Pa
     assert source.count(mutation.mend) == 1, "the mend has changed; change the mutation with it"
     file.write_text(source.replace(mutation.mend, mutation.without))
     done = subprocess.run(
-        [sys.executable, "-m", "tests.deep.first_found", *mutation.cases],
+        [sys.executable, "-m", "tests.deep.first_found", mutation.kind, *mutation.cases],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,

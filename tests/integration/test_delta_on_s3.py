@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark import landed_rows
 from airflow_provider_coordination.spark.access import Access
+from airflow_provider_coordination.spark.files import MissingFileError
+from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, under_token
 from airflow_provider_coordination.spark.sinks import owed
 from airflow_provider_coordination.spark.sinks.delta.options import storage_options
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
+from airflow_provider_coordination.spark.storage import file_size, publish, write_table
+from tests.support.landed_tables import deliver as deliver_landed
+from tests.support.landed_tables import prepare
 from tests.support.s3_server import ALLOWED, OPEN_BUCKET, S3Server
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 
@@ -65,6 +74,30 @@ def test_batches_are_delivered_replaced_and_known_in_a_bucket_and_no_secret_is_l
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("airflow_provider")]
     assert not [message for message in ours if secret in message]
     assert secret not in repr(sink.__dict__["_log"].__dict__)
+
+
+@pytest.mark.parametrize("is_beside", [True, False], ids=["in the bucket", "on a disk"])
+def test_landed_files_become_data_files_in_a_bucket_wherever_they_were_landed(
+    s3: S3Server, s3_bucket: str, tmp_path: Path, is_beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landed_rows, "SMALL_FILE_BYTES", 0)
+    path = f"s3://{s3_bucket}/lake/clicks"
+    landing, access = f"{path}/_landing" if is_beside else str(tmp_path), Access(((path, s3.settings),))
+    attempts = []
+    for batch_id, values in {"a-1": [1, 2], "b-1": [3]}.items():
+        file = f"{landing}/clicks/{batch_id}/{file_name('5', 1)}"
+        rows = pa.table({"n": values, "_batch_id": [batch_id] * len(values)})
+        size = write_table(as_landed(rows, batch_id), file, access)
+        attempts.append(an_attempt(batch_id, file=file, file_bytes=size, records=len(values)))
+    former, place = a_sink(path, s3.settings).taking_landed(keep=False), under_token(attempts[1].file, 2)
+    prepare(former, attempts)
+    publish(attempts[1].file, place, access=access)
+    with pytest.raises(MissingFileError, match="is gone"):
+        former.commit("main", attempts)
+    next_owner = a_sink(path, s3.settings).taking_landed(keep=False)
+    deliver_landed(next_owner, [attempts[0], replace(under_next_lease(attempts[1]), file=place)])
+    assert batches_in(path, s3.settings) == {"a-1": [1, 2], "b-1": [3]}
+    assert [file_size(file, access) is None for file in (attempts[0].file, attempts[1].file, place)] == [0, 1, 0]
 
 
 def test_of_jobs_that_commit_at_the_same_time_in_a_bucket_each_brings_its_batches_once(

@@ -28,7 +28,7 @@ from airflow_provider_coordination.sources.kinesis.keys import parse_partition_k
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
-from airflow_provider_coordination.spark.delivery import Attempt
+from airflow_provider_coordination.spark.delivery import Attempt, Delivery
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.kinesis import reading as shard_reading
 from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land_shard
@@ -203,6 +203,10 @@ class History:
         del self.workers[worker.name]
         return summary
 
+    def delivery(self) -> Delivery:
+        """Return what takes the batches of a job that starts."""
+        return PublishInOrder(str(self.folder), self.sink)
+
     def start(self, **changes: Any) -> MortalWorker:
         self.started += 1
         name = f"worker-{self.started}"
@@ -237,7 +241,7 @@ class History:
         job = Ingestion(
             settings,
             coordinator,
-            PublishInOrder(str(self.folder), self.sink),
+            self.delivery(),
             reading=partial(ShardReading, None, streams_of(settings), streams),
             stop_at=streams_of(settings).stop_at,
             is_bounded=streams_of(settings).bounds is not None,

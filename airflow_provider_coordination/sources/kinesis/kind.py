@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,12 +17,12 @@ from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.capacity import Capacity
 from airflow_provider_coordination.sources.kinds import Access, DatasetName, Inspection, Settings, SourceKind
 from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
-from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_partition_key
-from airflow_provider_coordination.sources.kinesis.positions import parse_position
+from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_partition_key, sibling_key
+from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp, parse_position
 from airflow_provider_coordination.sources.kinesis.progress import KIND as NAME
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
 from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
-from airflow_provider_coordination.sources.landed import ProgressFormatError
+from airflow_provider_coordination.sources.landed import LandedProgress, ProgressFormatError
 from airflow_provider_coordination.sources.stored import instant_of, number_of, objects_in, text_of
 
 if TYPE_CHECKING:
@@ -44,6 +44,31 @@ class KinesisKind(SourceKind):
     def batches(self) -> BatchLedger:
         """See `SourceKind.batches`."""
         return ShardBatches()
+
+    def remade(
+        self, partition_key: str, progress: ShardProgress, others: Mapping[str, LandedProgress]
+    ) -> Mapping[str, LandedProgress]:
+        """See `SourceKind.remade`: a shard of which a child was read is finished."""
+        children = (
+            other
+            for key, other in others.items()
+            if isinstance(other, ShardProgress) and sibling_key(key, progress.shard_id) == partition_key
+        )
+        if any(progress.shard_id in child.parent_shard_ids for child in children):
+            return {partition_key: replace(progress, is_ended=True)}
+        return {partition_key: progress}
+
+    def remade_state(self, known: Mapping[str, ShardProgress], starts: Collection[str]) -> Mapping[str, Any]:
+        """See `SourceKind.remade_state`: where each stream began, at the earliest; bounds say that themselves."""
+        from airflow_provider_coordination.sources.kinesis.sync_state import StreamState, SyncState
+
+        if any(progress.start is not None or progress.end is not None for progress in known.values()):
+            return {}
+        instants = [at for start in starts if (at := parse_position(start).timestamp) is not None]
+        began = at_timestamp(min(instants)) if instants else TRIM_HORIZON
+        streams = sorted({parse_partition_key(key)[:2] for key in known})
+        states = (StreamState(stream=name, creation_epoch=epoch, began=began) for name, epoch in streams)
+        return SyncState(streams=tuple(states), named=tuple(sorted({name for name, _ in streams}))).to_mapping()
 
     def inspected(self, partition: Partition, now: datetime) -> Inspection:
         """See `SourceKind.inspected`."""

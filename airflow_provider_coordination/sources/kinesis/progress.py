@@ -150,6 +150,9 @@ class ShardProgress(LandedProgress):
     """
 
     WHAT: ClassVar[str] = "shard"
+    PASSING: ClassVar[frozenset[str]] = LandedProgress.PASSING | {
+        "children", "delivered_until", "gaps", "throughput", "owed_since", "put_aside",
+    }  # fmt: skip
 
     kind: str = KIND
     stream: str
@@ -251,6 +254,10 @@ class ShardProgress(LandedProgress):
             return position  # whoever names a record knows where it is
         is_comparable = (asked.timestamp is None) == (start.timestamp is None) and position != TRIM_HORIZON
         return position if is_comparable and position_order(position) >= position_order(self.start) else self.start
+
+    def remade(self, delivered_until: datetime | None) -> Self:
+        """See `LandedProgress.remade`."""
+        return replace(self, delivered_until=delivered_until)
 
     def with_gap(self, gap: Gap) -> ShardProgress:
         """Return it with one more range that is lost."""

@@ -89,7 +89,8 @@ def test_a_delivery_is_one_commit_that_says_what_it_brought(folder: Path) -> Non
     assert created["operation"] == "CREATE TABLE" and said["sink"] == "main"
     assert said["batches"][0] == {
         "batch": "a-1", "source": "clicks", "partition": "a-1", "folder": "clicks/a-1", "owner": "job-1",
-        "start": "TRIM_HORIZON", "end": "9", "records": 2, "ordinal": 1, "fencing_token": 1, "set": "a-1.s1",
+        "start": "TRIM_HORIZON", "end": "9", "records": 2, "bytes": 1, "ordinal": 1, "fencing_token": 1,
+        "set": "a-1.s1",
     }  # fmt: skip
     assert [batch["batch"] for batch in said["batches"]] == ["a-1", "b-1"]
 

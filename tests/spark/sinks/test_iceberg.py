@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
-from airflow_provider_coordination.spark.sinks.iceberg.history import BATCHES, OWNER, POSITIONS, SOURCE
+from airflow_provider_coordination.spark.sinks.iceberg.history import BATCHES, DELIVERED, OWNER, SOURCE
 from airflow_provider_coordination.spark.storage import join, write_table
 from tests.support.sinks import BatchRows, an_attempt, catalog_in, under_next_lease
 
@@ -111,17 +112,19 @@ def test_a_delivery_is_one_snapshot_that_names_its_batches(new_sink: Callable[..
     deliver(new_sink(), [A, B, C], VALUES)
     [summary] = summaries(catalog)
     assert json.loads(summary[BATCHES]) == {"a-1": "1:.s1", "b-1": "1:.s1", "c-1": "1:.s1"}
-    assert json.loads(summary[POSITIONS])["b-1"] == [B.partition_key, 1, "TRIM_HORIZON", "9"]
+    [history] = new_sink().history().commits  # type: ignore[attr-defined]
+    assert [(b.batch, b.partition, b.ordinal, b.start, b.end) for b in history.batches][1] == (
+        "b-1", B.partition_key, 1, "TRIM_HORIZON", "9",
+    )  # fmt: skip
     assert (summary[SOURCE], summary[OWNER]) == (B.source, B.owner)
     assert (summary["added-data-files"], summary["added-records"]) == ("1", "6")
 
 
-def test_positions_that_would_make_the_tables_metadata_large_are_left_out(
-    new_sink: Callable[..., Sink], catalog: Catalog
-) -> None:
-    deliver(new_sink(), [an_attempt("a-1", end="9" * 40_000)], VALUES)
+def test_what_would_make_the_tables_metadata_large_is_left_out(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
+    deliver(new_sink(), [an_attempt("a-1", end=secrets.token_hex(150_000))], VALUES)
     [summary] = summaries(catalog)
-    assert BATCHES in summary.additional_properties and POSITIONS not in summary.additional_properties
+    assert BATCHES in summary.additional_properties and DELIVERED not in summary.additional_properties
+    assert new_sink().history().unknown == ("a-1",)  # type: ignore[attr-defined]
 
 
 def test_a_replaced_batch_and_the_one_that_replaces_it_are_in_one_snapshot(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
+from airflow_provider_coordination.spark.delivered_batches import Commit, TableHistory, described, read_described
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID
 
@@ -114,9 +116,9 @@ class TableLog:
             latest[ordinal] = max(latest.get(ordinal, 0), known[ordinal] or 0, attempt.ordinal)
             latest[token] = max(latest.get(token, 0), attempt.fencing_token)
         transactions = [Transaction(name, version) for name, version in latest.items()]
-        described = {"sink": sink, "batches": [_described(attempt) for attempt in attempts]}
+        brought = {"sink": sink, "batches": [described(attempt) for attempt in attempts]}
         return CommitProperties(
-            custom_metadata={METADATA: json.dumps(described)}, max_commit_retries=0, app_transactions=transactions
+            custom_metadata={METADATA: json.dumps(brought)}, max_commit_retries=0, app_transactions=transactions
         )
 
     def _transactions(self, table: DeltaTable, names: Iterable[str]) -> dict[str, int | None]:
@@ -148,6 +150,20 @@ class TableLog:
                 ):
                     if name in self._versions:
                         self._versions[name] = max(self._versions[name] or 0, version)
+
+
+def history(table: DeltaTable, location: str) -> TableHistory:
+    """Return what the commits of a table say of the batches that they brought."""
+    entries = sorted(table.history(), key=lambda entry: entry["version"])
+    commits = tuple(
+        Commit(
+            at=datetime.fromtimestamp(entry["timestamp"] / 1000, UTC),
+            batches=read_described(batches, f"version {entry['version']} of table {location}"),
+        )
+        for entry in entries
+        if (batches := _batches_of(entry))
+    )
+    return TableHistory(location=location, commits=commits, is_whole=bool(entries) and entries[0]["version"] == 0)
 
 
 def add(table: DeltaTable, files: Sequence[AddAction], properties: CommitProperties) -> None:
@@ -228,23 +244,6 @@ def _batches_of(entry: dict[str, Any]) -> list[dict[str, Any]]:
         return list(json.loads(entry[METADATA])["batches"])
     except (KeyError, TypeError, ValueError):
         return []
-
-
-def _described(attempt: Attempt) -> dict[str, Any]:
-    """Return what a commit says of a batch: enough to know, from the table alone, how far a partition is delivered."""
-    return {
-        "batch": attempt.batch_id,
-        "source": attempt.source,
-        "partition": attempt.partition_key,
-        "folder": attempt.folder,
-        "owner": attempt.owner,
-        "start": attempt.batch.start,
-        "end": attempt.batch.end,
-        "records": attempt.batch.records,
-        "ordinal": attempt.ordinal,
-        "fencing_token": attempt.fencing_token,
-        "set": attempt.set_id,
-    }
 
 
 def _folders(attempts: Sequence[Attempt]) -> list[str]:

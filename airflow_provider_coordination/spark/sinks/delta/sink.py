@@ -24,15 +24,18 @@ from deltalake.transaction import AddAction, CommitProperties
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.delivered_batches import TableHistory
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_rows import DeliverLanded
 from airflow_provider_coordination.spark.layout import BATCH_ID
+from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance
 from airflow_provider_coordination.spark.merging import Merging
 from airflow_provider_coordination.spark.sinks import Rows
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
 from airflow_provider_coordination.spark.sinks.delta.files import DataFile, DataFiles
 from airflow_provider_coordination.spark.sinks.delta.log import TableLog
+from airflow_provider_coordination.spark.sinks.delta.maintenance import maintain
 from airflow_provider_coordination.spark.sinks.delta.options import storage_options
 from airflow_provider_coordination.spark.sinks.delta.schema import arrow_of, fit, same_columns, schema_from, union
 from airflow_provider_coordination.spark.sinks.delta.settings import DeltaSettings
@@ -162,6 +165,19 @@ class DeltaSink:
         """See `Sink.taken`."""
         table = self._log.open() if attempts else None
         return set() if table is None else self._log.taken(table, attempts)
+
+    def history(self) -> TableHistory:
+        """See `KeepsHistory.history`."""
+        table = self._log.open()
+        if table is None:
+            raise ConfigurationError(f"field 'path' of DeltaTable {self.name!r} is {self._path!r}, where no table is")
+        return table_log.history(table, self._path)
+
+    def maintain(self, wanted: Maintenance) -> Maintained:
+        """See `Maintains.maintain`."""
+        if self._log.open() is None:
+            raise ConfigurationError(f"field 'path' of DeltaTable {self.name!r} is {self._path!r}, where no table is")
+        return maintain(self._log, Staging(self._path, self._access), self._access, wanted)
 
     @property
     def access(self) -> Access:

@@ -53,6 +53,7 @@ class Tables:
         self._patience_seconds = patience_seconds
         self._catalog: Catalog | None = None
         self._uuid: object = None
+        self._fitting: tuple[int, pa.Schema | Schema] | None = None  # columns that fit a schema of the table, by its id
 
     def __str__(self) -> str:
         """Return it by what people call it."""
@@ -272,6 +273,9 @@ class Tables:
         from pyiceberg.exceptions import ValidationError
         from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 
+        known = (transaction.table_metadata.current_schema_id, columns)
+        if known == self._fitting:
+            return
         try:
             _check_scales(transaction.table_metadata.schema(), columns)
             with transaction.update_schema() as update:
@@ -281,6 +285,8 @@ class Tables:
                 f"{self}: its columns cannot become those of the delivery: {_line(error)}; the batches wait: change "
                 "the table or the transform"
             ) from None
+        if transaction.table_metadata.current_schema_id == known[0]:
+            self._fitting = known
 
     def _as_required(self, transaction: Transaction, columns: pa.Schema | Schema) -> pa.Schema | Schema:
         """Return columns that are required where the table's are: a file that has no nulls need not say so."""

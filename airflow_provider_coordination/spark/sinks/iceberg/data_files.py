@@ -271,7 +271,7 @@ def batches_in(table: Table, batch_ids: Collection[str]) -> set[str]:
     """Return those batches of which a table has rows; of a batch that had none, nothing is known."""
     found: set[str] = set()
     for task in tasks_of(table, batch_ids):
-        found |= set(pc.unique(_read(table, task, BATCH_ID).column(BATCH_ID)).to_pylist())
+        found |= set(pc.unique(rows_of(table, task, BATCH_ID).column(BATCH_ID)).to_pylist())
     return found & set(batch_ids)
 
 
@@ -325,11 +325,11 @@ def without(
         tasks |= {task.file.file_path: task for task in tasks_with(table, keys)}
         columns += merging.on
     for task in tasks.values():
-        marks = _read(table, task, *(name for name in columns if name in table.schema().column_names))
+        marks = rows_of(table, task, *(name for name in columns if name in table.schema().column_names))
         goes = _goes(marks, batch_ids, merging, keys)
         if pc.any(goes).as_py():
             gone.append(task.file)
-            rest += split(table, _read(table, task).filter(pc.invert(goes)), folder, access)
+            rest += split(table, rows_of(table, task).filter(pc.invert(goes)), folder, access)
     return gone, rest
 
 
@@ -373,7 +373,7 @@ def only(table: Table, written: Written, batch_ids: Collection[str], folder: str
     return split(table, rows.filter(pc.is_in(ids, pa.array(list(batch_ids), ids.type))), folder, access)
 
 
-def _read(table: Table, task: FileScanTask, *columns: str) -> pa.Table:
+def rows_of(table: Table, task: FileScanTask, *columns: str) -> pa.Table:
     """Return the rows of a table's file, without those that are deleted."""
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan

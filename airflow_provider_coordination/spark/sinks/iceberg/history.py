@@ -6,11 +6,15 @@ that brought it. Summaries go with their snapshots when those are expired: what 
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_coordination.spark.delivered_batches import Commit, TableHistory, described, read_described
 from airflow_provider_coordination.spark.delivery import Attempt
 
 if TYPE_CHECKING:
@@ -21,11 +25,10 @@ BATCHES = "coordination.batches"
 """The property of a summary that names a snapshot's batches: a JSON object, of `<token>:<set>` by batch id."""
 SOURCE = "coordination.source"
 OWNER = "coordination.owner"
-POSITIONS = "coordination.positions"
-"""The property that says what was delivered: a JSON object, of partition, ordinal, the position before the first record
-and that of the last one, by batch id."""
-MAX_POSITIONS_BYTES = 32 * 1024
-"""Positions that are longer are left out: a table's metadata holds the summaries of all its snapshots."""
+DELIVERED = "coordination.delivered"
+"""The property that says of each batch what `DeliveredBatch` has: a JSON list, by zlib and in base 64."""
+MAX_DELIVERED_BYTES = 128 * 1024
+"""What is longer is left out: a table's metadata holds the summaries of all its snapshots."""
 
 
 @dataclass(frozen=True)
@@ -100,13 +103,39 @@ class Histories:
 def summary_of(attempts: Sequence[Attempt]) -> dict[str, str]:
     """Return what a snapshot's summary says of the attempts that it brings."""
     named = {a.batch_id: f"{a.fencing_token}:{_short(a.set_id, a.batch_id)}" for a in attempts}
-    positions = _json({a.batch_id: [a.partition_key, a.ordinal, a.batch.start, a.batch.end] for a in attempts})
+    delivered = base64.b64encode(zlib.compress(_json([described(a) for a in attempts]).encode())).decode()
     summary = {
         SOURCE: ",".join(sorted({attempt.source for attempt in attempts})),
         OWNER: ",".join(sorted({attempt.owner for attempt in attempts})),
         BATCHES: _json(named),
     }
-    return {**summary, POSITIONS: positions} if len(positions) <= MAX_POSITIONS_BYTES else summary
+    return {**summary, DELIVERED: delivered} if len(delivered) <= MAX_DELIVERED_BYTES else summary
+
+
+def delivered_by(metadata: TableMetadata, location: str) -> TableHistory:
+    """Return what the summaries of a table's present snapshot and its ancestors say of the batches that they brought.
+
+    :param location: the table, for people.
+    """
+    commits: list[Commit] = []
+    unknown: list[str] = []
+    snapshot, begins = metadata.current_snapshot(), 1
+    while snapshot is not None:
+        begins = snapshot.sequence_number or 0
+        summary = None if snapshot.summary is None else snapshot.summary.get(DELIVERED)
+        if summary is not None:
+            batches = read_described(
+                json.loads(zlib.decompress(base64.b64decode(summary))),
+                f"snapshot {snapshot.snapshot_id} of table {location}",
+            )
+            commits.append(Commit(at=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC), batches=batches))
+        else:
+            unknown += _named_in(snapshot)
+        above = snapshot.parent_snapshot_id
+        snapshot = None if above is None else metadata.snapshot_by_id(above)
+    return TableHistory(
+        location=location, commits=tuple(reversed(commits)), is_whole=begins == 1, unknown=tuple(unknown)
+    )
 
 
 def _named_in(snapshot: Snapshot) -> Mapping[str, Entry]:

@@ -23,10 +23,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.delivered_batches import TableHistory
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
 from airflow_provider_coordination.spark.landed_rows import DeliverLanded
+from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance
 from airflow_provider_coordination.spark.merging import Merging
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Rows
@@ -34,7 +36,14 @@ from airflow_provider_coordination.spark.sinks.iceberg import data_files
 from airflow_provider_coordination.spark.sinks.iceberg.addition import Addition
 from airflow_provider_coordination.spark.sinks.iceberg.catalog import Tables, settings_of
 from airflow_provider_coordination.spark.sinks.iceberg.data_files import Written
-from airflow_provider_coordination.spark.sinks.iceberg.history import Entry, Histories, History, summary_of
+from airflow_provider_coordination.spark.sinks.iceberg.history import (
+    Entry,
+    Histories,
+    History,
+    delivered_by,
+    summary_of,
+)
+from airflow_provider_coordination.spark.sinks.iceberg.maintenance import maintain
 from airflow_provider_coordination.spark.sinks.iceberg.settings import IcebergSettings
 from airflow_provider_coordination.spark.staging import LandedStaging, Staging
 from airflow_provider_coordination.spark.storage import (
@@ -166,6 +175,20 @@ class IcebergSink:
         """See `Sink.taken`."""
         look = self._look(attempts)
         return {attempt.batch_id for attempt in attempts if look.has(attempt.batch_id)}
+
+    def history(self) -> TableHistory:
+        """See `KeepsHistory.history`."""
+        table = self._tables.find()
+        if table is None:
+            raise ConfigurationError(f"field 'table' of IcebergTable {self.name!r}: {self._tables} does not exist")
+        return delivered_by(table.metadata, str(self._tables))
+
+    def maintain(self, wanted: Maintenance) -> Maintained:
+        """See `Maintains.maintain`."""
+        table = self._tables.find()
+        if table is None:
+            raise ConfigurationError(f"field 'table' of IcebergTable {self.name!r}: {self._tables} does not exist")
+        return maintain(self._tables, Staging(self._root(table), self._access), self._access, wanted)
 
     def _look(self, attempts: Sequence[Attempt]) -> Look:
         """Look at the table as it is now, for the batches of some attempts."""

@@ -1,4 +1,4 @@
-"""Two drivers, in processes of their own, commit to one Iceberg table at once."""
+"""Two drivers, in processes of their own, commit to one sink at once."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tests.support.sinks import IcebergUnderTest, Place
+import pytest
 
+from tests.support.sinks import SINKS, OnServer, Place
+
+pytestmark = pytest.mark.integration
 REPOSITORY = Path(__file__).resolve().parents[3]
 ROUNDS = 6
 DRIVER = """
-import json, sys
+import sys
 from pathlib import Path
-from tests.support.sinks import BatchRows, IcebergUnderTest, Place, an_attempt
-folder, me, rounds = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-sink = Place(IcebergUnderTest(), folder).sink()
+from tests.support.sinks import SINKS, BatchRows, OnServer, Place, an_attempt
+kind, url, folder, me, rounds = SINKS[sys.argv[1]], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])
+sink = Place(kind.make(url) if isinstance(kind, OnServer) else kind, folder).sink()
 sink.check()
 for n in range(rounds):
     names = [f"both-{n}", f"only-{me}-{n}"]
@@ -31,11 +34,18 @@ for n in range(rounds):
 """
 
 
-def test_two_drivers_that_commit_the_same_batches_at_once_bring_each_once_and_lose_none(tmp_path: Path) -> None:
-    place = Place(IcebergUnderTest(), tmp_path)
+@pytest.mark.parametrize("name", sorted(SINKS))
+def test_two_drivers_that_commit_the_same_batches_at_once_bring_each_once_and_lose_none(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    kind, url, folder = SINKS[name], "", tmp_path / "sink"
+    if isinstance(kind, OnServer):
+        url = request.getfixturevalue(kind.fixture)
+        kind = kind.make(url)
+    place = Place(kind, folder)
     drivers = [
         subprocess.Popen(
-            [sys.executable, "-c", DRIVER, str(tmp_path), str(me), str(ROUNDS)],
+            [sys.executable, "-c", DRIVER, name, url, str(folder), str(me), str(ROUNDS)],
             cwd=REPOSITORY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

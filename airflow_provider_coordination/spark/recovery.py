@@ -1,0 +1,246 @@
+"""What becomes of a source whose store is lost, by what the commits of its tables say of the batches that they brought.
+
+A job gives a table the batches of a partition in their order: one is delivered once those before it are in every sink.
+So a partition is delivered up to the latest batch that all tables have. A batch beyond that is in some of them and not
+in others. It is fixed, as it was: the job that goes on delivers its landed file, and those that have it pass it over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.sources.kinds import kind_of
+from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.delivered_batches import DeliveredBatch, TableHistory
+from airflow_provider_coordination.spark.landed_identity import batch_landed_in, token_of
+from airflow_provider_coordination.spark.storage import file_size, files_below, join
+
+FindLanded = Callable[[DeliveredBatch], "LandedFile | None"]
+
+
+@dataclass(frozen=True)
+class LandedFile:
+    """A landed file that is still there.
+
+    :param uri: where.
+    :param bytes: its size.
+    """
+
+    uri: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovered:
+    """What becomes of one partition.
+
+    :param partition_key: its key.
+    :param progress: its progress; None if it cannot be made anew.
+    :param problem: why it cannot be made anew exactly; empty if it can.
+    :param fencing_token: the latest under which a table has a batch of it: the tables refuse what comes under an older
+        one.
+    """
+
+    partition_key: str
+    fencing_token: int = 0
+    progress: LandedProgress | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """What becomes of a source.
+
+    :param partitions: its partitions.
+    :param claims: the names that are claimed, by the partition for which.
+    :param state: what its supplier is to remember; empty for nothing.
+    :param warnings: what is not known, each in a sentence.
+    """
+
+    partitions: tuple[Recovered, ...]
+    claims: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    state: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+def landed_below(root: str | None, access: Access = DEFAULT_ACCESS) -> FindLanded:
+    """Return what finds the landed file of a batch.
+
+    :param root: the landing path; None if it is not known.
+    """
+
+    def find(batch: DeliveredBatch) -> LandedFile | None:
+        files = [] if root is None else files_below(join(root, batch.folder), access)
+        for uri in files:
+            if token_of(uri) is not None and batch_landed_in(uri, access) == batch.batch:
+                return LandedFile(uri, file_size(uri, access) or 0)
+        return None
+
+    return find
+
+
+def recovery_of(source: str, tables: Sequence[TableHistory], find: FindLanded) -> Recovery:
+    """Return what becomes of a source.
+
+    :param source: its identifier.
+    :param tables: all the tables that it is delivered into.
+    :param find: finds the landed files of batches that are not in all tables.
+    :raises ConfigurationError: if a table has nothing of the source.
+    """
+    known = [_Table.of(table, source) for table in tables]
+    keys = sorted({key for table in known for key in table.partitions})
+    results = {key: _recovered(key, known, find) for key in keys}
+    made = {key: each.progress for key, each in results.items() if each.progress is not None}
+    partitions: list[Recovered] = [each for each in results.values() if each.progress is None]
+    claims: dict[str, Sequence[str]] = {}
+    state: Mapping[str, Any] = {}
+    for key, progress in made.items():
+        kind = kind_of(progress.to_mapping())
+        assert kind is not None  # it says its kind
+        if names := kind.claimed_by(progress):
+            claims[key] = names
+        for name, each in kind.remade(key, progress, made).items():
+            known_of = results[key] if name == key else Recovered(partition_key=name)
+            partitions.append(replace(known_of, progress=each))
+        if not state:
+            starts = {b.start for table in known for found in table.partitions.values() for b in found.values()}
+            state = kind.remade_state(made, starts)
+    return Recovery(
+        partitions=tuple(sorted(partitions, key=lambda each: each.partition_key)),
+        claims=claims,
+        state=state,
+        warnings=tuple(warning for table in tables for warning in _warnings(table)),
+    )
+
+
+@dataclass(frozen=True)
+class _Table:
+    """What one table says of a source.
+
+    :param location: the table.
+    :param began: when the source was first delivered into it, as far as it knows (aware).
+    :param partitions: by partition the batches that are in, by ordinal: a batch that was replaced as it was brought
+        last.
+    :param brought: when each batch was brought first (aware).
+    """
+
+    location: str
+    began: datetime
+    partitions: Mapping[str, Mapping[int, DeliveredBatch]]
+    brought: Mapping[str, datetime]
+
+    @classmethod
+    def of(cls, history: TableHistory, source: str) -> _Table:
+        partitions: dict[str, dict[int, DeliveredBatch]] = {}
+        brought: dict[str, datetime] = {}
+        sources: set[str] = set()
+        for commit in history.commits:
+            for batch in commit.batches:
+                sources.add(batch.source)
+                if batch.source == source:
+                    partitions.setdefault(batch.partition, {})[batch.ordinal] = batch
+                    brought.setdefault(batch.batch, commit.at)
+        if not partitions:
+            there = ", ".join(map(repr, sorted(sources))) or "none"
+            raise ConfigurationError(
+                f"table {history.location} names no batch of {source!r}; its commits name batches of {there}"
+            )
+        return cls(history.location, min(brought.values()), partitions, brought)
+
+    def latest(self, key: str) -> int:
+        """Return the ordinal of a partition's latest batch; 0 if there is none."""
+        return max(self.partitions.get(key, {0: None}))
+
+
+def _recovered(key: str, tables: Sequence[_Table], find: FindLanded) -> Recovered:
+    batches = {n: batch for table in tables for n, batch in table.partitions.get(key, {}).items()}
+    latest = batches[max(batches)]
+    if not latest.progress:
+        return Recovered(partition_key=key, problem="its commits do not say what it is made of")
+    here = [table for table in tables if key in table.partitions]
+    absent = [table for table in tables if key not in table.partitions]
+    first = min(table.brought[batch.batch] for table in here for batch in table.partitions[key].values())
+    if len(batches) > 1:  # the first one would be in a table that was there when it was delivered
+        absent = []
+    done = min(table.latest(key) for table in here)
+    landed: list[LandedBatch] = []
+    problem = ""
+    for n in sorted(batches):
+        lacking = [table for table in (*here, *absent) if table.latest(key) < n]
+        if not lacking:
+            continue
+        file = find(batches[n])
+        if file is not None:
+            landed.append(_as_landed(batches[n], file))
+        elif all(table in absent and table.began > first for table in lacking):
+            done = max(done, n)  # these tables came later
+        else:
+            problem = (
+                f"batch {batches[n].batch} is not in table {lacking[0].location}, and its landed file is gone: read it "
+                "from a backup of the landing path, or bring it there by hand"
+            )
+            done = max(done, n)
+    before = [batch for n, batch in batches.items() if n <= done and not any(b.ordinal == n for b in landed)]
+    checkpoint = landed[0].start if landed else latest.end
+    until = max((b.read_until for b in before if b.read_until is not None), default=None)
+    try:
+        progress = _progress(latest, checkpoint, landed, until)
+    except SourceError as error:
+        return Recovered(partition_key=key, problem=str(error))
+    token = max(batch.fencing_token for table in here for batch in table.partitions[key].values())
+    return Recovered(partition_key=key, fencing_token=token, progress=progress, problem=problem)
+
+
+def _progress(
+    latest: DeliveredBatch, checkpoint: str, landed: Sequence[LandedBatch], until: datetime | None
+) -> LandedProgress:
+    kind = kind_of(latest.progress)
+    if kind is None:
+        raise SourceError("its commits do not say of what kind it is")
+    stored = {
+        **latest.progress,
+        "checkpoint": checkpoint,
+        "landed": [write_settings(batch) for batch in landed],
+        "is_ended": latest.is_last,
+        "ordinal": latest.ordinal,
+    }
+    return kind.progress(stored).remade(until)
+
+
+def _as_landed(batch: DeliveredBatch, file: LandedFile) -> LandedBatch:
+    return LandedBatch(
+        batch_id=batch.batch,
+        start=batch.start,
+        end=batch.end,
+        file=file.uri,
+        file_bytes=file.bytes,
+        records=batch.records,
+        bytes=batch.bytes,
+        is_last=batch.is_last,
+        read_until=batch.read_until,
+        fencing_token=token_of(file.uri) or batch.fencing_token,
+        ordinal=batch.ordinal,
+        bounds=batch.bounds,
+    )
+
+
+def _warnings(table: TableHistory) -> list[str]:
+    warnings = []
+    if not table.is_whole:
+        since = f"{table.commits[0].at:%Y-%m-%dT%H:%M:%SZ}" if table.commits else "now"
+        warnings.append(
+            f"the commits of table {table.location} before {since} have expired: partitions whose last batch came "
+            "before are not known, and what they read is read again, unless the DAG reads from then on alone"
+        )
+    if table.unknown:
+        warnings.append(
+            f"of {len(table.unknown)} batches of table {table.location} no more is known than their ids, such as "
+            f"{table.unknown[0]}: what they read may be read again"
+        )
+    return warnings

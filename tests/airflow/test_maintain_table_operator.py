@@ -1,0 +1,68 @@
+"""The operator maintains a table, and says what it did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+from deltalake import DeltaTable as Table
+
+from airflow_provider_coordination.operators.maintain_table import MaintainTableOperator
+from airflow_provider_coordination.operators.writes.delta import DeltaTable
+from airflow_provider_coordination.operators.writes.iceberg import IcebergTable
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from tests.support.sinks import SINKS, Place, an_attempt, catalog_in
+
+VALUES = {"a-1": [1, 2], "b-1": [3]}
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    made = Place(SINKS[request.param], tmp_path / "table")  # type: ignore[arg-type]
+    for name in VALUES:
+        made.deliver(VALUES, [an_attempt(name)])
+    return made
+
+
+def table(place: Place) -> Any:
+    if Table.is_deltatable(str(place.folder)):
+        return DeltaTable(str(place.folder))
+    return IcebergTable("lake.clicks", catalog=catalog_in(place.folder))
+
+
+def maintain(table: Any, **given: Any) -> dict[str, Any]:
+    return MaintainTableOperator(task_id="maintain", table=table, **given).execute({})
+
+
+def test_it_puts_small_files_together_and_returns_counts(place: Place) -> None:
+    done = maintain(table(place))
+
+    assert {name: done[name] for name in ("is_dry_run", "files_compacted", "files_removed", "bytes_removed")} == {
+        "is_dry_run": False, "files_compacted": 2, "files_removed": 0, "bytes_removed": 0,
+    }  # fmt: skip
+    assert place.visible == VALUES
+
+
+def test_a_dry_run_counts_the_same_and_does_nothing(place: Place) -> None:
+    assert maintain(table(place), is_dry_run="true")["files_compacted"] == 2
+    assert maintain(table(place))["files_compacted"] == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"table": ParquetDataset("/data/lake/clicks")}, "of kind 'parquet', which needs no maintenance"),
+        ({"table": DeltaTable("/nowhere/clicks")}, "where no table is"),
+        ({"table": DeltaTable("/nowhere/clicks"), "retention": 60}, "'retention' must be at least 1:00:00"),
+    ],
+)
+def test_what_cannot_be_maintained_fails_without_a_retry(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(AirflowFailException, match=problem):
+        maintain(**given)
+
+
+def test_what_is_no_sink_is_refused_as_the_dag_is_parsed() -> None:
+    with pytest.raises(ValueError, match=r"must be a sink of 'operators\.writes'"):
+        MaintainTableOperator(task_id="maintain", table="/data/lake/clicks")  # type: ignore[arg-type]

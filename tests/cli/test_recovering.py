@@ -1,0 +1,331 @@
+"""`recover`: a source whose store is lost goes on from what its tables say, nothing twice and nothing lost."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions
+from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
+from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.cli.conftest import Ended, Shell
+from tests.support.sinks import catalog_in
+from tests.support.table_jobs import FilesIntoTables, StreamIntoTables, payloads
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
+FAMILIES = ("PARTITION", "CLAIM", "GLOBAL_STATE")
+
+
+class Lake:
+    """A folder with a Delta and an Iceberg table."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "iceberg").mkdir()
+        catalog = catalog_in(folder / "iceberg")
+        self.delta = SinkSettings(name="delta", kind="delta", location=str(folder / "delta"))
+        self.iceberg = SinkSettings(
+            name="iceberg",
+            kind="iceberg",
+            location="iceberg://test/lake.clicks",
+            settings={"table": "lake.clicks", "properties": catalog},
+        )
+        self.tables = [self.delta, self.iceberg]
+        self.as_given = {
+            "delta": f"delta: {{path: {folder / 'delta'}}}",
+            "iceberg": "iceberg: {table: lake.clicks, catalog: {type: sql, uri: '"
+            + catalog["uri"]
+            + "', warehouse: '"
+            + catalog["warehouse"]
+            + "'}}",
+        }
+
+    def rows(self, kind: str) -> pa.Table:
+        if kind == "delta":
+            return DeltaTable(self.folder / "delta").to_pyarrow_table()
+        catalog = load_catalog("default", **catalog_in(self.folder / "iceberg"))
+        return catalog.load_table("lake.clicks").scan().to_arrow()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+@pytest.fixture
+def store(store_url: str) -> CoordinationStore:
+    opened = open_store(StoreSettings.from_url(store_url))
+    opened.initialize()
+    return opened
+
+
+@pytest.fixture
+def recover(shell: Shell, store: CoordinationStore, lake: Lake) -> Callable[..., Ended]:
+    def run(source: str, *options: str, tables: tuple[str, ...] = ("delta", "iceberg")) -> Ended:
+        given = [option for table in tables for option in ("--from-table", lake.as_given[table])]
+        landing = () if "--landing-path" in options else ("--landing-path", str(lake.folder / "_landing"))
+        return shell("recover", source, *given, *landing, *options)
+
+    return run
+
+
+def brought_over(source: str, store: CoordinationStore) -> InMemoryStore:
+    """Return a store in memory with what a source has in another one."""
+    made = InMemoryStore()
+    for family in FAMILIES:
+        made.create(list(all_partitions(store, f"{source}|{family}")))
+    return made
+
+
+def lost(stream: StreamIntoTables, store: InMemoryStore) -> None:
+    """Let the jobs of a stream work on another store."""
+    stream.workers.clear()
+    stream.store = store
+    stream.look = stream.coordinator("look", store)
+
+
+def run(stream: StreamIntoTables, rounds: int = 3) -> None:
+    worker = stream.start()
+    for _ in range(rounds):
+        stream.clock.advance(5)
+        stream.round(worker)
+    if worker.name in stream.workers:
+        stream.stop(worker)
+
+
+def once(events: list[str]) -> Counter[str]:
+    return Counter(dict.fromkeys(events, 1))
+
+
+def test_a_stream_goes_on_after_what_is_delivered(
+    lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
+) -> None:
+    stream = StreamIntoTables(lake.folder, lake.tables)
+    stream.send(40)
+    stream.sync()
+    run(stream)
+    stream.split(0)
+    stream.send(20)
+    stream.sync()
+    run(stream, rounds=6)
+    stream.send(30)
+
+    assert recover("clicks", "--yes").exit_code == 0
+    lost(stream, brought_over("clicks", store))
+    stream.sync()
+    stream.settle()
+
+    assert payloads(lake.rows("delta")) == payloads(lake.rows("iceberg")) == once(stream.sent)
+
+
+def test_a_batch_that_one_table_has_and_another_lacks_is_delivered_from_its_landed_file(
+    lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
+) -> None:
+    stream = StreamIntoTables(lake.folder, lake.tables)
+    stream.send(10)
+    stream.sync()
+    run(stream)
+    stream.send(20)
+    with_a_failing(lake, "iceberg", stream)
+    assert payloads(lake.rows("delta")) != payloads(lake.rows("iceberg"))
+
+    ended = recover("clicks", "--yes")
+    assert ended.exit_code == 0 and "to be delivered where it is missing" in ended.out
+    lost(stream, brought_over("clicks", store))
+    stream.sync()
+    stream.settle()
+
+    assert payloads(lake.rows("delta")) == payloads(lake.rows("iceberg")) == once(stream.sent)
+
+
+def test_such_a_batch_whose_landed_file_is_gone_stops_the_recovery(
+    lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
+) -> None:
+    stream = StreamIntoTables(lake.folder, lake.tables)
+    stream.send(10)
+    stream.sync()
+    run(stream)
+    stream.send(20)
+    with_a_failing(lake, "iceberg", stream)
+
+    ended = recover("clicks", "--yes", "--landing-path", str(lake.folder / "elsewhere"))
+
+    assert ended.exit_code == 1 and "its landed file is gone" in ended.out
+    assert not list(all_partitions(store, "clicks|PARTITION"))
+
+
+def with_a_failing(lake: Lake, kind: str, stream: StreamIntoTables) -> None:
+    """Make a round in which the commits of one table fail."""
+    from airflow_provider_coordination.spark.sinks.iceberg.sink import IcebergSink
+
+    def fail(*details: Any) -> None:
+        raise OSError("the table is down")
+
+    with patch.object({"iceberg": IcebergSink, "delta": DeltaSink}[kind], "commit", fail):
+        worker = stream.start()
+        stream.clock.advance(5)
+        stream.round(worker)
+    stream.lose(worker)
+
+
+def test_a_batch_that_was_rejected_and_delivered_again_counts_once(
+    lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
+) -> None:
+    stream = StreamIntoTables(lake.folder, lake.tables, shards=1, by=("check",), max_pending_batches=3)
+    stream.sync()
+    worker = stream.start()
+    for _ in range(3):
+        stream.send(5)
+        stream.clock.advance(5)
+        stream.round(worker)
+    sets = AcknowledgmentSets(stream.look, SourceBatches())
+    first = min(sets.view.pending(), key=lambda each: each.created_at)
+    sets.acknowledge(first.set_id, positive=False, handle="check", reason="looks wrong")
+    for _ in range(4):
+        stream.clock.advance(70)
+        if worker.name in stream.workers:
+            stream.round(worker)
+    assert payloads(lake.rows("delta")) == once(stream.sent)
+
+    assert recover("clicks", "--yes").exit_code == 0
+    lost(stream, brought_over("clicks", store))
+    stream.settings = {}
+    stream.send(5)
+    stream.sync()
+    stream.settle()
+
+    assert payloads(lake.rows("delta")) == payloads(lake.rows("iceberg")) == once(stream.sent)
+
+
+def test_of_a_prefix_what_is_delivered_is_not_read_again_and_the_rest_is(
+    lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
+) -> None:
+    files = FilesIntoTables(lake.folder, lake.tables)
+    for n in range(5):
+        files.put(f"{n}.json", range(10 * n, 10 * n + 10))
+    files.scan()
+    files.run()
+    files.put("5.json", range(50, 60))
+    files.scan()  # its partition is lost with the store
+    files.put("6.json", range(60, 70))
+
+    assert recover(files.SOURCE, "--yes").exit_code == 0
+    files.store = brought_over(files.SOURCE, store)
+    files.scan()
+    files.run()
+
+    expected = Counter({f'{{"id": {n}}}': 1 for n in range(70)})
+    assert payloads(lake.rows("delta")) == payloads(lake.rows("iceberg")) == expected
+
+
+def test_nothing_is_written_by_a_dry_run(lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]) -> None:
+    delivered_stream(lake)
+
+    ended = recover("clicks", "--dry-run")
+
+    assert ended.exit_code == 0 and "would be written" in ended.out
+    assert not list(all_partitions(store, "clicks|PARTITION"))
+
+
+def test_a_store_that_has_the_source_is_left_alone_unless_forced(
+    lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
+) -> None:
+    delivered_stream(lake)
+    assert recover("clicks", "--yes").exit_code == 0
+    [one, *_] = there = list(all_partitions(store, "clicks|PARTITION"))
+    store.delete(one)
+
+    refused = recover("clicks", "--yes")
+    assert refused.exit_code == 1 and "the store has partitions of source 'clicks'" in refused.err
+    assert recover("clicks", "--yes", "--force").exit_code == 0
+
+    assert {p.partition_key for p in all_partitions(store, "clicks|PARTITION")} == {p.partition_key for p in there}
+
+
+def test_a_table_that_was_added_later_does_not_make_what_was_delivered_before_be_delivered_again(
+    lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
+) -> None:
+    files = FilesIntoTables(lake.folder, [lake.delta])
+    files.put("0.json", range(10))
+    files.scan()
+    files.run()
+    files.tables = lake.tables
+    files.clock.advance(60)
+    files.put("1.json", range(10, 20))
+    files.scan()
+    files.run()
+
+    assert recover(files.SOURCE, "--yes").exit_code == 0
+    files.store = brought_over(files.SOURCE, store)
+    assert files.scan() == []
+    files.run()
+
+    assert payloads(lake.rows("delta")) == Counter({f'{{"id": {n}}}': 1 for n in range(20)})
+
+
+def test_where_commits_have_expired_a_person_decides(lake: Lake, recover: Callable[..., Ended]) -> None:
+    delivered_stream(lake)
+    table = load_catalog("default", **catalog_in(lake.folder / "iceberg")).load_table("lake.clicks")
+    [first, *_] = table.snapshots()
+    assert len(table.snapshots()) > 1
+    table.maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
+
+    ended = recover("clicks", "--yes")
+
+    assert ended.exit_code == 1 and "have expired" in ended.err
+    assert "written." in recover("clicks", "--yes", "--partial").out
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("parquet: {path: /data/lake/clicks}", "does not keep how far partitions were delivered"),
+        ("delta: {path: /nowhere}", "where no table is"),
+        ("delta: {}", "path"),
+        ("nothing: {}", "nothing"),
+    ],
+)
+def test_what_is_no_such_table_is_refused(shell: Shell, store: CoordinationStore, given: str, problem: str) -> None:
+    ended = shell("recover", "clicks", "--from-table", given, "--yes")
+    assert ended.exit_code == 2 and problem in ended.err
+
+
+def test_a_table_of_other_sources_is_refused(lake: Lake, recover: Callable[..., Ended]) -> None:
+    delivered_stream(lake)
+    ended = recover("orders", "--yes")
+    assert ended.exit_code == 2 and "names no batch of 'orders|PARTITION'" in ended.err and "clicks" in ended.err
+
+
+def test_the_example_of_the_manual_shows_what_the_command_writes(
+    shell: Shell, store: CoordinationStore, lake: Lake
+) -> None:
+    [example] = re.findall(r"^```sh\n\$ airflow-coordination (recover .*?)^```", PAGE.read_text(), re.M | re.S)
+    line, _, shown = example.partition("\n")
+    lake.tables = [lake.delta]
+    delivered_stream(lake)
+
+    written = shell(*shlex.split(line.replace("/data/lake/clicks", str(lake.folder / "delta"))))
+
+    assert [each.split() for each in written.out.splitlines()] == [each.split() for each in shown.splitlines()]
+
+
+def delivered_stream(lake: Lake) -> None:
+    stream = StreamIntoTables(lake.folder, lake.tables)
+    stream.sync()
+    for _ in range(2):
+        stream.send(10)
+        run(stream)

@@ -1,0 +1,189 @@
+"""Maintenance of tables beside jobs: fewer files, the same rows, and no file is missed by a commit that still comes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance
+from airflow_provider_coordination.spark.sinks import Sink, owed
+from tests.support.sinks import SINKS, BatchRows, Place, an_attempt, under_next_lease
+
+DAY = timedelta(days=1)
+AT_ONCE = Maintenance(retention=timedelta(0))
+DAILY = Maintenance(retention=DAY)
+NAMES = ("a-1", "b-1", "c-1")
+VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": [4, 5]}
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(SINKS[request.param], tmp_path / "place")  # type: ignore[arg-type]
+
+
+def maintained(place: Place, wanted: Maintenance = DAILY) -> Maintained:
+    sink: Any = place.sink()
+    done: Maintained = sink.maintain(wanted)
+    return done
+
+
+def one_by_one(place: Place) -> None:
+    for name in NAMES:
+        place.deliver(VALUES, [an_attempt(name)])
+
+
+def files(place: Place) -> set[Path]:
+    return {file for file in place.folder.rglob("*.parquet") if "_delta_log" not in file.parts}
+
+
+def grown_old(place: Place, days: float = 2) -> None:
+    """Let every file be written some days ago."""
+    for file in place.folder.rglob("*"):
+        if file.is_file() and file.suffix in (".parquet", ".avro"):
+            then = file.stat().st_mtime - days * 86_400
+            os.utime(file, (then, then))
+
+
+def test_small_files_are_put_together_and_their_rows_stay(place: Place) -> None:
+    one_by_one(place)
+
+    assert maintained(place).files_compacted == 3
+
+    assert place.visible == VALUES
+    assert maintained(place).files_compacted == 0
+
+
+def test_a_dry_run_counts_and_changes_nothing(place: Place) -> None:
+    one_by_one(place)
+    grown_old(place)
+    (place.sink()).prepare([an_attempt("d-1")], BatchRows({"d-1": [6]}))
+    place.sink().sweep("clicks/d-1", 2)
+    grown_old(place)
+    before = {file: file.read_bytes() for file in place.folder.rglob("*") if file.is_file()}
+
+    dry = maintained(place, Maintenance(retention=DAY, is_dry_run=True))
+
+    assert (dry.files_compacted, dry.files_removed) == (3, 1) and dry.bytes_removed > 0
+    assert {file: file.read_bytes() for file in place.folder.rglob("*") if file.is_file()} == before
+
+
+def test_files_of_a_delivery_that_died_go_once_they_are_old(place: Place) -> None:
+    one_by_one(place)
+    place.sink().prepare([an_attempt("d-1")], BatchRows({"d-1": [6]}))
+    place.sink().sweep("clicks/d-1", 2)
+    before = files(place)
+
+    assert maintained(place, Maintenance(retention=DAY, compact=False)).files_removed == 0
+    grown_old(place)
+    done = maintained(place, Maintenance(retention=DAY, compact=False))
+
+    assert done.files_removed == 1 and done.bytes_removed > 0
+    assert len(files(place)) == len(before) - 1 and place.visible == VALUES
+
+
+def test_files_that_are_prepared_stay_however_old_they_are(place: Place) -> None:
+    one_by_one(place)
+    sink, attempt = place.sink(), an_attempt("d-1")
+    sink.prepare([attempt], BatchRows({"d-1": [6]}))
+    grown_old(place)
+
+    maintained(place, AT_ONCE)
+    sink.commit([attempt])
+
+    assert place.visible == {**VALUES, "d-1": [6]}
+
+
+def test_a_former_owner_that_looked_before_files_were_removed_commits_nothing_that_is_gone(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_by_one(place)
+    sink, attempt = place.sink(), an_attempt("d-1")
+    sink.prepare([attempt], BatchRows({"d-1": [6]}))
+
+    def taken_over() -> None:
+        place.sink().sweep(attempt.folder, 2)
+        grown_old(place)
+        assert maintained(place, Maintenance(retention=DAY, compact=False)).files_removed >= 1
+
+    between_look_and_commit(sink, monkeypatch, taken_over)
+    with pytest.raises((CoordinationError, OSError)):
+        sink.commit([attempt])
+
+    assert place.visible == VALUES, "every file that the table names can be read"
+
+
+def between_look_and_commit(sink: Sink, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Let something happen once, as a job has looked at the table and is about to commit."""
+    from airflow_provider_coordination.spark.sinks.delta import log
+    from airflow_provider_coordination.spark.sinks.iceberg.addition import Addition
+
+    done: list[bool] = []
+
+    def late(call: Callable[..., Any]) -> Callable[..., Any]:
+        def calling(*details: Any, **more: Any) -> Any:
+            if not done:
+                done.append(True)
+                act()
+            return call(*details, **more)
+
+        return calling
+
+    monkeypatch.setattr(log, "add", late(log.add))
+    monkeypatch.setattr(Addition, "send", late(Addition.send))
+
+
+def test_a_delivery_that_comes_while_it_is_maintained_goes_in_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_by_one(place)
+    sink, attempt = place.sink(), an_attempt("d-1")
+    sink.prepare([attempt], BatchRows({"d-1": [6]}))
+
+    between_look_and_commit(sink, monkeypatch, lambda: maintained(place, DAILY) and None)
+    sink.commit([attempt])
+
+    assert place.visible == {**VALUES, "d-1": [6]}
+
+
+def test_what_is_in_is_known_after_everything_old_is_gone(place: Place) -> None:
+    one_by_one(place)
+    grown_old(place)
+    maintained(place, AT_ONCE)
+    without_old_commits(place)
+
+    sink = place.sink()
+    again = [under_next_lease(an_attempt(name)) for name in NAMES]
+
+    assert owed(sink, again) == []
+    place.deliver({"a-1": [-1], "b-1": [-2], "c-1": [-3]}, again, sink)
+    assert place.visible == VALUES
+
+
+def test_a_rejected_batch_is_replaced_after_everything_old_is_gone(place: Place) -> None:
+    one_by_one(place)
+    maintained(place, AT_ONCE)
+    without_old_commits(place)
+
+    place.deliver({"b-1": [30]}, [under_next_lease(an_attempt("b-1"), rejected=True)])
+
+    assert place.visible == {**VALUES, "b-1": [30]}
+
+
+def without_old_commits(place: Place) -> None:
+    """Let the log of a Delta table forget its commits; snapshots of an Iceberg table are expired already."""
+    if DeltaTable.is_deltatable(str(place.folder)):
+        table = DeltaTable(place.folder)
+        table.alter.set_table_properties({"delta.logRetentionDuration": "interval 0 days"})
+        table = DeltaTable(place.folder)
+        table.create_checkpoint()
+        for commit in (place.folder / "_delta_log").glob("*.json"):
+            os.utime(commit, (0, 0))
+        table.cleanup_metadata()
+        assert len(DeltaTable(place.folder).history()) < 3
