@@ -191,7 +191,8 @@ class DeliverTransformed:
         """Write what the transform makes of batches; of one alone, of those records on which it does not raise."""
         folder = join(work, "all")
         try:
-            return self.transformation.write([batch.part for batch in batches], folder)
+            with calling(self._routed[0].name):  # where the folder is
+                return self.transformation.write([batch.part for batch in batches], folder)
         except Exception as error:
             if len(batches) > 1 or not is_of_a_record(error):
                 raise
