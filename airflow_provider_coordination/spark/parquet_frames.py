@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_provider_coordination.spark.access import Access
+from airflow_provider_coordination.spark.bad_records import error_text
 from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.slots import MANIFEST, collected, manifest
 from airflow_provider_coordination.spark.storage import TableWriter, join, write_table
@@ -123,7 +124,7 @@ def _read(
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             for piece in tasks[number]:
-                with _as_os_error(piece.file):
+                with _as_os_error(f"file {piece.file} cannot be read"):
                     yield from _rows(piece, schema, access)
 
 
@@ -176,11 +177,18 @@ def write_frame(rows: DataFrame, folder: str, access: Access, by: str | None = N
 
     :param by: a column of texts that is not written; rows with different ones go to different files.
     :returns: at least one; without rows, one that has the columns.
+    :raises OSError: if files cannot be written there.
+    :raises Exception: what Spark raises if the rows cannot be made.
     """
     if by is not None:
         rows = rows.sortWithinPartitions(by)  # so that one file is open at a time
     write = _named("write_parquet", partial(_write, folder, by, access))
-    written = collected(rows.mapInArrow(write, MANIFEST), WrittenFile)
+    try:
+        written = collected(rows.mapInArrow(write, MANIFEST), WrittenFile)
+    except Exception as error:
+        if not (said := error_text(error)).startswith(f"OSError: {_unwritten(folder)}"):
+            raise
+        raise OSError(said.removeprefix("OSError: ")) from error
     if written:
         return written
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -188,6 +196,10 @@ def write_frame(rows: DataFrame, folder: str, access: Access, by: str | None = N
     schema = rows.schema if by is None else rows.drop(by).schema
     file, columns = _new_file(folder), _in_files(to_arrow_schema(schema, timezone=ZONE))
     return [WrittenFile(file=file, bytes=write_table(columns.empty_table(), file, access))]
+
+
+def _unwritten(folder: str) -> str:
+    return f"folder {folder} cannot be written"
 
 
 def _new_file(folder: str) -> str:
@@ -199,11 +211,13 @@ def _write(folder: str, by: str | None, access: Access, batches: Iterable[pa.Rec
     written: list[tuple[str, TableWriter]] = []
     with ExitStack() as stack:
         for of, rows in _runs(portions_of(batches), by):
-            with _as_os_error(folder):
+            with _as_os_error(_unwritten(folder)):
                 if not written or written[-1][0] != of:
                     stack.close()  # what was open is whole
                     written.append((of, stack.enter_context(TableWriter(_new_file(folder), access))))
                 written[-1][1].write(rows.cast(_in_files(rows.schema)))
+        with _as_os_error(_unwritten(folder)):
+            stack.close()
     yield manifest(WrittenFile(file=writer.uri, bytes=writer.size, of=of) for of, writer in written)
 
 
@@ -289,14 +303,14 @@ def _retyped(columns: pa.Schema, leaf: Callable[[pa.DataType], pa.DataType]) -> 
 
 
 @contextmanager
-def _as_os_error(uri: str) -> Iterator[None]:
-    """Raise what goes wrong with a file as what no record is to blame for; see `bad_records.NOT_OF_A_RECORD`."""
+def _as_os_error(what: str) -> Iterator[None]:
+    """Raise what goes wrong with files as what no record is to blame for; see `bad_records.NOT_OF_A_RECORD`."""
     try:
         yield
-    except OSError:
-        raise
-    except Exception as error:
-        raise OSError(f"{uri}: {type(error).__name__}: {error}") from error
+    except OSError as error:
+        raise OSError(f"{what}: {type(error).__name__}: {error}") from error
+    except Exception as error:  # it may quote a value, and so does not begin as an outage does
+        raise OSError(f"{type(error).__name__}: {error}; {what}") from error
 
 
 def _named(name: str, function: partial[Iterator[pa.RecordBatch]]) -> partial[Iterator[pa.RecordBatch]]:

@@ -128,7 +128,7 @@ class DeliverTransformed:
         try:
             return self._prepare_in(work, batches)
         except Exception:  # what is prepared anew gets other names
-            with suppress(OSError):  # the next owner sweeps what is left
+            with suppress(OSError, DeliveryError):  # the next owner sweeps what is left
                 self.discard([batch.attempt for batch in batches if batch.attempt.shared_file is not None])
             raise
         finally:
@@ -191,7 +191,8 @@ class DeliverTransformed:
         """Write what the transform makes of batches; of one alone, of those records on which it does not raise."""
         folder = join(work, "all")
         try:
-            return self.transformation.write([batch.part for batch in batches], folder)
+            with calling(self._routed[0].name):  # where the folder is
+                return self.transformation.write([batch.part for batch in batches], folder)
         except Exception as error:
             if len(batches) > 1 or not is_of_a_record(error):
                 raise

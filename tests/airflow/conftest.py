@@ -19,6 +19,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from tests.support.split_stream import SplitStream
 
 SECRET = "wJalrXUtnFEMI-not-for-anyones-eyes"
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -47,6 +48,28 @@ def coordination(connect: Any, store_url: str) -> SourceCoordinator:
     coordinator = SourceCoordinator(open_store(StoreSettings.from_url(store_url)), "clicks", "test")
     coordinator.initialize()
     return coordinator
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where jobs have their folders."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def stream(coordination: SourceCoordinator, connect: Any, kinesis_account: Any) -> SplitStream:
+    """Define `aws_default`; return a stream of that account, which source `clicks` reads."""
+    connect(
+        "aws_default",
+        "aws",
+        login=kinesis_account.access_key_id,
+        password="hush",
+        extra={"region_name": "us-east-1", "endpoint_url": kinesis_account.endpoint_url},
+    )
+    return SplitStream(coordination, kinesis_account)
 
 
 @pytest.fixture

@@ -47,17 +47,10 @@ from tests.airflow.conftest import SECRET, StubSpark
 from tests.support.job_settings import changed, streams_of
 from tests.support.watched import first_payload, in_loop
 
+pytestmark = pytest.mark.usefixtures("temporary")  # no job leaves anything elsewhere
+
 TASK = "dag/run/task/3"
 GOOD = Outcome(exit_code=0, summary={"records_delivered": 7}).to_mapping()
-
-
-@pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where jobs have their folders."""
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    return folder
 
 
 @pytest.fixture(autouse=True)

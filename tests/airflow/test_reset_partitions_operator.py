@@ -16,49 +16,8 @@ from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
-from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.sources.progress import PartitionProgress
-
-
-class Stream:
-    """A stream of a finished parent and two children that the source `clicks` reads."""
-
-    def __init__(self, coordination: SourceCoordinator, account: Any) -> None:
-        self.coordination = coordination
-        client = account.client()
-        client.create_stream(StreamName="s", ShardCount=1)
-        client.split_shard(StreamName="s", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**127))
-        self.creation_epoch = describe_stream(client, "s").creation_epoch
-        self.shards = list_shards(client, "s")
-        self.keys = [self.key(shard.shard_id) for shard in self.shards]
-        created = {
-            key: ShardProgress.first("s", shard, checkpoint=shard.starting_sequence_number).to_mapping()
-            for key, shard in zip(self.keys, self.shards, strict=True)
-        }
-        coordination.create_partitions(created)
-        parent = coordination.view.get(self.keys[0])
-        assert parent is not None
-        coordination.store.transact(update=[parent.completed(datetime.now(UTC))])
-
-    def key(self, shard_id: str) -> str:
-        return partition_key("s", self.creation_epoch, shard_id)
-
-    def progress(self, key: str) -> ShardProgress:
-        partition = self.coordination.view.get(key)
-        assert partition is not None
-        return ShardProgress.from_mapping(partition.progress)
-
-
-@pytest.fixture
-def stream(coordination: SourceCoordinator, connect: Any, kinesis_account: Any) -> Stream:
-    connect(
-        "aws_default",
-        "aws",
-        login=kinesis_account.access_key_id,
-        password="hush",
-        extra={"region_name": "us-east-1", "endpoint_url": kinesis_account.endpoint_url},
-    )
-    return Stream(coordination, kinesis_account)
+from tests.support.split_stream import SplitStream
 
 
 def reset(**arguments: Any) -> ResetPartitionsOperator:
@@ -66,7 +25,7 @@ def reset(**arguments: Any) -> ResetPartitionsOperator:
 
 
 @pytest.mark.integration
-def test_a_stream_is_read_anew_and_the_summary_says_who_held_what(stream: Stream, context: Any) -> None:
+def test_a_stream_is_read_anew_and_the_summary_says_who_held_what(stream: SplitStream, context: Any) -> None:
     stream.coordination.leases.acquire(1)
     parent, held, waiting = stream.keys
 
@@ -94,7 +53,7 @@ def test_a_stream_is_read_anew_and_the_summary_says_who_held_what(stream: Stream
 
 
 @pytest.mark.integration
-def test_one_shard_is_read_on_after_a_sequence_number(stream: Stream, context: Any) -> None:
+def test_one_shard_is_read_on_after_a_sequence_number(stream: SplitStream, context: Any) -> None:
     shard = stream.shards[1]
     number = str(int(shard.starting_sequence_number) + 5)
 
@@ -105,7 +64,7 @@ def test_one_shard_is_read_on_after_a_sequence_number(stream: Stream, context: A
 
 
 @pytest.mark.integration
-def test_a_sequence_number_of_another_shard_fails_without_a_retry(stream: Stream, context: Any) -> None:
+def test_a_sequence_number_of_another_shard_fails_without_a_retry(stream: SplitStream, context: Any) -> None:
     with pytest.raises(AirflowFailException, match=f"is none of shard '{stream.shards[0].shard_id}'"):
         reset(reads=KinesisStreams("s"), partition_keys=stream.shards[0].shard_id, to="5").execute(context)
 
@@ -150,7 +109,9 @@ def test_partitions_of_any_kind_are_reset_by_their_keys(coordination: SourceCoor
 
 
 @pytest.mark.integration
-def test_the_streams_that_are_given_are_read_anew_and_nothing_else_of_the_source(stream: Stream, context: Any) -> None:
+def test_the_streams_that_are_given_are_read_anew_and_nothing_else_of_the_source(
+    stream: SplitStream, context: Any
+) -> None:
     stream.coordination.create_partitions({"a": {"rows": 1}})
 
     summary = reset(to="earliest", reads=KinesisStreams("s"), partition_keys="").execute(context)
@@ -216,7 +177,7 @@ def test_what_only_a_person_can_put_right_fails_without_a_retry_and_changes_noth
 
 
 @pytest.mark.integration
-def test_what_could_not_be_reset_fails_the_task(stream: Stream, kinesis_account: Any, context: Any) -> None:
+def test_what_could_not_be_reset_fails_the_task(stream: SplitStream, kinesis_account: Any, context: Any) -> None:
     def clean_up() -> None:
         parent = stream.coordination.view.get(stream.keys[0])
         assert parent is not None

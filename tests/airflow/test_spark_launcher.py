@@ -25,16 +25,9 @@ from airflow_provider_coordination.supervisor.supervision import SupervisedJob
 from airflow_provider_coordination.supervisor.turn import JobOrder
 from tests.airflow.conftest import SECRET, StubSpark
 
+pytestmark = pytest.mark.usefixtures("temporary")  # no job leaves anything elsewhere
+
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
-
-
-@pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where jobs have their folders."""
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -23,16 +23,9 @@ from airflow_provider_coordination.supervisor.turn import task_of
 from airflow_provider_coordination.triggers.supervisor import SupervisorTrigger, mark_of
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
 
+pytestmark = pytest.mark.usefixtures("temporary")  # no job leaves anything elsewhere
+
 GOOD = Outcome(exit_code=0, summary={"records_delivered": 7}).to_mapping()
-
-
-@pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where jobs have their folders."""
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ from airflow_provider_coordination.operators.supervisor import (
     TerminateSupervisorOperator,
 )
 from airflow_provider_coordination.supervisor.store import SupervisionStore
-from tests.airflow.test_reset_partitions_operator import Stream
+from tests.support.split_stream import SplitStream
 
 SPEC: dict[str, Any] = {
     "version": 1,
@@ -34,18 +34,6 @@ SPEC: dict[str, Any] = {
     "reads": {"s3": {"paths": "s3://clicks/in", "format": "json", "aws_conn_id": None, "region_name": "eu-west-1"}},
     "writes": [{"parquet": {"path": "/data/lake/clicks"}}],
 }
-
-
-@pytest.fixture
-def stream(coordination: SourceCoordinator, connect: Any, kinesis_account: Any) -> Stream:
-    connect(
-        "aws_default",
-        "aws",
-        login=kinesis_account.access_key_id,
-        password="hush",
-        extra={"region_name": "us-east-1", "endpoint_url": kinesis_account.endpoint_url},
-    )
-    return Stream(coordination, kinesis_account)
 
 
 def submit(context: Any, **spec: Any) -> Any:
@@ -204,7 +192,9 @@ def test_one_that_is_not_healthy_fails_the_task_that_wants_it_to_be(
 
 
 @pytest.mark.integration
-def test_a_stream_is_read_anew_parents_before_children_as_its_spec_reaches_it(stream: Stream, context: Any) -> None:
+def test_a_stream_is_read_anew_parents_before_children_as_its_spec_reaches_it(
+    stream: SplitStream, context: Any
+) -> None:
     submit(context, reads={"kinesis": {"streams": "s"}})
     done = ResetSupervisorOperator(task_id="reset", source="clicks").execute(context)
     assert (done["reset"], done["removed"]) == (1, 2)
@@ -214,7 +204,7 @@ def test_a_stream_is_read_anew_parents_before_children_as_its_spec_reaches_it(st
 
 
 @pytest.mark.integration
-def test_a_shard_is_read_on_after_a_position_that_it_has(stream: Stream, context: Any) -> None:
+def test_a_shard_is_read_on_after_a_position_that_it_has(stream: SplitStream, context: Any) -> None:
     submit(context, reads={"kinesis": {"streams": "s"}})
     shard = stream.shards[1]
     number = str(int(shard.starting_sequence_number) + 5)

@@ -147,13 +147,6 @@ MUTATIONS = {
         ("transformed-items", "rejected-then-mended-items"),
         "delta",
     ),
-    "an Iceberg table is not looked into again after a commit without an answer": Mutation(
-        "spark/sinks/iceberg/sink.py",
-        "left = [attempt for attempt in attempts if look.owes(attempt)]",
-        "left = list(attempts)",
-        ("transformed-items", "rejected-then-mended-items"),
-        "iceberg",
-    ),
 }
 
 

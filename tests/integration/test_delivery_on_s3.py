@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from pyarrow import fs
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
@@ -127,11 +129,12 @@ def uploads(s3: S3Server, bucket: str) -> list[str]:
 # What is delivered
 
 
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
 @pytest.mark.parametrize("values", [None, [1, 2]], ids=["landed", "made"])
 def test_what_is_committed_is_visible_and_what_was_prepared_goes(
-    s3: S3Server, root: str, values: list[int] | None
+    s3: S3Server, root: str, values: list[int] | None, scheme: str
 ) -> None:
-    owner = Owner(root, s3.settings, values=values)
+    owner = Owner(root.replace("s3:", f"{scheme}:"), s3.settings, values=values)
     owner.deliver()
     assert owner.visible == [1, 2] and owner.leftovers == []
 
@@ -366,7 +369,11 @@ def test_a_process_opens_one_filesystem_for_an_access(s3: S3Server, root: str) -
 # Readers
 
 
-def test_a_reader_in_a_loop_sees_each_batch_whole_or_not_at_all(s3: S3Server, s3_bucket: str, root: str) -> None:
+@pytest.mark.parametrize("is_local", [False, True], ids=["bucket", "folder"])
+def test_a_reader_in_a_loop_sees_each_batch_whole_or_not_at_all(
+    s3: S3Server, root: str, is_local: bool, tmp_path: Path
+) -> None:
+    root = str(tmp_path / "lake") if is_local else root
     access = Access(((root, s3.settings),))
     files, path = open_files(root, access)
     rows = 2000
@@ -394,7 +401,9 @@ def test_a_reader_in_a_loop_sees_each_batch_whole_or_not_at_all(s3: S3Server, s3
         is_last = False
         while not is_last:
             is_last = done.is_set()
-            table = ds.dataset(path, filesystem=files.filesystem, format="parquet").to_table(columns=["n"])
+            there = files.filesystem.get_file_info(fs.FileSelector(path))  # no folder that goes at this moment
+            names = [info.path for info in there if info.type == fs.FileType.File]
+            table = ds.dataset(names, filesystem=files.filesystem, format="parquet").to_table(columns=["n"])
             counts = table.group_by("n").aggregate([("n", "count")]).to_pylist() if table.num_rows else []
             assert all(each["n_count"] == rows for each in counts), counts
             seen = max(seen, len(counts))

@@ -53,11 +53,12 @@ def batches_in(path: str, aws: AwsSettings) -> dict[str, list[int]]:
     return {batch_id: sorted(values) for batch_id, values in found.items()}
 
 
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
 def test_batches_are_delivered_replaced_and_known_in_a_bucket_and_no_secret_is_logged(
-    s3: S3Server, s3_bucket: str, caplog: pytest.LogCaptureFixture
+    s3: S3Server, s3_bucket: str, caplog: pytest.LogCaptureFixture, scheme: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    path, one, other = f"s3://{s3_bucket}/lake/clicks", an_attempt("a-1"), an_attempt("b-1")
+    path, one, other = f"{scheme}://{s3_bucket}/lake/clicks", an_attempt("a-1"), an_attempt("b-1")
     sink = a_sink(path, s3.settings)
     sink.check()
     deliver(sink, s3.settings, {"a-1": [1, 2], "b-1": [3]}, one, other)

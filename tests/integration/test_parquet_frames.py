@@ -10,9 +10,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, functions
 
-from airflow_provider_coordination.spark.access import DEFAULT_ACCESS
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.bad_records import error_text, is_of_a_record
+from airflow_provider_coordination.spark.outages import is_outage
 from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema, write_frame
+from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.s3_server import DENIED, OPEN_BUCKET, S3Server
 
 VALUES = {
     "flag": "true",
@@ -110,6 +113,21 @@ def test_what_fails_on_the_way_says_whether_a_record_is_to_blame_and_what_it_lea
         write_frame(gone, str(tmp_path / "rows"), DEFAULT_ACCESS)
     assert not is_of_a_record(raised.value) and "FileNotFoundError" in error_text(raised.value)
     (tmp_path / "taken").write_text("a file")
-    with pytest.raises(PySparkException, match="taken") as raised:
+    with pytest.raises(OSError, match="taken cannot be written") as unwritten:
         write_frame(spark.range(1), str(tmp_path / "taken"), DEFAULT_ACCESS)
-    assert not is_of_a_record(raised.value)
+    assert not is_of_a_record(unwritten.value) and not is_outage(unwritten.value)
+
+
+def test_a_bucket_that_does_not_answer_or_may_not_be_written_is_an_outage(
+    spark: SparkSession, s3: S3Server, s3_bucket: str
+) -> None:
+    root = f"s3://{s3_bucket}/lake"
+    with FaultyS3(s3.settings) as network:
+        network.make("PUT .*part-", Fault.UNAVAILABLE, times=100)
+        with pytest.raises(OSError, match="cannot be written") as raised:
+            write_frame(spark.range(1), root, Access(((root, network.settings),)))
+    assert is_outage(raised.value)
+    root = f"s3://{OPEN_BUCKET}/lake"
+    with pytest.raises(OSError, match="cannot be written") as raised:
+        write_frame(spark.range(1), root, Access(((root, s3.settings_of(*DENIED)),)))
+    assert is_outage(raised.value) and DENIED[1] not in str(raised.value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,19 @@ import pyarrow as pa
 
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError, Prepared, by_halves
+from airflow_provider_coordination.spark.delivery import (
+    Attempt,
+    Delivery,
+    DeliveryError,
+    Prepared,
+    SinkAwayError,
+    by_halves,
+)
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_files import check_all_of_it, ensure_landed
 from airflow_provider_coordination.spark.landed_identity import batch_landed_in, file_name, without_batch
 from airflow_provider_coordination.spark.landed_rows import merge
+from airflow_provider_coordination.spark.outages import calling
 from airflow_provider_coordination.spark.parquet_settings import TARGET_FILE_BYTES, ParquetSettings
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN, SinkSettings, access_of
 from airflow_provider_coordination.spark.shared_files import (
@@ -384,17 +393,17 @@ class PublishLanded:
         def put(some: Sequence[Attempt]) -> Sequence[Attempt]:
             named = together(some)
             try:
-                self._sink.put_together(named)
+                with calling(self._sink.name):
+                    self._sink.put_together(named)
             except Exception:
-                self._sink.discard(named)
+                with suppress(OSError):  # the next owner sweeps what is left
+                    self._sink.discard(named)
                 raise
             return named
 
         for some, named in by_halves(attempts, put, "putting landed files together"):
             if isinstance(named, Exception):
-                results[some[0].batch_id] = DeliveryError(
-                    f"landed file {some[0].file} cannot be read: {named}; restore it, or reset its partition"
-                )
+                results[some[0].batch_id] = named if isinstance(named, SinkAwayError) else _unreadable(some[0], named)
                 continue
             for attempt in named:
                 made = prepared[attempt.batch_id]
@@ -436,6 +445,10 @@ class PublishLanded:
 
     def _staged(self, attempt: Attempt) -> str:
         return join(self._sink.staging(attempt), "landed.parquet")
+
+
+def _unreadable(attempt: Attempt, error: Exception) -> DeliveryError:
+    return DeliveryError(f"landed file {attempt.file} cannot be read: {error}; restore it, or reset its partition")
 
 
 def _signature(attempt: Attempt) -> dict[str, str | int]:

@@ -614,19 +614,3 @@ def test_a_prepared_file_that_is_not_as_it_was_written_adds_nothing(
             sink.commit([A])
         file.unlink(missing_ok=True)
     assert summaries(catalog) == []
-
-
-def test_what_was_written_with_instants_that_iceberg_does_not_have_is_refused_by_column(
-    new_sink: Callable[..., Sink], catalog: Catalog
-) -> None:
-    import pyarrow.parquet as pq
-
-    class Old(BatchRows):
-        def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
-            Path(folder).mkdir(parents=True)
-            table = pa.table({"at": pa.array(AT[:1], pa.timestamp("ns")), "_batch_id": ["a-1"]})
-            pq.write_table(table, f"{folder}/old.parquet", use_deprecated_int96_timestamps=True)
-            return [f"{folder}/old.parquet"]
-
-    with pytest.raises(DeliveryError, match="column 'at' was written as INT96"):
-        new_sink().prepare([A], Old({"a-1": [1]}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, SinkAwayError
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_files import ensure_landed
 from airflow_provider_coordination.spark.landed_identity import LANDED_BATCH, as_landed, file_name, under_token
@@ -235,3 +236,17 @@ def test_a_landed_file_that_is_damaged_in_the_middle_holds_no_other_one(out: Pat
 def test_nothing_is_put_together_that_others_may_reject(out: Path) -> None:
     assert deliver_all(PublishLanded(str(out), keep=True), [land(out, "a", 1), land(out, "b", 1)]) == [None, None]
     assert sorted(map(sorted, held(out))) == [["a"], ["b"]]
+
+
+def test_a_dataset_that_takes_nothing_is_not_taken_for_landed_files_that_cannot_be_read(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def put_together(sink: ParquetSink, attempts: list[Attempt]) -> None:
+        tried.append(len(attempts))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ParquetSink, "put_together", put_together)
+    prepared = PublishLanded(str(out)).prepare([land(out, "a", 1), land(out, "b", 1), land(out, "c", 1)], [MAIN])
+    assert [type(result) for result in prepared.values()] == [SinkAwayError] * 3 and tried == [3]

@@ -258,7 +258,7 @@ class DeltaSink:
             self._check_required(files, [field.name for field in schema.fields if not field.nullable])
             kept = {join(self._path, file.name) for file in files}
             for uri in files_below(join(self._path, folder), self._access):
-                if uri not in kept:  # such as Spark's marks of success
+                if uri not in kept:  # such as what tasks wrote that failed
                     delete_file(uri, self._access)
             if len(files) > MANY_FILES:
                 log.warning(

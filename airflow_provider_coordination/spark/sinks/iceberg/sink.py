@@ -51,7 +51,6 @@ from airflow_provider_coordination.spark.storage import (
     delete_file,
     delete_folder,
     files_below,
-    footer_of,
     join,
 )
 
@@ -281,12 +280,8 @@ class IcebergSink:
 
     def _written(self, table: Table, batch_ids: Sequence[str], rows: Rows, folder: str) -> list[Written]:
         written = rows.write(batch_ids, folder)
-        for file in set(files_below(folder, self._access)).difference(
-            written
-        ):  # marks and checksums, which are no data
+        for file in set(files_below(folder, self._access)).difference(written):  # of tasks that failed
             delete_file(file, self._access)
-        for file in written:
-            _check_times(file, self._access)
         placed = data_files.place(table, written, folder, self._access)
         if self._merging and placed:
             self._merging.check_rows(data_files.keys_of(placed, self._merging, self._access), str(self._tables))
@@ -473,17 +468,3 @@ def _files_of(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[dic
             _, rows = found.setdefault(written["path"], (written, {}))
             rows[batch_id] = written["batches"]
     return found
-
-
-def _check_times(file: str, access: Access) -> None:
-    """Check that a file's instants are as Iceberg has them.
-
-    :raises DeliveryError: naming the column and the remedy.
-    """
-    columns = footer_of(file, access).schema
-    for n in range(len(columns)):
-        if columns.column(n).physical_type == "INT96":
-            raise DeliveryError(
-                f"column {columns.column(n).path!r} was written as INT96, which Iceberg tables do not have; leave the "
-                "setting 'spark.sql.parquet.outputTimestampType' at TIMESTAMP_MICROS"
-            )
