@@ -92,23 +92,11 @@ MUTATIONS = {
         "stored |= leases.refresh_each([*named])",
         ("transformed-shards", "plain-shards"),
     ),
-    "a file that batches share, and that was not found, may still appear": Mutation(
-        "spark/shared_files.py",
-        "        delete_folder(self.staging(name), self._access)\n",
-        "",
-        ("transformed-shards", "plain-shards"),
-    ),
     "the name of a file that batches share is left free": Mutation(
         "spark/shared_files.py",
         "        if not renames(self._root, self._access):\n            claim",
         "        if False:\n            claim",
         ("transformed-shards-s3", "plain-shards-s3"),
-    ),
-    "a file that batches share is committed though one of them is lost": Mutation(
-        "spark/deliveries.py",
-        "                bereft = _bereft(left, delivered)\n",
-        "                bereft: dict[str, Delivered] = {}\n",
-        ("transformed-shards", "plain-shards"),
     ),
     "a name is given again to whoever comes later": Mutation(
         "spark/s3_objects.py",
