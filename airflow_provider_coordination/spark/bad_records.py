@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.error_texts import raised_in_python
 from airflow_provider_coordination.spark.layout import BATCH_ID, PAYLOAD, RECORD, RecordLayout
 
 log = logging.getLogger(__name__)
@@ -254,7 +255,7 @@ def is_of_a_record(error: BaseException) -> bool:
     """Return whether a query failed because of the data or of the user's functions, rather than of its surroundings."""
     if not sql_state(error).startswith(RECORD_STATES):
         return False
-    raised = getattr(builtins, _raised_in_python(str(error)).partition(":")[0].rpartition(".")[2].strip(), None)
+    raised = getattr(builtins, raised_in_python(str(error)).partition(":")[0].rpartition(".")[2].strip(), None)
     return not (isinstance(raised, type) and issubclass(raised, NOT_OF_A_RECORD))
 
 
@@ -269,21 +270,3 @@ def sql_state(error: BaseException) -> str:
             log.debug("no SQLSTATE: %s", type(origin))
         origin = origin.getCause() if hasattr(origin, "getCause") else None
     return ""
-
-
-def error_text(error: BaseException) -> str:
-    """Return what is wrong, in one line, without the traces of Python and the JVM."""
-    if raised := _raised_in_python(str(error)):
-        return raised
-    of_java = getattr(error, "java_exception", None)
-    text = str(error) if of_java is None else str(of_java.toString())
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if of_java is not None else f"{type(error).__name__}: {line}"
-
-
-def _raised_in_python(text: str) -> str:
-    """Return the last line of a Python traceback, `<exception>: <its message>`; empty if there is no traceback."""
-    lines = text.splitlines()
-    frames = [n for n, line in enumerate(lines) if line.startswith('  File "')]
-    after = lines[frames[-1] + 1 :] if frames else []
-    return next((line.strip() for line in after if line.strip() and not line.startswith(" ")), "")

@@ -21,7 +21,7 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.errors import CoordinationError, SourceError
 from airflow_provider_coordination.sources.items import FrameReader, SourceUnavailableError
 from airflow_provider_coordination.sources.progress import ItemPosition, item_batch_id
-from airflow_provider_coordination.spark.bad_records import error_text
+from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.item_landing import (
     ItemLandingOptions,
     ItemPlan,

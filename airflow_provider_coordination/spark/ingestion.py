@@ -30,9 +30,10 @@ from airflow_provider_coordination.sources.batches import progress_of
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.active_partitions import ActivePartitions
-from airflow_provider_coordination.spark.bad_records import BadRecords, Stage, error_text
+from airflow_provider_coordination.spark.bad_records import BadRecords, Stage
 from airflow_provider_coordination.spark.deliveries import Delivered, Deliveries
 from airflow_provider_coordination.spark.delivery import Delivery, Prepared, SinkAwayError
+from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.metrics import note_round

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.spark.bad_records import error_text
 from airflow_provider_coordination.spark.delivery import SinkAwayError
+from airflow_provider_coordination.spark.error_texts import error_text
 
 ERRNOS = frozenset(
     {

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.bad_records import error_text
+from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.slots import MANIFEST, collected, manifest
 from airflow_provider_coordination.spark.storage import TableWriter, join, write_table

@@ -16,8 +16,9 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.bad_records import POSITION, Stage, error_text, is_of_a_record
+from airflow_provider_coordination.spark.bad_records import POSITION, Stage, is_of_a_record
 from airflow_provider_coordination.spark.delivery import DeliveryError, Transform
+from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.event_time import EventTime
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
 from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema, write_frame

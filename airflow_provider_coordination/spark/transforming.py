@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.bad_records import BadRecords, error_text, is_of_a_record
+from airflow_provider_coordination.spark.bad_records import BadRecords, is_of_a_record
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, SinkAwayError, by_halves
+from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.judging import Judge, JudgedBatch
 from airflow_provider_coordination.spark.landed_files import ensure_landed
 from airflow_provider_coordination.spark.layout import BATCH_ID

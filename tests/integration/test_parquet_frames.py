@@ -11,7 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, functions
 
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.bad_records import error_text, is_of_a_record
+from airflow_provider_coordination.spark.bad_records import is_of_a_record
+from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.outages import is_outage
 from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema, write_frame
 from tests.support.faulty_s3 import Fault, FaultyS3

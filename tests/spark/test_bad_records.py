@@ -14,13 +14,13 @@ from airflow_provider_coordination.spark.bad_records import (
     Stage,
     bad_records,
     dead_letters,
-    error_text,
     fails_everywhere,
     find_failing,
     is_of_a_record,
     samples,
 )
 from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 

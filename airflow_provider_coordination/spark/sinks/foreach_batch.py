@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.bad_records import error_text
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, load_transform
+from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettings
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind
