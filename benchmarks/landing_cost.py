@@ -158,7 +158,7 @@ def store_calls(shards: int, rounds: int = 20) -> dict[str, float]:
         worker = history.start()
         history.round(worker)
         before = len(history.sink.batches)
-        for name in ("get", "query", "transact"):
+        for name in ("get", "get_each", "query", "transact"):
             setattr(worker.store, name, counted(name, getattr(worker.store, name)))
         for _ in range(rounds):
             history.clock.advance(ROUND_SECONDS)

@@ -64,10 +64,7 @@ class Assumptions:
     page_mib: float = _figure(24.0, "MiB", "an answer of the source while it is parsed", ASSUMED)
     python_mib: float = _figure(160.0, "MiB", "memory of a Python worker that reads nothing", LANDING_COST)
     store_reads_per_round: float = _figure(5.5, "calls", "what a job reads of the store in a round", LANDING_COST)
-    store_reads_per_batch: float = _figure(1.0, "calls", "what it reads of it for each batch", LANDING_COST)
-    store_writes_per_batch: float = _figure(
-        4.0, "items", "what it writes to it for each batch, in two transactions", LANDING_COST
-    )
+    store_writes_per_batch: float = _figure(5.0, "items", "what it writes to it for each batch", LANDING_COST)
     noticed_death_s: float = _figure(
         1.7, "s", "until partitions are read on whose job Airflow saw die, a new job's start aside", FAILOVER
     )

@@ -360,8 +360,7 @@ class _Planner:
         return Requests(
             source=source,
             source_at_most=None if pace is None else self._load.partitions * (pace or rounds),
-            store_reads=self._jobs * rounds * self._assumed.store_reads_per_round
-            + batches * self._assumed.store_reads_per_batch,
+            store_reads=self._jobs * rounds * self._assumed.store_reads_per_round,
             store_writes=batches * self._assumed.store_writes_per_batch,
         )
 

@@ -1,0 +1,21 @@
+"""What is wrong, in one line: errors of Spark carry the traces of Python and of the JVM."""
+
+from __future__ import annotations
+
+
+def error_text(error: BaseException) -> str:
+    """Return what is wrong, in one line, without the traces of Python and the JVM."""
+    if raised := raised_in_python(str(error)):
+        return raised
+    of_java = getattr(error, "java_exception", None)
+    text = str(error) if of_java is None else str(of_java.toString())
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if of_java is not None else f"{type(error).__name__}: {line}"
+
+
+def raised_in_python(text: str) -> str:
+    """Return the last line of a Python traceback, `<exception>: <its message>`; empty if there is no traceback."""
+    lines = text.splitlines()
+    frames = [n for n, line in enumerate(lines) if line.startswith('  File "')]
+    after = lines[frames[-1] + 1 :] if frames else []
+    return next((line.strip() for line in after if line.strip() and not line.startswith(" ")), "")
