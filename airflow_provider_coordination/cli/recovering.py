@@ -7,9 +7,9 @@ the command may be repeated.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -36,11 +36,13 @@ from airflow_provider_coordination.coordination.supplier import FAMILY as GLOBAL
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 from airflow_provider_coordination.coordination.transfer import TransferState
 from airflow_provider_coordination.spark.delivered_batches import KeepsHistory, TableHistory
-from airflow_provider_coordination.spark.recovery import Recovered, Recovery, landed_below, recovery_of
 from airflow_provider_coordination.spark.settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.supervisor.spec import sink_in
 from airflow_provider_coordination.supervisor.spec_file import read_spec_text
+
+if TYPE_CHECKING:
+    from airflow_provider_coordination.spark.recovery import Recovered, Recovery
 
 
 def register(app: typer.Typer) -> None:
@@ -83,9 +85,7 @@ def recover(
     """
     identifier = session.source_identifier(source)
     settings = [_settings_of(text) for text in from_table]
-    recovery = recovery_of(
-        identifier, [_history(each) for each in settings], landed_below(landing_path, access_of(settings))
-    )
+    recovery = _recovery_of(identifier, settings, landing_path)
     wanted = {each.partition_key: _partition(session, identifier, each) for each in recovery.partitions}
     others = list(_beside(session, source, recovery))
     transfers = compared(session, [*(p for p in wanted.values() if p is not None), *others])
@@ -105,6 +105,17 @@ def _settings_of(text: str) -> SinkSettings:
     with connections_of_airflow():
         settings: SinkSettings = sink_in(read_spec_text(text, hint), hint).connect()
     return settings
+
+
+def _recovery_of(identifier: str, settings: Sequence[SinkSettings], landing_path: str | None) -> Recovery:
+    histories = [_history(each) for each in settings]
+    try:
+        from airflow_provider_coordination.spark.recovery import landed_below, recovery_of
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"landed files cannot be read: {error}; install airflow-provider-coordination[spark] here"
+        ) from error
+    return recovery_of(identifier, histories, landed_below(landing_path, access_of(settings)))
 
 
 def _history(settings: SinkSettings) -> TableHistory:

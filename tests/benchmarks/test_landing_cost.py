@@ -1,4 +1,4 @@
-"""What a round asks of the store, which a plan reckons with: five items for each batch, and reads that do not grow with them."""
+"""What a round asks of the store, which a plan reckons with: five items for each batch; more batches, no more reads."""
 
 from __future__ import annotations
 
