@@ -16,7 +16,7 @@ from airflow_provider_coordination.spark.settings import PARQUET, SinkSettings
 from airflow_provider_coordination.spark.storage import files_below
 from tests.spark.sinks.test_contract import *  # noqa: F403 - the tests themselves
 from tests.support.s3_server import S3Server
-from tests.support.sinks import Place
+from tests.support.sinks import Batches, Place, by_batch
 
 CACHES = (filesystems._s3_session, filesystems._s3_client, filesystems._s3_objects)
 
@@ -31,14 +31,11 @@ class DatasetInBucket:
     def settings(self, folder: Path) -> SinkSettings:
         return SinkSettings(name="main", kind=PARQUET, location=self._location, aws=self._aws)
 
-    def visible(self, folder: Path) -> dict[str, list[int]]:
+    def batches(self, folder: Path) -> Batches:
         files, path = open_files(self._location, self._access)
         names = [file.removeprefix(f"{self._location}/") for file in files_below(self._location, self._access)]
-        seen = [name for name in names if "/" not in name and name.endswith(".parquet")]
-        return {
-            name.removesuffix(".parquet"): pq.read_table(f"{path}/{name}", filesystem=files.filesystem)["n"].to_pylist()
-            for name in seen
-        }
+        seen = [f"{path}/{name}" for name in names if "/" not in name and name.endswith(".parquet")]
+        return by_batch([row for n in seen for row in pq.read_table(n, filesystem=files.filesystem).to_pylist()])
 
     def leftovers(self, folder: Path) -> list[str]:
         return files_below(f"{self._location}/_staging", self._access)

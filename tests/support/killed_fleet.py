@@ -135,12 +135,15 @@ def records_of(key: str) -> list[str]:
 
 
 def delivered(folder: str) -> dict[str, list[list[str]]]:
-    """Return what each file of the dataset holds, by partition."""
-    files: dict[str, list[list[str]]] = {}
+    """Return what each batch in the dataset holds, by partition."""
+    batches: dict[str, list[str]] = {}
     for path in sorted((Path(folder) / "dataset").glob("*.parquet")):
-        records = pq.read_table(path, columns=["data"])["data"].to_pylist()
-        files.setdefault(records[0].partition(".")[0], []).append(records)
-    return files
+        for row in pq.read_table(path, columns=["data", "_batch_id"]).to_pylist():
+            batches.setdefault(row["_batch_id"], []).append(row["data"])
+    partitions: dict[str, list[list[str]]] = {}
+    for records in batches.values():
+        partitions.setdefault(records[0].partition(".")[0], []).append(records)
+    return partitions
 
 
 def check(harm: Harm, outcome: Outcome) -> None:
@@ -150,11 +153,11 @@ def check(harm: Harm, outcome: Outcome) -> None:
     """
     assert outcome.unfinished == {}
     assert {owner: why for owner, why in outcome.ended.items() if StoreUnavailableError.__name__ not in why} == {}
-    files = delivered(harm.folder)
-    assert files.keys() == set(outcome.created)
+    batches = delivered(harm.folder)
+    assert batches.keys() == set(outcome.created)
     for key in outcome.created:
         wanted = records_of(key)
-        got = sorted(files[key])
+        got = sorted(batches[key])
         assert [record for batch in got for record in batch] == wanted, f"{key}: {got}"
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import time
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.rows import Letters
 from airflow_provider_coordination.spark.sinks.sql import SqlSink
@@ -42,7 +45,7 @@ def deliver(sink: SqlSink, attempt: Attempt = FIRST, **columns: Any) -> None:
 def as_rows(table: pa.Table) -> Letters:
     """Return a table as the rows of its only batch."""
     [batch_id] = set(table.column("_batch_id").to_pylist())
-    return Letters(table.schema, {batch_id: table.num_rows}, lambda _: table)
+    return Letters(table.schema, {batch_id: table.num_rows}, lambda _: table, DEFAULT_ACCESS)
 
 
 # Values
@@ -334,7 +337,8 @@ def test_a_database_that_is_away_for_a_while_is_waited_for(place: SqlPlace) -> N
                 cable.mend()
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(database.time, "sleep", pause)
+            # Not in the module `time` itself: other threads of this process sleep as well.
+            patched.setattr(database, "time", SimpleNamespace(sleep=pause, monotonic=time.monotonic))
             sink.commit([FIRST])
     assert place.rows() == [("a-1", 1)] and len(pauses) == 3
 

@@ -51,7 +51,7 @@ with DAG(
         writes=ParquetDataset("{{ params.output_path }}/" + DAY_OF_RUN),
         application=os.environ["CRASHING_APPLICATION"],
         env_vars={
-            "CRASH_AT": "{{ 'delivered:2' if ti.try_number == 1 and data_interval_start is defined "
+            "CRASH_AT": "{{ 'delivered:1' if ti.try_number == 1 and data_interval_start is defined "
             "and data_interval_start | ds == params.killed_day else 'never:1' }}"
         },
     )
