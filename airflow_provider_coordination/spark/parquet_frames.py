@@ -7,7 +7,9 @@ travels within the tasks alone: Spark's configuration, plans, events and pages h
 from __future__ import annotations
 
 import heapq
+import logging
 import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -26,8 +28,11 @@ from airflow_provider_coordination.spark.slots import MANIFEST, collected, manif
 from airflow_provider_coordination.spark.storage import TableWriter, join, write_table
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+log = logging.getLogger(__name__)
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024
 """How much is held of what Spark hands over in small batches, until it is worth a row group."""
@@ -39,6 +44,9 @@ OPENING_BYTES = 4 * 1024 * 1024
 """How much could be read in the time that it takes to open a file; as Spark reckons."""
 TASK_BYTES = 128 * 1024 * 1024
 """How much one task reads at most, as far as row groups allow it; as Spark reckons."""
+TASKS_PATIENCE_SECONDS = 30.0
+"""How long the tasks of a write that failed are waited for."""
+TASKS_POLL_SECONDS = 0.05
 ZONE = "UTC"
 MOST_DIGITS = 38
 """How many a decimal has at most."""
@@ -183,9 +191,12 @@ def write_frame(rows: DataFrame, folder: str, access: Access, by: str | None = N
     if by is not None:
         rows = rows.sortWithinPartitions(by)  # so that one file is open at a time
     write = _named("write_parquet", partial(_write, folder, by, access))
+    context, group = rows.sparkSession.sparkContext, f"writing {secrets.token_hex(8)}"
+    context.setJobGroup(group, "write Parquet files")
     try:
         written = collected(rows.mapInArrow(write, MANIFEST), WrittenFile)
     except Exception as error:
+        _outlive_tasks(context, group)
         if not (said := error_text(error)).startswith(f"OSError: {_unwritten(folder)}"):
             raise
         raise OSError(said.removeprefix("OSError: ")) from error
@@ -196,6 +207,19 @@ def write_frame(rows: DataFrame, folder: str, access: Access, by: str | None = N
     schema = rows.schema if by is None else rows.drop(by).schema
     file, columns = _new_file(folder), _in_files(to_arrow_schema(schema, timezone=ZONE))
     return [WrittenFile(file=file, bytes=write_table(columns.empty_table(), file, access))]
+
+
+def _outlive_tasks(context: SparkContext, group: str) -> None:
+    """Wait until no task of a job that failed writes on: its files go with the folder, and none comes afterwards."""
+    tracker, deadline = context.statusTracker(), time.monotonic() + TASKS_PATIENCE_SECONDS
+    context.cancelJobGroup(group)
+    while time.monotonic() < deadline:
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        if not any(stage.numActiveTasks for stage in stages if stage is not None):
+            return
+        time.sleep(TASKS_POLL_SECONDS)
+    log.warning("tasks of a write that failed do not end; what they write is swept later")
 
 
 def _unwritten(folder: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -117,6 +118,26 @@ def test_what_fails_on_the_way_says_whether_a_record_is_to_blame_and_what_it_lea
     with pytest.raises(OSError, match="taken cannot be written") as unwritten:
         write_frame(spark.range(1), str(tmp_path / "taken"), DEFAULT_ACCESS)
     assert not is_of_a_record(unwritten.value) and not is_outage(unwritten.value)
+
+
+def test_once_a_write_has_failed_no_task_of_it_writes_on(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+
+    def failing(n: int) -> int:
+        if n == 0:
+            while not folder.is_dir() or len(list(folder.iterdir())) < 5:  # until the other task is in the midst of it
+                time.sleep(0.01)
+            raise ValueError("it is too much")
+        return n
+
+    many = 20_000
+    of = functions.concat(functions.lit("t"), functions.col("id"))
+    rows = spark.range(0, many, 1, 2).select(functions.udf(failing, "long")("id").alias("n"), of.alias("of"))
+    with pytest.raises(PySparkException, match="it is too much"):
+        write_frame(rows, str(folder), DEFAULT_ACCESS, by="of")
+    left = len(list(folder.iterdir()))
+    time.sleep(1)
+    assert len(list(folder.iterdir())) == left < many / 2
 
 
 def test_a_bucket_that_does_not_answer_or_may_not_be_written_is_an_outage(
