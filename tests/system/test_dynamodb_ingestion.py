@@ -51,7 +51,7 @@ def pipeline(dynamodb: DynamoDbLocal, orders: str, java: str, tmp_path: Path) ->
 
 def test_each_item_is_delivered_once_although_the_driver_died(pipeline: ItemPipeline) -> None:
     created = pipeline.find()
-    crashed = pipeline.crash("delivered:2", max_batch_bytes=2**20)
+    crashed = pipeline.crash("delivered:1", max_batch_bytes=2**20)
     assert crashed.process.returncode != 0 and "coordination-summary" not in crashed.output
     assert 0 < len(pipeline.delivered("key")) < ITEMS
     pipeline.coordinator().give_up_owner(crashed.settings.owner)  # what the operator does at once

@@ -107,7 +107,7 @@ def table(
 def test_a_killed_job_is_gone_on_with_and_a_later_run_takes_what_is_new_alone(table: Table) -> None:
     table.insert(1, 10_000)
     assert len(table.supply()) == 10
-    killed = table.submit(CRASHING, env={"CRASH_AT": "delivered:2"})
+    killed = table.submit(CRASHING, env={"CRASH_AT": "delivered:1"}, max_leases=4)
     assert killed.process.returncode != 0
     assert 0 < sum(table.ids().values()) < 10_000, "in the middle"
 

@@ -52,7 +52,7 @@ def test_each_document_is_delivered_once_although_the_driver_died(
 ) -> None:
     created = pipeline.find()
     assert len(created) == 4
-    crashed = pipeline.crash("delivered:2", max_batch_bytes=2**20)
+    crashed = pipeline.crash("delivered:1", max_batch_bytes=2**20)
     assert crashed.process.returncode != 0 and "coordination-summary" not in crashed.output
     assert 0 < len(pipeline.delivered("id")) < 2 * DOCUMENTS
     pipeline.coordinator().give_up_owner(crashed.settings.owner)  # what the operator does at once

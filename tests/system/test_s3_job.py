@@ -66,7 +66,7 @@ def test_each_record_is_delivered_once_although_objects_are_damaged_deleted_and_
 def test_each_record_is_delivered_once_although_the_driver_died(pipeline: ObjectPipeline) -> None:
     records = put_objects(pipeline)
     created = pipeline.find()
-    crashed = pipeline.crash("delivered:2", max_batch_bytes=2**18)
+    crashed = pipeline.crash("delivered:1", max_batch_bytes=2**18)
     assert crashed.process.returncode != 0 and "coordination-summary" not in crashed.output
     assert 0 < len(pipeline.ids()) < sum(map(len, records.values()))
     pipeline.coordinator().give_up_owner(crashed.settings.owner)  # what the operator does at once
