@@ -62,6 +62,8 @@ def installed(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
             f"{wheel}[spark]",
         )  # fmt: skip
         yield environment / "bin"
+    # Behind an index that names no lifetime, each install unpacks pyspark's sources anew, and uv keeps them: 1.4 GB a run.
+    _run(uv, "cache", "prune", "--quiet")
 
 
 @pytest.fixture
