@@ -62,7 +62,7 @@ def installed(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
             f"{wheel}[spark]",
         )  # fmt: skip
         yield environment / "bin"
-    # Behind an index that names no lifetime, each install unpacks pyspark's sources anew, and uv keeps them: 1.4 GB a run.
+    # Behind an index that names no lifetime, each install unpacks the sources of pyspark anew, and uv keeps them all.
     _run(uv, "cache", "prune", "--quiet")
 
 
