@@ -120,6 +120,15 @@ def test_what_fails_on_the_way_says_whether_a_record_is_to_blame_and_what_it_lea
     assert not is_of_a_record(unwritten.value) and not is_outage(unwritten.value)
 
 
+def running_tasks(spark: SparkSession) -> int:
+    """Return how many tasks are at work of what this thread asked Spark for last."""
+    context = spark.sparkContext
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(context.getLocalProperty("spark.jobGroup.id"))]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    return sum(stage.numActiveTasks for stage in stages if stage)
+
+
 def test_once_a_write_has_failed_no_task_of_it_writes_on(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "all"
 
@@ -130,13 +139,14 @@ def test_once_a_write_has_failed_no_task_of_it_writes_on(spark: SparkSession, tm
             raise ValueError("it is too much")
         return n
 
-    many = 20_000
+    many = 200_000  # a task that is killed goes on for two seconds: it shall not come to its end in them
     of = functions.concat(functions.lit("t"), functions.col("id"))
     rows = spark.range(0, many, 1, 2).select(functions.udf(failing, "long")("id").alias("n"), of.alias("of"))
     with pytest.raises(PySparkException, match="it is too much"):
         write_frame(rows, str(folder), DEFAULT_ACCESS, by="of")
     left = len(list(folder.iterdir()))
-    time.sleep(1)
+    while running_tasks(spark):  # if there is one, it comes to its end, and what it wrote is there
+        time.sleep(0.01)
     assert len(list(folder.iterdir())) == left < many / 2
 
 
