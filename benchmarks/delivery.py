@@ -11,7 +11,6 @@ the delivery is timed, from the first look at the sinks to the release of the la
 - `files`: those that a number of rounds leaves, leftovers included. One for each batch would be `rounds * partitions`.
 - `PostgreSQL`: rows a second of the sink's commits, from the staged files of the batches, beside `\\copy` of the same
   rows from one CSV file by one psql into a table with the same index.
-- `requests`: of a job to DynamoDB Local in a round in which each partition lands and delivers a batch.
 
 Usage: python -m benchmarks.delivery [--quick] [--only NAME,...] [--rounds N]
 """
@@ -25,7 +24,6 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -42,7 +40,6 @@ import pyarrow.csv as pc_csv
 import pyarrow.parquet as pq
 from pyspark.sql import functions
 
-from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, KinesisRecords, ShardPage
@@ -62,10 +59,8 @@ from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.spans import NoSpan
 from airflow_provider_coordination.stores import StoreSettings
-from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from benchmarks.landing import session
-from tests.support.dynamodb_local import REGION, DynamoDbLocal
 from tests.support.job_settings import ingest, parquet, streams_of
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
@@ -220,6 +215,7 @@ class Job:
             for renewable in self._ingestion.renewables:
                 renewable.renew_due()
             self._ingestion.round()
+            self._ingestion.finish()
         self._sent += records * self._partitions
 
     def end(self) -> None:
@@ -420,26 +416,6 @@ def _psql_seconds(url: str, command: str) -> float:
     return time.perf_counter() - start
 
 
-def requests_of_a_round(size: Size, folder: Path) -> dict[str, float]:
-    """Return how many requests of each operation a job makes to DynamoDB in a round."""
-    counts: Counter[str] = Counter()
-    with DynamoDbLocal() as server:
-        aws = AwsSettings(
-            region=REGION, endpoint_url=server.endpoint_url, access_key_id="test", secret_access_key="test"
-        )
-        store = DynamoDbStore(aws, table="delivery")
-        job = Job(folder, size.partitions, sink_of("parquet", folder), store=store)
-        job.round(1)
-        store.client.meta.events.register("after-call.dynamodb", lambda model, **_: counts.update([model.name]))
-        rounds = max(2, size.repetitions)
-        for _ in range(rounds):
-            job.round(1)
-        found = {name: number / rounds for name, number in counts.most_common()}
-        job.end()
-        store.close()
-    return {"all": sum(found.values()), **found}
-
-
 def _median(seconds: Sequence[float]) -> float:
     """Return the median of all but the first."""
     return statistics.median(seconds[1:])
@@ -514,15 +490,6 @@ def _postgresql(size: Size, folder: Path) -> dict[str, Any]:
     return {"sink": round(found["sink"]), "psql": round(found["psql"]), "to psql": round(ratio, 2)}
 
 
-def _requests(size: Size, folder: Path) -> dict[str, Any]:
-    found = requests_of_a_round(size, folder)
-    print(f"\nRequests to DynamoDB in a round of {size.partitions} partitions:\n")
-    print("| operation | requests |\n|---|--:|")
-    for name, number in found.items():
-        print(f"| {name} | {number:,.1f} |")
-    return {name: round(number, 1) for name, number in found.items()}
-
-
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:,.0f} ms"
 
@@ -537,7 +504,6 @@ PARTS: dict[str, Callable[[Size, Path], dict[str, Any]]] = {
     "as landed": _as_landed,
     "files": _files,
     "postgresql": _postgresql,
-    "requests": _requests,
 }
 
 

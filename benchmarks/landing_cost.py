@@ -156,6 +156,7 @@ def store_calls(shards: int, rounds: int = 20) -> dict[str, float]:
         history = History(Path(folder), shards)
         history.sync()
         worker = history.start()
+        history.send(50 * shards, keys=50)
         history.round(worker)
         before = len(history.sink.batches)
         for name in ("get", "get_each", "query", "transact"):

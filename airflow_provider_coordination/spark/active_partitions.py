@@ -101,9 +101,9 @@ class ActivePartitions:
                     continue
                 yield key, progress
 
-    def may_land(self, progress: LandedProgress) -> bool:
+    def may_land(self, key: str, progress: LandedProgress) -> bool:
         """See `PartitionsToRead.may_land`."""
-        return self._deliveries.may_land(progress)
+        return key not in self._balancer.leaving and self._deliveries.may_land(progress)
 
     def is_paused(self, key: str) -> bool:
         """Return whether a partition is read further only once others have acknowledged what is landed."""

@@ -169,11 +169,11 @@ class Deliveries:
         return next((batch for batch in progress.landed if self._is_mine(batch)), None)
 
     def may_land(self, progress: LandedProgress) -> bool:
-        """Return whether a partition may be read further: nothing is left to deliver, and not too much is
+        """Return whether a partition may be read further: at most one batch is in delivery, and not too much is
         pending."""
         return (
             not progress.is_ended
-            and self.next_of(progress) is None
+            and sum(map(self._is_mine, progress.landed)) <= 1
             and len(progress.landed) < self._settings.acknowledgments.max_pending_batches
             and _has_room(progress)
         )

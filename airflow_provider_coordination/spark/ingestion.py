@@ -1,4 +1,5 @@
-"""The job: rounds of acquire, land, record, deliver, acknowledge, until a stop condition holds.
+"""The job: rounds of acquire, land, record, until a stop condition holds; while a round lands, what the one before it
+recorded is delivered and acknowledged.
 
 Exactly-once follows from the order. A batch is *recorded* in its partition's progress, under the lease, before it is
 delivered; from then on whoever owns the partition delivers exactly that file; a sink takes a batch id once; and the
@@ -36,8 +37,8 @@ from airflow_provider_coordination.spark.delivery import Delivery, Prepared, Sin
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.landed_row import Failure
-from airflow_provider_coordination.spark.metrics import note_round
-from airflow_provider_coordination.spark.reading import MakeReading, Reading
+from airflow_provider_coordination.spark.metrics import RoundCounts
+from airflow_provider_coordination.spark.reading import MakeReading, Reading, RoundRead
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.reporting import JobReporting
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
@@ -102,8 +103,8 @@ class Ingestion:
         self._bad_records = bad_records or BadRecords()
         self._stop = stop
         self._observer = observer
-        self._metrics = metrics or NoMetrics()
-        self._tags = {"source": settings.source, "store": coordinator.store.kind}
+        tags = {"source": settings.source, "store": coordinator.store.kind}
+        self._counts = RoundCounts(metrics or NoMetrics(), tags)
         self._clock = clock or SystemClock()
         self._conditions = StopConditions(settings.rounds, stop_at=stop_at, is_bounded=is_bounded)
         self._spans = spans or NoSpans()
@@ -131,6 +132,8 @@ class Ingestion:
         )
         self._reading: Reading = reading(settings, coordinator, self._partitions, self._summary)
         self._delivered: set[str] = set()
+        self._refused: set[str] = set()
+        self._is_delivery_long = True
         self._ending = ""
         self._given_back = 0
 
@@ -152,25 +155,32 @@ class Ingestion:
         try:
             self._files.sweep_finished()
             with LeaseRenewer(*self.renewables):
-                while not summary.stopped_because:
-                    before, completed = summary.records_landed, len(summary.completed)
+                while True:
+                    before, completed, refused = summary.records_landed, len(summary.completed), len(self._refused)
                     try:
-                        if suspended := self._suspended():
-                            self._deliver()  # what an outage of the store left undone
-                            summary.stopped_because = suspended
+                        ending = summary.stopped_because or self._suspended()
+                        if ending:
+                            self.finish()
+                            summary.stopped_because = ending
                             break
                         acquired = self.round()
                     except StoreUnavailableError as error:
                         self._outlast(error)
                         continue
-                    idle_rounds = idle_rounds + 1 if summary.records_landed == before else 0
+                    # A batch that is refused for the first time may be taken in the next round.
+                    is_refused = len(self._refused) > refused
+                    is_idle = summary.records_landed == before and not is_refused
+                    idle_rounds = idle_rounds + 1 if is_idle else 0
                     summary.seconds = self._clock.monotonic() - started
                     summary.stopped_because = self._ordered_to_end() or (
                         self._conditions.reason(
                             started_at=started_at,
                             running_seconds=summary.seconds,
                             idle_rounds=idle_rounds,
-                            acquired=acquired or len(summary.completed) > completed or self._reading.expects_more,
+                            acquired=acquired
+                            or is_refused
+                            or len(summary.completed) > completed
+                            or self._reading.expects_more,
                             **self._how_far(),
                         )
                         or ""
@@ -190,6 +200,8 @@ class Ingestion:
     def round(self) -> bool:
         """Make one round; for whoever does not leave the rounds to `run`.
 
+        What it lands and records is delivered in the next round, or by `finish`.
+
         :returns: whether there may be more to do than what is at work already.
         :raises StoreUnavailableError: if the store does not answer.
         """
@@ -200,23 +212,23 @@ class Ingestion:
     def _make_round(self, span: Span) -> bool:
         summary = self._summary
         landed_before, delivered_before = summary.records_landed, summary.records_delivered
-        bad_before, unrouted_before, thrown_away_before, taken_before, held_before = (
-            summary.parse_exceptions, summary.unrouted, summary.thrown_away, dict(summary.records_by_sink),
-            dict(summary.held_by_sink),
-        )  # fmt: skip
-        seconds: dict[str, float] = {}
+        seconds = dict.fromkeys(("acquire", "land", "record", "deliver"), 0.0)
         self._partitions.refresh_awaited()
         self._reading.look_after()
         with self._timed(seconds, "acquire") as acquiring:
             acquired = not self._ordered_to_end() and self._acquire()
             acquiring.note(partitions=len(self._partitions))
-        with self._timed(seconds, "redeliver"):  # what a former owner recorded but did not deliver
-            self._deliver()
-            self._hand_over()
-        with self._timed(seconds, "land") as landing:
-            rows = self._land()
-            landing.note(partitions=len(rows), records=sum(row.records for row in rows))
-        self._observer("landed")
+        self._hand_over()
+        rows: list[Any] = []
+
+        def land(leave_slot: bool) -> None:
+            with self._timed(seconds, "land") as landing:
+                rows.extend(self._land(leave_slot))
+                landing.note(partitions=len(rows), records=sum(row.records for row in rows))
+            self._observer("landed")
+
+        self._deliver(seconds, beside=land)
+        rows = [row for row in rows if row.partition_key in self._partitions]  # others have ended meanwhile
         with self._timed(seconds, "record") as recording:
             read = self._reading.record(rows)
             self._partitions.write_records()
@@ -224,13 +236,10 @@ class Ingestion:
         reached = dict.fromkeys(self._reading.at_stop, 0)  # of these there is nothing left to read
         self._reporting.note_read({**read.behind_ms, **reached}, self._partitions.read_until)
         self._observer("recorded")
-        with self._timed(seconds, "deliver"):
-            self._deliver()
-            self._hand_over()
-        self._reading.end_round()
-        for key in list(self._partitions.read_until):
-            self._partitions.delete_delivered(key)
-        self._partitions.notice_gone()
+        if seconds["deliver"]:
+            self._is_delivery_long = seconds["deliver"] > seconds["land"] / 2
+        self._hand_over()
+        self._end_round()
         log.info(
             "round %d: leases=%d read=[%s] landed=%d records %d bytes delivered=%d records seconds=[%s] "
             "completed=%d failed=%d lost=%d",
@@ -244,24 +253,26 @@ class Ingestion:
             landed=summary.records_landed - landed_before,
             records=summary.records_delivered - delivered_before,
         )
-        note_round(
-            self._metrics,
-            self._tags,
-            landed=summary.records_landed - landed_before,
-            delivered=summary.records_delivered - delivered_before,
-            bad=summary.parse_exceptions - bad_before,
-            unrouted=summary.unrouted - unrouted_before,
-            thrown_away=summary.thrown_away - thrown_away_before,
-            taken={sink: n - taken_before.get(sink, 0) for sink, n in summary.records_by_sink.items()},
-            held={sink: n - held_before.get(sink, 0) for sink, n in summary.held_by_sink.items()},
-            filtered=read.filtered,
-            throttled=read.throttled,
-            millis_behind_latest=list(read.behind_ms.values()),
-            items=read.items,
-            gone=read.gone,
-            set_aside=read.set_aside,
-        )
+        self._counts.note(summary, read)
         return acquired
+
+    def _end_round(self) -> None:
+        self._reading.end_round()
+        for key in list(self._partitions.read_until):
+            self._partitions.delete_delivered(key)
+        self._partitions.notice_gone()
+
+    def finish(self) -> None:
+        """Deliver what the last round recorded, and what an outage of the store left undone.
+
+        :raises StoreUnavailableError: if the store does not answer.
+        """
+        before, seconds = self._summary.records_delivered, {"deliver": 0.0}
+        self._deliver(seconds)
+        self._end_round()
+        if delivered := self._summary.records_delivered - before:
+            log.info("the rest is delivered: %d records in %.1f s", delivered, seconds["deliver"])
+        self._counts.note(self._summary, RoundRead())
 
     # Orders to end
 
@@ -363,11 +374,11 @@ class Ingestion:
             )  # fmt: skip
         return True
 
-    def _land(self) -> Sequence[Any]:
+    def _land(self, leave_slot: bool) -> Sequence[Any]:
         if self._ordered_to_end():
             return []
         try:
-            return self._reading.land()
+            return self._reading.land(leave_slot=leave_slot)
         except Exception:
             if self._stop.is_set():  # the landing was cancelled; what it wrote is swept later
                 log.info("landing abandoned: the job was told to stop")
@@ -376,15 +387,23 @@ class Ingestion:
 
     # Deliver and acknowledge
 
-    def _deliver(self) -> None:
+    def _deliver(self, seconds: dict[str, float], beside: Callable[[bool], None] | None = None) -> None:
+        """Deliver what is recorded, by this job or by a former owner.
+
+        :param seconds: the time that it takes is added to `deliver`.
+        :param beside: is done once, while that goes on; called with whether it should leave a slot to it.
+        :raises Exception: what that raises, once what was begun is delivered.
+        """
         self._withdraw()
         while batches := {
             key: batch
             for key, progress in self._partitions.all()
             if (batch := self._deliveries.next_of(progress)) is not None
         }:
-            away = None
-            for key, delivered in self._deliver_together(batches).items():
+            away: Exception | None = None
+            together, raised = self._deliver_together(batches, seconds, beside)
+            beside = None
+            for key, delivered in together.items():
                 batch = batches[key]
                 if isinstance(delivered, LOST):
                     log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, delivered)
@@ -397,21 +416,40 @@ class Ingestion:
                     self._reject(key, batch, self._reason(delivered), Failure(type(delivered).__name__))
                 else:
                     self._note_delivery(key, batch, delivered)
-            if away is not None:
-                raise away
+            if (error := raised or away) is not None:
+                raise error
             self._withdraw()
+        if beside is not None:
+            beside(False)
         self._summary.parse_exceptions = self._bad_records.total
         self._summary.saved_parse_exceptions = self._bad_records.samples
 
-    def _deliver_together(self, batches: Mapping[str, LandedBatch]) -> Mapping[str, Delivered]:
-        """Deliver batches, by partition, on a thread: the job may be ordered to end while it waits for them."""
+    def _deliver_together(
+        self, batches: Mapping[str, LandedBatch], seconds: dict[str, float], beside: Callable[[bool], None] | None
+    ) -> tuple[Mapping[str, Delivered], Exception | None]:
+        """Deliver batches, by partition, on a thread: the job may be ordered to end while it waits for them.
+
+        :param beside: is done while that goes on.
+        :returns: what became of the batches, and what `beside` raised.
+        """
+
+        def deliver() -> Mapping[str, Delivered]:
+            with self._timed(seconds, "deliver"):
+                return self._deliveries.deliver(batches)
+
+        raised = None
         with ThreadPoolExecutor(1, thread_name_prefix="delivery") as pool:
             # In a copy of this context, so that its spans are part of this round's.
-            delivery = pool.submit(contextvars.copy_context().run, self._deliveries.deliver, batches)
+            delivery = pool.submit(contextvars.copy_context().run, deliver)
+            try:
+                if beside is not None:
+                    beside(self._is_delivery_long)
+            except Exception as error:  # what is delivered has to be noted first
+                raised = error
             while wait([delivery], END_POLL_SECONDS).not_done:
                 with suppress(StoreUnavailableError):  # the delivery finds out as well
                     self._withdraw(besides=batches)
-            return delivery.result()
+            return delivery.result(), raised
 
     def _note_delivery(self, key: str, batch: LandedBatch, delivered: Prepared | None) -> None:
         summary = self._summary
@@ -432,6 +470,7 @@ class Ingestion:
         if key not in self._coordinator.leases.held:  # handed over as it stood; its next owner swept the files
             log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, reason)
             return
+        self._refused.add(batch.batch_id)
         reason = self._redaction.text(reason)
         with suppress(*LOST):
             if self._deliveries.reject(key, batch, reason):
@@ -443,6 +482,7 @@ class Ingestion:
         """Give back a partition whose batch waits for a sink; the other sinks have it, and do not get it again."""
         held = self._summary.held_by_sink
         held[error.sink] = held.get(error.sink, 0) + 1
+        self._refused.add(batch.batch_id)
         self._deliveries.leave(batch)
         self._partitions.fail(key, self._reason(error), Failure.of(error))
 
@@ -506,4 +546,4 @@ class Ingestion:
         start = self._clock.monotonic()
         with self._spans.span(phase) as span:
             yield span
-        seconds[phase] = self._clock.monotonic() - start
+        seconds[phase] += self._clock.monotonic() - start

@@ -35,7 +35,7 @@ from airflow_provider_coordination.spark.landed_identity import as_landed, lande
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.records import Records, with_origin
-from airflow_provider_coordination.spark.slots import land_in_slots
+from airflow_provider_coordination.spark.slots import land_in_slots, slots_to_land
 from airflow_provider_coordination.spark.storage import write_table
 
 if TYPE_CHECKING:
@@ -97,12 +97,14 @@ class ItemLandingOptions:
     :param seconds: begin no partition, and go on with none that may be cut here, later than this.
     :param max_bytes: cut a batch once it has this many bytes, where that may be done.
     :param partitions_per_slot: how many partitions a slot reads at the same time.
+    :param leave_slot: whether a slot is left to a delivery that goes on meanwhile.
     """
 
     root: str
     seconds: float
     max_bytes: int
     partitions_per_slot: int
+    leave_slot: bool = False
     access: Access = DEFAULT_ACCESS
 
 
@@ -133,8 +135,9 @@ def land_items(
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
-    slots = deal(plans, spark.sparkContext.defaultParallelism)
-    return land_in_slots(spark, slots, partial(_land_slot, reader, options), LandedItems)
+    slots, at_once = slots_to_land(spark, options.partitions_per_slot, leave_slot=options.leave_slot)
+    land = partial(_land_slot, reader, replace(options, partitions_per_slot=at_once))
+    return land_in_slots(spark, deal(plans, slots), land, LandedItems)
 
 
 def deal(plans: Sequence[ItemPlan], slots: int) -> list[list[ItemPlan]]:

@@ -116,14 +116,15 @@ class ItemReading:
             self._summary.closed.append(key)
         return False
 
-    def land(self) -> list[LandedItems]:
+    def land(self, *, leave_slot: bool) -> list[LandedItems]:
         """See `Reading.land`."""
         plans = [self._plan(*each) for each in self._item_partitions.to_land()]
         if not plans:
             return []
+        options = replace(self._options, leave_slot=leave_slot)
         if isinstance(self._reader, FrameReader):
-            return land_frames(self._spark, plans, self._reader, self._options)
-        return land_items(self._spark, plans, self._reader, self._options)
+            return land_frames(self._spark, plans, self._reader, options)
+        return land_items(self._spark, plans, self._reader, options)
 
     def _plan(self, key: str, progress: PartitionProgress, fencing_token: int) -> ItemPlan:
         return ItemPlan(

@@ -31,7 +31,8 @@ class RoundSettings:
     :param max_batch_bytes: about how many bytes are read of one partition in one round, and kept in memory by a slot
         for each partition that it reads at the same time; more where an item's reader says nowhere that it may be cut.
         (templated)
-    :param partitions_per_slot: how many partitions one Spark task reads at the same time. (templated)
+    :param partitions_per_slot: how many partitions one Spark task reads at the same time; more while one is left to a
+        delivery. (templated)
     :param until_caught_up: stop when everything that was in the source at the start is delivered; of partitions that
         come to an end, when none is left. (templated)
     :param max_duration: start no round later than this after the job's start; timedelta or seconds; None for any time.

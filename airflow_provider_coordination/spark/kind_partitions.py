@@ -40,7 +40,7 @@ class KindPartitions(Generic[P]):
         :param besides: those that are not read at present.
         """
         for key, progress in self.all():
-            if key not in besides and self._partitions.may_land(progress):
+            if key not in besides and self._partitions.may_land(key, progress):
                 try:
                     token = self._leases.fencing_token(key)
                 except LOST:  # what is lost in this moment is not read

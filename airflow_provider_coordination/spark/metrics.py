@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.coordination.metrics import Metrics, MetricTotals
 from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, METRICS, resource_of, sending
+from airflow_provider_coordination.spark.reading import RoundRead
+from airflow_provider_coordination.spark.summary import Summary
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
@@ -47,59 +50,48 @@ class IngestionMetric(StrEnum):
     """A gauge: how far the job's reading is behind the source's end; of the partition that is furthest behind."""
 
 
-def note_round(
-    metrics: Metrics,
-    tags: Mapping[str, str],
-    *,
-    landed: int,
-    delivered: int,
-    millis_behind_latest: Iterable[int | None],
-    bad: int = 0,
-    unrouted: int = 0,
-    thrown_away: int = 0,
-    taken: Mapping[str, int] | None = None,
-    held: Mapping[str, int] | None = None,
-    filtered: int = 0,
-    throttled: int = 0,
-    items: int | None = None,
-    gone: int = 0,
-    set_aside: int = 0,
-) -> None:
-    """Note what one round of a job did.
+class RoundCounts:
+    """Counts what a job did from one round to the next.
 
+    :param metrics: where the counts go.
     :param tags: `source` and `store`.
-    :param landed: user records landed in it.
-    :param delivered: user records delivered in it.
-    :param millis_behind_latest: of each partition that was read; None where it is not known.
-    :param bad: records that were found bad in it.
-    :param unrouted: records delivered in it that no sink took.
-    :param thrown_away: records of what was delivered in it that were left out because they are late or early.
-    :param taken: records that each sink took in it, by its name.
-    :param held: how often a batch waited in it for a sink that took nothing, by the sink's name.
-    :param filtered: user records left out in it because they belong to another shard.
-    :param throttled: reads refused in it because others read the shard as well.
-    :param items: items done with in it; None where the source has none.
-    :param gone: those of them that were not there any more.
-    :param set_aside: those of them that could not be read.
     """
-    metrics.count(IngestionMetric.RECORDS_LANDED, tags, landed)
-    metrics.count(IngestionMetric.RECORDS_DELIVERED, tags, delivered)
-    metrics.count(IngestionMetric.PARSE_EXCEPTIONS, tags, bad)
-    metrics.count(IngestionMetric.RECORDS_UNROUTED, tags, unrouted)
-    metrics.count(IngestionMetric.RECORDS_THROWN_AWAY, tags, thrown_away)
-    for sink, records in (taken or {}).items():
-        metrics.count(IngestionMetric.SINK_RECORDS, {**tags, "sink": sink}, records)
-    for sink, batches in (held or {}).items():
-        metrics.count(IngestionMetric.SINK_BATCHES_HELD, {**tags, "sink": sink}, batches)
-    metrics.count(IngestionMetric.RECORDS_FILTERED, tags, filtered)
-    metrics.count(IngestionMetric.READS_THROTTLED, tags, throttled)
-    if items is not None:
-        metrics.count(IngestionMetric.ITEMS_READ, tags, items)
-        metrics.count(IngestionMetric.ITEMS_GONE, tags, gone)
-        metrics.count(IngestionMetric.ITEMS_SET_ASIDE, tags, set_aside)
-    known = [behind for behind in millis_behind_latest if behind is not None]
-    if known:
-        metrics.gauge(IngestionMetric.MILLIS_BEHIND_LATEST, max(known), tags)
+
+    def __init__(self, metrics: Metrics, tags: Mapping[str, str]) -> None:
+        self._metrics = metrics
+        self._tags = tags
+        self._counted: Counter[tuple[str, str]] = Counter()
+
+    def note(self, summary: Summary, read: RoundRead) -> None:
+        """Count what was done since the last call.
+
+        :param summary: what the job did up to now.
+        :param read: what it read since then.
+        """
+        self._count(IngestionMetric.RECORDS_LANDED, summary.records_landed)
+        self._count(IngestionMetric.RECORDS_DELIVERED, summary.records_delivered)
+        self._count(IngestionMetric.PARSE_EXCEPTIONS, summary.parse_exceptions)
+        self._count(IngestionMetric.RECORDS_UNROUTED, summary.unrouted)
+        self._count(IngestionMetric.RECORDS_THROWN_AWAY, summary.thrown_away)
+        for sink, records in summary.records_by_sink.items():
+            self._count(IngestionMetric.SINK_RECORDS, records, sink)
+        for sink, batches in summary.held_by_sink.items():
+            self._count(IngestionMetric.SINK_BATCHES_HELD, batches, sink)
+        count, tags = self._metrics.count, self._tags
+        count(IngestionMetric.RECORDS_FILTERED, tags, read.filtered)
+        count(IngestionMetric.READS_THROTTLED, tags, read.throttled)
+        if read.items is not None:
+            count(IngestionMetric.ITEMS_READ, tags, read.items)
+            count(IngestionMetric.ITEMS_GONE, tags, read.gone)
+            count(IngestionMetric.ITEMS_SET_ASIDE, tags, read.set_aside)
+        known = [behind for behind in read.behind_ms.values() if behind is not None]
+        if known:
+            self._metrics.gauge(IngestionMetric.MILLIS_BEHIND_LATEST, max(known), tags)
+
+    def _count(self, name: IngestionMetric, total: int, sink: str = "") -> None:
+        tags = {**self._tags, "sink": sink} if sink else self._tags
+        self._metrics.count(name, tags, total - self._counted[name, sink])
+        self._counted[name, sink] = total
 
 
 class JobMetrics:

@@ -62,9 +62,9 @@ class PartitionsToRead(Protocol):
         """Yield the partitions whose lease is held, with their progress; one whose progress is unreadable fails."""
         ...
 
-    def may_land(self, progress: LandedProgress) -> bool:
-        """Return whether a partition may be read further: nothing waits for its delivery, and not too much is
-        pending."""
+    def may_land(self, key: str, progress: LandedProgress) -> bool:
+        """Return whether a partition may be read further: it is not to be handed over, at most one batch is in
+        delivery, and not too much is pending."""
         ...
 
     def note_read(self, key: str, until: datetime | None) -> None:
@@ -125,8 +125,11 @@ class Reading(Protocol):
         """
         ...
 
-    def land(self) -> Sequence[Any]:
-        """Read what may be read of the partitions at work, and land it; return a row for each."""
+    def land(self, *, leave_slot: bool) -> Sequence[Any]:
+        """Read what may be read of the partitions at work, and land it; return a row for each.
+
+        :param leave_slot: whether a delivery goes on meanwhile that a slot is to be left to.
+        """
         ...
 
     def record(self, rows: Sequence[Any]) -> RoundRead:

@@ -261,8 +261,10 @@ class _Planner:
 
     @property
     def _at_once(self) -> int:
-        """How many partitions a slot reads at the same time."""
-        return min(self._rounds.partitions_per_slot, math.ceil(self._per_job / self._slots))
+        """How many partitions a slot reads at the same time, while one of several is left to a delivery."""
+        used = max(self._cores - 1, 1)
+        most = math.ceil(self._rounds.partitions_per_slot * self._cores / used)
+        return min(most, math.ceil(self._per_job / min(used, self._per_job)))
 
     def needs(self) -> Needs:
         """Return what it needs."""

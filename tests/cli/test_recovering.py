@@ -102,7 +102,7 @@ def run(stream: StreamIntoTables, rounds: int = 3) -> None:
     worker = stream.start()
     for _ in range(rounds):
         stream.clock.advance(5)
-        stream.round(worker)
+        stream.work(worker)
     if worker.name in stream.workers:
         stream.stop(worker)
 
@@ -178,7 +178,7 @@ def with_a_failing(lake: Lake, kind: str, stream: StreamIntoTables) -> None:
     with patch.object({"iceberg": IcebergSink, "delta": DeltaSink}[kind], "commit", fail):
         worker = stream.start()
         stream.clock.advance(5)
-        stream.round(worker)
+        stream.work(worker)
     stream.lose(worker)
 
 
@@ -191,14 +191,14 @@ def test_a_batch_that_was_rejected_and_delivered_again_counts_once(
     for _ in range(3):
         stream.send(5)
         stream.clock.advance(5)
-        stream.round(worker)
+        stream.work(worker)
     sets = AcknowledgmentSets(stream.look, SourceBatches())
     first = min(sets.view.pending(), key=lambda each: each.created_at)
     sets.acknowledge(first.set_id, positive=False, handle="check", reason="looks wrong")
     for _ in range(4):
         stream.clock.advance(70)
         if worker.name in stream.workers:
-            stream.round(worker)
+            stream.work(worker)
     assert payloads(lake.rows("delta")) == once(stream.sent)
 
     assert recover("clicks", "--yes").exit_code == 0

@@ -9,6 +9,7 @@ import logging
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def strikes_at(how: str, point: int) -> tuple[Strike, bool]:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("how", ["frozen and expired", "frozen and given up", "fails"])
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [replace(case, lands_first=each) for case in CASES for each in (False, True)], ids=str)
 def test_at_no_call_anything_is_lost_doubled_or_changed(
     case: Case, how: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
@@ -55,8 +56,9 @@ def test_at_no_call_anything_is_lost_doubled_or_changed(
 def test_at_no_call_of_the_next_owner_the_former_one_does_any_harm(
     case: Case, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    changing = live(case, tmp_path / "none", None).changing
     chosen = random.Random(f"{SEED} {case}")
+    case = replace(case, lands_first=chosen.random() < 0.5)
+    changing = live(case, tmp_path / "none", None).changing
 
     def try_at(number: int) -> None:
         point, successor = chosen.choice(changing), chosen.choice(changing)

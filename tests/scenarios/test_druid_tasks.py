@@ -62,7 +62,7 @@ def test_46_a_batch_that_is_full_is_handed_off_and_no_record_counts_twice(tmp_pa
     worker, ends = history.start(), []
     for _ in range(2):
         history.send(5)
-        history.round(worker)
+        history.work(worker)
         ends.append(history.progress(SHARD).checkpoint)
     numbers = sequence_numbers(history)
     assert ends == [numbers[4], numbers[9]]
@@ -75,7 +75,7 @@ def test_47_a_long_job_hands_off_again_and_again_and_each_time_goes_on_after_the
     worker = history.start()
     for _ in range(2):
         history.send(3)
-        history.round(worker)
+        history.work(worker)
     first, second = history.progress(SHARD).landed
     numbers = sequence_numbers(history)
     assert (first.end, second.start, second.end) == (numbers[2], numbers[2], numbers[5])
@@ -93,8 +93,8 @@ def test_49_of_two_jobs_that_read_the_same_records_one_commits(tmp_path: Path) -
     history = in_small_batches(tmp_path)
     history.send(3)
     one, other = history.start(), history.start()
-    history.round(one)
-    history.round(other)
+    history.work(one)
+    history.work(other)
     assert history.delivered == Counter(history.sent)
     assert processed(other) == 0
     assert history.progress(SHARD).checkpoint == sequence_numbers(history)[-1]
@@ -104,12 +104,12 @@ def test_51_a_job_that_replaces_another_reads_on_where_that_one_was_and_not_wher
     history = in_small_batches(tmp_path)
     history.send(2)
     one = history.start()
-    history.round(one)
+    history.work(one)
     history.lose(one)
     history.clock.advance(2 * LEASE.total_seconds())
     history.send(3)
     other = history.start()
-    history.round(other)
+    history.work(other)
     assert processed(other) == 3
     assert history.progress(SHARD).checkpoint == sequence_numbers(history)[-1]
     assert history.delivered == Counter(history.sent)
@@ -120,7 +120,7 @@ def test_52_a_confirmation_that_never_comes_does_not_undo_what_is_delivered(tmp_
     history = in_small_batches(tmp_path, by=("check",), timeout=120.0)
     history.send(2)
     worker = history.start()
-    history.round(worker)
+    history.work(worker)
     history.clock.advance(timedelta(seconds=121).total_seconds())
     AcknowledgmentSets(history.look, SourceBatches()).expire_overdue()
     [batch] = history.progress(SHARD).landed

@@ -33,7 +33,7 @@ def test_54_two_shards_are_read_in_order_checkpointed_at_their_last_record_and_g
     history.sync()
     history.send(10)
     worker = history.start()
-    history.round(worker)
+    history.work(worker)
     last = {shard: records[-1]["SequenceNumber"] for shard, records in history.engine.stored(STREAM).items()}
     assert {shard: history.progress(shard).checkpoint for shard in last} == last
     assert history.out_of_order() == []
@@ -75,10 +75,10 @@ def test_59_a_shard_with_data_is_finished_only_when_its_last_batch_is_acknowledg
     history.sync()
     worker = history.start()
     history.send(4)
-    history.round(worker)
+    history.work(worker)
     history.send(1)
     history.split(0)
-    history.round(worker)
+    history.work(worker)
     sets = AcknowledgmentSets(history.look, SourceBatches())
     pending = sorted(sets.view.pending(), key=lambda waiting: int(waiting.batch["end"]))
     assert len(pending) > 1
@@ -97,7 +97,7 @@ def test_59_the_wait_for_the_last_acknowledgment_ends_by_itself(tmp_path: Path) 
     history.send(2)
     history.split(0)
     worker = history.start()
-    history.round(worker)
+    history.work(worker)
     sets = AcknowledgmentSets(history.look, SourceBatches())
     [waiting] = sets.view.pending()
     history.clock.advance(timedelta(seconds=121).total_seconds())

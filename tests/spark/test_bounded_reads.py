@@ -131,10 +131,10 @@ def test_an_end_that_is_still_to_come_is_waited_for(tmp_path: Path) -> None:
     bound_shards(history, {FIRST: (numbers(history)[0], end)})
     history.sync()
     worker = history.start()
-    history.round(worker)
+    history.work(worker)
     assert statuses(history) == {FIRST: PartitionStatus.ASSIGNED}
     history.send(1)
-    history.round(worker)
+    history.work(worker)
     assert statuses(history) == {FIRST: PartitionStatus.COMPLETED}
     assert history.sink.events == events(history, FIRST, 0, 3)
 
@@ -334,7 +334,7 @@ def die(history: History, deaths: list[tuple[str, int]]) -> None:
         worker.dies_at = dies_at
         for _ in range(3):
             if not worker.store.dead:
-                history.round(worker)
+                history.work(worker)
         history.notice(worker) if worker.store.dead else history.stop(worker)
 
 

@@ -126,7 +126,7 @@ def test_what_was_landed_before_its_stream_was_deleted_is_delivered(tmp_path: Pa
     history.send(3)
     worker = history.start()
     worker.dies_at = ("recorded", 1)
-    history.round(worker)
+    history.work(worker)
     assert history.delivered == Counter()
     history.recreate(0)
     history.clock.advance(100)

@@ -75,7 +75,7 @@ def test_a_batch_that_fails_a_delivery_is_found_and_the_others_are_delivered_in_
     delivered: list[Counter[str]] = []
 
     def observer(phase: str) -> None:
-        if phase == "landed":
+        if phase == "recorded":
             delivered.append(fleet.delivered())
 
     sink = (
@@ -258,12 +258,12 @@ class TwoDatasets:
 
 
 def up_again(sinks: TwoDatasets) -> Callable[[str], None]:
-    """An observer that ends an outage before the second round."""
-    landed = [0]
+    """An observer that ends an outage once a delivery met it."""
+    rounds = [0]
 
     def observer(phase: str) -> None:
-        landed[0] += phase == "landed"
-        if landed[0] == 2:
+        rounds[0] += phase == "recorded"
+        if rounds[0] == 2:
             sinks.down, sinks.down_to_prepare = set(), set()
 
     return observer

@@ -193,7 +193,7 @@ def test_the_next_job_goes_on_waiting_where_a_killed_one_left_a_pending_set(flee
     fleet.stream.send(4)
 
     def die(phase: str) -> None:
-        if phase == "landed" and list(outside(fleet).view.pending()):
+        if phase == "recorded" and fleet.delivered():
             raise Crash
 
     with suppress(Crash):

@@ -83,13 +83,15 @@ def test_what_is_recorded_is_delivered_and_nothing_else_is_read(fleet: Fleet, ph
     stop = threading.Event()
 
     def observer(passed: str) -> None:
-        if passed == phase:
-            fleet.stream.send(3)
+        if passed == phase and not stop.is_set():
             stop.set()
+            fleet.stream.send(3)
 
     assert ended(summary := fleet.run(observer, stop=stop, until_caught_up=False))
-    assert summary.records_landed == summary.records_delivered == 4
-    assert (summary.rounds, owners(fleet), fleet.look.workers.live()) == (1, [None, None, None], [])
+    # What is recorded is delivered while the next round lands, which may see the order too late.
+    rounds, most = (2, 7) if phase in ("delivering", "delivered") else (1, 4)
+    assert 4 <= summary.records_landed == summary.records_delivered <= most
+    assert (summary.rounds, owners(fleet), fleet.look.workers.live()) == (rounds, [None, None, None], [])
     fleet.run()
     assert fleet.delivered() == Counter(fleet.stream.sent)
 

@@ -29,9 +29,11 @@ def summary_of(worker: Worker) -> Summary:
 
 
 def rounds(history: ItemHistory, count: int = 1, worker: Worker | None = None) -> Worker:
+    """Make rounds, and deliver what the last one landed."""
     worker = worker or next(iter(history.workers.values()), None) or history.start()
     for _ in range(count):
         history.round(worker)
+    history.finish(worker)
     return worker
 
 

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
-from airflow_provider_coordination.spark.metrics import IngestionMetric, JobMetrics, note_round
+from airflow_provider_coordination.spark.metrics import IngestionMetric, JobMetrics, RoundCounts
+from airflow_provider_coordination.spark.reading import RoundRead
+from airflow_provider_coordination.spark.summary import Summary
 from tests.support.metric_receivers import OtlpReceiver, otlp_receiver
 
 ACQUIRED = CoordinationMetric.PARTITIONS_ACQUIRED
@@ -54,8 +56,10 @@ def test_a_job_that_counted_nothing_says_nothing(caplog: pytest.LogCaptureFixtur
 
 def test_a_round_is_as_far_behind_as_the_partition_that_is_furthest_behind() -> None:
     metrics = JobMetrics("owner")
-    note_round(metrics, TAGS, landed=5, delivered=3, millis_behind_latest=[0, None, 700, 20])
-    note_round(metrics, TAGS, landed=1, delivered=3, millis_behind_latest=[])
+    counts = RoundCounts(metrics, TAGS)
+    lags = {"a": 0, "b": None, "c": 700, "d": 20}
+    counts.note(Summary(records_landed=5, records_delivered=3), RoundRead(behind_ms=lags))
+    counts.note(Summary(records_landed=6, records_delivered=6), RoundRead())
     assert metrics.totals == {
         "coordination.millis_behind_latest": 700,
         "coordination.records_delivered": 6,
@@ -65,7 +69,7 @@ def test_a_round_is_as_far_behind_as_the_partition_that_is_furthest_behind() -> 
 
 def test_a_round_counts_items_where_its_source_has_some_and_no_lag_where_nobody_knows_it() -> None:
     metrics = JobMetrics("owner")
-    note_round(metrics, TAGS, landed=0, delivered=0, millis_behind_latest=[], items=9, gone=2, set_aside=1)
+    RoundCounts(metrics, TAGS).note(Summary(), RoundRead(items=9, gone=2, set_aside=1))
     assert metrics.totals == {
         "coordination.items_gone": 2,
         "coordination.items_read": 9,

@@ -129,18 +129,18 @@ def test_the_lag_of_each_shard_is_in_the_answers_that_reading_gets_anyway(histor
     for _ in range(12):
         answer = history.client.put_record(StreamName=STREAM, Data=b"x" * 1_000_000, PartitionKey="k")
         history.clock.advance(10)
-    history.round(worker)
+    history.work(worker)
     lags = {parse_partition_key(key).shard_id: lag for key, lag in worker.job.report().lag_ms.items()}
     assert 20_000 <= lags.pop(answer["ShardId"]) < 60_000, "the last record that was read arrived 30 seconds ago"
     assert list(lags.values()) == [0]
-    history.round(worker)
+    history.work(worker)
     assert set(worker.job.report().lag_ms.values()) == {0}
 
 
 def test_a_job_reports_what_it_delivered(history: History) -> None:
     worker = history.start()
     history.send(10)
-    history.round(worker)
+    history.work(worker)
     totals = worker.job.report().totals
     assert (totals.processed, totals.processed_bytes) == (10, sum(map(len, history.sent)))
 

@@ -20,13 +20,13 @@ def test_the_children_of_a_shard_are_read_only_after_the_resharding_has_settled(
     history.send(4)
     history.split(0)
     history.send(6)
-    history.round(worker)
+    history.work(worker)
     completed_at = history.partitions[PARENT].priority
     assert history.partitions[PARENT].status is PartitionStatus.COMPLETED
     while len(history.sink.events) < len(history.sent):
         assert history.delivered == Counter(history.sent[:4])
         history.clock.advance(10)
-        history.round(worker)
+        history.work(worker)
     assert (history.clock.now() - completed_at).total_seconds() >= 100
     assert history.out_of_order() == []
 
@@ -54,7 +54,7 @@ def test_a_child_that_is_there_before_its_parent_is_finished_waits_for_it(tmp_pa
     child, parent = history.start(max_leases=2), history.partitions[PARENT]
     held = parent.acquired("somebody else", history.clock.now() + history.look.leases.ownership_timeout)
     history.store.transact(update=[held])
-    history.round(child)
+    history.work(child)
     assert history.delivered == Counter(), "the child is not read before its parent"
     assert history.partitions[CHILD].status is PartitionStatus.UNASSIGNED
     history.settle()
@@ -68,7 +68,7 @@ def test_a_worker_is_refilled_with_the_children_of_the_shards_that_end(tmp_path:
     workers = [history.start() for _ in range(2)]
     for _ in range(3):
         for worker in workers:
-            history.round(worker)
+            history.work(worker)
         history.split(1)
         history.merge(2)
         history.send(8)
@@ -86,7 +86,7 @@ def test_several_streams_are_read_by_one_job_and_one_of_them_may_go(tmp_path: Pa
     history.send(4)
     history.client.put_record(StreamName="views", Data=b"v/0", PartitionKey="v")
     worker = history.start()
-    history.round(worker)
+    history.work(worker)
     assert history.delivered == Counter([*history.sent, "v/0"])
     history.client.delete_stream(StreamName="views")
     history.send(4)

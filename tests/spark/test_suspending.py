@@ -74,7 +74,8 @@ def test_a_job_delivers_what_it_has_read_gives_its_leases_back_and_ends(fleet: F
     summary = fleet.run(suspending(fleet, phase), until_caught_up=False, max_batch_bytes=1)
 
     assert summary.stopped_because.startswith(REASON) and summary.stopped_because.endswith(": the table is migrated")
-    assert (summary.failed, summary.lost, summary.rounds) == ({}, [], 1)
+    rounds = 2 if phase in ("delivering", "delivered") else 1  # what is recorded is delivered beside the next landing
+    assert (summary.failed, summary.lost, summary.rounds) == ({}, [], rounds)
     assert 0 < summary.records_landed == summary.records_delivered < 20
     assert not fleet.progress("shard-0").landed and nobody_works(fleet)
 

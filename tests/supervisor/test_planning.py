@@ -102,9 +102,9 @@ def test_memory_is_what_a_slot_reads_at_the_same_time_beside_the_machines() -> N
         python_mib=100, page_mib=5, memory_factor=2, executor_memory_mib=1000, driver_memory_mib=500, round_overhead_s=1
     )
     needs = planned(a_spec(), a_load(8, 0.1), assumptions=assumptions).needs
-    assert needs.python_mib_per_core == 100 + 4 * (20 * 2 + 5), "ten seconds of 2 MiB, of four partitions"
-    assert needs.memory_mib_per_core == 280 + 1000
-    assert needs.memory_mib == 2 * 1280 + 500
+    assert needs.python_mib_per_core == 100 + 8 * (20 * 2 + 5), "ten seconds of 2 MiB, of eight: one core delivers"
+    assert needs.memory_mib_per_core == 460 + 1000
+    assert needs.memory_mib == 2 * 1460 + 500
     assert needs.memory_mib_at_handover == 2 * needs.memory_mib
 
 

@@ -73,6 +73,7 @@ class Case:
     :param items: whether the source holds items; shards if not.
     :param object_store: where files cannot be renamed: `copied` is a move that is a copy and a delete, `s3` has
         conditional writes; empty where they can.
+    :param lands_first: whether a round is landed before the one before it is delivered; after that if not.
     """
 
     name: str
@@ -81,9 +82,11 @@ class Case:
     rejects: bool = False
     items: bool = False
     object_store: str = ""
+    lands_first: bool = False
 
     def __str__(self) -> str:
-        return "-".join((self.name, "items" if self.items else "shards", *filter(None, (self.object_store,))))
+        order = "landing-first" if self.lands_first else ""
+        return "-".join((self.name, "items" if self.items else "shards", *filter(None, (self.object_store, order))))
 
 
 PLAIN = Dag("plain")

@@ -261,8 +261,11 @@ class CountedFiles(fs.FileSystemHandler):  # type: ignore[misc]
             self._copy(src, dest)
             self._delete(src)
         else:
-            self._make("move", f"{src} {dest}", lambda: self._files.move(src, dest))
-            self._published(dest)
+            self._make("move", f"{src} {dest}", lambda: self._move(src, dest))
+
+    def _move(self, src: str, dest: str) -> None:
+        self._files.move(src, dest)
+        self._published(dest)  # within the call: who is killed right after it has published all the same
 
     def copy_file(self, src: str, dest: str) -> None:
         self._copy(src, dest)
@@ -274,9 +277,9 @@ class CountedFiles(fs.FileSystemHandler):  # type: ignore[misc]
             partial = Path(f"{dest}.copying")
             partial.write_bytes(content)
             partial.rename(dest)
+            self._published(dest)
 
         self._make("copy", f"{src} {dest}", copy)
-        self._published(dest)
 
     def open_input_stream(self, path: str) -> Any:
         return self._make("open", path, lambda: self._files.open_input_stream(path))

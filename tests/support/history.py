@@ -43,6 +43,7 @@ from tests.support.job_settings import ingest, streams_of
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
+from tests.support.side_by_side import one_after_the_other
 
 LEASE = timedelta(seconds=60)
 MARGIN = timedelta(seconds=5)
@@ -127,6 +128,7 @@ class History:
         self.sent: list[str] = []
         self.workers: dict[str, MortalWorker] = {}
         self.started = 0
+        self.entered = 0
         self.look = self.coordinator("look", self.store)
         self.client.create_stream(StreamName=STREAM, ShardCount=shards)
 
@@ -262,6 +264,16 @@ class History:
             except Crash:
                 self.lose(worker)
 
+    def work(self, worker: MortalWorker) -> None:
+        """Let a worker make a round and deliver what it landed; it is gone if it dies on the way."""
+        self.round(worker)
+        if worker.name in self.workers:
+            with self.without_spark():
+                try:
+                    worker.job.finish()
+                except Crash:
+                    self.lose(worker)
+
     def lose(self, worker: MortalWorker) -> None:
         """A worker is killed: nothing of it gets through any more."""
         worker.store.dead = True
@@ -281,7 +293,9 @@ class History:
         def land(spark: object, plans: Sequence[ReadPlan], options: LandingOptions) -> list[Landed]:
             return [land_shard(self.client, options, plan, clock=self.clock, sleep=self.clock.sleep) for plan in plans]
 
-        with patch.object(shard_reading, "land", land):
+        self.entered += 1
+        order = one_after_the_other(lands_first=self.entered % 2 == 0)
+        with patch.object(shard_reading, "land", land), order:
             yield
 
     def settle(self) -> None:

@@ -47,6 +47,7 @@ from tests.support.history import Waiting, published
 from tests.support.items import FakeSource, named
 from tests.support.job_settings import ingest
 from tests.support.kinesis_server.clock import VirtualClock
+from tests.support.side_by_side import one_after_the_other
 
 SOURCE, KIND = "objects", "memory"
 HANDLE = "check"
@@ -120,6 +121,7 @@ class ItemHistory:
         self.metrics = MetricTotals()
         self.workers: dict[str, Worker] = {}
         self.started = 0
+        self.entered = 0
         self.abandoned: set[tuple[str, int]] = set()
         self.gone: set[str] = set()
         self.look = self.coordinator("look", self.store)
@@ -217,6 +219,14 @@ class ItemHistory:
             finally:
                 worker.network.fault = None
 
+    def finish(self, worker: Worker) -> None:
+        """Let a worker deliver what its last round landed; it is gone if it dies on the way."""
+        with self.without_spark():
+            try:
+                worker.job.finish()
+            except Crash:
+                self.lose(worker)
+
     def lose(self, worker: Worker) -> None:
         worker.store.dead = True
         self.workers.pop(worker.name, None)
@@ -262,7 +272,9 @@ class ItemHistory:
             rows = [land_partition(reader, options, plan, until=until, clock=self.clock) for plan in plans]
             return [read_settings(LandedItems, "row", json.loads(json.dumps(write_settings(row)))) for row in rows]
 
-        with patch.object(item_reading, "land_items", land):
+        self.entered += 1
+        order = one_after_the_other(lands_first=self.entered % 2 == 0)
+        with patch.object(item_reading, "land_items", land), order:
             yield
 
     def settle(self) -> None:

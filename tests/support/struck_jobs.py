@@ -77,6 +77,7 @@ from tests.support.job_settings import ingest
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
+from tests.support.side_by_side import one_after_the_other
 from tests.support.sinks import ParquetUnderTest, SinkUnderTest
 
 LEASE, MARGIN = timedelta(seconds=300), timedelta(seconds=5)
@@ -265,6 +266,8 @@ class Life(ABC):
             acting_as(VICTIM, lambda: self.round(job))
             if CHECK in self.case.first.downstream:
                 self.check()
+        with suppress(StoreUnavailableError):
+            acting_as(VICTIM, job.finish)
         acting_as(VICTIM, job.give_back)
         with suppress(StoreUnavailableError):
             acting_as(VICTIM, partial(self.record.end, {"exit_code": 0}))
@@ -402,6 +405,7 @@ class Life(ABC):
                 counted_files(self.calls, object_store=self.case.object_store, published=self._published)
             )
             stack.enter_context(counted_sinks(self.calls))
+            stack.enter_context(one_after_the_other(lands_first=self.case.lands_first))
             yield
 
     # What there is to see

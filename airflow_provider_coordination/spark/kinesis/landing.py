@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -42,7 +42,7 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA
 from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
-from airflow_provider_coordination.spark.slots import dealt_evenly, land_in_slots
+from airflow_provider_coordination.spark.slots import dealt_evenly, land_in_slots, slots_to_land
 from airflow_provider_coordination.spark.storage import write_table
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ class LandingOptions:
     :param seconds: how long a shard is read.
     :param max_bytes: read no further page once a shard gave this many bytes.
     :param shards_per_slot: how many shards a slot reads at the same time.
+    :param leave_slot: whether a slot is left to a delivery that goes on meanwhile.
     :param filter_by_hash_range: drop user records of an aggregate whose hash key is not of their shard.
     :param on_data_loss: `"fail"` lands nothing behind a gap, `"reset"` reads on.
     :param stop_at: land no record that arrived at this instant (aware) or later.
@@ -107,6 +108,7 @@ class LandingOptions:
     seconds: float
     max_bytes: int
     shards_per_slot: int
+    leave_slot: bool = False
     filter_by_hash_range: bool = True
     on_data_loss: str = "fail"
     stop_at: datetime | None = None
@@ -139,8 +141,9 @@ def land(spark: SparkSession, plans: Sequence[ReadPlan], options: LandingOptions
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
-    slots = dealt_evenly(plans, spark.sparkContext.defaultParallelism)
-    landed = land_in_slots(spark, slots, partial(_land_slot, options), Landed)
+    slots, at_once = slots_to_land(spark, options.shards_per_slot, leave_slot=options.leave_slot)
+    land_slot = partial(_land_slot, replace(options, shards_per_slot=at_once))
+    landed = land_in_slots(spark, dealt_evenly(plans, slots), land_slot, Landed)
     warn_of(landed)
     return landed
 

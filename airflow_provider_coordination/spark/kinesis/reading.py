@@ -184,10 +184,10 @@ class ShardReading:
 
     # Land and record
 
-    def land(self) -> list[Landed]:
+    def land(self, *, leave_slot: bool) -> list[Landed]:
         """See `Reading.land`."""
         plans = [self._plan(*each) for each in self._shards.to_land(besides=self._at_stop | self._gone.keys())]
-        return land(self._spark, plans, self._landing) if plans else []
+        return land(self._spark, plans, replace(self._landing, leave_slot=leave_slot)) if plans else []
 
     def _plan(self, key: str, progress: ShardProgress, fencing_token: int) -> ReadPlan:
         return ReadPlan(

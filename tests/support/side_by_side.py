@@ -1,0 +1,71 @@
+"""What a job does side by side, done one after the other: landing a round, and delivering the one before it.
+
+A test that counts calls, or has a clock of its own, needs one order; whichever it is, a real job may happen on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from airflow_provider_coordination.spark import ingestion
+
+
+class _Waited(NamedTuple):
+    not_done: frozenset[Future[Any]] = frozenset()
+
+
+class _Delivery(Future[Any]):
+    """A delivery that goes on in the thread that asks for it, or waits for it."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        super().__init__()
+        self._act = act
+
+    def run(self) -> None:
+        if not self.done():
+            try:
+                self.set_result(self._act())
+            except Exception as error:
+                self.set_exception(error)
+
+
+class _DeliversFirst:
+    """Stands for a pool of threads."""
+
+    def __init__(self, *details: Any, **more: Any) -> None: ...
+
+    def __enter__(self) -> _DeliversFirst:
+        return self
+
+    def __exit__(self, *details: object) -> None: ...
+
+    def submit(self, run: Callable[..., Any], *arguments: Any) -> _Delivery:
+        delivery = _Delivery(lambda: run(*arguments))
+        delivery.run()
+        return delivery
+
+
+class _LandsFirst(_DeliversFirst):
+    def submit(self, run: Callable[..., Any], *arguments: Any) -> _Delivery:
+        return _Delivery(lambda: run(*arguments))
+
+
+def _wait(deliveries: Sequence[_Delivery], timeout: float) -> _Waited:
+    for delivery in deliveries:
+        delivery.run()
+    return _Waited()
+
+
+@contextmanager
+def one_after_the_other(*, lands_first: bool) -> Iterator[None]:
+    """Let jobs do in one thread what they do side by side.
+
+    :param lands_first: whether a round is landed before the one before it is delivered; after that if not.
+    """
+    pool = _LandsFirst if lands_first else _DeliversFirst
+    with patch.object(ingestion, "ThreadPoolExecutor", pool), patch.object(ingestion, "wait", _wait):
+        yield
