@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fetches what the demo and the tests run beside Python: a Kinesis and a DynamoDB server into .venv/servers, and Java if
-# there is none; with the argument `tests` MariaDB, OpenSearch, the JDBC drivers, Spark's own Delta and Iceberg, Chromium
-# and axe-core too, which the demo does without.
+# there is none; with the argument `tests` MariaDB, OpenSearch, the JDBC drivers, what Spark reads Delta, Iceberg and S3
+# with, Chromium and axe-core too, which the demo does without.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/certificates.sh
@@ -21,6 +21,10 @@ DELTA_STORAGE_SHA256=c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a9513
 ICEBERG=1.12.0
 ICEBERG_SPARK=4.1.4
 ICEBERG_SHA256=3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82
+HADOOP_AWS=3.5.0
+AWS_SDK=2.35.4
+ANALYTICS_ACCELERATOR=1.3.1
+S3A_SHA256=529ab1d237df43bd1390f82477a79bae86703ba4a7bd4eb4329cf761d3172d20
 
 stop() { echo "servers: $1" >&2; exit 1; }
 
@@ -113,6 +117,46 @@ opensearch() {
     fi
 }
 opensearch &  # hundreds of small requests, while others are at it
+
+# What Spark reads `s3a://` with, some 13 MB: hadoop-aws, in the version of Spark's Hadoop, and of AWS's SDK, whose bundle has
+# 600 MB, the modules that it loads. Netty and the like are among Spark's own jars. Only one test needs them, so nothing
+# fails here.
+s3a() {
+    jars=.venv/servers/s3a-$HADOOP_AWS
+    [ ! -e "$jars/complete" ] || return 0
+    echo "servers: fetching hadoop-aws $HADOOP_AWS and what it needs of AWS's SDK with Ivy into $jars"
+    mkdir -p "$jars"
+    rm -f "$jars"/*.jar
+    cat >"$jars/ivy.xml" <<END
+<ivy-module version="2.0">
+  <info organisation="tests" module="s3a"/>
+  <dependencies defaultconf="default->default">
+    <dependency org="org.apache.hadoop" name="hadoop-aws" rev="$HADOOP_AWS" transitive="false"/>
+    <dependency org="software.amazon.s3.analyticsaccelerator" name="analyticsaccelerator-s3" rev="$ANALYTICS_ACCELERATOR" transitive="false"/>
+    <dependency org="software.amazon.awssdk" name="s3" rev="$AWS_SDK"/>
+    <dependency org="software.amazon.awssdk" name="s3-transfer-manager" rev="$AWS_SDK"/>
+    <dependency org="software.amazon.awssdk" name="sts" rev="$AWS_SDK"/>
+    <exclude org="io.netty"/>
+    <exclude org="org.slf4j"/>
+    <exclude org="org.apache.httpcomponents"/>
+    <exclude org="commons-logging"/>
+    <exclude org="commons-codec"/>
+  </dependencies>
+</ivy-module>
+END
+    ivy=$(ls .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar | head -n 1)
+    java -jar "$ivy" ${IVY_SETTINGS:+-settings "$IVY_SETTINGS"} -ivy "$jars/ivy.xml" -confs default -types jar bundle \
+        -cache .venv/servers/s3a-cache -retrieve "$jars/[artifact]-[revision].[ext]" >"$jars/log" 2>&1 || true
+    (LC_ALL=C; cat "$jars"/*.jar >"$jars/all") 2>/dev/null || true
+    if [ "$(sha256 "$jars/all")" = "$S3A_SHA256" ]; then
+        touch "$jars/complete"
+        rm -rf .venv/servers/s3a-cache
+    else
+        echo "servers: Ivy could not fetch hadoop-aws $HADOOP_AWS, or it is another one (see $jars/log): check the network, or set IVY_SETTINGS" >&2
+    fi
+    rm -f "$jars/all"
+}
+s3a &
 
 # The classes that Spark loads, for the Java and the Spark that are here now: the tests' many jobs begin in half the time.
 spark_archive() {
