@@ -11,6 +11,10 @@ def keep_data(records: DataFrame) -> DataFrame:
     return records.select("shard_id", "data", functions.length("data").alias("length"))
 
 
+def measured(records: DataFrame) -> DataFrame:
+    return records.withColumn("length", functions.length("data"))
+
+
 @functions.udf("long")
 def _fails_on_poison(data: bytes) -> int:
     if b"poison" in bytes(data):

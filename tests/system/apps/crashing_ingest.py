@@ -1,7 +1,8 @@
 """The ingestion application, which kills itself with SIGKILL, or stands still by SIGSTOP, when it passes a phase.
 
 CRASH_AT and STOP_AT name the phases, each with which time that is, such as `recorded:1,delivered:2`. Beside those of a
-job there are `committing SINK` and `committed SINK`, before and after what a delivery brings goes into that sink.
+job there are `committing SINK` and `committed SINK`, before and after what a delivery brings goes into that sink, and
+`publishing` and `published`, before and after one request gives a file of a bucket its name in a dataset.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from collections.abc import Sequence
 
 from airflow_provider_coordination.spark.application import main
 from airflow_provider_coordination.spark.delivery import Attempt
+from airflow_provider_coordination.spark.files import Claim
+from airflow_provider_coordination.spark.s3_objects import BucketFiles
 from airflow_provider_coordination.spark.transforming import DeliverTransformed
 
 SIGNALS = {"CRASH_AT": signal.SIGKILL, "STOP_AT": signal.SIGSTOP}
 lock, passed = threading.Lock(), Counter[str]()
-commit = DeliverTransformed.commit
+commit, publish = DeliverTransformed.commit, BucketFiles.publish
 
 
 def strike(phase: str) -> None:
@@ -36,6 +39,16 @@ def commit_observed(delivery: DeliverTransformed, sink: str, attempts: Sequence[
     strike(f"committed {sink}")
 
 
+def publish_observed(files: BucketFiles, path: str, target: str, *, size: int | None, claim: Claim | None) -> bool:
+    if claim is None:
+        return publish(files, path, target, size=size, claim=claim)
+    strike("publishing")
+    is_first = publish(files, path, target, size=size, claim=claim)
+    strike("published")
+    return is_first
+
+
 if __name__ == "__main__":
     DeliverTransformed.commit = commit_observed  # type: ignore[method-assign]
+    BucketFiles.publish = publish_observed  # type: ignore[method-assign]
     sys.exit(main(observer=strike))
