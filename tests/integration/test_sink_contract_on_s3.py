@@ -1,54 +1,105 @@
-"""What every sink keeps to, kept by a Parquet dataset in a bucket."""
+"""What every sink keeps to, kept by those that lie in a bucket, which the sink's connection alone reaches."""
 
 from __future__ import annotations
 
-from functools import cache
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.spark import filesystems
-from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.filesystems import open_files
-from airflow_provider_coordination.spark.settings import PARQUET, SinkSettings
+from airflow_provider_coordination.spark.settings import SinkSettings, access_of
+from airflow_provider_coordination.spark.sinks.delta.options import storage_options
 from airflow_provider_coordination.spark.storage import files_below
 from tests.spark.sinks.test_contract import *  # noqa: F403 - the tests themselves
 from tests.support.s3_server import S3Server
-from tests.support.sinks import Batches, Place, by_batch
-
-CACHES = (filesystems._s3_session, filesystems._s3_client, filesystems._s3_objects)
+from tests.support.sinks import Batches, IcebergUnderTest, Place, by_batch
 
 
-class DatasetInBucket:
-    """See `SinkUnderTest`."""
+class FolderInBucket:
+    """A kind whose place is a folder.
 
-    def __init__(self, bucket: str, aws: AwsSettings) -> None:
-        self._location, self._aws = f"s3://{bucket}/lake", aws
-        self._access = Access(((self._location, aws),))
+    :param kind: the kind.
+    :param bucket: the name of the bucket.
+    :param aws: what the connection holds.
+    """
+
+    def __init__(self, kind: str, bucket: str, aws: AwsSettings) -> None:
+        self.sink = SinkSettings(name="main", kind=kind, location=f"s3://{bucket}/lake", aws=aws)
+        self.access = access_of([self.sink])
 
     def settings(self, folder: Path) -> SinkSettings:
-        return SinkSettings(name="main", kind=PARQUET, location=self._location, aws=self._aws)
+        """See `SinkUnderTest.settings`."""
+        return self.sink
+
+    def leftovers(self, folder: Path) -> list[str]:
+        """See `SinkUnderTest.leftovers`."""
+        return files_below(f"{self.sink.location}/_staging", self.access)
+
+
+class DatasetInBucket(FolderInBucket):
+    """See `SinkUnderTest`."""
 
     def batches(self, folder: Path) -> Batches:
-        files, path = open_files(self._location, self._access)
-        names = [file.removeprefix(f"{self._location}/") for file in files_below(self._location, self._access)]
+        root = self.sink.location
+        files, path = open_files(root, self.access)
+        names = [file.removeprefix(f"{root}/") for file in files_below(root, self.access)]
         seen = [f"{path}/{name}" for name in names if "/" not in name and name.endswith(".parquet")]
         return by_batch([row for n in seen for row in pq.read_table(n, filesystem=files.filesystem).to_pylist()])
 
-    def leftovers(self, folder: Path) -> list[str]:
-        return files_below(f"{self._location}/_staging", self._access)
+
+class DeltaInBucket(FolderInBucket):
+    """See `SinkUnderTest`."""
+
+    def batches(self, folder: Path) -> Batches:
+        root = self.sink.location
+        options = storage_options(root, self.access)()
+        if not DeltaTable.is_deltatable(root, options):
+            return {}
+        return by_batch(DeltaTable(root, storage_options=options).to_pyarrow_table().to_pylist())
 
 
-@pytest.fixture
-def place(s3: S3Server, s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """A dataset in a bucket of its own; what writes a delivery's rows finds the server as the SDK does."""
-    aws = s3.settings
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(aws.access_key_id))
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(aws.secret_access_key))
-    monkeypatch.setenv("AWS_DEFAULT_REGION", str(aws.region))
-    monkeypatch.setenv("AWS_ENDPOINT_URL", str(aws.endpoint_url))
-    for cached in CACHES:  # another environment than that of who came before
-        monkeypatch.setattr(filesystems, cached.__name__, cache(cached.__wrapped__))
-    return Place(DatasetInBucket(s3_bucket, aws), tmp_path)
+class IcebergInBucket(IcebergUnderTest):
+    """See `SinkUnderTest`: the catalog is in a file, and its tables are in the bucket.
+
+    :param bucket: the name of the bucket.
+    :param aws: what the connection holds.
+    """
+
+    def __init__(self, bucket: str, aws: AwsSettings) -> None:
+        self.warehouse, self.aws = f"s3://{bucket}/warehouse", aws
+
+    def settings(self, folder: Path) -> SinkSettings:
+        return replace(super().settings(folder), aws=self.aws)
+
+    def properties(self, folder: Path) -> dict[str, str]:
+        return {
+            **super().properties(folder),
+            "warehouse": self.warehouse,
+            "s3.endpoint": str(self.aws.endpoint_url),
+            "s3.access-key-id": str(self.aws.access_key_id),
+            "s3.secret-access-key": str(self.aws.secret_access_key),
+            "s3.region": str(self.aws.region),
+        }
+
+    def files(self, folder: Path) -> list[str]:
+        place = SinkSettings(name="main", kind="parquet", location=self.warehouse, aws=self.aws)
+        return files_below(self.warehouse, access_of([place]))
+
+
+@pytest.fixture(params=["delta", "iceberg", "parquet"])
+def place(
+    request: pytest.FixtureRequest, s3: S3Server, s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Place:
+    """A sink in a bucket of its own; nothing but its connection holds keys."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    if request.param == "iceberg":
+        return Place(IcebergInBucket(s3_bucket, s3.settings), tmp_path / "sink")
+    kind = {"delta": DeltaInBucket, "parquet": DatasetInBucket}[request.param]
+    return Place(kind(request.param, s3_bucket, s3.settings), tmp_path / "sink")

@@ -79,8 +79,16 @@ class IcebergUnderTest:
             name="main",
             kind="iceberg",
             location="iceberg://test/lake.clicks",
-            settings={"table": "lake.clicks", "properties": catalog_in(folder)},
+            settings={"table": "lake.clicks", "properties": self.properties(folder)},
         )
+
+    def properties(self, folder: Path) -> dict[str, str]:
+        """Return those of the catalog."""
+        return catalog_in(folder)
+
+    def files(self, folder: Path) -> list[str]:
+        """Return the files of the table, as its snapshots would name them, and the others that are beside them."""
+        return [str(path) for path in folder.rglob("*") if path.is_file()]
 
     def batches(self, folder: Path) -> Batches:
         table = self._table(folder)
@@ -89,8 +97,8 @@ class IcebergUnderTest:
     def leftovers(self, folder: Path) -> list[str]:
         table = self._table(folder)
         known = set() if table is None else files_named_by(table)
-        there = [str(path) for path in folder.rglob("*.parquet")]
-        return [*(path for path in there if path not in known), *map(str, folder.rglob("_manifest.json"))]
+        kinds = (".parquet", "/_manifest.json")
+        return [path for path in self.files(folder) if path.endswith(kinds) and path not in known]
 
     def _table(self, folder: Path) -> Any:
         from pyiceberg.catalog import load_catalog
@@ -99,7 +107,7 @@ class IcebergUnderTest:
         if not (folder / "catalog.db").exists():
             return None
         try:
-            return load_catalog("default", **catalog_in(folder)).load_table("lake.clicks")
+            return load_catalog("default", **self.properties(folder)).load_table("lake.clicks")
         except NoSuchTableError:
             return None
 
@@ -233,6 +241,10 @@ class Place:
         [sink] = make_sinks([self.kind.settings(self.folder)])
         return sink
 
+    def rows(self, values: dict[str, Sequence[int]]) -> BatchRows:
+        """Return the rows of batches, as a delivery gives them to the sink."""
+        return BatchRows(values, self.sink().access)
+
     @property
     def visible(self) -> dict[str, list[int]]:
         """What readers see, batches without rows left out."""
@@ -246,6 +258,6 @@ class Place:
     def deliver(self, values: dict[str, Sequence[int]], attempts: Sequence[Attempt], sink: Sink | None = None) -> None:
         """Let a job deliver batches whole."""
         sink = sink or self.sink()
-        sink.prepare(attempts, BatchRows(values))
+        sink.prepare(attempts, BatchRows(values, sink.access))
         sink.commit(attempts)
         sink.discard(attempts)

@@ -54,7 +54,7 @@ def test_a_sink_that_can_be_written_passes_its_check_which_leaves_nothing_visibl
 
 
 def test_what_is_prepared_is_not_visible(place: Place, attempts: list[Attempt]) -> None:
-    place.sink().prepare(attempts, BatchRows(VALUES))
+    place.sink().prepare(attempts, place.rows(VALUES))
     assert place.visible == {}
 
 
@@ -67,7 +67,7 @@ def test_what_is_in_is_known_by_batch_id_to_every_job(place: Place, attempts: li
 
 def test_what_is_prepared_is_not_in(place: Place, attempts: list[Attempt]) -> None:
     sink = place.sink()
-    sink.prepare(attempts, BatchRows(VALUES))
+    sink.prepare(attempts, place.rows(VALUES))
     assert sink.taken(attempts) == place.sink().taken(attempts) == set()
 
 
@@ -137,7 +137,7 @@ def test_one_rejected_batch_is_replaced_and_the_others_of_its_delivery_are_left_
 # Repetition, crashes and former owners, at each step of a delivery
 
 STEPS: dict[str, Callable[[Sink, list[Attempt], dict[str, list[int]]], None]] = {
-    "prepare": lambda sink, attempts, values: sink.prepare(attempts, BatchRows(values)),
+    "prepare": lambda sink, attempts, values: sink.prepare(attempts, BatchRows(values, sink.access)),
     "commit": lambda sink, attempts, values: sink.commit(attempts),
     "discard": lambda sink, attempts, values: sink.discard(attempts),
 }
@@ -204,7 +204,7 @@ def test_a_former_owner_that_goes_on_adds_nothing_and_replaces_nothing(
 
 def test_one_partition_that_is_another_owners_takes_nothing_from_the_others_of_the_delivery(place: Place) -> None:
     sink, attempts = place.sink(), [an_attempt(batch_id) for batch_id in BATCHES]
-    sink.prepare(attempts, BatchRows(VALUES))
+    sink.prepare(attempts, place.rows(VALUES))
     place.sink().sweep(attempts[1].folder, 2)
     with pytest.raises(CoordinationError):
         sink.commit([attempts[1]])
@@ -214,7 +214,7 @@ def test_one_partition_that_is_another_owners_takes_nothing_from_the_others_of_t
 
 def test_a_delivery_that_is_refused_for_one_batch_goes_through_without_it(place: Place) -> None:
     sink, attempts = place.sink(), [an_attempt(batch_id) for batch_id in BATCHES]
-    sink.prepare(attempts, BatchRows(VALUES))
+    sink.prepare(attempts, place.rows(VALUES))
     place.sink().sweep(attempts[1].folder, 2)
     with pytest.raises(CoordinationError):
         sink.commit(attempts)
@@ -230,9 +230,9 @@ def test_a_sweep_takes_what_former_owners_prepared_and_leaves_what_later_ones_di
     place: Place, attempts: list[Attempt]
 ) -> None:
     former, later = place.sink(), place.sink()
-    former.prepare(attempts, BatchRows(OTHERS))
+    former.prepare(attempts, place.rows(OTHERS))
     again = [under_next_lease(attempt) for attempt in attempts]
-    later.prepare(again, BatchRows(VALUES))
+    later.prepare(again, place.rows(VALUES))
     for attempt in again:
         later.sweep(attempt.folder, attempt.fencing_token)
     later.commit(again)
@@ -243,7 +243,7 @@ def test_a_sweep_takes_what_former_owners_prepared_and_leaves_what_later_ones_di
 
 def test_a_sweep_of_one_partition_leaves_the_others_alone(place: Place) -> None:
     sink, one, other = place.sink(), an_attempt("a-1"), an_attempt("b-1")
-    sink.prepare([one, other], BatchRows(VALUES))
+    sink.prepare([one, other], place.rows(VALUES))
     place.sink().sweep(one.folder, 99)
     sink.commit([other])
     assert place.visible == {"b-1": [3]}
@@ -264,16 +264,16 @@ def test_a_sweep_where_nothing_ever_was_is_no_error(place: Place) -> None:
 def test_what_the_delivery_left_on_the_way_goes_with_a_sweep(place: Place, attempts: list[Attempt]) -> None:
     sink = place.sink()
     file = join(sink.scratch(attempts), "all", "part-0.parquet")
-    write_text(file, "half")
+    write_text(file, "half", sink.access)
     for attempt in attempts:
         sink.sweep(attempt.folder, 2)
     assert place.visible == {} and place.leftovers == []
-    assert file_size(file) is None
+    assert file_size(file, sink.access) is None
 
 
 def test_what_is_discarded_cannot_be_committed(place: Place, attempts: list[Attempt]) -> None:
     sink = place.sink()
-    sink.prepare(attempts, BatchRows(VALUES))
+    sink.prepare(attempts, place.rows(VALUES))
     sink.discard(attempts)
     with pytest.raises(CoordinationError):
         sink.commit(attempts)
@@ -292,9 +292,9 @@ def test_what_an_interrupted_preparation_leaves_cannot_be_committed_nor_what_was
     place: Place, attempts: list[Attempt]
 ) -> None:
     sink = place.sink()
-    sink.prepare(attempts[:1], BatchRows(OTHERS))
+    sink.prepare(attempts[:1], place.rows(OTHERS))
     with pytest.raises(OSError, match="the disk is full"):
-        sink.prepare(attempts, Interrupted(VALUES))
+        sink.prepare(attempts, Interrupted(VALUES, sink.access))
     with pytest.raises(CoordinationError):
         sink.commit(attempts)
     assert place.visible == {}
@@ -311,8 +311,8 @@ def test_what_was_never_prepared_cannot_be_committed(place: Place, attempts: lis
 def test_what_another_job_commits_first_stays(place: Place, attempts: list[Attempt]) -> None:
     one, other = place.sink(), place.sink()
     again = [under_next_lease(attempt) for attempt in attempts]
-    one.prepare(attempts, BatchRows(VALUES))
-    other.prepare(again, BatchRows(OTHERS))
+    one.prepare(attempts, place.rows(VALUES))
+    other.prepare(again, place.rows(OTHERS))
     one.commit(attempts)
     other.commit(again)
     assert place.visible == of(attempts)
