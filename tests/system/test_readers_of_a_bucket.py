@@ -142,7 +142,7 @@ def lake(make_pipeline: MakePipeline, s3: S3Server, s3_bucket: str) -> Iterator[
 
 @pytest.mark.deep
 def test_every_reader_sees_whole_batches_at_any_time_while_jobs_write_and_are_killed(
-    lake: Lake, s3: S3Server, s3_bucket: str, spark_reader: SparkReader
+    spark_reader: SparkReader, lake: Lake, s3: S3Server, s3_bucket: str
 ) -> None:
     def has_files(path: str) -> bool:
         folder = path.removeprefix(f"{s3_bucket}/")
