@@ -172,9 +172,9 @@ class LogReading:
         """See `Reading.may_begin`."""
         return True
 
-    def land(self) -> list[LandedRow]:
-        """See `Reading.land`."""
-        from airflow_provider_coordination.spark.slots import dealt_evenly, land_in_slots
+    def land(self, *, leave_slot: bool) -> list[LandedRow]:
+        """See `Reading.land`: a delivery that goes on at the same time may need one of several slots."""
+        from airflow_provider_coordination.spark.slots import dealt_evenly, land_in_slots, slots_to_land
 
         plans = [
             LogPlan(
@@ -188,8 +188,9 @@ class LogReading:
             )
             for key, progress, fencing_token in self._files.to_land()
         ]
-        slots = dealt_evenly(plans, self._spark.sparkContext.defaultParallelism)
-        return land_in_slots(self._spark, slots, partial(_land_slot, self._root, self._max_bytes), LandedRow)
+        slots, _ = slots_to_land(self._spark, 1, leave_slot=leave_slot)
+        dealt = dealt_evenly(plans, slots)
+        return land_in_slots(self._spark, dealt, partial(_land_slot, self._root, self._max_bytes), LandedRow)
 
     def record(self, rows: Sequence[LandedRow]) -> Any:
         """See `Reading.record`."""

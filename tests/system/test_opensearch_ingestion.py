@@ -55,12 +55,13 @@ def test_each_document_is_delivered_once_although_the_driver_died(
     crashed = pipeline.crash("delivered:1", max_batch_bytes=2**20)
     assert crashed.process.returncode != 0 and "coordination-summary" not in crashed.output
     assert 0 < len(pipeline.delivered("id")) < 2 * DOCUMENTS
+    left_open = opensearch.open_views()  # it may have been reading as it died: these run out
     pipeline.coordinator().give_up_owner(crashed.settings.owner)  # what the operator does at once
     good = pipeline.run(max_batch_bytes=2**20)
     assert good.process.returncode == 0, good.output
     assert pipeline.delivered("id") == all_of("a", "b")
     assert good.summary["batches_delivered"] > len(created), "slices are cut into several batches"
-    assert opensearch.open_views() == 0
+    assert opensearch.open_views() <= left_open
 
 
 def test_the_example_delivers_each_document_of_the_indices_that_are_not_excluded_once(
