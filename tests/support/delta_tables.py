@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from deltalake import DeltaTable
-from deltalake.table import TableAlterer
+from deltalake.table import TableAlterer, TableOptimizer
 
 from airflow_provider_coordination.spark.sinks.delta import log
 from tests.support.freezing import Calls
@@ -67,7 +67,9 @@ def counted_tables(calls: Calls) -> Iterator[None]:
             (log, "write_deltalake"),
             (log, "merge"),
             (DeltaTable, "create_write_transaction"),
+            (DeltaTable, "vacuum"),
             (TableAlterer, "add_columns"),
+            (TableOptimizer, "compact"),
         ):
             stack.enter_context(patch.object(place, name, counted(name, getattr(place, name))))
         yield

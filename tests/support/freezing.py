@@ -43,6 +43,7 @@ CHANGING = (
     "files.close",
     "files.put",
     "table.create_write_transaction",
+    "table.compact",
     "catalog.commit_table",
     "sql.commit",
 )

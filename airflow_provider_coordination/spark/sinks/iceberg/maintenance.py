@@ -86,9 +86,12 @@ def _compacted(tables: Tables, access: Access, wanted: Maintenance) -> int:
                 addition.replace([task.file for task in tasks], data_files.split(table, rows, folder, access))
             _send(tables, addition)
         except BaseException as error:
-            if not _is_unknown(error):
-                with suppress(OSError):
-                    delete_folder(folder, access)
+            if _is_unknown(error):
+                raise
+            if _is_named(_found(tables), folder):  # the answer was lost, and the request was sent again
+                return
+            with suppress(OSError):
+                delete_folder(folder, access)
             raise
 
     return _again(tables, act)
@@ -172,6 +175,11 @@ def _commit_nothing(tables: Tables, access: Access) -> Callable[[Table], int]:
         return 0
 
     return act
+
+
+def _is_named(table: Table, folder: str) -> bool:
+    """Return whether a table names a file in a folder."""
+    return any(name.startswith(place_of(folder)) for name in _named(table))
 
 
 def _named(table: Table) -> set[str]:
