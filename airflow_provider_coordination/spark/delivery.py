@@ -124,6 +124,7 @@ class Delivery(Protocol):
 
         :param sinks: those that have not taken the batches yet.
         :returns: by batch id what will become visible, or why the batch cannot be delivered.
+        :raises SinkAwayError: if nothing can be read or written at present, whatever the batch.
         """
         ...
 
@@ -142,6 +143,26 @@ class Delivery(Protocol):
         :param fencing_token: of the present lease; only what is older goes.
         """
         ...
+
+
+def one_by_one(batches: Sequence[Batch], act: Callable[[Batch], Result]) -> Iterator[tuple[Batch, Result | Exception]]:
+    """Act on each batch by itself.
+
+    Where a sink does not answer, the batches behind would only wait for it again: that is the result of each.
+
+    :returns: each batch with its result, or with what it raises.
+    """
+    away: SinkAwayError | None = None
+    for batch in batches:
+        if away is not None:
+            yield batch, away
+            continue
+        try:
+            result: Result | Exception = act(batch)
+        except Exception as error:  # whatever it is, it is of this batch
+            result = error
+            away = error if isinstance(error, SinkAwayError) else None
+        yield batch, result
 
 
 def by_halves(

@@ -12,7 +12,7 @@ from functools import partial
 import pyarrow as pa
 
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, by_halves
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, by_halves, one_by_one
 from airflow_provider_coordination.spark.landed_files import check_all_of_it, ensure_landed
 from airflow_provider_coordination.spark.outages import calling
 from airflow_provider_coordination.spark.sinks import Rows, Sink, owed
@@ -112,11 +112,11 @@ class DeliverLanded:
         """See `Delivery.prepare`: batches whose files have the same columns are prepared together."""
         prepared: dict[str, Prepared | Exception] = {attempt.batch_id: Prepared() for attempt in attempts}
         alike: dict[pa.Schema, list[Attempt]] = {}
-        for attempt in owed(self._sink, attempts):
-            try:
-                alike.setdefault(self._columns(attempt), []).append(attempt)
-            except Exception as error:  # one partition's files fail one partition
-                prepared[attempt.batch_id] = error
+        for attempt, found in one_by_one(owed(self._sink, attempts), self._columns):
+            if isinstance(found, Exception):
+                prepared[attempt.batch_id] = found
+            else:
+                alike.setdefault(found, []).append(attempt)
         for schema, group in alike.items():
             rows = LandedRows(group, schema, self._access)
             columns = {field.name: str(field.type) for field in schema}
@@ -136,9 +136,10 @@ class DeliverLanded:
         :raises DeliveryError: if it is not there, whole, or not all of it is to be delivered.
         """
         check_all_of_it(attempt)
-        ensure_landed(attempt, [self._sink], self._access)
         try:
-            return schema_of(attempt.file, self._access).remove_metadata()
+            with calling(self._sink.name):
+                ensure_landed(attempt, [self._sink], self._access)
+                return schema_of(attempt.file, self._access).remove_metadata()
         except pa.ArrowInvalid as error:
             raise DeliveryError(
                 f"file {attempt.file} is damaged: {error}; restore it, or reset its partition"

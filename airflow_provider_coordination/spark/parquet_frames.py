@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.filesystems import open_files
+from airflow_provider_coordination.spark.outages import MARK, error_of_task
 from airflow_provider_coordination.spark.slots import MANIFEST, collected, manifest
 from airflow_provider_coordination.spark.storage import TableWriter, join, write_table
 
@@ -81,7 +81,7 @@ class _Piece:
 def read_frame(spark: SparkSession, files: Mapping[str, int], schema: StructType, access: Access) -> DataFrame:
     """Return what files hold; they are read when Spark needs it.
 
-    Where Spark fails because of a file, it says so by an `OSError`.
+    Where Spark fails because of a file, it says so by an `OSError`; `outages` finds those in it that are outages.
 
     :param files: at least one, with its size in bytes.
     :param schema: the columns that are wanted, as `spark_schema` has them; null where a file does not have them.
@@ -91,7 +91,7 @@ def read_frame(spark: SparkSession, files: Mapping[str, int], schema: StructType
 
     tasks = _dealt(files, spark.sparkContext.defaultParallelism)
     wanted = _nullable(to_arrow_schema(schema, timezone=ZONE))
-    read = _named("read_parquet", partial(_read, tasks, wanted, access))
+    read = _named("read_parquet", partial(_read, tasks, wanted, access, MARK))
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, from_arrow_schema(wanted))
 
 
@@ -127,12 +127,12 @@ def _dealt(files: Mapping[str, int], slots: int) -> list[list[_Piece]]:
 
 
 def _read(
-    tasks: Sequence[Sequence[_Piece]], schema: pa.Schema, access: Access, numbers: Iterable[pa.RecordBatch]
+    tasks: Sequence[Sequence[_Piece]], schema: pa.Schema, access: Access, mark: str, numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             for piece in tasks[number]:
-                with _as_os_error(f"file {piece.file} cannot be read"):
+                with _as_os_error(f"file {piece.file} cannot be read", mark):
                     yield from _rows(piece, schema, access)
 
 
@@ -185,21 +185,18 @@ def write_frame(rows: DataFrame, folder: str, access: Access, by: str | None = N
 
     :param by: a column of texts that is not written; rows with different ones go to different files.
     :returns: at least one; without rows, one that has the columns.
-    :raises OSError: if files cannot be written there.
-    :raises Exception: what Spark raises if the rows cannot be made.
+    :raises Exception: what Spark raises if the rows cannot be made, or written there, by an `OSError` as of reading.
     """
     if by is not None:
         rows = rows.sortWithinPartitions(by)  # so that one file is open at a time
-    write = _named("write_parquet", partial(_write, folder, by, access))
+    write = _named("write_parquet", partial(_write, folder, by, access, MARK))
     context, group = rows.sparkSession.sparkContext, f"writing {secrets.token_hex(8)}"
     context.setJobGroup(group, "write Parquet files")
     try:
         written = collected(rows.mapInArrow(write, MANIFEST), WrittenFile)
-    except Exception as error:
+    except Exception:
         _outlive_tasks(context, group)
-        if not (said := error_text(error)).startswith(f"OSError: {_unwritten(folder)}"):
-            raise
-        raise OSError(said.removeprefix("OSError: ")) from error
+        raise
     if written:
         return written
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -222,25 +219,24 @@ def _outlive_tasks(context: SparkContext, group: str) -> None:
     log.warning("tasks of a write that failed do not end; what they write is swept later")
 
 
-def _unwritten(folder: str) -> str:
-    return f"folder {folder} cannot be written"
-
-
 def _new_file(folder: str) -> str:
     """Return a name that no other task has, and no other attempt at the same."""
     return join(folder, f"part-{secrets.token_hex(8)}.parquet")
 
 
-def _write(folder: str, by: str | None, access: Access, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _write(
+    folder: str, by: str | None, access: Access, mark: str, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     written: list[tuple[str, TableWriter]] = []
+    unwritten = f"folder {folder} cannot be written"
     with ExitStack() as stack:
         for of, rows in _runs(portions_of(batches), by):
-            with _as_os_error(_unwritten(folder)):
+            with _as_os_error(unwritten, mark):
                 if not written or written[-1][0] != of:
                     stack.close()  # what was open is whole
                     written.append((of, stack.enter_context(TableWriter(_new_file(folder), access))))
                 written[-1][1].write(rows.cast(_in_files(rows.schema)))
-        with _as_os_error(_unwritten(folder)):
+        with _as_os_error(unwritten, mark):
             stack.close()
     yield manifest(WrittenFile(file=writer.uri, bytes=writer.size, of=of) for of, writer in written)
 
@@ -327,14 +323,12 @@ def _retyped(columns: pa.Schema, leaf: Callable[[pa.DataType], pa.DataType]) -> 
 
 
 @contextmanager
-def _as_os_error(what: str) -> Iterator[None]:
+def _as_os_error(what: str, mark: str) -> Iterator[None]:
     """Raise what goes wrong with files as what no record is to blame for; see `bad_records.NOT_OF_A_RECORD`."""
     try:
         yield
-    except OSError as error:
-        raise OSError(f"{what}: {type(error).__name__}: {error}") from error
-    except Exception as error:  # it may quote a value, and so does not begin as an outage does
-        raise OSError(f"{type(error).__name__}: {error}; {what}") from error
+    except Exception as error:
+        raise error_of_task(error, what, mark) from error
 
 
 def _named(name: str, function: partial[Iterator[pa.RecordBatch]]) -> partial[Iterator[pa.RecordBatch]]:

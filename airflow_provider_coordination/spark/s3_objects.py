@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from typing import Any
 
 from pyarrow import fs
@@ -289,17 +290,23 @@ def _code(error: Any) -> str:
 
 @contextmanager
 def _as_os_errors(path: str) -> Iterator[None]:
-    """Raise what boto3 raises as filesystems raise it."""
-    from botocore.exceptions import BotoCoreError, ClientError
+    """Raise what boto3 raises as filesystems raise it; `outages` judges by the class."""
+    from botocore import exceptions
 
     try:
         yield
-    except ClientError as error:
+    except exceptions.ClientError as error:
         code = _code(error)
         if code in GONE_CODES:
             raise FileNotFoundError(f"{path} does not exist") from None
         if code in ACCESS_CODES or code in ("403", "Forbidden", "InvalidAccessKeyId"):
             raise PermissionError(f"{path}: {error}") from error
+        if int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise ConnectionError(f"{path}: {error}") from error
         raise OSError(f"{path}: {error}") from error
-    except BotoCoreError as error:
+    except (exceptions.NoCredentialsError, exceptions.CredentialRetrievalError) as error:
+        raise PermissionError(f"{path}: {error}") from error
+    except (exceptions.HTTPClientError, exceptions.ConnectionError, exceptions.IncompleteReadError) as error:
+        raise ConnectionError(f"{path}: {error}") from error
+    except exceptions.BotoCoreError as error:
         raise OSError(f"{path}: {error}") from error

@@ -21,6 +21,7 @@ from airflow_provider_coordination.spark.delivery import DeliveryError, Transfor
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.event_time import EventTime
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
+from airflow_provider_coordination.spark.outages import is_outage
 from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema, write_frame
 from airflow_provider_coordination.spark.payload import ERROR, JsonPayload
 from airflow_provider_coordination.spark.sinks import SharesFiles, Sink
@@ -254,6 +255,8 @@ class SparkTransformation:
         try:
             return str(schema_of(file, self._access).to_string(show_field_metadata=False, show_schema_metadata=False))
         except Exception as error:  # who reads it for delivery, alone, says what is wrong
+            if is_outage(error):
+                raise
             log.debug("the columns of %s are not known: %s", file, error)
             return file
 

@@ -18,7 +18,14 @@ import pyarrow.compute as pc
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.bad_records import BadRecords, is_of_a_record
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, SinkAwayError, by_halves
+from airflow_provider_coordination.spark.delivery import (
+    Attempt,
+    DeliveryError,
+    Prepared,
+    SinkAwayError,
+    by_halves,
+    one_by_one,
+)
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.judging import Judge, JudgedBatch
 from airflow_provider_coordination.spark.landed_files import ensure_landed
@@ -65,6 +72,7 @@ class DeliverTransformed:
         self.transformation = transformation
         self._access = access
         self._routed = routed(sinks)
+        self._place = self._routed[0].name  # where files lie that are made before any sink has its own
         self._sinks = {sink.name: sink for sink in sinks}
         self._dead = self._sinks.get(DEAD_LETTER)
         self._is_final = is_final
@@ -91,18 +99,29 @@ class DeliverTransformed:
                 wanted[attempt.batch_id].add(name)
         prepared: dict[str, Result] = {}
         batches: dict[str, JudgedBatch] = {}
-        for attempt in attempts:
-            try:
-                if wanted[attempt.batch_id]:
-                    ensure_landed(attempt, self._routed, self._access)
-                    batches[attempt.batch_id] = JudgedBatch(self._judge, attempt, wanted[attempt.batch_id])
-                else:
-                    prepared[attempt.batch_id] = Prepared()
-            except Exception as error:  # one partition's files fail one partition
-                prepared[attempt.batch_id] = error
-        for group in self.transformation.together([batch.part for batch in batches.values()]):
+        prepared |= {attempt.batch_id: Prepared() for attempt in attempts if not wanted[attempt.batch_id]}
+
+        def judged(attempt: Attempt) -> JudgedBatch:
+            with calling(self._place):
+                ensure_landed(attempt, self._routed, self._access)
+            return JudgedBatch(self._judge, attempt, wanted[attempt.batch_id])
+
+        for attempt, batch in one_by_one([each for each in attempts if wanted[each.batch_id]], judged):
+            if isinstance(batch, Exception):
+                prepared[attempt.batch_id] = batch
+            else:
+                batches[attempt.batch_id] = batch
+        with calling(self._place):
+            groups = self.transformation.together([batch.part for batch in batches.values()])
+        away: SinkAwayError | None = None
+        for group in groups:
             alike = [batches[part.batch_id] for part in group]
+            if away is not None:
+                prepared |= {batch.batch_id: away for batch in alike}
+                continue
             for done, result in by_halves(alike, self._prepare, "preparation"):
+                if isinstance(result, SinkAwayError):
+                    away = result
                 prepared |= {done[0].batch_id: _failed(done[0], result)} if isinstance(result, Exception) else result
         return prepared
 
@@ -127,7 +146,8 @@ class DeliverTransformed:
         """
         work = self._routed[0].scratch([batch.attempt for batch in batches])
         try:
-            return self._prepare_in(work, batches)
+            with calling(self._place):
+                return self._prepare_in(work, batches)
         except Exception:  # what is prepared anew gets other names
             with suppress(OSError, DeliveryError):  # the next owner sweeps what is left
                 self.discard([batch.attempt for batch in batches if batch.attempt.shared_file is not None])
@@ -192,8 +212,7 @@ class DeliverTransformed:
         """Write what the transform makes of batches; of one alone, of those records on which it does not raise."""
         folder = join(work, "all")
         try:
-            with calling(self._routed[0].name):  # where the folder is
-                return self.transformation.write([batch.part for batch in batches], folder)
+            return self.transformation.write([batch.part for batch in batches], folder)
         except Exception as error:
             if len(batches) > 1 or not is_of_a_record(error):
                 raise

@@ -115,7 +115,7 @@ def test_what_fails_on_the_way_says_whether_a_record_is_to_blame_and_what_it_lea
         write_frame(gone, str(tmp_path / "rows"), DEFAULT_ACCESS)
     assert not is_of_a_record(raised.value) and "FileNotFoundError" in error_text(raised.value)
     (tmp_path / "taken").write_text("a file")
-    with pytest.raises(OSError, match="taken cannot be written") as unwritten:
+    with pytest.raises(PySparkException, match="taken cannot be written") as unwritten:
         write_frame(spark.range(1), str(tmp_path / "taken"), DEFAULT_ACCESS)
     assert not is_of_a_record(unwritten.value) and not is_outage(unwritten.value)
 
@@ -155,11 +155,18 @@ def test_a_bucket_that_does_not_answer_or_may_not_be_written_is_an_outage(
 ) -> None:
     root = f"s3://{s3_bucket}/lake"
     with FaultyS3(s3.settings) as network:
+        access = Access(((root, network.settings),))
+        [written] = write_frame(spark.range(1), root, access)
         network.make("PUT .*part-", Fault.UNAVAILABLE, times=100)
-        with pytest.raises(OSError, match="cannot be written") as raised:
-            write_frame(spark.range(1), root, Access(((root, network.settings),)))
-    assert is_outage(raised.value)
+        with pytest.raises(PySparkException, match="cannot be written") as raised:
+            write_frame(spark.range(1), root, access)
+        assert is_outage(raised.value)
+        network.make("(GET|HEAD) .*part-", Fault.UNAVAILABLE, times=100)
+        rows = read_frame(spark, {written.file: written.bytes}, spark.range(1).schema, access)
+        with pytest.raises(PySparkException, match="cannot be read") as raised:
+            rows.collect()
+        assert is_outage(raised.value)
     root = f"s3://{OPEN_BUCKET}/lake"
-    with pytest.raises(OSError, match="cannot be written") as raised:
+    with pytest.raises(PySparkException, match="cannot be written") as raised:
         write_frame(spark.range(1), root, Access(((root, s3.settings_of(*DENIED)),)))
     assert is_outage(raised.value) and DENIED[1] not in str(raised.value)

@@ -8,10 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from botocore.exceptions import EndpointConnectionError
+from pyspark.errors import PySparkException
 
 from airflow_provider_coordination.spark.delivery import DeliveryError, SinkAwayError
 from airflow_provider_coordination.spark.files import MissingFileError
-from airflow_provider_coordination.spark.outages import calling, is_outage
+from airflow_provider_coordination.spark.outages import MARK, calling, error_of_task, is_outage
 from airflow_provider_coordination.spark.storage import file_size, write_text
 
 
@@ -44,6 +45,9 @@ OF_A_BATCH = [
     KeyError("forbidden"),
     caused(DeliveryError("damaged"), ValueError("service unavailable")),
     RuntimeError("the function raised"),
+    OSError("When reading information for key 'forbidden/timed out' in bucket 'access-denied': it is damaged"),
+    OSError("s3://lake/forbidden/x is damaged"),
+    PySparkException("OSError: file x cannot be read: ConnectionError: said by a record"),
 ]
 
 
@@ -61,6 +65,16 @@ def test_what_speaks_of_files_columns_and_values_is_none(error: Exception) -> No
     with pytest.raises(type(error)) as raised, calling("copy"):
         raise error
     assert raised.value is error
+
+
+def test_what_a_task_says_of_an_outage_is_one() -> None:
+    said = error_of_task(ConnectionResetError("by peer"), "file x cannot be read", MARK)
+    with pytest.raises(SinkAwayError) as raised, calling("copy"):
+        raise PySparkException(f'\n  File "task.py", line 1\nOSError: {said}')
+    reason = "file x cannot be read: ConnectionResetError: by peer"
+    assert str(raised.value) == f"sink 'copy' takes nothing at present: {reason}"
+    said = error_of_task(FileNotFoundError("x"), "file x cannot be read", MARK)
+    assert not is_outage(PySparkException(f'\n  File "task.py", line 1\nOSError: {said}'))
 
 
 def test_an_outage_keeps_the_name_that_it_has() -> None:

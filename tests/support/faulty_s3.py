@@ -17,6 +17,7 @@ from airflow_provider_coordination.aws import AwsSettings
 
 WAIT_SECONDS = 60
 UNAVAILABLE_BODY = b"<Error><Code>ServiceUnavailable</Code><Message>Reduce your request rate.</Message></Error>"
+FORBIDDEN_BODY = b"<Error><Code>AccessDenied</Code><Message>Access Denied.</Message></Error>"
 
 
 class Fault(StrEnum):
@@ -26,6 +27,8 @@ class Fault(StrEnum):
     """The server gets half of it."""
     UNAVAILABLE = "503"
     """The server does not get it, and the client is asked to come again."""
+    FORBIDDEN = "403"
+    """The server does not get it, and the client is refused."""
     LOST = "answered into the void"
     """The server does it, and the client gets no answer."""
     HELD = "held"
@@ -110,6 +113,9 @@ class FaultyS3:
                 match trouble and trouble.fault:
                     case Fault.UNAVAILABLE:
                         self._send(503, {"Content-Type": "application/xml"}, UNAVAILABLE_BODY)
+                        return
+                    case Fault.FORBIDDEN:
+                        self._send(403, {"Content-Type": "application/xml"}, FORBIDDEN_BODY)
                         return
                     case Fault.CUT:
                         self._forward_half(body)

@@ -25,6 +25,7 @@ from airflow_provider_coordination.spark.delivery import (
     Prepared,
     SinkAwayError,
     by_halves,
+    one_by_one,
 )
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_files import check_all_of_it, ensure_landed
@@ -364,13 +365,10 @@ class PublishLanded:
         needed = {attempt.batch_id for attempt in owed(self._sink, attempts)}
         prepared: dict[str, Prepared | Exception] = {}
         small: dict[str, list[Attempt]] = {}  # by their columns
-        for attempt in attempts:
-            try:
-                prepared[attempt.batch_id] = made = self._prepare(attempt, attempt.batch_id in needed)
-                if attempt.batch_id in needed and self._is_small(attempt):
-                    small.setdefault(str(made.columns), []).append(attempt)
-            except Exception as error:  # one partition's files fail one partition
-                prepared[attempt.batch_id] = error
+        for attempt, made in one_by_one(attempts, lambda each: self._prepare(each, each.batch_id in needed)):
+            prepared[attempt.batch_id] = made
+            if isinstance(made, Prepared) and attempt.batch_id in needed and self._is_small(attempt):
+                small.setdefault(str(made.columns), []).append(attempt)
         for alike in small.values():
             named = sharing(alike, self._sink.shared_bytes)
             for file in sharing_a_file(named).values():
@@ -413,6 +411,10 @@ class PublishLanded:
 
     def _prepare(self, attempt: Attempt, is_needed: bool) -> Prepared:
         check_all_of_it(attempt)
+        with calling(self._sink.name):
+            return self._looked_into(attempt, is_needed)
+
+    def _looked_into(self, attempt: Attempt, is_needed: bool) -> Prepared:
         visible = attempt.file
         if is_needed:
             ensure_landed(attempt, [self._sink], self._sink.access)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import DeliveryError, SinkAwayError
 from airflow_provider_coordination.spark.layout import BATCH_ID
+from airflow_provider_coordination.spark.outages import is_refusal
 from airflow_provider_coordination.spark.sinks.iceberg.settings import IcebergSettings, PartitionField, partition_fields
 
 if TYPE_CHECKING:
@@ -41,16 +42,12 @@ class Tables:
     :param settings: which.
     :param sink: what errors call the sink, such as `IcebergTable 'main'`.
     :param place: where the table is, for people.
-    :param patience_seconds: how long a catalog that is away is waited for.
     """
 
-    def __init__(
-        self, settings: IcebergSettings, sink: str, place: str, *, patience_seconds: float = PATIENCE_SECONDS
-    ) -> None:
+    def __init__(self, settings: IcebergSettings, sink: str, place: str) -> None:
         self._settings = settings
         self._place = place
         self._sink = sink
-        self._patience_seconds = patience_seconds
         self._catalog: Catalog | None = None
         self._uuid: object = None
         self._fitting: tuple[int, pa.Schema | Schema] | None = None  # columns that fit a schema of the table, by its id
@@ -122,14 +119,17 @@ class Tables:
         :param began: when the first such error may have been, by the monotonic clock.
         :raises SinkAwayError: if they do not answer for long.
         """
-        if not is_away(error):
+        if not is_away(error) or is_refusal(error):
             raise error
-        left = self._patience_seconds - (time.monotonic() - began)
+        left = PATIENCE_SECONDS - (time.monotonic() - began)
         if left <= 0:
             raise SinkAwayError(
-                f"{self}: its catalog, at {self._place}, does not answer: {type(error).__name__}: {_line(error)}"
+                f"{self}: its catalog, at {self._place}, or the store of its files does not answer: "
+                f"{type(error).__name__}: {_line(error)}"
             ) from None
-        log.warning("%s: its catalog does not answer; the delivery waits: %s", self, _line(error))
+        log.warning(
+            "%s: its catalog, or the store of its files, does not answer; the delivery waits: %s", self, _line(error)
+        )
         time.sleep(min(left, PAUSE_SECONDS))
 
     def find(self) -> Table | None:

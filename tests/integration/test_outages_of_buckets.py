@@ -1,0 +1,119 @@
+"""A bucket that takes nothing at present: whatever a sink was about, its error says so, and blames no batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_provider_coordination.spark.access import Access
+from airflow_provider_coordination.spark.delivery import Attempt, Prepared, SinkAwayError, by_halves
+from airflow_provider_coordination.spark.layout import ITEM_RECORDS
+from airflow_provider_coordination.spark.outages import is_outage
+from airflow_provider_coordination.spark.sinks.iceberg import catalog
+from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
+from airflow_provider_coordination.spark.storage import files_below, read_table, write_table
+from airflow_provider_coordination.spark.transformation import SparkTransformation
+from airflow_provider_coordination.spark.transforming import DeliverTransformed
+from tests.integration.test_sink_contract_on_s3 import DatasetInBucket, DeltaInBucket, IcebergInBucket
+from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.s3_server import S3Server
+from tests.support.sinks import Place, an_attempt
+
+KINDS = {"delta": DeltaInBucket, "iceberg": IcebergInBucket, "parquet": DatasetInBucket}
+FOR_EVER = 10**6
+
+
+@pytest.fixture
+def network(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with FaultyS3(s3.settings) as network:
+        yield network
+
+
+@pytest.fixture(params=sorted(KINDS))
+def place(request: pytest.FixtureRequest, network: FaultyS3, s3_bucket: str, tmp_path: Path) -> Place:
+    if request.param == "iceberg":
+        return Place(IcebergInBucket(s3_bucket, network.settings), tmp_path / "sink")
+    return Place(KINDS[request.param](request.param, s3_bucket, network.settings), tmp_path / "sink")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("step", ["prepare", "commit"])
+@pytest.mark.parametrize("outage", [Fault.CUT, Fault.FORBIDDEN, Fault.UNAVAILABLE])
+def test_a_bucket_that_takes_nothing_is_an_outage(
+    place: Place, network: FaultyS3, outage: Fault, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if outage is not Fault.FORBIDDEN:  # nobody waits for that
+        monkeypatch.setattr(catalog, "PATIENCE_SECONDS", 0)
+    place.deliver({"a-1": [1]}, [an_attempt("a-1")])
+    sink, attempt = place.sink(), an_attempt("b-1")
+    if step == "commit":
+        sink.prepare([attempt], place.rows({"b-1": [2]}))
+    network.make(".*", outage, FOR_EVER)
+
+    def act() -> None:
+        if step == "prepare":
+            sink.prepare([attempt], place.rows({"b-1": [2]}))
+        else:
+            sink.commit([attempt])
+
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - whatever a library has for it
+        act()
+    assert is_outage(raised.value)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("per_batch", [False, True])
+@pytest.mark.parametrize(
+    ("requests", "is_planned"),
+    [("HEAD .*_landing", False), ("GET .*_landing", False), ("GET .*_landing", True), ("PUT .*part-", False)],
+    ids=["looked at", "opened", "read by tasks", "written by tasks"],
+)
+def test_while_files_are_out_of_reach_a_delivery_is_held_once_and_blames_no_batch(
+    spark: SparkSession, s3_bucket: str, network: FaultyS3, requests: str, is_planned: bool, per_batch: bool
+) -> None:
+    trouble = network.make(requests, Fault.UNAVAILABLE, 0)
+    is_away = True
+
+    def transform(records: DataFrame) -> DataFrame:
+        trouble.left = FOR_EVER if is_away else 0
+        return records.withColumn("n", records.n + 1)
+
+    root = f"s3://{s3_bucket}/lake"
+    access = Access(((root, network.settings),))
+    attempts = []
+    for n in range(8):
+        file = f"{root}/_landing/{n}.parquet"
+        rows = pa.table({"n": [n], "_batch_id": [f"b-{n}"]})
+        attempts.append(an_attempt(f"b-{n}", file=file, file_bytes=write_table(rows, file, access), records=1))
+    sink = ParquetSink(name="main", path=root, access=access)
+    transformation = SparkTransformation(
+        spark, [sink], layout=ITEM_RECORDS, transform=transform, per_batch=per_batch, access=access
+    )
+    delivery = DeliverTransformed(transformation, [sink], source="clicks", access=access)
+
+    def prepare(some: Sequence[Attempt]) -> Mapping[str, Prepared | Exception]:
+        return delivery.prepare(some, ["main"])
+
+    trouble.left = 0 if is_planned else FOR_EVER
+    found = {
+        batch.batch_id: result if isinstance(result, Exception) else result[batch.batch_id]
+        for some, result in by_halves(attempts, prepare, "preparation")
+        for batch in some
+    }
+    assert [type(found[each.batch_id]) for each in attempts] == [SinkAwayError] * len(attempts)
+    assert len({id(error) for error in found.values()}) == 1
+    trouble.left, is_away = 0, False
+    prepared = prepare(attempts)
+    made = {batch_id: each for batch_id, each in prepared.items() if isinstance(each, Prepared)}
+    delivery.commit("main", [replace(each, shared_file=made[each.batch_id].shared_file) for each in attempts])
+    files = [file for file in files_below(root, access) if "/_" not in file]
+    assert sorted(n for file in files for n in read_table(file, access=access)["n"].to_pylist()) == list(range(1, 9))
