@@ -53,7 +53,8 @@ class SinkSettings:
     :param location: where it is, without any secret: the path or URI of a dataset's folder, which every worker reaches,
         or what else names a place, such as `postgres://host:5432/database.schema.table`.
     :param where: a SQL predicate over the transformed columns; None for every record.
-    :param aws: how its location is reached, where that is on S3; None for the AWS SDK's default chain.
+    :param files: where its files are, if it has some, and its location does not say.
+    :param aws: how its files are reached, where they are on S3; None for the AWS SDK's default chain.
     :param settings: the kind's own settings, a JSON object; may hold secrets, and is never shown.
     :param implementation: `module:attribute` of a kind that is not this package's; None for one that is.
     """
@@ -62,6 +63,7 @@ class SinkSettings:
     kind: str
     location: str
     where: str | None = None
+    files: str | None = None
     aws: AwsSettings | None = None
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
     implementation: str | None = None
@@ -271,8 +273,8 @@ def _with_dead_letters(writes: Sequence[SinkSettings], bad_records: BadRecordSet
 
 
 def access_of(sinks: Sequence[SinkSettings]) -> Access:
-    """Return how the places of sinks on S3 are reached."""
-    return Access(tuple((sink.location, sink.aws) for sink in sinks if sink.aws is not None))
+    """Return how the files of sinks on S3 are reached."""
+    return Access(tuple((sink.files or sink.location, sink.aws) for sink in sinks if sink.aws is not None))
 
 
 def _check_apart(other: SinkSettings, sink: SinkSettings) -> None:

@@ -6,7 +6,7 @@ fencing token of a lease, so that the next owner of the partition can take it aw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from airflow_provider_coordination.spark.storage import (
     file_size,
     join,
     read_table,
+    schema_of,
     write_table,
 )
 
@@ -31,11 +32,11 @@ BATCH_ID = "_batch_id"
 class StagedBatch:
     """What is staged of a batch.
 
-    :param files: the files that hold its rows, at least one.
+    :param files: the files that hold its rows, at least one, with their sizes in bytes.
     :param rows: how many there are.
     """
 
-    files: tuple[str, ...]
+    files: Mapping[str, int]
     rows: int
 
 
@@ -43,6 +44,7 @@ class StagedBatches(Staging):
     """The staged batches of one sink.
 
     :param root: a folder that no other sink uses.
+    :param access: how it is reached.
     """
 
     def scratch(self, attempts: Sequence[Attempt]) -> str:
@@ -52,14 +54,14 @@ class StagedBatches(Staging):
     def stage(self, attempts: Sequence[Attempt], rows: Rows) -> None:
         """Write the rows of some batches, in place of what the same attempts staged before."""
         for attempt in attempts:
-            delete_folder(self.folder(attempt))
+            delete_folder(self.folder(attempt), self._access)
         for attempt in attempts:
             count = rows.count(attempt.batch_id)
             if count:
                 files = rows.write([attempt.batch_id], join(self.folder(attempt), "rows"))
             else:  # its columns are wanted all the same
                 files = [self._file(attempt)]
-                write_table(rows.schema.empty_table(), self._file(attempt))
+                write_table(rows.schema.empty_table(), self._file(attempt), self._access)
             self._seal(attempt, count, files)
 
     def _file(self, attempt: Attempt) -> str:
@@ -67,7 +69,7 @@ class StagedBatches(Staging):
 
     def _seal(self, attempt: Attempt, rows: int, files: Sequence[str]) -> None:
         folder = join(self.folder(attempt), "rows")
-        listed = [{"name": file.removeprefix(f"{folder}/"), "bytes": _size(attempt, file)} for file in files]
+        listed = [{"name": file.removeprefix(f"{folder}/"), "bytes": self._size(attempt, file)} for file in files]
         self.seal(attempt, {"rows": rows, "files": listed})
 
     def find(self, attempt: Attempt) -> StagedBatch:
@@ -79,26 +81,28 @@ class StagedBatches(Staging):
         content = self.sealed(attempt)
         sizes = {join(self.folder(attempt), "rows", file["name"]): file["bytes"] for file in content["files"]}
         for file, size in sizes.items():
-            if (found := file_size(file)) != size:
+            if (found := file_size(file, self._access)) != size:
                 is_now = "is gone" if found is None else f"has {found} bytes, and {size} were written"
                 raise MissingFileError(f"batch {attempt.batch_id}: the staged file {file} {is_now}")
-        return StagedBatch(files=tuple(sizes), rows=content["rows"])
+        return StagedBatch(files=sizes, rows=content["rows"])
 
+    def read(self, file: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of a staged file.
 
-def read_staged(file: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return the rows of a staged file.
+        :param columns: only these; all by default.
+        :raises MissingFileError: if it is gone, as it is for a former owner of the partition.
+        """
+        try:
+            return read_table(file, columns, self._access)
+        except FileNotFoundError:
+            raise MissingFileError(f"the staged file {file} is gone") from None
 
-    :param columns: only these; all by default.
-    :raises MissingFileError: if it is gone, as it is for a former owner of the partition.
-    """
-    try:
-        return read_table(file, columns)
-    except FileNotFoundError:
-        raise MissingFileError(f"the staged file {file} is gone") from None
+    def schema(self, file: str) -> pa.Schema:
+        """Return the columns of a staged file."""
+        return schema_of(file, self._access).remove_metadata()
 
-
-def _size(attempt: Attempt, file: str) -> int:
-    size = file_size(file)
-    if size is None:
-        raise DeliveryError(f"batch {attempt.batch_id}: the staged file {file} is gone")
-    return size
+    def _size(self, attempt: Attempt, file: str) -> int:
+        size = file_size(file, self._access)
+        if size is None:
+            raise DeliveryError(f"batch {attempt.batch_id}: the staged file {file} is gone")
+        return size

@@ -12,10 +12,12 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.reads.reads import own_copy
 from airflow_provider_coordination.operators.writes.delta import DeltaTable
+from airflow_provider_coordination.operators.writes.foreach_batch import ForeachBatch
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from airflow_provider_coordination.operators.writes.sql import SqlTable
 from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
 from airflow_provider_coordination.settings import read_settings
-from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import GROUP
 from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn, DeltaSettings
 from tests.support.distributions import install
@@ -57,6 +59,23 @@ def test_a_dataset_on_s3_has_what_its_connection_holds_and_shows_no_secret(conne
     assert "hush" not in repr(sink) + repr(dataset)
 
 
+@pytest.mark.parametrize(
+    "writes",
+    [
+        SqlTable(table="clicks", conn_id="warehouse", staging_path="s3://lake/staging", aws_conn_id="lake"),
+        ForeachBatch(function="publishing:to_kafka", staging_path="s3://lake/staging", aws_conn_id="lake"),
+    ],
+    ids=repr,
+)
+def test_rows_that_wait_on_s3_are_reached_by_the_connection_of_their_sink(writes: Any, connect: Any) -> None:
+    connect("lake", "aws", login="AKIA", password="hush-hush", extra={"region_name": "eu-west-1"})
+    connect("warehouse", "postgres", host="db", schema="shop")
+    access = access_of(sinks_of(writes))
+    assert access.of("s3://lake/staging/x") == AwsSettings(
+        region="eu-west-1", access_key_id="AKIA", secret_access_key="hush-hush"
+    )
+
+
 def test_a_dataset_is_checked_without_its_connection() -> None:
     ParquetDataset("s3://lake/clicks", aws_conn_id="not there").check()
 
@@ -89,6 +108,14 @@ def test_raw_batches_that_have_nowhere_to_wait_are_an_error_that_names_the_field
         (
             ParquetDataset("/a", aws_conn_id="lake"),
             r"^field 'aws_conn_id' of ParquetDataset 'main' is 'lake', and its path '/a' is not on S3; leave it out",
+        ),
+        (
+            SqlTable(table="a", conn_id="b", staging_path="/a", aws_conn_id="lake"),
+            r"^field 'aws_conn_id' of SqlTable 'main' is 'lake', and its staging path '/a' is not on S3; leave it out",
+        ),
+        (
+            ForeachBatch(function="a:b", staging_path="/a", aws_conn_id="lake"),
+            r"^field 'aws_conn_id' of ForeachBatch 'main' is 'lake', and its staging path '/a' is not on S3; leave",
         ),
         (ParquetDataset("/a", where=" "), "^field 'where' of ParquetDataset 'main' must not be empty; leave it out$"),
         (

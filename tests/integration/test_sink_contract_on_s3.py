@@ -17,7 +17,8 @@ from airflow_provider_coordination.spark.sinks.delta.options import storage_opti
 from airflow_provider_coordination.spark.storage import files_below
 from tests.spark.sinks.test_contract import *  # noqa: F403 - the tests themselves
 from tests.support.s3_server import S3Server
-from tests.support.sinks import Batches, IcebergUnderTest, Place, by_batch
+from tests.support.sinks import Batches, IcebergUnderTest, Place, SqlUnderTest, by_batch
+from tests.support.sql_tables import SERVERS
 
 
 class FolderInBucket:
@@ -91,7 +92,28 @@ class IcebergInBucket(IcebergUnderTest):
         return files_below(self.warehouse, access_of([place]))
 
 
-@pytest.fixture(params=["delta", "iceberg", "parquet"])
+class SqlInBucket(SqlUnderTest):
+    """See `SinkUnderTest`: the rows wait in the bucket for their transaction.
+
+    :param url: of an empty database.
+    :param bucket: the name of the bucket.
+    :param aws: what the connection holds.
+    """
+
+    def __init__(self, url: str, bucket: str, aws: AwsSettings) -> None:
+        super().__init__(url)
+        self.staging, self.aws = f"s3://{bucket}/staging", aws
+
+    def settings(self, folder: Path) -> SinkSettings:
+        made = super().settings(folder)
+        changed = {**made.settings, "staging_path": self.staging}
+        return replace(made, settings=changed, files=self.staging, aws=self.aws)
+
+    def leftovers(self, folder: Path) -> list[str]:
+        return files_below(self.staging, access_of([self.settings(folder)]))
+
+
+@pytest.fixture(params=["delta", "iceberg", "parquet", "sql"])
 def place(
     request: pytest.FixtureRequest, s3: S3Server, s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Place:
@@ -101,5 +123,8 @@ def place(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     if request.param == "iceberg":
         return Place(IcebergInBucket(s3_bucket, s3.settings), tmp_path / "sink")
+    if request.param == "sql":
+        url = request.getfixturevalue(SERVERS["postgresql"])
+        return Place(SqlInBucket(url, s3_bucket, s3.settings), tmp_path / "sink")
     kind = {"delta": DeltaInBucket, "parquet": DatasetInBucket}[request.param]
     return Place(kind(request.param, s3_bucket, s3.settings), tmp_path / "sink")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.templated import names_value, text_value
+from airflow_provider_coordination.operators.writes.writes import check_reached_by, reached_by
 from airflow_provider_coordination.settings import write_settings
-from airflow_provider_coordination.spark.access import is_s3
 from airflow_provider_coordination.spark.settings import MAIN, SinkSettings
 from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn, DeltaSettings
 
@@ -71,12 +71,7 @@ class DeltaTable:
 
     def connect(self) -> SinkSettings:
         """See `Writes.connect`."""
-        settings, aws_conn_id = self._settings(), text_value(self.aws_conn_id)
-        if aws_conn_id is None:
-            return settings
-        from airflow_provider_coordination.hooks.aws import aws_settings
-
-        return replace(settings, aws=aws_settings(aws_conn_id, service="s3"))
+        return reached_by(text_value(self.aws_conn_id), self._settings())
 
     def _settings(self) -> SinkSettings:
         name, path, where = text_value(self.name) or MAIN, text_value(self.path), text_value(self.where)
@@ -87,11 +82,7 @@ class DeltaTable:
             )
         if where is not None and not where.strip():
             raise ConfigurationError(f"field 'where' of {what} must not be empty; leave it out")
-        if text_value(self.aws_conn_id) is not None and not is_s3(path):
-            raise ConfigurationError(
-                f"field 'aws_conn_id' of {what} is {self.aws_conn_id!r}, and its path {path!r} is not on S3; leave it "
-                "out, or give a path such as 's3://lake/clicks'"
-            )
+        check_reached_by(text_value(self.aws_conn_id), what, "path", path)
         settings = DeltaSettings(
             partition_by=_names("partition_by", self.partition_by),
             columns=self._columns(what),

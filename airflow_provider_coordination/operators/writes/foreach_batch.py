@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.templated import text_value
+from airflow_provider_coordination.operators.writes.writes import check_reached_by, reached_by
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettings
 from airflow_provider_coordination.spark.settings import MAIN, SinkSettings
@@ -28,14 +29,17 @@ class ForeachBatch:
         by default. (templated)
     :param where: which records the function gets: a SQL predicate over the columns that are written; all by default.
         (templated)
+    :param aws_conn_id: the AWS connection by which a staging path on S3 is reached; the AWS SDK's default chain by
+        default. (templated)
     """
 
-    template_fields: ClassVar[Sequence[str]] = ("function", "staging_path", "name", "where")
+    template_fields: ClassVar[Sequence[str]] = ("function", "staging_path", "name", "where", "aws_conn_id")
 
     function: str
     staging_path: str
     name: str | None = None
     where: str | None = None
+    aws_conn_id: str | None = None
 
     @property
     def landing_path(self) -> str | None:
@@ -48,10 +52,17 @@ class ForeachBatch:
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        self.connect()
+        self._settings()
 
     def connect(self) -> SinkSettings:
         """See `Writes.connect`."""
+        return reached_by(text_value(self.aws_conn_id), self._settings())
+
+    def _settings(self) -> SinkSettings:
+        """Return the settings of the sink without its connection.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
         name, where = text_value(self.name) or MAIN, text_value(self.where)
         function, path = text_value(self.function) or "", text_value(self.staging_path) or ""
         if not re.fullmatch(r"[\w.]+:\w+", function):
@@ -63,7 +74,13 @@ class ForeachBatch:
             raise ConfigurationError(f"field 'staging_path' of ForeachBatch {name!r} must not be empty")
         if where is not None and not where.strip():
             raise ConfigurationError(f"field 'where' of ForeachBatch {name!r} must not be empty; leave it out")
+        check_reached_by(text_value(self.aws_conn_id), f"ForeachBatch {name!r}", "staging path", path)
         settings = ForeachBatchSettings(function=function, staging_path=path)
         return SinkSettings(
-            name=name, kind="foreach_batch", location=settings.location, where=where, settings=write_settings(settings)
+            name=name,
+            kind="foreach_batch",
+            location=settings.location,
+            where=where,
+            files=path,
+            settings=write_settings(settings),
         )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.templated import text_value, whole_value
-from airflow_provider_coordination.spark.access import is_s3
+from airflow_provider_coordination.operators.writes.writes import check_reached_by, reached_by
 from airflow_provider_coordination.spark.parquet_settings import ParquetSettings
 from airflow_provider_coordination.spark.settings import MAIN, PARQUET, SinkSettings
 
@@ -52,12 +52,7 @@ class ParquetDataset:
 
     def connect(self) -> SinkSettings:
         """See `Writes.connect`."""
-        settings, aws_conn_id = self._settings(), text_value(self.aws_conn_id)
-        if aws_conn_id is None:
-            return settings
-        from airflow_provider_coordination.hooks.aws import aws_settings
-
-        return replace(settings, aws=aws_settings(aws_conn_id, service="s3"))
+        return reached_by(text_value(self.aws_conn_id), self._settings())
 
     def _settings(self) -> SinkSettings:
         """Return the settings of the sink without its connection.
@@ -72,11 +67,7 @@ class ParquetDataset:
             )
         if where is not None and not where.strip():
             raise ConfigurationError(f"field 'where' of ParquetDataset {name!r} must not be empty; leave it out")
-        if text_value(self.aws_conn_id) is not None and not is_s3(path):
-            raise ConfigurationError(
-                f"field 'aws_conn_id' of ParquetDataset {name!r} is {self.aws_conn_id!r}, and its path {path!r} is not "
-                "on S3; leave it out, or give a path such as 's3://lake/clicks'"
-            )
+        check_reached_by(text_value(self.aws_conn_id), f"ParquetDataset {name!r}", "path", path)
         size = whole_value("target_file_bytes", self.target_file_bytes)
         given = {} if size is None else {"target_file_bytes": size}
         ParquetSettings(**given).check(f"ParquetDataset {name!r}")

@@ -10,6 +10,7 @@ from typing import ClassVar
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.sql import sql_server
 from airflow_provider_coordination.operators.templated import names_value, text_value, yes_or_no_value
+from airflow_provider_coordination.operators.writes.writes import check_reached_by, reached_by
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.settings import MAIN, SinkSettings
 from airflow_provider_coordination.spark.sql.settings import POSTGRESQL, SqlSettings
@@ -34,6 +35,8 @@ class SqlTable:
     :param name: the sink's name, which tells it from others of the task: up to 64 letters, digits, `_` and `-`; `main`
         by default. (templated)
     :param where: which records go there: a SQL predicate over the columns that are written; all by default. (templated)
+    :param aws_conn_id: the AWS connection by which a staging path on S3 is reached; the AWS SDK's default chain by
+        default. (templated)
     """
 
     template_fields: ClassVar[Sequence[str]] = (
@@ -44,6 +47,7 @@ class SqlTable:
         "add_columns",
         "name",
         "where",
+        "aws_conn_id",
     )
 
     table: str
@@ -53,6 +57,7 @@ class SqlTable:
     add_columns: bool | str = False
     name: str | None = None
     where: str | None = None
+    aws_conn_id: str | None = None
 
     @property
     def landing_path(self) -> str | None:
@@ -71,6 +76,8 @@ class SqlTable:
         for name in ("staging_path", "conn_id"):
             if not (text_value(getattr(self, name)) or "").strip():
                 raise ConfigurationError(f"field {name!r} of SqlTable {self._name!r} must not be empty")
+        path, aws_conn_id = str(text_value(self.staging_path)), text_value(self.aws_conn_id)
+        check_reached_by(aws_conn_id, f"SqlTable {self._name!r}", "staging path", path)
         where = text_value(self.where)
         if where is not None and not where.strip():
             raise ConfigurationError(f"field 'where' of SqlTable {self._name!r} must not be empty; leave it out")
@@ -94,13 +101,15 @@ class SqlTable:
             merge_on=self._merge_on(),
             add_columns=yes_or_no_value("add_columns", self.add_columns),
         )
-        return SinkSettings(
+        sink = SinkSettings(
             name=self._name,
             kind="sql",
             location=settings.location,
             where=text_value(self.where),
+            files=settings.staging_path,
             settings=write_settings(settings),
         )
+        return reached_by(text_value(self.aws_conn_id), sink)
 
     @property
     def _name(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.access import is_s3
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import SINKS
 
@@ -38,6 +39,32 @@ class Writes(Protocol):
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
         ...
+
+
+def reached_by(aws_conn_id: str | None, settings: SinkSettings) -> SinkSettings:
+    """Return the settings of a sink with how its files are reached.
+
+    :param aws_conn_id: the name of an AWS connection; None for the AWS SDK's default chain.
+    """
+    if aws_conn_id is None:
+        return settings
+    from airflow_provider_coordination.hooks.aws import aws_settings
+
+    return replace(settings, aws=aws_settings(aws_conn_id, service="s3"))
+
+
+def check_reached_by(aws_conn_id: str | None, sink: str, field: str, path: str) -> None:
+    """Check that a connection is given only for a path on S3.
+
+    :param sink: what errors call the sink, such as `DeltaTable 'main'`.
+    :param field: the one that holds the path.
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    if aws_conn_id is not None and not is_s3(path):
+        raise ConfigurationError(
+            f"field 'aws_conn_id' of {sink} is {aws_conn_id!r}, and its {field} {path!r} is not on S3; leave it out, "
+            "or give a path such as 's3://lake/clicks'"
+        )
 
 
 def sinks_of(writes: Writes | Sequence[Writes]) -> tuple[SinkSettings, ...]:

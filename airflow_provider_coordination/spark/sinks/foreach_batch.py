@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -18,7 +18,8 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, load_transform
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettings
-from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema
+from airflow_provider_coordination.spark.settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind
 from airflow_provider_coordination.spark.staged_batches import StagedBatches
 from airflow_provider_coordination.spark.storage import check_writable, join, safe_name
@@ -35,13 +36,17 @@ class ForeachBatchSink:
     :param name: its name.
     :param settings: which function.
     :param where: which records it gets, as a SQL predicate; None for all.
+    :param access: how the staging path is reached.
     """
 
-    def __init__(self, name: str, settings: ForeachBatchSettings, where: str | None = None) -> None:
+    def __init__(
+        self, name: str, settings: ForeachBatchSettings, where: str | None = None, access: Access = DEFAULT_ACCESS
+    ) -> None:
         self.name = name
         self.where = where
         self._settings = settings
-        self._staged = StagedBatches(join(settings.staging_path, safe_name(f"{name} {settings.function}")))
+        self._staged = StagedBatches(join(settings.staging_path, safe_name(f"{name} {settings.function}")), access)
+        self.access = access
         self._calling = threading.Lock()
 
     @property
@@ -51,7 +56,7 @@ class ForeachBatchSink:
 
     def check(self) -> None:
         """See `Sink.check`: the module is found; it is imported once there is a Spark session."""
-        check_writable(f"field 'staging_path' of ForeachBatch {self.name!r}", self._settings.staging_path)
+        check_writable(f"field 'staging_path' of ForeachBatch {self.name!r}", self._settings.staging_path, self.access)
         module = self._settings.function.partition(":")[0]
         try:
             is_found = importlib.util.find_spec(module) is not None
@@ -67,11 +72,6 @@ class ForeachBatchSink:
     def taken(self, attempts: Sequence[Attempt]) -> set[str]:
         """See `Sink.taken`: what the function did is not known here, so that no batch counts as in."""
         return set()
-
-    @property
-    def access(self) -> Access:
-        """See `Sink.access`."""
-        return DEFAULT_ACCESS
 
     @property
     def is_apart(self) -> bool:
@@ -99,12 +99,13 @@ class ForeachBatchSink:
         """
         if not attempts:
             return
-        files = [file for attempt in attempts for file in self._staged.find(attempt).files]
+        found = [self._staged.find(attempt) for attempt in attempts]
+        files = {file: size for each in found for file, size in each.files.items()}
         batch_ids = [attempt.batch_id for attempt in attempts]
         function: Callable[[DataFrame, list[str]], object] = load_transform(self._settings.function)  # type: ignore[assignment]
         with self._calling:
             try:
-                function(_rows(files), batch_ids)
+                function(self._rows(files), batch_ids)
             except Exception as error:
                 raise DeliveryError(
                     f"function {self._settings.function!r} raised on {len(batch_ids)} batches, {batch_ids[0]} first: "
@@ -119,17 +120,17 @@ class ForeachBatchSink:
         """See `Sink.sweep`."""
         self._staged.sweep(folder, fencing_token)
 
+    def _rows(self, files: Mapping[str, int]) -> DataFrame:
+        """Return what files hold, which have the same columns, by the session of the job, whatever thread asks."""
+        from pyspark.sql import SparkSession
 
-def _rows(files: Sequence[str]) -> DataFrame:
-    """Return what files hold, by the session of the job, whatever thread asks."""
-    from pyspark.sql import SparkSession
-
-    return SparkSession.builder.getOrCreate().read.parquet(*files)
+        schema = spark_schema(self._staged.schema(next(iter(files))))
+        return read_frame(SparkSession.builder.getOrCreate(), files, schema, self.access)
 
 
 def _make(settings: SinkSettings) -> ForeachBatchSink:
     made = read_settings(ForeachBatchSettings, f"settings of sink {settings.name!r}", settings.settings)
-    return ForeachBatchSink(settings.name, made, settings.where)
+    return ForeachBatchSink(settings.name, made, settings.where, access_of([settings]))
 
 
 KIND = SinkKind(

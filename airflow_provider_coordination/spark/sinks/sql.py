@@ -15,18 +15,20 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
-from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
 from airflow_provider_coordination.spark.sql.database import Database, Session, database_of
 from airflow_provider_coordination.spark.sql.settings import SqlSettings
 from airflow_provider_coordination.spark.sql.table import Table
 from airflow_provider_coordination.spark.sql.taken_batches import TABLE, TakenBatches
-from airflow_provider_coordination.spark.staged_batches import StagedBatch, StagedBatches, read_staged
-from airflow_provider_coordination.spark.storage import check_writable, join, safe_name, schema_of
+from airflow_provider_coordination.spark.staged_batches import StagedBatch, StagedBatches
+from airflow_provider_coordination.spark.storage import check_writable, join, safe_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,14 +47,23 @@ class SqlSink:
     :param settings: which table.
     :param database: where it is.
     :param where: which records go there, as a SQL predicate; None for all.
+    :param access: how the staging path is reached.
     """
 
-    def __init__(self, name: str, settings: SqlSettings, database: Database, where: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: SqlSettings,
+        database: Database,
+        where: str | None = None,
+        access: Access = DEFAULT_ACCESS,
+    ) -> None:
         self.name = name
         self.where = where
         self._settings = settings
         self._database = database
-        self._staged = StagedBatches(join(settings.staging_path, safe_name(settings.location)))
+        self.access = access
+        self._staged = StagedBatches(join(settings.staging_path, safe_name(settings.location)), access)
         self._taken = TakenBatches(database, settings, name)
         self._table = Table(database, settings, self._taken)
 
@@ -63,7 +74,7 @@ class SqlSink:
 
     def check(self) -> None:
         """See `Sink.check`: the database answers, and has the table of batches."""
-        check_writable(f"field 'staging_path' of SqlTable {self.name!r}", self._settings.staging_path)
+        check_writable(f"field 'staging_path' of SqlTable {self.name!r}", self._settings.staging_path, self.access)
         try:
             with closing(Session(self._database, wait_seconds=0)) as session:
                 session.run(self._table.prepare_batches)
@@ -79,11 +90,6 @@ class SqlSink:
             return set()
         with closing(Session(self._database)) as session:
             return session.run(lambda cursor: self._taken.among(cursor, attempts))
-
-    @property
-    def access(self) -> Access:
-        """See `Sink.access`."""
-        return DEFAULT_ACCESS
 
     @property
     def is_apart(self) -> bool:
@@ -105,7 +111,8 @@ class SqlSink:
         self._staged.stage(attempts, rows)
         for attempt in attempts:
             with self._naming(attempt):
-                self._table.check_values(self._staged.find(attempt).files)
+                files = list(self._staged.find(attempt).files)
+                self._table.check_values(self._staged.schema(files[0]), partial(self._read, files))
         with closing(Session(self._database)) as session:
             session.run(lambda cursor: self._table.check(cursor, rows.schema))
 
@@ -117,7 +124,7 @@ class SqlSink:
             return
         with closing(Session(self._database)) as session:
             session.run(self._table.prepare_batches)
-            for schema in {schema_of(batch.files[0]).remove_metadata() for _, batch in batches}:
+            for schema in {self._staged.schema(next(iter(batch.files))) for _, batch in batches}:
                 self._table.make_ready(session, schema)
         self._write_all(batches)
 
@@ -154,10 +161,13 @@ class SqlSink:
         if failed:
             raise failed[0]
 
+    def _read(self, files: Sequence[str], columns: Sequence[str]) -> pa.Table:
+        return pa.concat_tables(self._staged.read(file, columns) for file in files)
+
     def _write(self, attempt: Attempt, batch: StagedBatch, cursor: Any) -> None:
         if self._taken.claim(cursor, attempt, batch.rows):
             for file in batch.files:
-                self._database.load(cursor, read_staged(file), self._settings.merge_on)
+                self._database.load(cursor, self._staged.read(file), self._settings.merge_on)
 
     @contextmanager
     def _naming(self, attempt: Attempt) -> Iterator[None]:
@@ -185,7 +195,7 @@ def _by_partition(batches: Sequence[tuple[Attempt, StagedBatch]]) -> list[list[t
 
 def _make(settings: SinkSettings) -> SqlSink:
     made = read_settings(SqlSettings, f"settings of sink {settings.name!r}", settings.settings)
-    return SqlSink(settings.name, made, database_of(made), settings.where)
+    return SqlSink(settings.name, made, database_of(made), settings.where, access_of([settings]))
 
 
 KIND = SinkKind(make=_make, writes="airflow_provider_coordination.operators.writes.sql:SqlTable")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +13,7 @@ from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.sql.database import Column, Database, Session
 from airflow_provider_coordination.spark.sql.settings import SqlSettings
 from airflow_provider_coordination.spark.sql.taken_batches import TABLE, TakenBatches
-from airflow_provider_coordination.spark.staged_batches import BATCH_ID, read_staged
-from airflow_provider_coordination.spark.storage import schema_of
+from airflow_provider_coordination.spark.staged_batches import BATCH_ID
 
 log = logging.getLogger(__name__)
 
@@ -156,17 +155,18 @@ class Table:
                     f"'merge_on' names the column {name!r}, and the rows have {', '.join(schema.names)}"
                 )
 
-    def check_values(self, files: Sequence[str]) -> None:
+    def check_values(self, schema: pa.Schema, read: Callable[[Sequence[str]], pa.Table]) -> None:
         """Check the rows of a batch as far as the database would say it late, or not at all.
 
-        :param files: the files that hold them.
+        :param schema: their columns.
+        :param read: returns some of these.
         :raises DeliveryError: naming the column and the remedy.
         """
-        keys, schema = self._settings.merge_on, schema_of(files[0])
+        keys = self._settings.merge_on
         self._check_keys(schema)
         floating = [field.name for field in schema if pa.types.is_floating(field.type) and not self._database.takes_nan]
         if wanted := list(dict.fromkeys((*keys, *floating))):
-            rows = pa.concat_tables(read_staged(file, wanted) for file in files)
+            rows = read(wanted)
             for name in floating:
                 _check_finite(name, rows.column(name))
             if keys:

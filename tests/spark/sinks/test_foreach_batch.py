@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,11 @@ from pyspark.sql import SparkSession
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettings
+from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.sinks.foreach_batch import ForeachBatchSink
+from airflow_provider_coordination.spark.storage import files_below
+from tests.support.s3_server import S3Server
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 
 pytestmark = pytest.mark.integration
@@ -139,3 +144,23 @@ def test_that_it_is_at_least_once_is_in_the_log_and_the_location(
     made().check()
     assert f"function {module}:publish gets each batch at least once" in caplog.text
     assert made().location == f"at-least-once://{module}:publish"
+
+
+def test_rows_that_wait_in_a_bucket_are_reached_by_the_connection_alone(
+    spark: SparkSession, module: str, calls: Calls, s3: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    staging = f"s3://{s3_bucket}/staging"
+    settings = {"function": f"{module}:publish", "staging_path": staging}
+    made = SinkSettings(
+        name="main", kind="foreach_batch", location="here", files=staging, aws=s3.settings, settings=settings
+    )
+    [sink] = make_sinks([made])
+    sink.check()
+    sink.prepare(BATCHES, BatchRows(VALUES, sink.access))
+    sink.commit(BATCHES)
+    assert calls() == [(["a-1", "b-1"], ROWS)]
+    sink.discard(BATCHES)
+    assert files_below(staging, sink.access) == []
