@@ -98,6 +98,7 @@ def _named_secrets(value: object, *, is_secret: bool = False) -> Iterator[str]:
     elif isinstance(value, str):
         if is_secret:
             yield value
+            yield from re.split(r"[:\s]+", value, maxsplit=1)[1:]  # of `name:password`, and of `Bearer <token>`
         yield from re.findall(r"://[^\s:/@'\"]*:([^\s'\"]*)@", value)
         yield from re.findall(r"(?i)[?&;](?:password|pwd|secret|token)=([^&;\s]+)", value)
         name, _, assigned = value.partition("=")

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.hooks.iceberg import storage_properties
 from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks.delta.options import storage_options
@@ -80,16 +81,35 @@ class IcebergInBucket(IcebergUnderTest):
     def properties(self, folder: Path) -> dict[str, str]:
         return {
             **super().properties(folder),
+            **storage_properties(self.aws),
             "warehouse": self.warehouse,
-            "s3.endpoint": str(self.aws.endpoint_url),
-            "s3.access-key-id": str(self.aws.access_key_id),
-            "s3.secret-access-key": str(self.aws.secret_access_key),
-            "s3.region": str(self.aws.region),
         }
 
     def files(self, folder: Path) -> list[str]:
         place = SinkSettings(name="main", kind="parquet", location=self.warehouse, aws=self.aws)
         return files_below(self.warehouse, access_of([place]))
+
+
+class IcebergInTableBucket(IcebergInBucket):
+    """See `SinkUnderTest`: a REST catalog keeps the tables of a bucket.
+
+    :param bucket: the name of the bucket.
+    :param aws: what the connection holds.
+    :param catalog_url: the URI of the catalog.
+    """
+
+    def __init__(self, bucket: str, aws: AwsSettings, catalog_url: str) -> None:
+        super().__init__(bucket, aws)
+        self.warehouse, self.catalog_url = f"s3://{bucket}", catalog_url
+
+    def properties(self, folder: Path) -> dict[str, str]:
+        return {
+            **storage_properties(self.aws),
+            "type": "rest",
+            "uri": self.catalog_url,
+            "warehouse": self.warehouse,
+            "credential": f"{self.aws.access_key_id}:{self.aws.secret_access_key}",
+        }
 
 
 class SqlInBucket(SqlUnderTest):
@@ -113,18 +133,20 @@ class SqlInBucket(SqlUnderTest):
         return files_below(self.staging, access_of([self.settings(folder)]))
 
 
-@pytest.fixture(params=["delta", "iceberg", "parquet", "sql"])
-def place(
-    request: pytest.FixtureRequest, s3: S3Server, s3_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Place:
+@pytest.fixture(params=["delta", "iceberg", "iceberg, REST", "parquet", "sql"])
+def place(request: pytest.FixtureRequest, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     """A sink in a bucket of its own; nothing but its connection holds keys."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    if request.param == "iceberg, REST":
+        tables = request.getfixturevalue("s3_table_bucket")
+        return Place(IcebergInTableBucket(tables, s3.settings, s3.catalog_url), tmp_path / "sink")
+    bucket = request.getfixturevalue("s3_bucket")
     if request.param == "iceberg":
-        return Place(IcebergInBucket(s3_bucket, s3.settings), tmp_path / "sink")
+        return Place(IcebergInBucket(bucket, s3.settings), tmp_path / "sink")
     if request.param == "sql":
         url = request.getfixturevalue(SERVERS["postgresql"])
-        return Place(SqlInBucket(url, s3_bucket, s3.settings), tmp_path / "sink")
+        return Place(SqlInBucket(url, bucket, s3.settings), tmp_path / "sink")
     kind = {"delta": DeltaInBucket, "parquet": DatasetInBucket}[request.param]
-    return Place(kind(request.param, s3_bucket, s3.settings), tmp_path / "sink")
+    return Place(kind(request.param, bucket, s3.settings), tmp_path / "sink")

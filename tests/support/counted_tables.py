@@ -7,6 +7,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from airflow_provider_coordination.spark.sinks import sql
@@ -27,18 +29,19 @@ def counted_sinks(calls: Calls) -> Iterator[None]:
 def counted_catalogs(calls: Calls) -> Iterator[None]:
     """Let every call to a catalog count that loads a table or commits to one."""
 
-    def counting(method: str) -> Any:
-        made = getattr(SqlCatalog, method)
+    def counting(kind: type[Catalog], method: str) -> Any:
+        made = getattr(kind, method)
 
         def called(*arguments: Any, **more: Any) -> Any:
             what = f"catalog.{method}"
             return calls.make(what, lambda: made(*arguments, **more), lambda: ConnectionResetError("connection reset"))
 
-        return patch.object(SqlCatalog, method, called)
+        return patch.object(kind, method, called)
 
     with ExitStack() as stack:
-        for method in ("load_table", "commit_table"):
-            stack.enter_context(counting(method))
+        for kind in (RestCatalog, SqlCatalog):
+            for method in ("load_table", "commit_table"):
+                stack.enter_context(counting(kind, method))
         yield
 
 

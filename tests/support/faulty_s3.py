@@ -1,4 +1,7 @@
-"""What lies between clients and an S3 server: it counts requests, and lets some of them go wrong."""
+"""What lies between clients and a server that speaks HTTP: it counts requests, and lets some of them go wrong.
+
+The server is one for S3, or a REST catalog.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,8 @@ WAIT_SECONDS = 60
 UNAVAILABLE_BODY = b"<Error><Code>ServiceUnavailable</Code><Message>Reduce your request rate.</Message></Error>"
 FORBIDDEN_BODY = b"<Error><Code>AccessDenied</Code><Message>Access Denied.</Message></Error>"
 
+XML = {"Content-Type": "application/xml"}
+
 
 class Fault(StrEnum):
     """What becomes of a request."""
@@ -29,6 +34,10 @@ class Fault(StrEnum):
     """The server does not get it, and the client is asked to come again."""
     FORBIDDEN = "403"
     """The server does not get it, and the client is refused."""
+    UNAUTHORIZED = "401"
+    """The server does not get it, and the client has to say anew who it is."""
+    OVERDUE = "504"
+    """The server does it, and a gateway says that no answer came in time."""
     LOST = "answered into the void"
     """The server does it, and the client gets no answer."""
     HELD = "held"
@@ -112,10 +121,13 @@ class FaultyS3:
                 trouble = outer._trouble(f"{self.command} {self.path}")
                 match trouble and trouble.fault:
                     case Fault.UNAVAILABLE:
-                        self._send(503, {"Content-Type": "application/xml"}, UNAVAILABLE_BODY)
+                        self._send(503, XML, UNAVAILABLE_BODY)
                         return
                     case Fault.FORBIDDEN:
-                        self._send(403, {"Content-Type": "application/xml"}, FORBIDDEN_BODY)
+                        self._send(403, XML, FORBIDDEN_BODY)
+                        return
+                    case Fault.UNAUTHORIZED:
+                        self._send(401, XML, FORBIDDEN_BODY)
                         return
                     case Fault.CUT:
                         self._forward_half(body)
@@ -134,10 +146,13 @@ class FaultyS3:
                 answered = connection.getresponse()
                 content, status, headers = answered.read(), answered.status, dict(answered.getheaders())
                 connection.close()
-                if trouble is not None and trouble.fault is Fault.LOST:
-                    self._hang_up()
-                    return
-                self._send(status, headers, content)
+                match trouble and trouble.fault:
+                    case Fault.LOST:
+                        self._hang_up()
+                    case Fault.OVERDUE:
+                        self._send(504, XML, UNAVAILABLE_BODY)
+                    case _:
+                        self._send(status, headers, content)
 
             def _body(self) -> bytes:
                 """Read what the client sends, in chunks as they are where it sends chunks."""

@@ -43,12 +43,18 @@ class S3Server(Server):
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
+        self._catalog_port = 0
         self._folder: Path | None = None
 
     @property
     def endpoint_url(self) -> str:
         """Where clients reach the server, for example ``http://127.0.0.1:40123``."""
         return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def catalog_url(self) -> str:
+        """Where clients reach the Iceberg REST catalog of the server's table buckets."""
+        return f"http://127.0.0.1:{self._catalog_port}"
 
     @property
     def settings(self) -> AwsSettings:
@@ -78,6 +84,20 @@ class S3Server(Server):
                     client.delete_objects(Bucket=name, Delete={"Objects": keys, "Quiet": True})
             client.delete_bucket(Bucket=name)
 
+    def create_table_bucket(self, name: str) -> None:
+        """Create a bucket of Iceberg tables, which the REST catalog of the server serves."""
+        aws_client(self.settings, "s3tables").create_table_bucket(name=name)
+
+    def delete_table_bucket(self, name: str) -> None:
+        """Delete a bucket of tables with all it holds."""
+        client = aws_client(self.settings, "s3tables")
+        [arn] = [each["arn"] for each in client.list_table_buckets()["tableBuckets"] if each["name"] == name]
+        for table in client.list_tables(tableBucketARN=arn).get("tables", ()):
+            client.delete_table(tableBucketARN=arn, namespace=".".join(table["namespace"]), name=table["name"])
+        for namespace in client.list_namespaces(tableBucketARN=arn).get("namespaces", ()):
+            client.delete_namespace(tableBucketARN=arn, namespace=".".join(namespace["namespace"]))
+        client.delete_table_bucket(tableBucketARN=arn)
+
     def start(self) -> Self:
         """Start the server and wait until it answers.
 
@@ -90,7 +110,9 @@ class S3Server(Server):
         (self._folder / "data").mkdir()
         identities = self._folder / "identities.json"
         identities.write_text(json.dumps(_IDENTITIES))
-        self._port, s3_grpc, master, master_grpc, volume, volume_grpc, filer, filer_grpc = free_ports(8)
+        self._port, self._catalog_port, s3_grpc, master, master_grpc, volume, volume_grpc, filer, filer_grpc = (
+            free_ports(9)
+        )
         command = [
             str(program),
             f"-logdir={self._folder}",
@@ -114,7 +136,7 @@ class S3Server(Server):
             "-s3",
             f"-s3.port={self._port}",
             f"-s3.port.grpc={s3_grpc}",
-            "-s3.port.iceberg=0",
+            f"-s3.port.iceberg={self._catalog_port}",
             "-s3.port.lance=0",
             f"-s3.config={identities}",
             "-s3.autoCreateBucket=false",

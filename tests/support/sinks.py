@@ -104,7 +104,7 @@ class IcebergUnderTest:
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchTableError
 
-        if not (folder / "catalog.db").exists():
+        if not folder.exists():
             return None
         try:
             return load_catalog("default", **self.properties(folder)).load_table("lake.clicks")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,12 @@ CHANGES = (*CHANGING, "files.create", "files.rmdir")
 class Delivered:
     """Two owners that deliver the same batches, of which the first one is struck.
 
-    :param folder: an empty folder.
+    :param place: where there is no table yet.
     :param calls: those of the first owner.
     """
 
-    def __init__(self, folder: Path, calls: Calls) -> None:
-        self.place = Place(IcebergUnderTest(), folder)
+    def __init__(self, place: Place, calls: Calls) -> None:
+        self.place = place
         self.calls = calls
         self.is_lost = threading.Event()
         self.failed: list[BaseException] = []
@@ -58,7 +59,7 @@ class Delivered:
             sink.check()
             self._sweep(sink, ATTEMPTS)
             left = owed(sink, ATTEMPTS)
-            sink.prepare(left, BatchRows(OF_VICTIM))
+            sink.prepare(left, BatchRows(OF_VICTIM, sink.access))
             if self.is_lost.is_set():  # as the store says, before anything becomes visible
                 raise PartitionNotOwnedError("the lease is lost")
             sink.commit(left)
@@ -81,10 +82,7 @@ class Delivered:
 
     def live(self) -> None:
         """Let it happen."""
-        with (
-            counted_files(self.calls, object_store=False, published=lambda path: None),
-            counted_catalogs(self.calls),
-        ):
+        with self.counted():
             victim = threading.Thread(target=contextvars.copy_context().run, args=(self._victim,), daemon=True)
             victim.start()
             if self.calls.strike is Strike.FREEZE and self.calls.point is not None:
@@ -97,6 +95,15 @@ class Delivered:
                 victim.join(60)
                 self._next()
             assert not victim.is_alive()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Let calls to files and to the catalog count."""
+        with (
+            counted_files(self.calls, object_store="", published=lambda path: None),
+            counted_catalogs(self.calls),
+        ):
+            yield
 
     def check(self) -> None:
         """Check that each batch is there once, whole."""
@@ -118,7 +125,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def calls_of_a_delivery(tmp_path: Path) -> list[str]:
     calls = Calls()
-    quiet = Delivered(tmp_path / "quiet", calls)
+    quiet = Delivered(Place(IcebergUnderTest(), tmp_path / "quiet"), calls)
     quiet.live()
     assert quiet.place.visible == {batch_id: rows for batch_id, rows in OF_VICTIM.items() if rows}
     assert quiet.place.leftovers == []
@@ -133,7 +140,7 @@ def test_wherever_a_job_is_struck_each_batch_is_in_the_table_once(
     points = [n for n, call in enumerate(calls_of_a_delivery, 1) if looks or call.startswith(CHANGES)]
     for point in points:
         calls = Calls(point, strike)
-        lived = Delivered(tmp_path / str(point), calls)
+        lived = Delivered(Place(IcebergUnderTest(), tmp_path / str(point)), calls)
         lived.live()
         lived.check()
         assert calls.struck

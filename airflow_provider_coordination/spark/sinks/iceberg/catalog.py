@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -31,6 +32,8 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 60.0
 """How long a catalog that is away is waited for before a delivery fails."""
 PAUSE_SECONDS = 1.0
+ANSWER_SECONDS = 60.0
+"""How long a REST catalog may take to answer; pyiceberg itself waits for ever."""
 NAME_MAPPING = "schema.name-mapping.default"
 WHOLE_BATCH_IDS = {f"write.metadata.metrics.column.{BATCH_ID}": "full"}
 """By default statistics have the first 16 characters of a text, in which batches of one source are the same."""
@@ -70,6 +73,7 @@ class Tables:
         """
         try:
             table = self._found()
+            _ = table or self.planned_location  # a catalog may say only here that it has no such warehouse
         except Exception as error:
             raise ConfigurationError(
                 f"{self._sink}: the catalog at {self._place} cannot be asked for {self}: "
@@ -117,8 +121,12 @@ class Tables:
         """Wait after an error, if it says that the catalog or the table's files do not answer; raise it if not.
 
         :param began: when the first such error may have been, by the monotonic clock.
-        :raises SinkAwayError: if they do not answer for long.
+        :raises SinkAwayError: if they do not answer for long, or the catalog refuses the job.
         """
+        if is_unauthorized(error):
+            raise SinkAwayError(
+                f"{self}: its catalog, at {self._place}, refuses the job: {type(error).__name__}: {_line(error)}"
+            ) from None
         if not is_away(error) or is_refusal(error):
             raise error
         left = PATIENCE_SECONDS - (time.monotonic() - began)
@@ -170,6 +178,8 @@ class Tables:
                 self._catalog = load_catalog(self._settings.catalog_name, **properties)
             except DBAPIError:  # two jobs may make the tables of a catalog in a database in the same moment
                 self._catalog = load_catalog(self._settings.catalog_name, **properties)
+            if (session := getattr(self._catalog, "_session", None)) is not None:
+                session.request = partial(session.request, timeout=ANSWER_SECONDS)
         return self._catalog
 
     def _make_namespace(self, catalog: Catalog) -> None:
@@ -351,10 +361,30 @@ def is_away(error: BaseException) -> bool:
     return isinstance(error, _away_errors()) and not isinstance(error, (FileNotFoundError, PermissionError))
 
 
+def is_unauthorized(error: BaseException) -> bool:
+    """Return whether an error says that a catalog does not let the job in, whatever it is asked."""
+    from pyiceberg.exceptions import AuthorizationExpiredError, ForbiddenError, OAuthError, UnauthorizedError
+
+    return isinstance(error, AuthorizationExpiredError | ForbiddenError | OAuthError | UnauthorizedError)
+
+
+def is_gone(error: BaseException) -> bool:
+    """Return whether an answer to a commit says that there is no such table: pyiceberg has no class for that."""
+    from pyiceberg.exceptions import RESTError
+
+    answer = getattr(error.__cause__, "response", None)
+    return isinstance(error, RESTError) and getattr(answer, "status_code", None) == HTTPStatus.NOT_FOUND
+
+
 def _away_errors() -> tuple[type[BaseException], ...]:
     from botocore.exceptions import ConnectionError as AwsConnectionError
     from botocore.exceptions import HTTPClientError
-    from pyiceberg.exceptions import CommitStateUnknownException, ServerError, ServiceUnavailableError
+    from pyiceberg.exceptions import (
+        CommitStateUnknownException,
+        ServerError,
+        ServiceUnavailableError,
+        TooManyRequestsError,
+    )
     from sqlalchemy.exc import InterfaceError, OperationalError
 
     return (
@@ -362,6 +392,7 @@ def _away_errors() -> tuple[type[BaseException], ...]:
         CommitStateUnknownException,
         ServerError,
         ServiceUnavailableError,
+        TooManyRequestsError,
         InterfaceError,
         OperationalError,
         AwsConnectionError,

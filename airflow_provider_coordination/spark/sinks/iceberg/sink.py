@@ -34,7 +34,7 @@ from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Rows
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
 from airflow_provider_coordination.spark.sinks.iceberg.addition import Addition
-from airflow_provider_coordination.spark.sinks.iceberg.catalog import Tables, settings_of
+from airflow_provider_coordination.spark.sinks.iceberg.catalog import Tables, is_gone, settings_of
 from airflow_provider_coordination.spark.sinks.iceberg.data_files import Written
 from airflow_provider_coordination.spark.sinks.iceberg.history import (
     Entry,
@@ -327,7 +327,7 @@ class IcebergSink:
         """
         from pyiceberg.exceptions import CommitFailedException
 
-        if isinstance(error, CommitFailedException):
+        if isinstance(error, CommitFailedException) or is_gone(error):
             log.info("%s changed while it was committed to; it is looked at again: %s", self._tables, error)
             time.sleep(random.uniform(0, CONFLICT_PAUSE_SECONDS))
         else:

@@ -1,0 +1,325 @@
+"""An Iceberg table of a REST catalog, a real one: what its answers, and those that never come, mean for a delivery."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.operators.writes.iceberg import IcebergTable
+from airflow_provider_coordination.operators.writes.writes import sinks_of
+from airflow_provider_coordination.spark.delivery import DeliveryError, SinkAwayError
+from airflow_provider_coordination.spark.outages import is_outage
+from airflow_provider_coordination.spark.redaction import Redaction
+from airflow_provider_coordination.spark.sinks import make_sinks
+from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
+from tests.integration.test_sink_contract_on_s3 import IcebergInTableBucket
+from tests.spark.sinks.test_iceberg_crashes import Delivered
+from tests.support.counted_tables import counted_catalogs
+from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.freezing import Calls, Strike
+from tests.support.s3_server import ALLOWED, DENIED, REGION, S3Server
+from tests.support.sinks import BatchRows, Place, an_attempt, files_named_by, under_next_lease
+
+pytestmark = pytest.mark.integration
+COMMIT = "POST .*/tables/clicks$"
+LOOK = "GET .*/tables/clicks"
+FOR_EVER = 10**6
+A, B = an_attempt("a-1"), an_attempt("b-1")
+VALUES = {"a-1": [1, 2], "b-1": [3]}
+
+
+@pytest.fixture
+def network(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
+    """What lies between a job and the catalog; nothing but connections holds keys."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr(catalogs, "PAUSE_SECONDS", 0.01)
+    with FaultyS3(replace(s3.settings, endpoint_url=s3.catalog_url)) as network:
+        yield network
+
+
+@pytest.fixture
+def place(network: FaultyS3, s3: S3Server, s3_table_bucket: str, tmp_path: Path) -> Place:
+    """A table whose catalog is reached by way of the network."""
+    return Place(IcebergInTableBucket(s3_table_bucket, s3.settings, _url(network)), tmp_path / "sink")
+
+
+def _url(network: FaultyS3) -> str:
+    return str(network.settings.endpoint_url)
+
+
+def _table(place: Place) -> Any:
+    return place.sink()._tables.find()  # type: ignore[attr-defined]
+
+
+def _is_whole(place: Place) -> bool:
+    """Return whether every file is there that a snapshot names; readers of a table look at more than rows."""
+    table = _table(place)
+    return files_named_by(table) <= set(place.kind.files(place.folder))  # type: ignore[attr-defined]
+
+
+# What becomes of a commit
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST, Fault.OVERDUE])
+def test_a_commit_whose_answer_is_lost_is_looked_for_and_not_made_again(
+    place: Place, network: FaultyS3, fault: Fault
+) -> None:
+    place.deliver({"a-1": [1, 2]}, [A])
+    lost = network.make(COMMIT, fault)
+    place.deliver({"b-1": [3]}, [B])
+    assert lost.left == 0
+    assert place.visible == VALUES and len(_table(place).snapshots()) == 2
+    assert _is_whole(place) and place.leftovers == []
+
+
+@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.CUT, Fault.UNAUTHORIZED])
+def test_a_commit_that_the_catalog_never_got_is_made_again(place: Place, network: FaultyS3, fault: Fault) -> None:
+    place.deliver({"a-1": [1, 2]}, [A])
+    network.make(COMMIT, fault)
+    place.deliver({"b-1": [3]}, [B])
+    assert place.visible == VALUES and len(_table(place).snapshots()) == 2
+    assert _is_whole(place) and place.leftovers == []
+
+
+def test_of_two_jobs_that_commit_at_once_one_is_refused_and_goes_in_after_the_other(
+    place: Place, network: FaultyS3
+) -> None:
+    place.deliver({"c-1": [0]}, [an_attempt("c-1")])
+    one, other = place.sink(), place.sink()
+    one.prepare([A], place.rows({"a-1": [1, 2]}))
+    other.prepare([B], place.rows({"b-1": [3]}))
+    held = network.make(COMMIT, Fault.HELD)
+    job = threading.Thread(target=one.commit, args=([A],), daemon=True)
+    job.start()
+    assert held.reached.wait(30)
+    other.commit([B])
+    held.let_through.set()
+    job.join(30)
+    assert not job.is_alive()
+    commits = [request for request in network.requests if request.endswith("/tables/clicks") and "POST" in request]
+    assert len(commits) == 5, "one makes the table, one each adds to it, and one is refused"
+    assert place.visible == {**VALUES, "c-1": [0]} and len(_table(place).snapshots()) == 3
+    assert _is_whole(place)
+
+
+def test_a_commit_that_arrives_after_its_sender_gave_it_up_brings_nothing_twice(
+    place: Place, network: FaultyS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogs, "ANSWER_SECONDS", 1.0)
+    place.deliver({"a-1": [1, 2]}, [A])
+    late = network.make(COMMIT, Fault.HELD)
+    place.deliver({"b-1": [3]}, [B])
+    assert late.reached.is_set() and place.visible == VALUES
+    late.let_through.set()
+    place.deliver({"c-1": [4]}, [an_attempt("c-1")])
+    assert place.visible == {**VALUES, "c-1": [4]}
+    assert _is_whole(place) and place.leftovers == []
+
+
+def test_a_former_owner_whose_commit_arrives_after_the_next_owners_look_is_refused(
+    place: Place, network: FaultyS3
+) -> None:
+    place.deliver({"a-1": [1, 2]}, [A])
+    former, owner = place.sink(), place.sink()
+    former.prepare([B], place.rows({"b-1": [-3]}))
+    held = network.make(COMMIT, Fault.HELD)
+    failed: list[Exception] = []
+
+    def go_on() -> None:
+        try:
+            former.commit([B])
+        except Exception as error:
+            failed.append(error)
+
+    job = threading.Thread(target=go_on, daemon=True)
+    job.start()
+    assert held.reached.wait(30)
+    again = under_next_lease(B)
+    owner.sweep(B.folder, again.fencing_token)
+    place.deliver({"b-1": [3]}, [again], owner)
+    held.let_through.set()
+    job.join(30)
+    assert not job.is_alive() and failed == []  # it finds the batch in
+    assert place.visible == VALUES and _is_whole(place)
+
+
+def test_a_table_that_is_dropped_between_a_look_and_the_commit_is_not_made_again(
+    place: Place, network: FaultyS3
+) -> None:
+    place.deliver({"a-1": [1, 2]}, [A])
+    sink = place.sink()
+    sink.prepare([B], place.rows({"b-1": [3]}))
+    held = network.make(COMMIT, Fault.HELD)
+    failed: list[Exception] = []
+
+    def commit() -> None:
+        try:
+            sink.commit([B])
+        except Exception as error:
+            failed.append(error)
+
+    job = threading.Thread(target=commit, daemon=True)
+    job.start()
+    assert held.reached.wait(30)
+    place.sink()._tables._reached().drop_table("lake.clicks")  # type: ignore[attr-defined]
+    held.let_through.set()
+    job.join(30)
+    assert not job.is_alive()
+    [error] = failed
+    assert isinstance(error, DeliveryError) and "was there and is gone" in str(error)
+    assert place.visible == {}
+
+
+class DeliveredByRest(Delivered):
+    """See `Delivered`: the calls to the catalog count."""
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        with counted_catalogs(self.calls):
+            yield
+
+
+@pytest.mark.parametrize(
+    "strike", [Strike.FREEZE, Strike.KILLED_AFTER, Strike.RAISED_BEFORE, Strike.RAISED_AFTER, Strike.TWICE], ids=str
+)
+def test_wherever_a_job_is_struck_at_the_catalog_each_batch_is_in_the_table_once(
+    s3: S3Server, tmp_path: Path, strike: Strike, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogs, "PAUSE_SECONDS", 0.001)
+
+    def live(point: int | None) -> DeliveredByRest:
+        bucket = f"struck-{uuid.uuid4().hex[:12]}"
+        s3.create_table_bucket(bucket)
+        request.addfinalizer(partial(s3.delete_table_bucket, bucket))
+        place = Place(IcebergInTableBucket(bucket, s3.settings, s3.catalog_url), tmp_path / bucket)
+        lived = DeliveredByRest(place, Calls(point, strike))
+        lived.live()
+        lived.check()
+        return lived
+
+    made = live(None).calls.made
+    assert made.count("catalog.commit_table") == 1
+    points = [n for n, call in enumerate(made, 1) if strike is Strike.FREEZE or call == "catalog.commit_table"]
+    assert all(live(point).calls.struck for point in points)
+
+
+# A catalog that is away, or refuses
+
+
+@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.CUT, Fault.FORBIDDEN, Fault.UNAUTHORIZED])
+@pytest.mark.parametrize("step", ["prepare", "commit"])
+def test_a_catalog_that_takes_nothing_is_an_outage_and_no_batch_s_fault(
+    place: Place, network: FaultyS3, fault: Fault, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.deliver({"a-1": [1, 2]}, [A])
+    sink = place.sink()
+    rows = place.rows({"b-1": [3]})
+    sink.check()
+    if step == "commit":
+        sink.prepare([B], rows)
+    monkeypatch.setattr(catalogs, "PATIENCE_SECONDS", 0.1)
+    trouble = network.make(".*", fault, FOR_EVER)
+    with pytest.raises(SinkAwayError, match=r"^Iceberg table 'lake\.clicks'") as raised:
+        sink.prepare([B], rows) if step == "prepare" else sink.commit([B])
+    assert is_outage(raised.value)
+    trouble.left = 0
+    place.deliver({"b-1": [3]}, [B])
+    assert place.visible == VALUES
+
+
+# As a DAG describes it
+
+
+@pytest.fixture
+def connected(
+    network: FaultyS3, s3: S3Server, s3_table_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """Make a sink of connections: one to the catalog, one to the files."""
+    files = {"region_name": REGION, "endpoint_url": s3.endpoint_url}
+    aws = {"conn_type": "aws", "login": ALLOWED[0], "password": ALLOWED[1], "extra": files}
+    monkeypatch.setenv("AIRFLOW_CONN_FILES", json.dumps(aws))
+
+    def connect(extra: dict[str, str] | None = None, **fields: Any) -> Any:
+        found = {"type": "rest", "warehouse": f"s3://{s3_table_bucket}", **(extra or {})}
+        own = {"conn_type": "http", "host": _url(network), "extra": found, **fields}
+        monkeypatch.setenv("AIRFLOW_CONN_CATALOG", json.dumps(own))
+        return sinks_of(IcebergTable("lake.clicks", catalog_conn_id="catalog", aws_conn_id="files"))
+
+    return connect
+
+
+def _token(s3: S3Server) -> str:
+    asked = {"grant_type": "client_credentials", "client_id": ALLOWED[0], "client_secret": ALLOWED[1]}
+    answer = requests.post(f"{s3.catalog_url}/v1/oauth/tokens", data=asked, timeout=30)
+    return str(answer.json()["access_token"])
+
+
+@pytest.mark.parametrize("by", ["credential", "token", "signature"])
+def test_what_connections_hold_reaches_the_catalog_and_no_log(
+    s3: S3Server, connected: Callable[..., Any], caplog: pytest.LogCaptureFixture, by: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    token = _token(s3)
+    settings = {
+        "credential": lambda: connected(login=ALLOWED[0], password=ALLOWED[1]),
+        "token": lambda: connected(password=token),
+        "signature": lambda: connected(
+            {"rest.sigv4-enabled": "true", "rest.signing-region": REGION, "rest.signing-name": "s3tables"}
+        ),
+    }[by]()
+    caplog.clear()
+    [sink] = make_sinks(settings)
+    sink.check()
+    sink.prepare([A], BatchRows({"a-1": [1, 2]}, sink.access))
+    sink.commit([A])
+    assert sink.taken([A]) == {"a-1"}
+    logged = caplog.text
+    assert "lake.clicks" in logged
+    for secret in (ALLOWED[1], token):
+        assert secret not in logged and secret not in f"{settings!r}"
+
+
+def test_the_secret_of_a_credential_is_hidden_by_itself(connected: Callable[..., Any]) -> None:
+    [settings] = connected(login="somebody", password="hush-hush-hush")
+    assert "hush-hush-hush" not in Redaction({"settings": settings.settings}).text("client hush-hush-hush is unknown")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"login": ALLOWED[0], "password": "wrong-secret"}, "OAuthError: invalid_client"),
+        ({"password": "wrong-secret"}, "UnauthorizedError: NotAuthorizedException"),
+        (
+            {"login": ALLOWED[0], "password": ALLOWED[1], "extra": {"warehouse": "s3://nowhere"}},
+            "table bucket nowhere not found",
+        ),
+        ({"login": DENIED[0], "password": DENIED[1]}, "ForbiddenError"),
+        ({"login": ALLOWED[0], "password": ALLOWED[1], "host": "http://127.0.0.1:9"}, "Connection refused"),
+    ],
+    ids=["wrong credential", "wrong token", "no such warehouse", "not allowed", "unreachable"],
+)
+def test_a_catalog_that_cannot_be_used_ends_the_job_with_what_it_says_and_what_to_check(
+    connected: Callable[..., Any], fields: dict[str, Any], message: str
+) -> None:
+    [sink] = make_sinks(connected(**fields))
+    with pytest.raises(ConfigurationError, match=message) as raised:
+        sink.check()
+    said = str(raised.value)
+    assert said.startswith("IcebergTable 'main': the catalog at iceberg://127.0.0.1:")
+    assert "check 'catalog_conn_id' and 'catalog'" in said and "wrong-secret" not in said
+    assert "\n" not in said
