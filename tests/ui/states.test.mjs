@@ -9,6 +9,7 @@ import {
   byUrgency,
   connectionRank,
   fillOf,
+  inOrder,
   segmentsOf,
   stateOf,
   STATES,
@@ -108,4 +109,12 @@ test("every state has a name, a colour and a meaning", () => {
     assert.ok(state.label && state.meaning, name);
     assert.match(fillOf(state.palette), /^var\(--chakra-colors-[a-z]+-(solid|500)\)$/);
   }
+});
+
+test("cards keep the order in which they were shown, and new ones come last", () => {
+  const cards = ["new", "a", "b"].map((source) => ({ ...CARD, source }));
+  assert.deepEqual(
+    inOrder(cards, ["b", "gone", "a"]).map((card) => card.source),
+    ["b", "a", "new"],
+  );
 });

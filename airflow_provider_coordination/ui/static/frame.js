@@ -5,6 +5,7 @@ import { Icon } from "./icons.js";
 import { usePause } from "./live.js";
 import { alarmPlace, PAGES, pathOf, ROUTE } from "./places.js";
 import { Ago, To } from "./pieces.js";
+import { Loading } from "./problems.js";
 import { segmentsOf } from "./states.js";
 import { SuspendButton } from "./suspend_button.js";
 import { Telling } from "./telling.js";
@@ -21,6 +22,9 @@ const FOCUS = {
     strokeWidth: "2.5px",
   },
 };
+
+/** An alarm that takes one line, and is cut where it is longer. */
+const ONE_LINE = { "& p": { minWidth: 0 }, "& p span": { whiteSpace: "nowrap", overflow: "hidden", textOverflow: "ellipsis" } };
 
 /**
  * What everything of ours lies in: it scrolls by itself, and tells what was done.
@@ -228,11 +232,20 @@ function Tabs({ connection, source, page, card }) {
               Fragment,
               null,
               each.title,
-              (counted[each.name] ?? 0) > 0 &&
+              each.name in counted &&
                 h(
                   C.Badge,
-                  { size: "xs", variant: "subtle", colorPalette: "gray", fontVariantNumeric: "tabular-nums" },
-                  counted[each.name],
+                  {
+                    size: "xs",
+                    variant: "subtle",
+                    colorPalette: "gray",
+                    fontVariantNumeric: "tabular-nums",
+                    // Its room is there before there is anything to count, or the tabs beside it would move.
+                    minW: "4ch",
+                    justifyContent: "center",
+                    visibility: counted[each.name] ? undefined : "hidden",
+                  },
+                  counted[each.name] ?? 0,
                 ),
             ),
           ),
@@ -253,20 +266,58 @@ function hasPage(card, name) {
 }
 
 /**
- * Whoever is paged wants to know this first.
+ * Whoever is paged wants to know this first: the worst of what is wrong, and how much more there is.
  *
- * @param {{card: Api.SourceCard, place: Place}} props
+ * It always takes the same room, also while nothing is wrong: an alarm that comes or goes moves nothing below it from
+ * under the pointer. Who wants to read all of it unfolds it.
+ *
+ * @param {{card: Api.SourceCard|null, place: Place}} props
  */
 function Alarms({ card, place }) {
-  if (card.alarms.length === 0 && card.suspended === null) return null;
+  const [isOpen, setOpen] = useState(false);
+  const alarms = (card?.alarms ?? []).filter((alarm) => alarm.about !== "suspended");
+  const lines = [
+    ...(card?.suspended ? [h(Suspended, { key: "suspended", suspended: card.suspended })] : []),
+    ...alarms.map((alarm) => h(AlarmLine, { key: alarm.about + alarm.text, alarm, place })),
+  ];
+  const isFolded = !isOpen;
   return h(
-    C.Stack,
-    { gap: 1, mb: 3 },
-    card.suspended !== null && h(Suspended, { suspended: card.suspended }),
-    ...card.alarms
-      .filter((alarm) => alarm.about !== "suspended")
-      .map((alarm) => h(AlarmLine, { key: alarm.about, alarm, place })),
+    C.Flex,
+    {
+      as: "section",
+      "aria-label": "Alarms",
+      "data-alarms": lines.length,
+      gap: 2,
+      mb: 3,
+      align: "flex-start",
+      flexShrink: 0,
+      minH: "29px",
+      h: isFolded ? "29px" : undefined,
+    },
+    h(
+      C.Stack,
+      { gap: 1, flex: 1, minW: 0, css: isFolded ? ONE_LINE : undefined },
+      lines.length > 0 ? (isFolded ? lines[0] : lines) : card !== null && h(NoAlarm),
+    ),
+    lines.length > 0 &&
+      h(
+        C.Button,
+        {
+          size: "2xs",
+          variant: "ghost",
+          h: "29px",
+          flexShrink: 0,
+          "aria-expanded": isOpen,
+          onClick: () => setOpen(!isOpen),
+        },
+        isOpen ? "Show less" : lines.length > 1 ? `and ${lines.length - 1} more` : "Show all",
+      ),
   );
+}
+
+/** What is written where nothing is wrong. */
+function NoAlarm() {
+  return h(C.Text, { fontSize: "sm", color: "fg.muted", px: 2, py: 1, "data-no-alarm": true }, "No alarms");
 }
 
 /**
@@ -391,6 +442,7 @@ export function useTitle(name) {
  */
 export function Frame({ place, card, live, connection, children }) {
   const title = useRef(/** @type {HTMLElement|null} */ (null));
+  const isAnswered = card !== null || live.problem !== null;
   useTitle(place.source);
   useEffect(() => {
     // Airflow makes the page anew when its path changes; whoever came here by keyboard goes on from its title.
@@ -429,13 +481,21 @@ export function Frame({ place, card, live, connection, children }) {
       ),
       h(
         C.Flex,
-        { align: "center", gap: 2, flexShrink: 0 },
+        // Of the height of its buttons before they are there, and on a phone on a line of its own.
+        { align: "center", gap: 2, flexShrink: 0, minH: 8, flexBasis: { base: "100%", md: "auto" } },
         h(Freshness, { live }),
         card !== null && h(SuspendButton, { place, card, connection, refresh: live.refresh }),
       ),
     ),
-    card !== null && h(Alarms, { card, place }),
-    h(Tabs, { ...place, card }),
-    h(C.Box, { flex: 1, minH: 0, display: "flex", flexDirection: "column" }, children),
+    h(Alarms, { card, place }),
+    h(
+      C.Flex,
+      // What the first answer decides takes its place at once with it; what comes later moves nothing.
+      { flex: 1, minH: 0, direction: "column", position: "relative", visibility: isAnswered ? undefined : "hidden" },
+      h(Tabs, { ...place, card }),
+      h(C.Box, { flex: 1, minH: 0, display: "flex", flexDirection: "column" }, children),
+      !isAnswered &&
+        h(C.Box, { position: "absolute", insetX: 0, top: 0, visibility: "visible" }, h(Loading, { what: "the source" })),
+    ),
   );
 }

@@ -11,6 +11,7 @@ import {
   useEffect,
   useLocation,
   useNavigate,
+  useRef,
   useState,
 } from "./host.js";
 import { Icon } from "./icons.js";
@@ -19,7 +20,7 @@ import { Dot, Figure } from "./pieces.js";
 import { Choice } from "./picture.js";
 import { pathOf, withParameters } from "./places.js";
 import { Failed, FailedPart, Loading, Nothing, Shown } from "./problems.js";
-import { byUrgency, connectionRank, segmentsOf, worstLevel } from "./states.js";
+import { byUrgency, connectionRank, inOrder, segmentsOf, worstLevel } from "./states.js";
 import { isUnhealthy } from "./supervisor_states.js";
 import { Supervisors } from "./supervisors.js";
 import { countText, plural, rateText, roughText } from "./texts.js";
@@ -268,6 +269,11 @@ function Connection({ connection, show, search, isAlone, onLive }) {
 /** @param {{cards: Api.SourceCard[], search: string}} props */
 function Cards({ cards, search }) {
   const found = cards.filter((card) => card.source.toLowerCase().includes(search.toLowerCase()));
+  const shown = useRef(/** @type {string[]} */ ([]));
+  const [isPointed, setPointed] = useState(false);
+  // While somebody points at a card none changes its place: the click would be on another one.
+  if (!isPointed) shown.current = byUrgency(found).map((card) => card.source);
+  const sorted = isPointed ? inOrder(found, shown.current) : byUrgency(found);
   if (cards.length === 0) {
     return h(Nothing, {
       title: "No sources yet",
@@ -278,8 +284,13 @@ function Cards({ cards, search }) {
   if (found.length === 0) return h(Nothing, { title: "No source has this in its name", text: search, kind: "empty" });
   return h(
     C.Grid,
-    { templateColumns: "repeat(auto-fill, minmax(min(100%, 340px), 1fr))", gap: 4 },
-    ...byUrgency(found).map((card) => h(Card, { key: card.source, card })),
+    {
+      templateColumns: "repeat(auto-fill, minmax(min(100%, 340px), 1fr))",
+      gap: 4,
+      onPointerEnter: () => setPointed(true),
+      onPointerLeave: () => setPointed(false),
+    },
+    ...sorted.map((card) => h(Card, { key: card.source, card })),
   );
 }
 

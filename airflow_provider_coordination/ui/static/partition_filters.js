@@ -96,10 +96,19 @@ export function Filters({ card, parameters, change }) {
   };
   return h(
     C.Flex,
-    { gap: 2, mb: 2, wrap: "wrap", align: "center", role: "search", "aria-label": "Filter partitions", flexShrink: 0 },
+    {
+      gap: 2,
+      mb: 2,
+      // Two lines, or one where there is room for all: counts that grow must not move the table below.
+      wrap: { base: "wrap", xl: "nowrap" },
+      align: "center",
+      role: "search",
+      "aria-label": "Filter partitions",
+      flexShrink: 0,
+    },
     h(
       C.Flex,
-      { gap: 1, flex: { base: "1 1 100%", lg: "0 1 400px" } },
+      { gap: 1, flex: { base: "1 1 100%", xl: "0 1 400px" } },
       h(
         C.NativeSelect.Root,
         { size: "sm", w: "150px", flexShrink: 0 },
@@ -129,13 +138,13 @@ export function Filters({ card, parameters, change }) {
     ),
     h(
       C.Flex,
-      // On a phone the filters take one line that scrolls sideways.
+      // The filters take one line, which scrolls sideways where it is too long.
       {
         gap: 1.5,
-        wrap: { base: "nowrap", md: "wrap" },
         align: "center",
-        overflowX: { base: "auto", md: "visible" },
-        maxW: "full",
+        overflowX: "auto",
+        flex: { base: "1 1 100%", xl: "1 1 0" },
+        minW: 0,
         p: "2px",
         css: { "& > *": { flexShrink: 0 } },
       },
@@ -212,6 +221,10 @@ function Toggle({ name, label, count, isOn, palette = "brand", onClick }) {
       onClick,
     },
     label,
-    count !== undefined && h(C.Span, { fontVariantNumeric: "tabular-nums", fontWeight: "normal" }, countText(count)),
+    count !== undefined && h(
+        C.Span,
+        { fontVariantNumeric: "tabular-nums", fontWeight: "normal", minW: "3ch", textAlign: "end" },
+        countText(count),
+      ),
   );
 }

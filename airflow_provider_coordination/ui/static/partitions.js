@@ -186,9 +186,6 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
     Fragment,
     null,
     h(Filters, { card, parameters, change }),
-    list.problem !== null &&
-      list.isLoaded &&
-      h(Stale, { problem: list.problem, connection: place.connection, nextAt: list.nextAt, refresh: list.refresh }),
     list.problem !== null && !list.isLoaded
       ? h(Failed, { problem: list.problem, connection: place.connection, nextAt: list.nextAt, refresh: list.refresh })
       : !list.isShown
@@ -285,6 +282,9 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
                   ),
               ),
             ),
+    list.problem !== null &&
+      list.isLoaded &&
+      h(Stale, { problem: list.problem, connection: place.connection, nextAt: list.nextAt, refresh: list.refresh }),
     action !== null &&
       h(ActionDialog, {
         place,

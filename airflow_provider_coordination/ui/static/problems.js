@@ -116,7 +116,7 @@ export function FailedPart({ title, text, icon, kind, children }) {
 }
 
 /**
- * A line above what was known before a problem came.
+ * A line below what was known before a problem came: in sight wherever one scrolls, it moves nothing of that.
  *
  * @param {{problem: ProblemLike, connection?: string, nextAt?: number|null, refresh?: (() => void)}} props
  */
@@ -128,7 +128,11 @@ export function Stale({ problem, connection, nextAt = null, refresh }) {
       status: words.isRetried ? "warning" : "error",
       size: "sm",
       role: "alert",
-      mb: 3,
+      mt: 3,
+      position: "sticky",
+      bottom: 0,
+      zIndex: 3,
+      flexShrink: 0,
       "data-problem": problem.kind,
       flexWrap: "wrap",
     },
@@ -193,7 +197,7 @@ export function Loading({ what, rows = 6, height = 9 }) {
 export function Shown({ live, what, connection, rows, isPart = false, children }) {
   const { answer, problem, nextAt, refresh } = live;
   if (answer !== null && problem?.kind !== "forbidden") {
-    return [problem && h(Stale, { key: "stale", problem, connection, nextAt, refresh }), children(answer)];
+    return [children(answer), problem && h(Stale, { key: "stale", problem, connection, nextAt, refresh })];
   }
   if (problem !== null && isPart) {
     const words = wordsOf(problem, connection);

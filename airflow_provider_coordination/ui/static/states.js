@@ -171,6 +171,18 @@ export function byUrgency(cards) {
 }
 
 /**
+ * Return cards in the order in which their sources were shown, those of new sources last.
+ *
+ * @param {Api.SourceCard[]} cards
+ * @param {string[]} shown the sources, in order
+ */
+export function inOrder(cards, shown) {
+  const places = new Map(shown.map((source, place) => [source, place]));
+  const placeOf = (/** @type {Api.SourceCard} */ card) => places.get(card.source) ?? shown.length;
+  return [...cards].sort((a, b) => placeOf(a) - placeOf(b) || a.source.localeCompare(b.source));
+}
+
+/**
  * Return how much a connection is in trouble, for sorting: the less, the worse.
  *
  * @param {Api.ConnectionRow} connection

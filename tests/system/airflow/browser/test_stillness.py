@@ -1,0 +1,153 @@
+"""What one points at stays where it is: an answer that comes late, or brings an alarm, moves nothing from under the
+pointer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, Route, expect
+
+from tests.support.browser import go
+from tests.support.scenery import HOUR, soon
+from tests.support.site import Site
+from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.test_actions import held, parked, waiting
+from tests.system.airflow.browser.test_partitions import row
+
+WIDTHS = [1280, 1024, 390]
+ALARMS = [
+    {"level": "error", "about": "parked", "text": "1 partition is parked. Reopen it once the cause is fixed"},
+    {"level": "error", "about": "supervisor", "text": "its supervisor is in state LOST_CONTACT: " + 40 * "no answer "},
+    {"level": "warning", "about": "failing", "text": "3 partitions are failing"},
+]
+TROUBLE = {
+    "alarms": ALARMS,
+    "suspended": {"since": soon(-HOUR).isoformat(), "by": "ann", "reason": 20 * "the warehouse is full "},
+    "pending_sets": 12,
+    "counts": {"UNASSIGNED": 1234, "ASSIGNED": 5678, "CLOSED": 910, "COMPLETED": 1112},
+}
+WATCH = """key => {
+    window.places = new Set();
+    const look = () => {
+        const element = document.querySelector(`[data-key="${key}"]`);
+        if (element?.checkVisibility({visibilityProperty: true})) {
+            const {x, y} = element.getBoundingClientRect();
+            window.places.add(`${x} ${y}`);
+        }
+        requestAnimationFrame(look);
+    };
+    look();
+}"""
+"""Notes, frame by frame, where the row of a partition is seen."""
+
+
+class Summary:
+    """What a page is answered that asks how its source stands."""
+
+    def __init__(self) -> None:
+        self.changed: dict[str, Any] = {}
+        self.is_held = False
+        self._held: list[Route] = []
+
+    def answer(self, route: Route) -> None:
+        """Answer as Airflow does, with what was changed; or later."""
+        if self.is_held:
+            self._held.append(route)
+        else:
+            answer = route.fetch()
+            route.fulfill(response=answer, body=json.dumps({**answer.json(), **self.changed}))
+
+    def release(self) -> None:
+        """Answer what was asked."""
+        self.is_held = False
+        while self._held:
+            self.answer(self._held.pop())
+
+
+@contextmanager
+def summary_of(page: Page, source: str) -> Iterator[Summary]:
+    """Decide what a page is answered."""
+    summary, url = Summary(), f"**/sources/{source}/summary"
+    page.route(url, summary.answer)
+    try:
+        yield summary
+    finally:
+        page.unroute(url)
+
+
+def place(element: Locator) -> tuple[float, float]:
+    box = element.bounding_box()
+    assert box is not None
+    return box["x"], box["y"]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_row_stays_where_it_is_first_seen_however_late_the_alarms_come(
+    width: int, site: Site, see: See, source: Callable[..., str]
+) -> None:
+    name = source(a=parked, b=waiting, c=held)
+    page = see("/", role="admin", width=width)
+    with summary_of(page, name) as summary:
+        summary.is_held = True
+        page.evaluate(WATCH, "a")
+        go(page, site.at(name))
+        row(page, "a").wait_for(state="attached")
+        summary.release()
+        expect(page.locator("[data-alarm]").first).to_contain_text("1 partition is parked")
+        expect(page.get_by_role("button", name="Suspend…")).to_be_visible()
+        expect(row(page, "a")).to_be_visible()
+
+        assert len(page.evaluate("[...window.places]")) == 1
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_alarms_that_come_and_go_move_nothing(width: int, site: Site, see: See, source: Callable[..., str]) -> None:
+    name = source(a=waiting, b=waiting)
+    page = see("/", role="admin", width=width)
+    with summary_of(page, name) as summary:
+        go(page, site.at(name))
+        expect(page.get_by_role("button", name="Suspend…")).to_be_visible()
+        expect(row(page, "a")).to_be_visible()
+        page.evaluate(WATCH, "a")
+        tab = page.get_by_role("navigation", name="Pages of this source").get_by_role("link", name="Workers")
+        before = place(tab)
+        summary.changed = TROUBLE
+        expect(page.locator("[data-suspended]")).to_be_visible()
+
+        assert place(tab) == before
+        summary.changed = {}
+        expect(page.locator("[data-suspended]")).to_have_count(0)
+        assert len(page.evaluate("[...window.places]")) == 1
+
+
+def test_a_store_that_goes_away_moves_nothing(site: Site, see: See, source: Callable[..., str]) -> None:
+    name = source(a=waiting, b=waiting)
+    page = see(site.at(name))
+    expect(row(page, "a")).to_be_visible()
+    page.evaluate(WATCH, "a")
+    url = f"**/sources/{name}/**"
+    page.route(url, lambda route: route.abort())
+    try:
+        expect(page.get_by_role("alert")).to_be_visible()
+    finally:
+        page.unroute(url)
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+    assert len(page.evaluate("[...window.places]")) == 1
+
+
+def test_all_alarms_are_read_where_one_unfolds_them(site: Site, see: See, source: Callable[..., str]) -> None:
+    name = source(a=waiting)
+    page = see("/")
+    with summary_of(page, name) as summary:
+        summary.changed = TROUBLE
+        go(page, site.at(name))
+        alarms = page.get_by_role("region", name="Alarms")
+        alarms.get_by_role("button", name="and 3 more").click()
+
+        for alarm in ALARMS:
+            expect(alarms).to_contain_text(alarm["text"].strip(), ignore_case=True)
