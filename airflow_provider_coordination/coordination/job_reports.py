@@ -14,6 +14,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.packing import packed, unpacked
 from airflow_provider_coordination.coordination.partition import format_instant, read_instant
+from airflow_provider_coordination.coordination.sink_reports import SinkReport
 
 REPORT_INTERVAL = timedelta(seconds=10)
 """How often a job writes its report."""
@@ -23,6 +24,8 @@ MAX_PARSE_ERRORS = 20
 """How many bad records, the latest ones, a report has."""
 MAX_ERRORS = 10
 """How many errors, the latest ones, a report has."""
+MAX_SINKS = 20
+"""How many sinks a report has: those first that take nothing."""
 MAX_REPORT_CHARACTERS = 20_000
 """About what the lags of 2,000 shards need."""
 MAX_LAST_REPORT_CHARACTERS = 4_000
@@ -86,6 +89,7 @@ class JobReport:
         says which record it is. As many as `max_saved_parse_exceptions` lets a job keep, `MAX_PARSE_ERRORS` at most.
     :param errors: the latest failures of partitions, the latest last; `MAX_ERRORS` at most.
     :param error_count: how many there were since its start.
+    :param sinks: how its sinks stand; `MAX_SINKS` at most.
     """
 
     at: datetime
@@ -95,6 +99,7 @@ class JobReport:
     parse_errors: Sequence[Mapping[str, Any]] = ()
     errors: Sequence[ErrorEvent] = ()
     error_count: int = 0
+    sinks: Sequence[SinkReport] = ()
 
     def errors_after(self, count: int) -> Sequence[ErrorEvent]:
         """Return the errors after the first ones, as far as the report has them.
@@ -141,6 +146,7 @@ class JobReport:
                 "parse_errors": [dict(record) for record in bad],
                 "errors": [error.to_mapping() for error in errors],
                 "error_count": self.error_count,
+                "sinks": [sink.to_mapping() for sink in _worst_first(self.sinks)[:MAX_SINKS]],
             }
         )
 
@@ -158,6 +164,7 @@ class JobReport:
         lags = zip(_list(said, "partitions"), _list(said, "lag_ms"), strict=False)
         errors = (ErrorEvent.from_mapping(each) for each in _list(said, "errors") if isinstance(each, Mapping))
         error_count = said.get("error_count")
+        sinks = (SinkReport.from_mapping(each) for each in _list(said, "sinks") if isinstance(each, Mapping))
         return cls(
             at=at,
             totals=RecordCounts.from_mapping(said.get("totals")),
@@ -166,6 +173,7 @@ class JobReport:
             parse_errors=tuple(error for error in _list(said, "parse_errors") if isinstance(error, Mapping)),
             errors=tuple(error for error in errors if error is not None),
             error_count=error_count if isinstance(error_count, int) else 0,
+            sinks=tuple(sink for sink in sinks if sink is not None),
         )
 
 
@@ -195,6 +203,10 @@ class MovingAverages:
         known = [each for each in self._known if each[0] <= now - seconds]
         at, counted = known[-1] if known else self._known[0]
         return (totals - counted).a_second(now - at)
+
+
+def _worst_first(sinks: Sequence[SinkReport]) -> list[SinkReport]:
+    return sorted(sinks, key=lambda sink: sink.away_since is None)
 
 
 def _list(said: Mapping[str, Any], name: str) -> list[Any]:

@@ -31,7 +31,7 @@ from airflow_provider_coordination.coordination.partition import (
     read_instant,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.coordination.store import all_partitions
+from airflow_provider_coordination.coordination.store import all_partitions, completed_last
 from airflow_provider_coordination.coordination.workers import item_key
 
 log = logging.getLogger(__name__)
@@ -222,6 +222,14 @@ class Jobs:
                     break
                 with suppress(PartitionUpdateError):  # somebody else purges too
                     self._store.delete(item)
+
+    def ended_last(self, limit: int) -> list[Job]:
+        """Return the jobs that ended last, the latest first.
+
+        :param limit: how many at most.
+        """
+        browsed = next(completed_last(self._store, self.source_identifier, limit))
+        return [Job.of(item) for item in browsed.partitions]
 
     def _jobs(self, *statuses: PartitionStatus) -> list[Job]:
         """Return the jobs of these statuses, of all by default: each once, as it was found last.

@@ -34,11 +34,13 @@ class DeliveryError(CoordinationError):
 class SinkAwayError(DeliveryError):
     """A sink does not answer. Its batches wait, and none of them is at fault.
 
+    :param reason: what it does not answer by.
     :param sink: the sink's name; empty where only its caller knows.
     """
 
-    def __init__(self, text: str, sink: str = "") -> None:
-        super().__init__(text)
+    def __init__(self, reason: str, sink: str = "") -> None:
+        super().__init__(f"sink {sink!r} takes nothing at present: {reason}" if sink else reason)
+        self.reason = reason
         self.sink = sink
 
 

@@ -42,6 +42,7 @@ from airflow_provider_coordination.spark.reading import MakeReading, Reading, Ro
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.reporting import JobReporting
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
+from airflow_provider_coordination.spark.sinks import sink_reports
 from airflow_provider_coordination.spark.spans import NoSpans, Span, Spans
 from airflow_provider_coordination.spark.stopping import STOPPED, StopConditions, because_of
 from airflow_provider_coordination.spark.summary import Summary
@@ -118,7 +119,9 @@ class Ingestion:
         )
         self._summary = Summary()
         self._redaction = Redaction(settings)
-        self._reporting = JobReporting(settings.rounds, self._bad_records, self._redaction, self._clock)
+        self._reporting = JobReporting(
+            settings.rounds, self._bad_records, self._redaction, self._clock, sink_reports(settings.all_sinks)
+        )
         self._partitions = ActivePartitions(
             coordinator,
             self._balancer,
@@ -483,6 +486,7 @@ class Ingestion:
         held = self._summary.held_by_sink
         held[error.sink] = held.get(error.sink, 0) + 1
         self._refused.add(batch.batch_id)
+        self._reporting.note_held(error.sink, batch, error.reason)
         self._deliveries.leave(batch)
         self._partitions.fail(key, self._reason(error), Failure.of(error))
 

@@ -68,7 +68,7 @@ def calling(sink: str) -> Iterator[None]:
         if not is_outage(error) or (isinstance(error, SinkAwayError) and error.sink):
             raise
         reason = str(error) if isinstance(error, CoordinationError) else _said_by_task(error) or error_text(error)
-        raise SinkAwayError(f"sink {sink!r} takes nothing at present: {reason}", sink=sink) from error
+        raise SinkAwayError(reason, sink=sink) from error
 
 
 def is_outage(error: BaseException) -> bool:

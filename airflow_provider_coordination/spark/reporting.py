@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 
 from airflow_provider_coordination.coordination.clock import Clock
@@ -16,6 +16,7 @@ from airflow_provider_coordination.coordination.job_reports import (
     MovingAverages,
     RecordCounts,
 )
+from airflow_provider_coordination.coordination.sink_reports import SinkReport
 from airflow_provider_coordination.coordination.storable import storable
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.bad_records import BadRecords, Stage
@@ -35,9 +36,17 @@ class JobReporting:
     :param found: what it finds wrong with records.
     :param redaction: hides secrets in that.
     :param clock: where the time comes from.
+    :param sinks: the job's, as nothing is known of them yet.
     """
 
-    def __init__(self, rounds: RoundSettings, found: BadRecords, redaction: Redaction, clock: Clock) -> None:
+    def __init__(
+        self,
+        rounds: RoundSettings,
+        found: BadRecords,
+        redaction: Redaction,
+        clock: Clock,
+        sinks: Iterable[SinkReport] = (),
+    ) -> None:
         self._found = found
         self._redaction = redaction
         self._clock = clock
@@ -47,6 +56,8 @@ class JobReporting:
         self._errors: deque[ErrorEvent] = deque(maxlen=MAX_ERRORS)
         self._error_count = 0
         self._behind: dict[str, tuple[int, float]] = {}  # milliseconds, and when that was so
+        self._sinks = {sink.name: sink for sink in sinks}
+        self._held: dict[str, set[str]] = {}  # the batches that wait for a sink, by its name
         self._lock = threading.Lock()
 
     def note_delivered(self, batch: LandedBatch, delivered: Prepared) -> None:
@@ -60,8 +71,25 @@ class JobReporting:
             unparseable=left_out.get(Stage.SCHEMA, 0),
             thrown_away=left_out.get(Stage.TIME, 0),
         )
+        now = self._clock.now()
         with self._lock:
             self._totals += counted
+            for name in delivered.records.keys() & self._sinks.keys():
+                self._sinks[name] = self._sinks[name].taking(now)
+                self._held.pop(name, None)
+
+    def note_held(self, sink: str, batch: LandedBatch, reason: str) -> None:
+        """Note that a batch waits for a sink that takes nothing.
+
+        :param sink: the sink's name.
+        :param reason: why it takes nothing.
+        """
+        reason, now = self._redaction.text(reason), self._clock.now()
+        with self._lock:
+            held = self._held.setdefault(sink, set())
+            held.add(batch.batch_id)
+            if sink in self._sinks:
+                self._sinks[sink] = self._sinks[sink].refusing(now, reason, len(held))
 
     def note_read(self, behind_ms: Mapping[str, int | None], at_work: Collection[str]) -> None:
         """Note how far partitions are behind their source, as it just said.
@@ -96,6 +124,7 @@ class JobReporting:
         now = self._clock.monotonic()
         with self._lock:
             totals, behind, errors, error_count = self._totals, self._behind, tuple(self._errors), self._error_count
+            sinks = tuple(self._sinks.values())
             rates = self._averages.rates(now, totals)
         lags = {key: self._lag_ms(ms, now - at) for key, (ms, at) in behind.items()}
         return JobReport(
@@ -106,6 +135,7 @@ class JobReporting:
             parse_errors=tuple(map(self._redaction.mapping, self._found.samples[-MAX_PARSE_ERRORS:])),
             errors=errors,
             error_count=error_count,
+            sinks=sinks,
         )
 
     def _lag_ms(self, behind_ms: int, seconds: float) -> int | None:

@@ -6,12 +6,15 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import islice
 
 from airflow_provider_coordination.coordination.acknowledgment import FAMILY as ACKNOWLEDGMENT_FAMILY
 from airflow_provider_coordination.coordination.acknowledgment_view import AcknowledgmentView
 from airflow_provider_coordination.coordination.figures import Bounds, source_figures
+from airflow_provider_coordination.coordination.jobs import Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.partition_state import PartitionState, state_of
+from airflow_provider_coordination.coordination.sink_reports import sinks_of
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import completed_last
 from airflow_provider_coordination.sources.inspection import inspected
@@ -25,6 +28,7 @@ from airflow_provider_coordination.ui.models.sources import (
     Alarm,
     FailingPartition,
     OldestLease,
+    SinkFacts,
     SourceCard,
     SuspensionFacts,
 )
@@ -39,6 +43,8 @@ TREND_SECONDS = 0.1
 LATE_AFTER = timedelta(hours=1)
 """A source that is so far behind is worth a warning, and so is work that nobody takes for so long."""
 MAX_ALARM_CHARACTERS = 300
+MAX_REPORTS, ENDED_REPORTS = 100, 5
+"""Of how many jobs, of those that have not ended and of those that ended last, it is read what they report of sinks."""
 
 
 def source_card(view: SourceView, connection_id: str) -> SourceCard:
@@ -88,6 +94,7 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
         ],
         completed=completed,
         is_complete=figures.is_complete and trend_is_complete,
+        sinks=_sinks(view),
         alarms=[],
     )
     alarms = [*_alarms(card, now), *([] if supervision is None else _alarms_of_supervisor(supervision, card, now))]
@@ -125,6 +132,14 @@ def _kind_of_finished(view: SourceView, now: datetime) -> str | None:
     found = view.store.query(view.source_identifier, PartitionStatus.COMPLETED, limit=1)
     told: Inspection | None = inspected(found[0], now) if found else None
     return None if told is None else told.kind
+
+
+def _sinks(view: SourceView) -> list[SinkFacts]:
+    """Return how the sinks of a source stand, as its jobs report of them."""
+    jobs = Jobs(view)
+    known = [*islice(jobs.unfinished(), MAX_REPORTS), *jobs.ended_last(ENDED_REPORTS)]
+    sinks = sinks_of([job.report for job in known if job.report is not None])
+    return [SinkFacts.model_validate(sink, from_attributes=True) for sink in sinks]
 
 
 def _oldest_lease(held: list[Partition], now: datetime, *, is_every_one: bool) -> OldestLease | None:
@@ -186,6 +201,12 @@ def _alarms(card: SourceCard, now: datetime) -> Iterator[Alarm]:
         yield Alarm(level="warning", about="waiting", text="work has been waiting for over an hour" + _nobody(card))
     if card.lag is not None and card.lag >= LATE_AFTER.total_seconds():
         yield Alarm(level="warning", about="lag", text="more than an hour behind")
+    for sink in card.sinks:
+        if sink.away_since is not None:
+            minutes = int((now - sink.away_since).total_seconds() // 60)
+            wait = "1 batch waits" if sink.held == 1 else f"{sink.held} batches wait"
+            text = f"sink {sink.name!r} ({sink.kind}) has taken nothing for {_lasting(minutes)}, {wait}: {sink.error}"
+            yield Alarm(level="error", about="sink", text=text)
     if card.failing:
         yield Alarm(level="warning", about="failing", text=f"{_partitions(card.failing)} failing")
 
@@ -206,6 +227,12 @@ def _alarms_of_supervisor(stored: StoredSupervision, card: SourceCard, now: date
         why = "".join(f": {error.error_class}: {error.message}" for error in latest)
         text = f"its supervisor is in state {state.value}{why}"[:MAX_ALARM_CHARACTERS]
         yield Alarm(level="error", about="supervisor", text=text)
+
+
+def _lasting(minutes: int) -> str:
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // (24 * 60)} d"
 
 
 def _partitions(number: int) -> str:

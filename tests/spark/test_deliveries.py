@@ -284,6 +284,25 @@ def test_a_sink_that_is_down_is_asked_once_and_the_other_takes_and_keeps_everyth
     assert (summary.failed, summary.lost) == ({}, [])
 
 
+def test_a_job_reports_by_name_which_sink_takes_nothing_why_and_how_many_batches_wait_for_it(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    sinks = TwoDatasets(fleet, tmp_path / "copy")
+    sinks.down = {"main"}
+    fleet.run(delivery=sinks)
+    [main] = fleet.report.sinks
+    assert (main.name, main.kind, main.held) == ("main", "parquet", SHARDS)
+    assert main.away_since is not None and main.error == "ConnectionRefusedError: nobody listens"
+
+
+def test_a_sink_that_is_back_is_reported_to_take_batches(fleet: Fleet, tmp_path: Path) -> None:
+    sinks = TwoDatasets(fleet, tmp_path / "copy")
+    sinks.down = {"main"}
+    fleet.run(up_again(sinks), delivery=sinks)
+    [main] = fleet.report.sinks
+    assert main.at is not None and (main.away_since, main.error, main.held) == (None, "", 0)
+
+
 @pytest.mark.parametrize("down", sorted(TwoDatasets.sinks))
 def test_a_sink_that_cannot_prepare_holds_only_itself(fleet: Fleet, tmp_path: Path, down: str) -> None:
     sinks = TwoDatasets(fleet, tmp_path / "copy")

@@ -26,6 +26,7 @@ from airflow_provider_coordination.coordination.partition import (
     new_partition,
     source_identifier,
 )
+from airflow_provider_coordination.coordination.sink_reports import SinkReport
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap, ShardProgress
@@ -46,6 +47,7 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 KEPT = timedelta(days=7)
 RUN = "scheduled__2026-11-21T00:00:00+00:00"
 THROTTLED = "ClientError: An error occurred (SlowDown) when calling the GetObject operation: Please reduce your rate"
+DOWN = "OperationalError: connection to server at db.example.com, port 5432 failed: Connection refused"
 DAMAGED = "orders-17.json.gz: line 18 is not JSON: Expecting ',' delimiter: column 31"
 
 EPOCH = 1_760_000_000
@@ -289,6 +291,20 @@ class Scenery:
         totals = RecordCounts(processed=300, processed_bytes=60_000, unparseable=1)
         report = JobReport(at=now, totals=totals, rates=rates, lag_ms={"state/held.json.gz": 800}, parse_errors=[error])
         record.note(report=report.to_text(), application_id="app-1")
+
+    def without_sink(self, source: str) -> None:
+        """Make a source with three sinks, of which one has taken nothing for seven minutes; its job runs."""
+        self.make(source, {"a": lambda p: p.failed(DOWN)})
+        now = datetime.now(UTC)
+        sinks = (
+            SinkReport(name="warehouse", kind="sql").refusing(now - 7 * MINUTE, DOWN, 1).refusing(now, DOWN, 3),
+            SinkReport(name="lake", kind="delta").taking(now),
+            SinkReport(name="calls", kind="foreach_batch", is_exactly_once=False).taking(now),
+        )
+        record = JobRecord(SourceCoordinator(self.store, source, owner(0)))
+        record.begin()
+        record.reads()
+        record.note(report=JobReport(at=now, sinks=sinks).to_text())
 
     def odd(self) -> None:
         """Make a source and partitions with names that somebody will forget to escape."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.registry import Registry
+from airflow_provider_coordination.coordination.sink_reports import SinkReport
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery
 from airflow_provider_coordination.spark.outages import calling
@@ -225,6 +226,16 @@ def at_least_once(settings: Iterable[SinkSettings]) -> list[str]:
     :raises ConfigurationError: if a kind is not known, or cannot be imported.
     """
     return [each.name for each in settings if not SINKS.load(each.kind, each.implementation).is_exactly_once]
+
+
+def sink_reports(settings: Iterable[SinkSettings]) -> list[SinkReport]:
+    """Return what a job reports of its sinks before it gave them a batch.
+
+    :raises ConfigurationError: if a kind is not known, or cannot be imported.
+    """
+    every = list(settings)
+    repeated = at_least_once(every)
+    return [SinkReport(name=each.name, kind=each.kind, is_exactly_once=each.name not in repeated) for each in every]
 
 
 def _make(settings: SinkSettings) -> Sink:

@@ -57,8 +57,23 @@ class Alarm(BaseModel):
     """Something that a person should look at; `about` is what it is about, by which a program tells alarms apart."""
 
     level: Literal["error", "warning"]
-    about: Literal["parked", "overdue", "suspended", "expired", "waiting", "lag", "failing", "supervisor"]
+    about: Literal["parked", "overdue", "suspended", "expired", "waiting", "lag", "failing", "supervisor", "sink"]
     text: str
+
+
+class SinkFacts(BaseModel):
+    """A sink, as jobs report of it.
+
+    `away_since` is null where it takes what it is given; else `error` says why it takes nothing, and `held` how many
+    batches wait for it.
+    """
+
+    name: str
+    kind: str
+    is_exactly_once: bool
+    away_since: datetime | None
+    error: str
+    held: int
 
 
 class SourceCard(BaseModel):
@@ -66,6 +81,7 @@ class SourceCard(BaseModel):
 
     `completed` is how many partitions were completed in each five minutes of the last hour, the oldest first; null
     where that is not known. `is_complete` says whether every unfinished partition was looked at for the figures.
+    `sinks` are those of the job that reported last.
     `pages` are those that it has beside those of every source: of its kind, and of its supervisor.
     """
 
@@ -88,6 +104,7 @@ class SourceCard(BaseModel):
     errors: list[FailingPartition]
     completed: list[int | None]
     is_complete: bool
+    sinks: list[SinkFacts]
     alarms: list[Alarm]
 
 

@@ -9,6 +9,7 @@ import { Ago, Copy, Shortened, To } from "./pieces.js";
 import { sourceApi, withParameters } from "./places.js";
 import { Nothing, Shown } from "./problems.js";
 import { ReasonDialog } from "./reason_dialog.js";
+import { Sinks } from "./sinks.js";
 import { SmallTable } from "./small_table.js";
 import { useTell } from "./telling.js";
 import { countText, plural } from "./texts.js";
@@ -172,14 +173,15 @@ function Verdict({ place, set, now, positive, onClose, refresh }) {
 /**
  * The page.
  *
- * @param {{place: Place, connection: Api.ConnectionRow|null, search: string}} props
+ * @param {{place: Place, card: Api.SourceCard|null, connection: Api.ConnectionRow|null, search: string}} props
  */
-export function AcknowledgmentsPage({ place, connection, search }) {
+export function AcknowledgmentsPage({ place, card, connection, search }) {
   const live = useLive(sourceApi(place.connection, place.source, `acknowledgments?limit=${LIMIT}`));
   const [verdict, setVerdict] = useState(/** @type {{set: AcknowledgmentSet, positive: boolean}|null} */ (null));
   return h(
     C.Box,
     { minW: 0 },
+    card !== null && h(Sinks, { sinks: card.sinks }),
     h(Shown, {
       live,
       what: "acknowledgments",

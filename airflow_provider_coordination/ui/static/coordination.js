@@ -42,6 +42,7 @@ import "./reset_target.js";
 import "./series.js";
 import "./shard_layout.js";
 import "./shard_picture.js";
+import "./sinks.js";
 import "./sizing.js";
 import "./small_table.js";
 import "./spec_changes.js";

@@ -278,7 +278,7 @@ function Alarms({ card, place }) {
   const alarms = (card?.alarms ?? []).filter((alarm) => alarm.about !== "suspended");
   const lines = [
     ...(card?.suspended ? [h(Suspended, { key: "suspended", suspended: card.suspended })] : []),
-    ...alarms.map((alarm) => h(AlarmLine, { key: alarm.about + alarm.text, alarm, place })),
+    ...alarms.map((alarm, number) => h(AlarmLine, { key: `${alarm.about} ${number}`, alarm, place })),
   ];
   const isFolded = !isOpen;
   return h(

@@ -175,9 +175,9 @@ const Card = memo(function Card(/** @type {{card: Api.SourceCard}} */ { card }) 
         { gap: 1 },
         ...card.alarms
           .slice(0, 3)
-          .map((alarm) =>
+          .map((alarm, number) =>
             h(AlarmLine, {
-              key: alarm.about,
+              key: `${alarm.about} ${number}`,
               alarm,
               place: { connection: card.connection_id, source: card.source },
             }),

@@ -95,6 +95,7 @@ const ALARMED = {
   overdue: ["acknowledgments", {}],
   suspended: ["partitions", {}],
   supervisor: ["supervisor", {}],
+  sink: ["acknowledgments", {}],
 };
 
 /**

@@ -51,6 +51,12 @@ export const JOB_STATES = {
   ENDED: { label: "Ended", palette: "gray", meaning: "It has told how it ended." },
 };
 
+/** @type {Record<string, State>} */
+export const SINK_STATES = {
+  taking: { label: "Takes batches", palette: "green", meaning: "It takes what it is given." },
+  away: { label: "Takes nothing", palette: "red", meaning: "It is down, or refuses everything. Its batches wait; the other sinks get theirs." },
+};
+
 /** @type {Record<string, State>} how a holding ended */
 export const ENDS = {
   held: { label: "still held", palette: "cyan", meaning: "The lease is held now." },

@@ -23,6 +23,7 @@ from airflow_provider_coordination.coordination.acknowledgment_sets import Ackno
 from airflow_provider_coordination.coordination.browsing import Place
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.figures import Bounds
+from airflow_provider_coordination.coordination.jobs import Jobs
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -30,7 +31,7 @@ from airflow_provider_coordination.ui import actions, cards, pages, places, time
 from airflow_provider_coordination.ui.listing import Cursor, ListOrder
 from airflow_provider_coordination.ui.models.actions import ActionBody, PartitionSeen
 from tests.coordination.unreliable_store import Fault, UnreliableStore
-from tests.support.scenery import EPOCH, HOUR, MINUTE, ODD_KEYS, ODD_SOURCE, RUN, STREAM, Scenery, owner, soon
+from tests.support.scenery import DOWN, EPOCH, HOUR, MINUTE, ODD_KEYS, ODD_SOURCE, RUN, STREAM, Scenery, owner, soon
 
 pytestmark = pytest.mark.integration  # needs no server, but Airflow's API, and so seconds
 
@@ -136,6 +137,26 @@ def test_a_card_tells_how_a_source_stands(scenery: Scenery, op: TestClient) -> N
     alarms = [(alarm["level"], alarm["about"]) for alarm in card["alarms"]]
     assert alarms == [("error", "parked"), ("warning", "expired"), ("warning", "failing")]
     assert card == found(op.get(at("orders", "summary"))) | {"oldest_waiting": card["oldest_waiting"]}
+
+
+def test_a_sink_that_takes_nothing_is_an_alarm_by_its_name(scenery: Scenery, op: TestClient) -> None:
+    scenery.without_sink("orders")
+    card = found(op.get(at("orders", "summary")))
+    sinks = {sink["name"]: (sink["kind"], sink["is_exactly_once"], sink["held"]) for sink in card["sinks"]}
+    assert sinks == {"warehouse": ("sql", True, 3), "lake": ("delta", True, 0), "calls": ("foreach_batch", False, 0)}
+    since = {sink["name"] for sink in card["sinks"] if sink["away_since"] is not None}
+    assert since == {"warehouse"}
+    [text] = [alarm["text"] for alarm in card["alarms"] if alarm["about"] == "sink"]
+    assert text == f"sink 'warehouse' (sql) has taken nothing for 7 min, 3 batches wait: {DOWN}"
+
+
+def test_a_sink_stays_known_once_its_job_has_ended(scenery: Scenery, op: TestClient) -> None:
+    scenery.without_sink("orders")
+    jobs = Jobs(scenery.worker("orders").view)
+    [job] = jobs.unfinished()
+    assert jobs.end(job.owner, {"ok": True})
+    [sink, *_] = found(op.get(at("orders", "summary")))["sinks"]
+    assert sink["name"] == "warehouse" and sink["away_since"] is not None
 
 
 def test_the_longest_lease_is_told_however_much_has_happened_since(scenery: Scenery, op: TestClient) -> None:
