@@ -12,15 +12,18 @@ from airflow_provider_coordination.aws import AwsSettings
 class Access:
     """How a job reaches its places on S3. It holds secrets, and travels in the settings file and to workers alone.
 
-    :param places: the location of each sink that has a connection, and what that holds.
+    :param places: the location of each sink that is on S3 or has a connection, and what that holds; None for one
+        that has none.
     """
 
-    places: tuple[tuple[str, AwsSettings], ...] = ()
+    places: tuple[tuple[str, AwsSettings | None], ...] = ()
 
     def of(self, uri: str) -> AwsSettings | None:
         """Return how something is reached: as the sink that it lies with, or as the first one in its bucket.
 
-        :returns: None where none is: the AWS SDK's default chain decides.
+        In a bucket without a sink, as the first sink that has a connection.
+
+        :returns: None where the AWS SDK's default chain decides.
         """
         path = bucket_path(uri)
         if path is None:
@@ -30,7 +33,9 @@ class Access:
         beside = [(place, aws) for place, aws in placed if place.partition("/")[0] == path.partition("/")[0]]
         if around:
             return max(around, key=lambda found: len(found[0]))[1]
-        return beside[0][1] if beside else None
+        if beside:
+            return beside[0][1]
+        return next((aws for _, aws in self.places if aws is not None), None)
 
 
 def together(*accesses: Access) -> Access:

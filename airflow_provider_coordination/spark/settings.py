@@ -27,7 +27,7 @@ from airflow_provider_coordination.coordination.lease_times import (
 from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.spark.access import Access
+from airflow_provider_coordination.spark.access import Access, is_s3
 from airflow_provider_coordination.spark.job_settings import (
     AcknowledgmentSettings,
     BadRecordSettings,
@@ -274,7 +274,8 @@ def _with_dead_letters(writes: Sequence[SinkSettings], bad_records: BadRecordSet
 
 def access_of(sinks: Sequence[SinkSettings]) -> Access:
     """Return how the files of sinks on S3 are reached."""
-    return Access(tuple((sink.files or sink.location, sink.aws) for sink in sinks if sink.aws is not None))
+    places = ((sink.files or sink.location, sink.aws) for sink in sinks)
+    return Access(tuple((place, aws) for place, aws in places if aws is not None or is_s3(place)))
 
 
 def _check_apart(other: SinkSettings, sink: SinkSettings) -> None:

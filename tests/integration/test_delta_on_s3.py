@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -76,13 +78,22 @@ def test_batches_are_delivered_replaced_and_known_in_a_bucket_and_no_secret_is_l
     assert secret not in repr(sink.__dict__["_log"].__dict__)
 
 
-@pytest.mark.parametrize("is_beside", [True, False], ids=["in the bucket", "on a disk"])
+@pytest.fixture
+def other_bucket(s3: S3Server) -> Iterator[str]:
+    name = f"landing-{uuid.uuid4().hex[:12]}"
+    s3.client().create_bucket(Bucket=name)
+    yield name
+    s3.delete_bucket(name)
+
+
+@pytest.mark.parametrize("where", ["below the table", "in another bucket", "on a disk"])
 def test_landed_files_become_data_files_in_a_bucket_wherever_they_were_landed(
-    s3: S3Server, s3_bucket: str, tmp_path: Path, is_beside: bool, monkeypatch: pytest.MonkeyPatch
+    s3: S3Server, s3_bucket: str, other_bucket: str, tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(landed_rows, "SMALL_FILE_BYTES", 0)
     path = f"s3://{s3_bucket}/lake/clicks"
-    landing, access = f"{path}/_landing" if is_beside else str(tmp_path), Access(((path, s3.settings),))
+    places = {"below the table": f"{path}/_landing", "in another bucket": f"s3://{other_bucket}/raw"}
+    landing, access = places.get(where, str(tmp_path)), Access(((path, s3.settings),))
     attempts = []
     for batch_id, values in {"a-1": [1, 2], "b-1": [3]}.items():
         file = f"{landing}/clicks/{batch_id}/{file_name('5', 1)}"

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import requests
 
@@ -21,15 +22,19 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.writes.iceberg import IcebergTable
 from airflow_provider_coordination.operators.writes.writes import sinks_of
 from airflow_provider_coordination.spark.delivery import DeliveryError, SinkAwayError
+from airflow_provider_coordination.spark.landed_identity import as_landed, file_name
 from airflow_provider_coordination.spark.outages import is_outage
 from airflow_provider_coordination.spark.redaction import Redaction
-from airflow_provider_coordination.spark.sinks import make_sinks
+from airflow_provider_coordination.spark.settings import access_of
+from airflow_provider_coordination.spark.sinks import TakesLanded, make_sinks
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
+from airflow_provider_coordination.spark.storage import write_table
 from tests.integration.test_sink_contract_on_s3 import IcebergInTableBucket
 from tests.spark.sinks.test_iceberg_crashes import Delivered
 from tests.support.counted_tables import counted_catalogs
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.freezing import Calls, Strike
+from tests.support.landed_tables import deliver as deliver_landed
 from tests.support.s3_server import ALLOWED, DENIED, REGION, S3Server
 from tests.support.sinks import BatchRows, Place, an_attempt, files_named_by, under_next_lease
 
@@ -216,6 +221,23 @@ def test_wherever_a_job_is_struck_at_the_catalog_each_batch_is_in_the_table_once
     assert made.count("catalog.commit_table") == 1
     points = [n for n, call in enumerate(made, 1) if strike is Strike.FREEZE or call == "catalog.commit_table"]
     assert all(live(point).calls.struck for point in points)
+
+
+def test_landed_files_in_another_bucket_become_data_files_by_the_connection_of_the_table(
+    place: Place, s3_bucket: str
+) -> None:
+    settings = place.kind.settings(place.folder)
+    access = access_of([settings])
+    attempts = []
+    for batch_id, values in VALUES.items():
+        file = f"s3://{s3_bucket}/raw/clicks/{batch_id}/{file_name('5', 1)}"
+        rows = pa.table({"n": values, "_batch_id": [batch_id] * len(values)})
+        size = write_table(as_landed(rows, batch_id), file, access)
+        attempts.append(an_attempt(batch_id, file=file, file_bytes=size, records=len(values)))
+    [sink] = make_sinks([settings])
+    assert isinstance(sink, TakesLanded)
+    deliver_landed(sink.taking_landed(keep=False), attempts)
+    assert place.visible == VALUES
 
 
 # A catalog that is away, or refuses

@@ -8,11 +8,20 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.spark.access import Access, is_s3, together
-from airflow_provider_coordination.spark.settings import DEAD_LETTER, SinkSettings
+from airflow_provider_coordination.spark.settings import DEAD_LETTER, SinkSettings, access_of
 from tests.support.job_settings import ingest
 
-LAKE, RAW, ELSE = (AwsSettings(region=region) for region in ("eu-west-1", "eu-west-2", "eu-west-3"))
-ACCESS = Access((("s3://lake/clicks", LAKE), ("s3a://lake/clicks/_raw/", RAW), ("s3://else", ELSE), ("/data/x", ELSE)))
+LAKE, RAW, ELSE, TABLE = (AwsSettings(region=f"eu-west-{n}") for n in range(1, 5))
+ACCESS = Access(
+    (
+        ("iceberg://catalog/default/lake.clicks", TABLE),
+        ("s3://lake/clicks", LAKE),
+        ("s3a://lake/clicks/_raw/", RAW),
+        ("s3://else", ELSE),
+        ("s3://own/clicks", None),
+        ("/data/x", ELSE),
+    )
+)
 
 
 @pytest.mark.parametrize(
@@ -25,12 +34,13 @@ ACCESS = Access((("s3://lake/clicks", LAKE), ("s3a://lake/clicks/_raw/", RAW), (
         ("s3://lake/clicks/_rawer/a", LAKE),
         ("s3://lake/clicks_dead", LAKE),
         ("s3://else/deep/below", ELSE),
-        ("s3://third/clicks", None),
+        ("s3://own/landing", None),
+        ("s3://third/clicks", TABLE),
         ("/data/x/y", None),
         ("gs://lake/clicks", None),
     ],
 )
-def test_a_place_is_reached_as_the_sink_it_lies_below_or_as_the_first_in_its_bucket(
+def test_a_place_is_reached_as_the_sink_it_lies_below_or_as_the_first_in_its_bucket_or_as_the_first_of_all(
     uri: str, reached_by: AwsSettings | None
 ) -> None:
     assert ACCESS.of(uri) == reached_by
@@ -40,6 +50,14 @@ def test_of_accesses_that_name_one_place_the_first_decides() -> None:
     table = Access((("s3://lake/clicks", ELSE), ("s3://tables/clicks", RAW)))
     both = together(ACCESS, table)
     assert [both.of(uri) for uri in ("s3://lake/clicks", "s3://tables/clicks/a", "s3://else")] == [LAKE, RAW, ELSE]
+
+
+def test_what_lies_in_a_bucket_without_a_sink_is_reached_by_the_sinks_connection() -> None:
+    table = SinkSettings(name="main", kind="iceberg", location="iceberg://catalog/default/lake.clicks", aws=LAKE)
+    own = SinkSettings(name="own", kind="parquet", location="s3://own/clicks")
+    access = access_of([own, table])
+    assert [access.of(uri) for uri in ("s3://landing/clicks", "s3://own/landing")] == [LAKE, None]
+    assert access_of([own]).of("s3://landing/clicks") is None
 
 
 def test_dead_letters_are_reached_as_the_dataset_in_their_bucket() -> None:
