@@ -7,11 +7,13 @@ visible whole, or fails where its source is gone. No function here takes a missi
 
 from __future__ import annotations
 
+import contextvars
 import hashlib
 import logging
 import re
 import secrets
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 
 READABLE_CHARACTERS = 60
 """How much of a text its name in paths shows: with the digest that fits the 255 bytes that filesystems allow a name."""
+COPIES_AT_ONCE = 8
 PROBES = "_probe"
 """The folder below a root that probes are written to: no reader takes one for a part of a dataset."""
 PROBES_KEPT = timedelta(days=1)
@@ -167,24 +170,37 @@ def copy_file(uri: str, target: str, access: Access = DEFAULT_ACCESS) -> None:
 def link_files(uris: Sequence[str], folder: str, access: Access = DEFAULT_ACCESS) -> list[str]:
     """Give files second names in a folder that nobody reads yet, durably; copy those that are on other filesystems.
 
+    Those that are copied to an object store, where each takes a while, go a few at once. None is on its way any more
+    once this is over.
+
     :returns: the names, in the order of the files.
     :raises MissingFileError: if one of them is not there.
     """
+    if not uris:
+        return []
     targets = [join(folder, f"part-{n}.parquet") for n in range(len(uris))]
-    for uri, target in zip(uris, targets, strict=True):
-        files, path = open_files(uri, access)
-        target_files, target_path = open_files(target, access)
-        try:
-            if target_files.are(files):
-                files.link(path, target_path)
-            else:
-                target_files.copy_from(files, path, target_path)
-        except FileNotFoundError:
-            raise missing(uri) from None
-    if targets:
-        files, path = open_files(folder, access)
-        files.flush_folder(path)
+    files, path = open_files(folder, access)
+    if files.is_local or len(uris) == 1:
+        for uri, target in zip(uris, targets, strict=True):
+            _link(uri, target, access)
+    else:
+        contexts = [contextvars.copy_context() for _ in uris]
+        with ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
+            list(pool.map(lambda *of: of[0].run(_link, *of[1:], access), contexts, uris, targets))
+    files.flush_folder(path)
     return targets
+
+
+def _link(uri: str, target: str, access: Access) -> None:
+    files, path = open_files(uri, access)
+    target_files, target_path = open_files(target, access)
+    try:
+        if target_files.are(files):
+            files.link(path, target_path)
+        else:
+            target_files.copy_from(files, path, target_path)
+    except FileNotFoundError:
+        raise missing(uri) from None
 
 
 def publish(

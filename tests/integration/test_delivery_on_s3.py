@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -277,6 +278,40 @@ def test_a_batch_whose_publication_keeps_going_wrong_is_whole_or_not_there_and_t
 
 
 # Large files
+
+
+def test_files_that_are_copied_in_a_bucket_do_not_wait_for_each_other(network: FaultyS3, root: str) -> None:
+    access = Access(((root, network.settings),))
+    files = [f"{root}/_landing/{n}" for n in range(3)]
+    for file in files:
+        storage.write_text(file, file, access)
+    slow = network.make("PUT .*/new/part-0.parquet", Fault.HELD)
+    with ThreadPoolExecutor(1) as pool:
+        copying = pool.submit(storage.link_files, files, f"{root}/new", access)
+        assert slow.reached.wait(30)
+        until = time.monotonic() + 30
+        while len(storage.files_below(f"{root}/new", access)) < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert len(storage.files_below(f"{root}/new", access)) == 2
+        slow.let_through.set()
+        copies = copying.result(30)
+    assert [storage.read_text(copy, access) for copy in copies] == files
+
+
+def test_of_files_that_are_copied_none_is_on_its_way_once_one_has_failed(network: FaultyS3, root: str) -> None:
+    access = Access(((root, network.settings),))
+    storage.write_text(f"{root}/_landing/0", "there", access)
+    slow = network.make("PUT .*/new/part-0.parquet", Fault.HELD)
+    with ThreadPoolExecutor(1) as pool:
+        copying = pool.submit(
+            storage.link_files, [f"{root}/_landing/0", f"{root}/_landing/gone"], f"{root}/new", access
+        )
+        assert slow.reached.wait(30)
+        assert not copying.done()
+        slow.let_through.set()
+        with pytest.raises(MissingFileError):
+            copying.result(30)
+    assert len(storage.files_below(f"{root}/new", access)) == 1
 
 
 @pytest.fixture
