@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+TESTS = Path(__file__).resolve().parent
+REPOSITORY = TESTS.parent
 
 
 def _isolate_airflow() -> None:
@@ -87,9 +88,9 @@ pytest_plugins = [
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The folder decides the marker: a test cannot be in one of these folders without it."""
     for item in items:
-        for marker in ("deep", "integration", "system"):
-            if item.path.is_relative_to(REPOSITORY / "tests" / marker):
-                item.add_marker(marker)
+        folder = item.path.parts[len(TESTS.parts)]
+        if folder in ("deep", "integration", "system"):
+            item.add_marker(folder)
 
 
 @pytest.fixture(autouse=True)

@@ -6,20 +6,19 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tools import page_types
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = REPOSITORY / "airflow_provider_coordination" / "ui" / "static"
 
 
 @pytest.fixture(scope="module")
-def declarations(tmp_path_factory: pytest.TempPathFactory) -> str:
-    written = tmp_path_factory.mktemp("types") / "api.d.ts"
-    subprocess.run([sys.executable, "tools/page_types.py", written], cwd=REPOSITORY, check=True)
-    return written.read_text()
+def declarations() -> str:
+    return page_types.declarations()
 
 
 def test_a_model_of_the_api_is_an_interface(declarations: str) -> None:

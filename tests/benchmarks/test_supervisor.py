@@ -8,8 +8,11 @@ import pytest
 
 from benchmarks import supervisor
 
+TINY = supervisor.Size(idle=1, busy=1, shards=(1_000,), rounds=1)
 
-def test_it_ends_with_a_line_of_figures(capsys: pytest.CaptureFixture[str]) -> None:
+
+def test_it_ends_with_a_line_of_figures(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(supervisor, "QUICK", TINY)
     supervisor.main(["--quick", "--stores", "sqlite"])
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])["sqlite"]
     assert figures["turn_of_1000_shards_to_aim"] > 0

@@ -10,6 +10,8 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 from pyspark.errors import PySparkException
 
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import DeliveryError, SinkAwayError
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.outages import MARK, calling, error_of_task, is_outage
@@ -83,12 +85,16 @@ def test_an_outage_keeps_the_name_that_it_has() -> None:
     assert raised.value.sink == "copy"
 
 
-def test_a_bucket_that_nobody_serves_is_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    where = "s3://lake/clicks?endpoint_override=http://127.0.0.1:9&region=us-east-1"
+def test_a_bucket_that_nobody_serves_is_an_outage() -> None:
+    nobody = AwsSettings(
+        region="us-east-1",
+        endpoint_url="http://127.0.0.1:9",
+        access_key_id="test",
+        secret_access_key="test",
+        max_attempts=1,
+    )
     with pytest.raises(OSError, match="connect") as raised:
-        file_size(where)
+        file_size("s3://lake/clicks", Access((("s3://lake", nobody),)))
     assert is_outage(raised.value)
 
 

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import contextvars
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.spark import landed_rows
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
 from airflow_provider_coordination.spark.sinks.iceberg import sink as sinks
-from tests.support.counted_tables import counted_sinks
-from tests.support.fleet import Crash
-from tests.support.freezing import VICTIM, Calls, Strike, acting, counted_files
+from tests.support.freezing import Strike
 from tests.support.landed_tables import TABLES, Landing, deliver, prepare, taken_over
 from tests.support.sinks import Place
+from tests.support.striking import STRIKES, calls_of, strike_at
 
 pytestmark = pytest.mark.integration  # needs no server, but minutes: each call is struck once
 
 VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": [4]}
-STRIKES = [
-    Strike.FREEZE, Strike.KILLED_BEFORE, Strike.KILLED_AFTER, Strike.RAISED_BEFORE, Strike.RAISED_AFTER, Strike.TWICE
-]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -41,12 +31,6 @@ def _some_files_are_merged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 def landing_in(folder: Path, kind: str) -> Landing:
     return Landing(Place(TABLES[kind], folder / "sink"), folder / "landing")
-
-
-@contextmanager
-def counted(calls: Calls) -> Iterator[None]:
-    with counted_files(calls, object_store=False, published=lambda path: None), counted_sinks(calls):
-        yield
 
 
 class Delivery:
@@ -64,13 +48,11 @@ class Delivery:
 
     def by_victim(self) -> None:
         """Deliver as a job does: it asks the store before it commits."""
-        acting.set(VICTIM)
-        with suppress(Crash, CoordinationError, OSError):
-            delivery = self.landing.delivery()
-            prepare(delivery, self.attempts)
-            if not self.is_taken_over:
-                delivery.commit("main", self.attempts)
-            delivery.discard(self.attempts)
+        delivery = self.landing.delivery()
+        prepare(delivery, self.attempts)
+        if not self.is_taken_over:
+            delivery.commit("main", self.attempts)
+        delivery.discard(self.attempts)
 
     def by_successor(self) -> None:
         """Deliver under the next leases."""
@@ -85,23 +67,11 @@ class Delivery:
 @pytest.mark.parametrize("strike", STRIKES)
 @pytest.mark.parametrize("kind", sorted(TABLES))
 def test_at_no_call_anything_is_lost_or_doubled(tmp_path: Path, kind: str, strike: Strike) -> None:
-    calls = Calls()
-    with counted(calls):
-        contextvars.Context().run(Delivery(landing_in(tmp_path / "counted", kind)).by_victim)
-    assert any(call.startswith("files.link") for call in calls.made)
-    for point, call in enumerate(calls.made, 1):
+    made = calls_of(Delivery(landing_in(tmp_path / "counted", kind)))
+    assert any(call.startswith("files.link") for call in made)
+    for point, call in enumerate(made, 1):
         if strike is Strike.TWICE and call == "table.write_deltalake":
             continue  # it reads rows that can be had once
-        delivery, calls = Delivery(landing_in(tmp_path / str(point), kind)), Calls(point, strike)
-        with counted(calls):
-            victim = threading.Thread(target=partial(contextvars.Context().run, delivery.by_victim))
-            victim.start()
-            if strike is Strike.FREEZE:
-                assert calls.reached.wait(60), "the victim does not come there"
-            else:
-                victim.join(60)
-            contextvars.Context().run(delivery.by_successor)
-            calls.thawed.set()
-            victim.join(60)
-        assert calls.struck and not victim.is_alive()
-        assert delivery.landing.place.visible == VALUES, f"{strike} at {point}: {calls.struck}"
+        delivery = Delivery(landing_in(tmp_path / str(point), kind))
+        struck = strike_at(point, strike, delivery)
+        assert delivery.landing.place.visible == VALUES, struck

@@ -20,7 +20,11 @@ OTHERS = {batch_id: [-value for value in values] for batch_id, values in VALUES.
 NOTHING: dict[str, list[int]] = {batch_id: [] for batch_id in BATCHES}
 
 
-@pytest.fixture(params=sorted(SINKS))
+ON_SERVERS = pytest.mark.integration
+EACH = [pytest.param(name, marks=ON_SERVERS if isinstance(kind, OnServer) else ()) for name, kind in SINKS.items()]
+
+
+@pytest.fixture(params=EACH)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     kind = SINKS[request.param]
     if isinstance(kind, OnServer):

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import contextvars
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.sinks import owed
-from tests.support.delta_tables import batches_in, counted_tables
-from tests.support.fleet import Crash
-from tests.support.freezing import VICTIM, Calls, Strike, acting, counted_files
+from tests.support.delta_tables import batches_in
+from tests.support.freezing import Strike
 from tests.support.sinks import SINKS, BatchRows, Place, an_attempt, under_next_lease
+from tests.support.striking import STRIKES, calls_of, strike_at
 
 pytestmark = pytest.mark.integration  # needs no server, but a minute: each call is struck once
 
 VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": []}
 FORMER = {"a-1": [-1], "b-1": [-2, -3], "c-1": [-4]}
 EXPECTED = {"a-1": [1, 2], "b-1": [3]}
-STRIKES = [
-    Strike.FREEZE, Strike.KILLED_BEFORE, Strike.KILLED_AFTER, Strike.RAISED_BEFORE, Strike.RAISED_AFTER, Strike.TWICE
-]  # fmt: skip
 
 
 def nothing(place: Place) -> list[Attempt]:
@@ -52,12 +44,6 @@ def rejected(place: Place) -> list[Attempt]:
 BEGINNINGS = [nothing, others, rejected]
 
 
-@contextmanager
-def counted(calls: Calls) -> Iterator[None]:
-    with counted_files(calls, object_store=False, published=lambda path: None), counted_tables(calls):
-        yield
-
-
 class Delivery:
     """One delivery by a victim, which another job takes over.
 
@@ -72,14 +58,12 @@ class Delivery:
 
     def by_victim(self) -> None:
         """Deliver as a job does: it asks the store before it commits."""
-        acting.set(VICTIM)
-        with suppress(Crash, CoordinationError, OSError):
-            sink = self.place.sink()
-            left = owed(sink, self.attempts)
-            sink.prepare(left, BatchRows(VALUES))
-            if not self.is_taken_over:
-                sink.commit(left)
-            sink.discard(left)
+        sink = self.place.sink()
+        left = owed(sink, self.attempts)
+        sink.prepare(left, BatchRows(VALUES))
+        if not self.is_taken_over:
+            sink.commit(left)
+        sink.discard(left)
 
     def by_successor(self) -> None:
         """Deliver under the next leases."""
@@ -91,35 +75,18 @@ class Delivery:
         self.place.deliver(VALUES, owed(sink, again), sink)
 
 
-def calls_of(folder: Path, begin: Callable[[Place], list[Attempt]]) -> list[str]:
-    place, calls = Place(SINKS["delta"], folder), Calls()
-    delivery = Delivery(place, begin(place))
-    with counted(calls):
-        contextvars.Context().run(delivery.by_victim)
-    return calls.made
-
-
 @pytest.mark.parametrize("strike", STRIKES)
 @pytest.mark.parametrize("begin", BEGINNINGS)
 def test_at_no_call_anything_is_lost_or_doubled(
     tmp_path: Path, begin: Callable[[Place], list[Attempt]], strike: Strike
 ) -> None:
-    made = calls_of(tmp_path / "counted", begin)
+    counted = Place(SINKS["delta"], tmp_path / "counted")
+    made = calls_of(Delivery(counted, begin(counted)))
     assert any(call in made for call in ("table.create_write_transaction", "table.write_deltalake"))
     for point in range(1, len(made) + 1):
-        place, calls = Place(SINKS["delta"], tmp_path / str(point)), Calls(point, strike)
+        place = Place(SINKS["delta"], tmp_path / str(point))
         delivery = Delivery(place, begin(place))
         before = batches_in(place.folder).get("z-1")
-        with counted(calls):
-            victim = threading.Thread(target=partial(contextvars.Context().run, delivery.by_victim))
-            victim.start()
-            if strike is Strike.FREEZE:
-                assert calls.reached.wait(60), "the victim does not come there"
-            else:
-                victim.join(60)
-            contextvars.Context().run(delivery.by_successor)
-            calls.thawed.set()
-            victim.join(60)
-        assert calls.struck and not victim.is_alive()
+        struck = strike_at(point, strike, delivery)
         expected = EXPECTED | ({} if before is None else {"z-1": before})
-        assert batches_in(place.folder) == expected, f"{strike} at {point}: {calls.struck}"
+        assert batches_in(place.folder) == expected, struck

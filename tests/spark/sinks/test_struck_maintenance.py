@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
-import contextvars
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance
-from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
-from airflow_provider_coordination.spark.sinks.iceberg import sink as sinks
-from tests.support.counted_tables import counted_sinks
-from tests.support.fleet import Crash
-from tests.support.freezing import VICTIM, Calls, Strike, acting, counted_files
+from tests.support.freezing import Strike
 from tests.support.landed_tables import TABLES
 from tests.support.sinks import BatchRows, Place, an_attempt, under_next_lease
+from tests.support.striking import STRIKES, calls_of, strike_at
 
 pytestmark = pytest.mark.integration  # needs no server, but minutes: each call is struck once
 
-STRIKES = [
-    Strike.FREEZE, Strike.KILLED_BEFORE, Strike.KILLED_AFTER, Strike.RAISED_BEFORE, Strike.RAISED_AFTER, Strike.TWICE
-]  # fmt: skip
 DAY = timedelta(days=1)
 BEFORE = {"x-1": [1, 2], "y-1": [3]}
 EXPECTED = {"x-1": [7], "y-1": [3], "p-1": [4, 5], "c-1": [6]}
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogs, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(sinks, "CONFLICT_PAUSE_SECONDS", 0.001)
-
-
-@contextmanager
-def counted(calls: Calls) -> Iterator[None]:
-    with counted_files(calls, object_store=False, published=lambda path: None), counted_sinks(calls):
-        yield
 
 
 class Story:
@@ -74,11 +50,9 @@ class Story:
         return done
 
     def by_victim(self) -> None:
-        acting.set(VICTIM)
-        with suppress(Crash, CoordinationError, OSError):
-            self.maintain()
+        self.maintain()
 
-    def by_jobs(self) -> None:
+    def by_successor(self) -> None:
         """Commit what is prepared, deliver a batch, and another one anew that was rejected."""
         self.preparing.commit([self.prepared])
         self.preparing.discard([self.prepared])
@@ -89,24 +63,10 @@ class Story:
 @pytest.mark.parametrize("strike", STRIKES)
 @pytest.mark.parametrize("kind", sorted(TABLES))
 def test_at_no_call_a_row_or_a_file_that_the_table_needs_is_lost(tmp_path: Path, kind: str, strike: Strike) -> None:
-    calls = Calls()
-    with counted(calls):
-        contextvars.Context().run(Story(Place(TABLES[kind], tmp_path / "counted")).by_victim)
-    assert any(call in calls.made for call in ("table.compact", "catalog.commit_table"))
-    assert any(call.startswith("files.delete") for call in calls.made)
-    for point in range(1, len(calls.made) + 1):
-        story, calls = Story(Place(TABLES[kind], tmp_path / str(point))), Calls(point, strike)
-        with counted(calls):
-            victim = threading.Thread(target=partial(contextvars.Context().run, story.by_victim))
-            victim.start()
-            if strike is Strike.FREEZE:
-                assert calls.reached.wait(60), "the victim does not come there"
-            else:
-                victim.join(60)
-            contextvars.Context().run(story.by_jobs)
-            calls.thawed.set()
-            victim.join(60)
-        assert calls.struck and not victim.is_alive()
-        assert story.place.visible == EXPECTED, f"{strike} at {point}: {calls.struck}"
-        story.maintain()
-        assert story.place.visible == EXPECTED, f"{strike} at {point}: {calls.struck}, and maintained again"
+    made = calls_of(Story(Place(TABLES[kind], tmp_path / "counted")))
+    assert any(call in made for call in ("table.compact", "catalog.commit_table"))
+    assert any(call.startswith("files.delete") for call in made)
+    for point in range(1, len(made) + 1):
+        story = Story(Place(TABLES[kind], tmp_path / str(point)))
+        struck = strike_at(point, strike, story)
+        assert story.place.visible == EXPECTED, struck

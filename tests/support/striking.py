@@ -1,0 +1,82 @@
+"""A job that is struck at one of its calls to files, tables and catalogs, and another one that goes on."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Protocol
+from unittest.mock import patch
+
+from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
+from airflow_provider_coordination.spark.sinks.iceberg import sink as sinks
+from tests.support.counted_tables import counted_sinks
+from tests.support.fleet import Crash
+from tests.support.freezing import VICTIM, Calls, Strike, acting, counted_files
+
+STRIKES = [
+    Strike.FREEZE, Strike.KILLED_BEFORE, Strike.KILLED_AFTER, Strike.RAISED_BEFORE, Strike.RAISED_AFTER, Strike.TWICE
+]  # fmt: skip
+SECONDS = 60.0
+"""How long a victim may take to its point, or to its end."""
+
+
+class Story(Protocol):
+    """What one job does, and another one after it, or while it stands still."""
+
+    def by_victim(self) -> None:
+        """Do what is struck."""
+        ...
+
+    def by_successor(self) -> None:
+        """Go on."""
+        ...
+
+
+def calls_of(story: Story) -> list[str]:
+    """Return the calls of a victim that is not struck, in order."""
+    calls = Calls()
+    with _counted(calls):
+        contextvars.Context().run(_suffer, story)
+    return calls.made
+
+
+def strike_at(point: int, strike: Strike, story: Story) -> str:
+    """Strike a victim, and let its successor go on: then, or while it is frozen.
+
+    :param point: at which of its calls, from 1.
+    :returns: the call, and what it was struck by, for the text of an assertion.
+    """
+    calls = Calls(point, strike)
+    with _counted(calls):
+        victim = threading.Thread(target=contextvars.Context().run, args=(_suffer, story))
+        victim.start()
+        if strike is Strike.FREEZE:
+            assert calls.reached.wait(SECONDS), "the victim does not come there"
+        else:
+            victim.join(SECONDS)
+        contextvars.Context().run(story.by_successor)
+        calls.thawed.set()
+        victim.join(SECONDS)
+    assert calls.struck and not victim.is_alive()
+    return f"{strike} at {point}: {calls.struck}"
+
+
+def _suffer(story: Story) -> None:
+    acting.set(VICTIM)
+    with suppress(Crash, CoordinationError, OSError):
+        story.by_victim()
+
+
+@contextmanager
+def _counted(calls: Calls) -> Iterator[None]:
+    """Let the calls count; nobody waits long for what the strikes let fail."""
+    with (
+        patch.object(catalogs, "PAUSE_SECONDS", 0.001),
+        patch.object(sinks, "CONFLICT_PAUSE_SECONDS", 0.001),
+        counted_files(calls, object_store=False, published=lambda path: None),
+        counted_sinks(calls),
+    ):
+        yield
