@@ -158,7 +158,7 @@ def test_sinks_and_what_becomes_of_bad_records_travel_to_the_job(operator: Any, 
     ).execute(context)
     settings = spark.calls[0]["settings"]
     assert settings["schema"] == "amount DOUBLE"
-    parquet = {"kind": "parquet", "settings": {}, "implementation": None, "aws": None}
+    parquet = {"kind": "parquet", "settings": {}, "implementation": None, "aws": None, "files": None}
     assert settings["writes"] == [
         {**parquet, "name": "main", "location": "/lake/small", "where": "amount <= 100"},
         {**parquet, "name": "large", "location": "/lake/large", "where": "amount > 100"},
