@@ -27,8 +27,8 @@ class IcebergTable:
     :param catalog: properties of the catalog, as pyiceberg has them, such as `{"type": "glue"}`; they win over those
         of the connection.
     :param catalog_name: what the catalog is called; catalogs in databases keep it with each table. (templated)
-    :param aws_conn_id: the AWS connection by which the table's files, and Glue, are reached; by default the catalog's
-        properties say how, or the AWS SDK's default chain. (templated)
+    :param aws_conn_id: the AWS connection by which the table's files, and Glue, are reached; by default by the
+        AWS SDK's default chain. (templated)
     :param partition_by: a column, or a list of columns, or of Iceberg's transforms of columns, such as `day(at)` and
         `bucket(16, id)`; by default what the table has, and nothing for a table that is made. (templated)
     :param columns: the types of columns by name, as Iceberg calls them, that the table is made with; by default the

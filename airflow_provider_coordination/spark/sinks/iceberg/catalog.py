@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import DeliveryError, SinkAwayError
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.outages import is_refusal
+from airflow_provider_coordination.spark.sinks.iceberg.answers import is_away, is_unauthorized
 from airflow_provider_coordination.spark.sinks.iceberg.settings import IcebergSettings, PartitionField, partition_fields
 
 if TYPE_CHECKING:
@@ -354,50 +354,6 @@ def fields_of(table: Table) -> list[PartitionField]:
         )
         for field in table.spec().fields
     ]
-
-
-def is_away(error: BaseException) -> bool:
-    """Return whether an error says that a service does not answer, which passes."""
-    return isinstance(error, _away_errors()) and not isinstance(error, (FileNotFoundError, PermissionError))
-
-
-def is_unauthorized(error: BaseException) -> bool:
-    """Return whether an error says that a catalog does not let the job in, whatever it is asked."""
-    from pyiceberg.exceptions import AuthorizationExpiredError, ForbiddenError, OAuthError, UnauthorizedError
-
-    return isinstance(error, AuthorizationExpiredError | ForbiddenError | OAuthError | UnauthorizedError)
-
-
-def is_gone(error: BaseException) -> bool:
-    """Return whether an answer to a commit says that there is no such table: pyiceberg has no class for that."""
-    from pyiceberg.exceptions import RESTError
-
-    answer = getattr(error.__cause__, "response", None)
-    return isinstance(error, RESTError) and getattr(answer, "status_code", None) == HTTPStatus.NOT_FOUND
-
-
-def _away_errors() -> tuple[type[BaseException], ...]:
-    from botocore.exceptions import ConnectionError as AwsConnectionError
-    from botocore.exceptions import HTTPClientError
-    from pyiceberg.exceptions import (
-        CommitStateUnknownException,
-        ServerError,
-        ServiceUnavailableError,
-        TooManyRequestsError,
-    )
-    from sqlalchemy.exc import InterfaceError, OperationalError
-
-    return (
-        OSError,  # of requests, sockets and filesystems
-        CommitStateUnknownException,
-        ServerError,
-        ServiceUnavailableError,
-        TooManyRequestsError,
-        InterfaceError,
-        OperationalError,
-        AwsConnectionError,
-        HTTPClientError,
-    )
 
 
 def _line(error: BaseException) -> str:
