@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import py_compile
 import sys
@@ -10,7 +11,7 @@ import time
 import zipfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +54,27 @@ def write_package_archive(folder: Path, package: Path = PACKAGE) -> Path:
     :param package: the folder of the package.
     :returns: the archive.
     """
+    sources = tuple((module.relative_to(package), module.read_bytes()) for module in sorted(package.rglob("*.py")))
     archive = folder / f"{package.name}.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-        for module in sorted(package.rglob("*.py")):
-            source = module.read_bytes()
-            name = module.relative_to(package.parent)
-            _add(file, name, source)
-            if _is_of_jobs(module.relative_to(package)):
-                _add(file, name.with_suffix(".pyc"), _compiled(name, source))
+    archive.write_bytes(_zipped(package.name, sources))
     return archive
+
+
+@lru_cache(maxsize=1)  # one process may submit many jobs
+def _zipped(package: str, sources: tuple[tuple[Path, bytes], ...]) -> bytes:
+    """Return an archive of modules.
+
+    :param package: the name of the folder that they are in.
+    :param sources: where they are below it, and what they hold.
+    """
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as file:
+        for module, source in sources:
+            name = package / module
+            _add(file, name, source)
+            if _is_of_jobs(module):
+                _add(file, name.with_suffix(".pyc"), _compiled(name, source))
+    return written.getvalue()
 
 
 def _add(file: zipfile.ZipFile, name: Path, content: bytes) -> None:
@@ -75,7 +88,6 @@ def _is_of_jobs(module: Path) -> bool:
     return len(module.parts) == 1 or module.parts[0] in JOB_FOLDERS
 
 
-@cache  # one process may submit many jobs
 def _compiled(name: Path, source: bytes) -> bytes:
     """Return a module as Python compiles it for an archive, which has no times to compare.
 
