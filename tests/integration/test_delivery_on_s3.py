@@ -314,6 +314,14 @@ def test_of_files_that_are_copied_none_is_on_its_way_once_one_has_failed(network
     assert len(storage.files_below(f"{root}/new", access)) == 1
 
 
+def test_a_small_file_is_read_by_one_request(network: FaultyS3, root: str) -> None:
+    access, rows = Access(((root, network.settings),)), pa.table({"n": [1, 2]})
+    storage.write_table(rows, f"{root}/_landing/a.parquet", access)
+    network.requests.clear()
+    assert storage.read_small(f"{root}/_landing/a.parquet", access).equals(rows)
+    assert len(network.requests) == 1
+
+
 @pytest.fixture
 def parts() -> Iterator[None]:
     """Let every file be published in parts."""
