@@ -24,6 +24,8 @@ from demo.server_process import free_ports
 
 USER = "demo"
 STOP_SECONDS = 5.0
+DATABASE_PATIENCE_SECONDS = 60
+"""How long Airflow waits for its database while somebody else writes to it."""
 NEEDED = ("metadatabase", "scheduler", "dag_processor")
 FINISHED = ("success", "failed")
 AIRFLOW = str(Path(sys.executable).parent / "airflow")
@@ -54,7 +56,8 @@ class Airflow:
         self.log = home / "standalone.log"
         self._environment = _environment(home, dags, self.url, log_ports, connections) | dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
-        self._client = httpx.Client(base_url=self.url, timeout=20, trust_env=False)
+        # Its server may wait for as long as its database may be locked.
+        self._client = httpx.Client(base_url=self.url, timeout=DATABASE_PATIENCE_SECONDS + 30, trust_env=False)
 
     def start(self) -> None:
         """Start it; it takes half a minute until it is ready."""
@@ -168,7 +171,7 @@ def _environment(
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords.json"),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout=60",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout={DATABASE_PATIENCE_SECONDS}",
         "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(trigger_logs),
         "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(worker_logs),
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",

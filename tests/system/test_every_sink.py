@@ -25,6 +25,8 @@ DEATHS = at_depth(
     short=(AT_LAST,), deep=("recorded:1", "delivering:1", *(f"committed {sink}:1" for sink in KINDS), AT_LAST)
 )
 """Where drivers are killed, one after the other."""
+CATALOG_WAITS = "its catalog, or the store of its files, does not answer; the delivery waits"
+DATABASE_WAITS = "the database is tried again in"
 AWAY_SECONDS = at_depth(short=3.0, deep=30.0)
 
 
@@ -101,13 +103,13 @@ def test_a_catalog_and_a_database_that_go_away_hold_up_a_delivery_and_lose_nothi
         job = sinks.stop("committing iceberg:1,committing postgresql:1")
         for sink in ("parquet", "delta"):
             sinks.assert_each_once(sink)
-        for waits in ("its catalog does not answer; the delivery waits", "the database is tried again in"):
+        for waits in (CATALOG_WAITS, DATABASE_WAITS):
             cable.cut()
             job.go_on()
             job.wait_for(waits)
             time.sleep(AWAY_SECONDS)
             cable.mend()
-            if "catalog" in waits:
+            if waits == CATALOG_WAITS:
                 job.wait_until_stopped()
         assert job.wait() == 0, job.output
         assert job.summary["at_least_once"] == ["function"]
