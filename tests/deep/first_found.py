@@ -13,6 +13,7 @@ import logging
 import random
 import sys
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def first_found(kind: str, names: list[str]) -> str:
     places = SINKS[kind]
     assert not isinstance(places, OnServer)
     lives = partial(live, places=places)
-    for case in (case for case in CASES if str(case) in names):
+    for case in (replace(case, lands_first=each) for case in CASES if str(case) in names for each in (True, False)):
         with tempfile.TemporaryDirectory() as folder:
             try:
                 calls = lives(case, Path(folder) / "none", None)

@@ -51,13 +51,13 @@ MUTATIONS = {
         "spark/deliveries.py",
         "self._look(left, delivered)",
         "pass",
-        ("rejected-then-mended-items", "rejected-then-mended-shards"),
+        ("rejected-then-mended-shards",),
     ),
     "what former owners staged stays": Mutation(
         "spark/sinks/parquet.py",
         "int(name) < fencing_token",
         "int(name) < 0",
-        ("rejected-then-mended-items",),
+        ("rejected-then-mended-shards",),
     ),
     "an empty result deletes what it replaces": Mutation(
         "spark/sinks/parquet.py",
