@@ -265,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     size = QUICK if options.quick else Size()
     with tempfile.TemporaryDirectory(prefix="coordination-ui-", ignore_cleanup_errors=True) as name:
-        folder, dags = Path(name), Path(name) / "dags"
+        folder, dags = Path(name), Path(name) / "brought"
         dags.mkdir()
         shutil.copy(DAG_FILE, dags)
         with (
