@@ -97,6 +97,7 @@ def aws_client(
     service: str,
     *,
     read_timeout_seconds: float = READ_TIMEOUT_SECONDS,
+    connections: int = CONNECTIONS_PER_CLIENT,
     session: boto3.session.Session | None = None,
 ) -> Any:
     """Return a client; it may be shared by threads, and nothing is sent until it is used.
@@ -107,6 +108,7 @@ def aws_client(
     :param settings: where the service is and who asks.
     :param service: as boto3 calls it, such as `kinesis`.
     :param read_timeout_seconds: how long an answer is waited for.
+    :param connections: how many are kept at most for the next calls.
     :param session: where its credentials come from, which others use too; one of its own by default.
     :raises ConfigurationError: if no region is known, or the endpoint is no URL.
     """
@@ -121,7 +123,7 @@ def aws_client(
                 retries={"mode": "standard", "total_max_attempts": settings.max_attempts},
                 connect_timeout=CONNECT_TIMEOUT_SECONDS,
                 read_timeout=read_timeout_seconds,
-                max_pool_connections=CONNECTIONS_PER_CLIENT,
+                max_pool_connections=connections,
             ),
         )
     except (BotoCoreError, ValueError) as error:

@@ -203,7 +203,7 @@ def warm_up(folder: Path, size: Size) -> None:
         start="TRIM_HORIZON",
     )
     options = landing.LandingOptions(
-        kinesis=AwsSettings(), root=str(folder), seconds=size.read_seconds, max_bytes=1, shards_per_slot=1
+        kinesis=AwsSettings(), root=str(folder), seconds=size.read_seconds, max_bytes=1, slot_memory_bytes=2**29
     )
     landing.land_shard(None, options, plan)  # type: ignore[arg-type]
 

@@ -63,7 +63,7 @@ def land(make: MakePages, root: str, batches: Iterable[pa.RecordBatch]) -> Itera
     """Land a slot's pages as the job does."""
     given = make()
     landing.read_shard = lambda *arguments, **options: (page for page in given)
-    options = LandingOptions(kinesis=AwsSettings(), root=root, seconds=1e6, max_bytes=2**60, shards_per_slot=1)
+    options = LandingOptions(kinesis=AwsSettings(), root=root, seconds=1e6, max_bytes=2**60, slot_memory_bytes=2**29)
     for batch in batches:
         for slot in batch.column(0).to_pylist():
             plan = ReadPlan(

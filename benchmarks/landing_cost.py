@@ -85,7 +85,9 @@ def pages(count: int, size: int, *, aggregated: bool) -> list[ShardPage]:
 def land(given: Sequence[ShardPage], root: str, shard: str = "shard-0", max_bytes: int = 2**60) -> Landed:
     """Land pages as the job does."""
     landing.read_shard = lambda *arguments, **options: _given(given)  # type: ignore[assignment]
-    options = LandingOptions(kinesis=AwsSettings(), root=root, seconds=1e6, max_bytes=max_bytes, shards_per_slot=1)
+    options = LandingOptions(
+        kinesis=AwsSettings(), root=root, seconds=1e6, max_bytes=max_bytes, slot_memory_bytes=2**29
+    )
     plan = ReadPlan(
         source_identifier="b|PARTITION",
         partition_key=f"b:1:{shard}",

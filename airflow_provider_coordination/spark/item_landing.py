@@ -135,7 +135,8 @@ def land_items(
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
-    slots, at_once = slots_to_land(spark, options.partitions_per_slot, leave_slot=options.leave_slot)
+    slots = slots_to_land(spark, leave_slot=options.leave_slot)
+    at_once = -(-options.partitions_per_slot * spark.sparkContext.defaultParallelism // slots)
     land = partial(_land_slot, reader, replace(options, partitions_per_slot=at_once))
     return land_in_slots(spark, deal(plans, slots), land, LandedItems)
 

@@ -15,6 +15,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import format_instant
 
 MAX_SAVED_PARSE_EXCEPTIONS = 100
+LEAST_SLOT_MEMORY_BYTES = 32 * 2**20
+"""What a page of 10 MiB takes between the socket and its columns, in the forms that it has on its way."""
 BY_JOB = "job"
 """The job's sinks are all that acknowledges."""
 DOWNSTREAM = "downstream"
@@ -28,11 +30,13 @@ class RoundSettings:
     :param round_duration: how long a partition is read in one round; one of items goes on to where its reader says that
         it may be cut; timedelta or seconds. (templated)
     :param idle_duration: the pause after a round without a record; timedelta or seconds. (templated)
-    :param max_batch_bytes: about how many bytes are read of one partition in one round, and kept in memory by a slot
-        for each partition that it reads at the same time; more where an item's reader says nowhere that it may be cut.
-        (templated)
-    :param partitions_per_slot: how many partitions one Spark task reads at the same time; more while one is left to a
-        delivery. (templated)
+    :param max_batch_bytes: about how many bytes are read of one partition in one round; more where an item's reader
+        says nowhere that it may be cut. Of items, a slot keeps as much in memory for each partition that it reads at
+        the same time. (templated)
+    :param slot_memory_bytes: how many bytes one Spark task holds at most of what it reads of all its shards, at least
+        32 MiB; it reads as many at the same time as that lets it. (templated)
+    :param partitions_per_slot: how many partitions of items one Spark task reads at the same time; more while one is
+        left to a delivery. (templated)
     :param until_caught_up: stop when everything that was in the source at the start is delivered; of partitions that
         come to an end, when none is left. (templated)
     :param max_duration: start no round later than this after the job's start; timedelta or seconds; None for any time.
@@ -44,6 +48,7 @@ class RoundSettings:
         "round_duration",
         "idle_duration",
         "max_batch_bytes",
+        "slot_memory_bytes",
         "partitions_per_slot",
         "until_caught_up",
         "max_duration",
@@ -53,6 +58,7 @@ class RoundSettings:
     round_duration: timedelta = timedelta(seconds=10)
     idle_duration: timedelta = timedelta(seconds=2)
     max_batch_bytes: int = 32 * 1024 * 1024
+    slot_memory_bytes: int = 512 * 1024 * 1024
     partitions_per_slot: int = 4
     until_caught_up: bool = True
     max_duration: timedelta | None = None
@@ -65,6 +71,11 @@ class RoundSettings:
         """
         for name in ("round_duration", "max_batch_bytes", "partitions_per_slot", "max_duration", "max_idle_rounds"):
             _check_positive(self, name)
+        if self.slot_memory_bytes < LEAST_SLOT_MEMORY_BYTES:
+            raise ConfigurationError(
+                "RoundSettings: field 'slot_memory_bytes' must be at least "
+                f"{LEAST_SLOT_MEMORY_BYTES}, which one page of 10 MiB takes; got {self.slot_memory_bytes}"
+            )
         if self.idle_duration < timedelta(0):
             raise ConfigurationError(
                 f"RoundSettings: field 'idle_duration' must not be negative; got {_shown(self.idle_duration)}"

@@ -39,16 +39,13 @@ def land_in_slots(
     return collected(frame, row)
 
 
-def slots_to_land(spark: SparkSession, at_once: int, *, leave_slot: bool) -> tuple[int, int]:
-    """Return how many slots land, and how many partitions each of them reads at the same time.
+def slots_to_land(spark: SparkSession, *, leave_slot: bool) -> int:
+    """Return how many slots land.
 
-    :param at_once: how many partitions a slot reads at the same time if all slots land.
     :param leave_slot: whether one is left to a delivery that goes on meanwhile, if there are two or more; the others
         read its partitions as well.
     """
-    slots = spark.sparkContext.defaultParallelism
-    used = max(1, slots - leave_slot)
-    return used, -(-at_once * slots // used)
+    return max(1, spark.sparkContext.defaultParallelism - leave_slot)
 
 
 def dealt_evenly(plans: Sequence[P], slots: int) -> list[list[P]]:

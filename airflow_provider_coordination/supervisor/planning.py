@@ -18,6 +18,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.capacity import Capacity
+from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES
 from airflow_provider_coordination.supervisor.assumptions import Assumptions
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
@@ -234,7 +235,7 @@ class _Planner:
 
     def _cores_to_read(self) -> int:
         """Return how many cores let a job read all its partitions at the same time."""
-        return math.ceil(self._per_job / self._rounds.partitions_per_slot)
+        return 1 if self._capacity.is_read_at_once else math.ceil(self._per_job / self._rounds.partitions_per_slot)
 
     def _cores_to_work(self) -> int:
         """Return how many cores of a job are as busy as is planned."""
@@ -263,15 +264,24 @@ class _Planner:
     def _at_once(self) -> int:
         """How many partitions a slot reads at the same time, while one of several is left to a delivery."""
         used = max(self._cores - 1, 1)
-        most = math.ceil(self._rounds.partitions_per_slot * self._cores / used)
-        return min(most, math.ceil(self._per_job / min(used, self._per_job)))
+        share = math.ceil(self._per_job / min(used, self._per_job))
+        if self._capacity.is_read_at_once:
+            return share
+        return min(math.ceil(self._rounds.partitions_per_slot * self._cores / used), share)
+
+    @property
+    def _reading_mib(self) -> float:
+        """What a slot holds of what it reads."""
+        held, most = self._batch_bytes, math.inf
+        if self._capacity.is_read_at_once:
+            held, most = min(held, ROW_GROUP_BYTES), self._rounds.slot_memory_bytes / MIB
+        return min(self._at_once * (held * self._assumed.memory_factor / MIB + self._assumed.page_mib), most)
 
     def needs(self) -> Needs:
         """Return what it needs."""
         spark, stopping = self._spec.tuning.spark, self._spec.supervise.stop_task_count
         at_handover = self._jobs + min(stopping or self._jobs, self._jobs)
-        of_batch = self._batch_bytes * self._assumed.memory_factor / MIB + self._assumed.page_mib
-        python = self._assumed.python_mib + self._at_once * of_batch
+        python = self._assumed.python_mib + self._reading_mib
         per_executor = spark.executor_cores or 1
         executor = _mib(spark.executor_memory) or self._assumed.executor_memory_mib
         per_core = python + executor / per_executor
@@ -357,8 +367,8 @@ class _Planner:
         seconds = min(least / (1 - working), speed.round_seconds) if working < 1 else speed.round_seconds
         rounds = 1 / seconds
         batches = self._load.partitions * rounds
-        # Each round asks each partition for an iterator, or a subscription, and then reads.
-        source = None if pace is None else batches * (1 + (DRAINING_READS if pace else 0))
+        # Iterators are kept from round to round; a subscription is one call.
+        source = None if pace is None else batches * (DRAINING_READS if pace else 1)
         return Requests(
             source=source,
             source_at_most=None if pace is None else self._load.partitions * (pace or rounds),

@@ -90,7 +90,7 @@ def deliver(coordinator: SourceCoordinator, settings: dict[str, Any], payloads: 
 
     from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
     from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
-    from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, batch_id
+    from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, new_batch_id
     from airflow_provider_coordination.sources.landed import LandedBatch
 
     sets, timeout = AcknowledgmentSets(coordinator, ShardBatches()), timedelta(seconds=3600)
@@ -100,7 +100,7 @@ def deliver(coordinator: SourceCoordinator, settings: dict[str, Any], payloads: 
             start, end = progress.checkpoint, f"{time.time_ns()}"
             progress = progress.landing(
                 LandedBatch(
-                    batch_id=batch_id(coordinator.view.source_identifier, key, start, end),
+                    batch_id=new_batch_id(key),
                     start=start,
                     end=end,
                     file="landed.parquet",

@@ -178,7 +178,9 @@ def test_an_application_that_stopped_inside_an_aggregate_is_read_on_from_there(
     progress = ShardProgress.from_mapping(partition.progress)
 
     settings = AwsSettings(endpoint_url=kinesis.endpoint_url, **CREDENTIALS)
-    options = LandingOptions(kinesis=settings, root=str(tmp_path), seconds=1.0, max_bytes=1_000_000, shards_per_slot=1)
+    options = LandingOptions(
+        kinesis=settings, root=str(tmp_path), seconds=1.0, max_bytes=1_000_000, slot_memory_bytes=2**29
+    )
     plan = ReadPlan(
         source_identifier=SOURCE,
         partition_key=partition.partition_key,

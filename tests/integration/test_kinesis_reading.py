@@ -335,7 +335,7 @@ class Source:
     def land_with(
         self, clock: Clock, sleep: Callable[[float], None], start: str, plan: dict[str, Any] | None, changes: Any
     ) -> Landed:
-        options = {"seconds": 10.0, "max_bytes": 2**30, "shards_per_slot": 1, **changes}
+        options = {"seconds": 10.0, "max_bytes": 2**30, "slot_memory_bytes": 2**29, **changes}
         return land_shard(
             reading_client(self.settings),
             LandingOptions(kinesis=self.settings, root=str(self.root), **options),

@@ -21,7 +21,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON
-from airflow_provider_coordination.sources.kinesis.progress import batch_id
+from airflow_provider_coordination.sources.kinesis.progress import new_batch_id
 from airflow_provider_coordination.sources.kinesis.shards import list_shards
 from airflow_provider_coordination.sources.resetting import Resets
 from airflow_provider_coordination.sources.targets import target_of
@@ -189,8 +189,8 @@ def test_12_a_job_that_delivers_is_kept_until_it_is_done_whatever_became_of_its_
 def test_14_the_name_of_a_batch_says_nothing_of_the_job_that_reads_it() -> None:
     world = World()
     assert len({world.cluster.new_owner() for _ in range(2)}) == 2
-    one, other = (batch_id("source|PARTITION", "clicks:1:shardId-0", "5", "9") for _ in range(2))
-    assert one == other
+    one, other = (new_batch_id("clicks:1:shardId-0") for _ in range(2))
+    assert one.startswith("shardId-0-") and one != other
 
 
 # Resharding

@@ -41,7 +41,7 @@ class Stream:
         self.client = InProcessClient(self.engine)
         self.client.create_stream(StreamName="s", ShardCount=1)
         self.options = LandingOptions(
-            kinesis=AwsSettings(max_attempts=3), root=str(root), seconds=30, max_bytes=2**30, shards_per_slot=1
+            kinesis=AwsSettings(max_attempts=3), root=str(root), seconds=30, max_bytes=2**30, slot_memory_bytes=2**29
         )
 
     def put(self, *data: bytes) -> list[str]:

@@ -225,10 +225,10 @@ def test_more_than_the_partitions_take_is_a_warning() -> None:
 # What it asks of others
 
 
-def test_a_round_asks_each_partition_three_times_and_the_store_for_each_batch() -> None:
+def test_a_round_asks_each_partition_twice_and_the_store_for_each_batch() -> None:
     assumptions = Assumptions(round_overhead_s=1.5, store_reads_per_round=8, store_writes_per_batch=4)
     requests = planned(a_spec(task_count=2), a_load(10, 0.0), assumptions=assumptions).requests
-    assert requests.source == pytest.approx(10 * 3 / 2), "a round of two seconds: half of one for two reads"
+    assert requests.source == pytest.approx(10 * 2 / 2), "a round of two seconds: half of one for two reads"
     assert requests.source_at_most == 10 * 4
     assert requests.store_reads == pytest.approx(2 * 8 / 2)
     assert requests.store_writes == pytest.approx(10 * 4 / 2)

@@ -113,6 +113,8 @@ class BatchReading:
         """Everything that arrived before this instant is read."""
         self.millis_behind_latest: int | None = None
         """What the service said of the last page."""
+        self.next_iterator: str | None = None
+        """Kinesis' own, which goes on behind the batch; None if nobody knows one."""
         self.throttled = 0
         """How many reads were refused for what others read."""
 
@@ -140,10 +142,12 @@ class BatchReading:
         for page in pages:
             self.throttled += page.throttled
             self.millis_behind_latest = page.millis_behind_latest
+            self.next_iterator = page.next_iterator
             records = self._begun(page, KinesisRecords.of(page.records))
             stop = self._stop_index(records)
             if stop is not None:
                 self.at_stop, records = True, records[:stop]
+                self.next_iterator = None
             elif page.end_of_shard:
                 self.end_of_shard, self.children = True, page.children
             elif page.is_drained and self._stops_at is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from airflow_provider_coordination.aws import AwsSettings, aws_client
+from airflow_provider_coordination.aws import CONNECTIONS_PER_CLIENT, AwsSettings, aws_client
 
 
 class KinesisClient(Protocol):
@@ -45,11 +45,12 @@ class KinesisClient(Protocol):
         ...
 
 
-def kinesis_client(settings: AwsSettings) -> KinesisClient:
+def kinesis_client(settings: AwsSettings, connections: int = CONNECTIONS_PER_CLIENT) -> KinesisClient:
     """Return a client of Kinesis; see `aws_client`.
 
     :param settings: where Kinesis is and who asks.
+    :param connections: how many are kept at most for the next calls.
     :raises ConfigurationError: if no region is known, or the endpoint is no URL.
     """
-    client: KinesisClient = aws_client(settings, "kinesis")
+    client: KinesisClient = aws_client(settings, "kinesis", connections=connections)
     return client

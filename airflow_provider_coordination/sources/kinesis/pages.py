@@ -105,6 +105,7 @@ class ShardPage:
         that is known.
     :param throttled: how many reads were refused since the page before for what others read of the shard: this reader
         kept to the limits.
+    :param next_iterator: Kinesis' own, which goes on behind the page; None if there is none.
     """
 
     records: Sequence[KinesisRecord]
@@ -113,6 +114,7 @@ class ShardPage:
     children: tuple[ChildShard, ...]
     read_at: datetime
     throttled: int = 0
+    next_iterator: str | None = None
 
     @property
     def is_drained(self) -> bool:

@@ -8,7 +8,7 @@ order; the checkpoint moves over those that are acknowledged without a gap, and 
 
 from __future__ import annotations
 
-import hashlib
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -33,18 +33,15 @@ THROUGHPUT_SMOOTHING = 0.5
 """The weight of the latest measurement, as in the Kinesis Client Library."""
 
 
-def batch_id(source_identifier: str, partition_key: str, start: str, end: str, epoch: int = 0) -> str:
-    """Return the name of a batch: the same for the same range of the same shard, whoever lands it and when.
+def new_batch_id(partition_key: str) -> str:
+    """Return a name for a batch of a shard that is about to be landed; no other landing has it.
 
-    :param source_identifier: the source's identifier, prefix included.
+    It cannot say where the batch ends, which is not known until it is read, and has to be in the file from its first
+    row on.
+
     :param partition_key: the shard's partition.
-    :param start: the position before the batch's first record.
-    :param end: the position of its last record.
-    :param epoch: of the shard's progress: what is read again because a person said so is another batch.
     """
-    parts = (source_identifier, partition_key, start, end, *([str(epoch)] if epoch else []))
-    identity = "\n".join(parts).encode()
-    return f"{parse_partition_key(partition_key).shard_id}-{hashlib.sha256(identity).hexdigest()[:20]}"
+    return f"{parse_partition_key(partition_key).shard_id}-{secrets.token_hex(10)}"
 
 
 class ShardRange(Protocol):

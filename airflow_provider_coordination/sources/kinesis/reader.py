@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from airflow_provider_coordination.aws import AwsSettings, answered_at
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+CONNECTIONS = 1000
+"""How many a process keeps for the shards that it reads: each may be read at the same time."""
 RENEWALS_IN_A_ROW = 5
 """How many iterators may expire one after another, unused, before it counts as an outage."""
 FUTURE_POLL_SECONDS = 1.0
@@ -60,7 +62,7 @@ def reading_client(settings: AwsSettings) -> KinesisClient:
     :param settings: where Kinesis is and who asks; `max_attempts` is for the reader to keep.
     :raises ConfigurationError: if no region is known, or the endpoint is no URL.
     """
-    client = kinesis_client(replace(settings, max_attempts=1))
+    client = kinesis_client(replace(settings, max_attempts=1), CONNECTIONS)
     parse_pages_fast(client)
     return client
 
@@ -75,6 +77,8 @@ def read_shard(
     page_records: int = 10_000,
     min_interval_seconds: float = READ_INTERVAL_SECONDS,
     patience: Patience | None = None,
+    room: Room | None = None,
+    iterator: str | None = None,
 ) -> Generator[ShardPage]:
     """Yield the pages of a shard until its end; on an open shard that is never, and the caller stops.
 
@@ -96,6 +100,8 @@ def read_shard(
     :param page_records: how many records a page holds at most; Kinesis allows up to 10,000.
     :param min_interval_seconds: the least time between two reads.
     :param patience: how long to go on trying.
+    :param room: held for each page that is asked for; by default there is enough.
+    :param iterator: Kinesis' own, which goes on at the start; by default it is asked for one.
     :raises ValueError: if `start` is no position.
     :raises ShardNotFoundError: while reading, if the shard or its stream is gone.
     :raises PositionRefusedError: while reading, if the position is not one of this shard.
@@ -105,7 +111,20 @@ def read_shard(
     patience = patience or Patience()
     pace = Pace(patience, min_interval_seconds)
     polling = _Polling(client, stream_name, shard_id, parse_position(start), inclusive, page_records, patience, pace)
+    polling.room, polling.iterator = room, iterator
     return polling.pages()
+
+
+class Room(Protocol):
+    """The memory that a page needs."""
+
+    def hold(self) -> None:
+        """Hold as much as a page may need, before it is asked for; the caller lets go of what it does not need."""
+        ...
+
+    def let_go(self) -> None:
+        """Let go of it: no page came."""
+        ...
 
 
 class _OutOfTimeError(Exception):
@@ -132,7 +151,8 @@ class _Polling:
         self._page_records = page_records
         self._patience = patience
         self._pace = pace
-        self._iterator: str | None = None
+        self.room: Room | None = None
+        self.iterator: str | None = None
         self._renewals = 0
         self._throttled = 0
 
@@ -149,9 +169,9 @@ class _Polling:
 
     def _next(self) -> ShardPage | None:
         """Return the next page; None if there was no good iterator to read it with."""
-        if self._iterator is None:
+        if self.iterator is None:
             try:
-                self._iterator = self._attempt(self._new_iterator)
+                self.iterator = self._attempt(self._new_iterator)
             except PositionRefusedError as error:
                 now = ahead_of_service(error, self._position, self._patience.clock.now())
                 if now is None:
@@ -164,7 +184,7 @@ class _Polling:
             self._renew(error)
             return None
         self._renewals = 0
-        self._iterator = response.get("NextShardIterator")
+        self.iterator = response.get("NextShardIterator")
         records = self._records_of(response)
         self._pace.took(records.size)
         records = from_position(self._position, records)
@@ -173,10 +193,11 @@ class _Polling:
         return ShardPage(
             records=records,
             millis_behind_latest=response.get("MillisBehindLatest"),
-            end_of_shard=not self._iterator,
+            end_of_shard=not self.iterator,
             children=tuple(child_of(child) for child in response.get("ChildShards") or ()),
             read_at=service_time(response, asked_at),
             throttled=self._counted_throttles(),
+            next_iterator=self.iterator,
         )
 
     def _new_iterator(self) -> str:
@@ -193,8 +214,18 @@ class _Polling:
 
     def _records(self) -> tuple[Mapping[str, Any], datetime]:
         self._pace.wait()
+        if self.room is None:
+            return self._ask()
+        self.room.hold()
+        try:
+            return self._ask()
+        except BaseException:
+            self.room.let_go()
+            raise
+
+    def _ask(self) -> tuple[Mapping[str, Any], datetime]:
         asked_at = self._patience.clock.now()
-        return self._client.get_records(ShardIterator=self._iterator, Limit=self._page_records), asked_at
+        return self._client.get_records(ShardIterator=self.iterator, Limit=self._page_records), asked_at
 
     def _records_of(self, response: Mapping[str, Any]) -> KinesisRecords:
         if COLUMNS in response:
@@ -229,7 +260,7 @@ class _Polling:
                     raise
 
     def _renew(self, error: ExpiredIteratorError | PositionRefusedError) -> None:
-        self._iterator = None
+        self.iterator = None
         self._renewals += 1
         if isinstance(error, PositionRefusedError) and self._renewals > 1:
             raise error  # a new one was refused as well

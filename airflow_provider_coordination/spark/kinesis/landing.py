@@ -14,11 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
@@ -35,15 +32,14 @@ from airflow_provider_coordination.sources.kinesis.pacing import (
 )
 from airflow_provider_coordination.sources.kinesis.pages import ShardPage
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap, batch_id
+from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap, new_batch_id
 from airflow_provider_coordination.sources.kinesis.reader import read_shard, reading_client
-from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA, user_records
+from airflow_provider_coordination.sources.kinesis.user_records import user_records
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA
-from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
+from airflow_provider_coordination.spark.kinesis.landed_shard import LandedShard, NoRoomError, PageRoom
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
+from airflow_provider_coordination.spark.slot_memory import LEAST_ROW_GROUP_BYTES, ROW_GROUP_BYTES, SlotMemory
 from airflow_provider_coordination.spark.slots import dealt_evenly, land_in_slots, slots_to_land
-from airflow_provider_coordination.spark.storage import write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,13 +59,13 @@ class ReadPlan:
     :param stream: the stream's name.
     :param shard_id: the shard.
     :param start: the position to read after.
-    :param epoch: of the shard's progress.
     :param starting_hash_key: the first hash key of the shard, a decimal number.
     :param ending_hash_key: the last one.
     :param delivered_until: nothing that arrived by this instant (aware) is missing; None if unknown.
     :param retention_seconds: how long the stream keeps records; None if unknown.
     :param consumer_arn: read by enhanced fan-out as this consumer; None polls.
     :param end: the position at which the partition ends; None if it ends with the shard.
+    :param iterator: Kinesis' own, which goes on at the start; None if none is known.
     """
 
     source_identifier: str
@@ -78,13 +74,13 @@ class ReadPlan:
     stream: str
     shard_id: str
     start: str
-    epoch: int = 0
     starting_hash_key: str = "0"
     ending_hash_key: str = HIGHEST_HASH_KEY
     delivered_until: datetime | None = None
     retention_seconds: float | None = None
     consumer_arn: str | None = None
     end: str | None = None
+    iterator: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +92,7 @@ class LandingOptions:
     :param access: how that place is reached.
     :param seconds: how long a shard is read.
     :param max_bytes: read no further page once a shard gave this many bytes.
-    :param shards_per_slot: how many shards a slot reads at the same time.
+    :param slot_memory_bytes: how much of what it reads a slot holds at most.
     :param leave_slot: whether a slot is left to a delivery that goes on meanwhile.
     :param filter_by_hash_range: drop user records of an aggregate whose hash key is not of their shard.
     :param on_data_loss: `"fail"` lands nothing behind a gap, `"reset"` reads on.
@@ -107,7 +103,7 @@ class LandingOptions:
     root: str
     seconds: float
     max_bytes: int
-    shards_per_slot: int
+    slot_memory_bytes: int
     leave_slot: bool = False
     filter_by_hash_range: bool = True
     on_data_loss: str = "fail"
@@ -125,6 +121,8 @@ class Landed(LandedRow):
     :param filtered: user records that were dropped because they belong to another shard.
     :param throttled: reads that were refused although this job kept to what a shard allows: others read it too.
     :param gap: what was lost before the first record; with `error`, what stands in the way.
+    :param next_iterator: Kinesis' own, which goes on at the end; None if none is known.
+    :param memory_bytes: how much the slot held at most, of all its shards.
     """
 
     children: tuple[ChildShard, ...] = ()
@@ -133,6 +131,8 @@ class Landed(LandedRow):
     filtered: int = 0
     throttled: int = 0
     gap: Gap | None = None
+    next_iterator: str | None = None
+    memory_bytes: int = 0
 
 
 def land(spark: SparkSession, plans: Sequence[ReadPlan], options: LandingOptions) -> list[Landed]:
@@ -141,9 +141,8 @@ def land(spark: SparkSession, plans: Sequence[ReadPlan], options: LandingOptions
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
-    slots, at_once = slots_to_land(spark, options.shards_per_slot, leave_slot=options.leave_slot)
-    land_slot = partial(_land_slot, replace(options, shards_per_slot=at_once))
-    landed = land_in_slots(spark, dealt_evenly(plans, slots), land_slot, Landed)
+    slots = slots_to_land(spark, leave_slot=options.leave_slot)
+    landed = land_in_slots(spark, dealt_evenly(plans, slots), partial(_land_slot, options), Landed)
     warn_of(landed)
     return landed
 
@@ -166,9 +165,19 @@ def warn_of(rows: Iterable[Landed]) -> None:
 
 
 def _land_slot(options: LandingOptions, plans: Sequence[ReadPlan]) -> list[Landed]:
-    client = reading_client(options.kinesis)
-    with ThreadPoolExecutor(options.shards_per_slot) as pool:
-        return list(pool.map(partial(land_shard, client, options), plans))
+    """Read all shards of a slot at the same time, each by a thread of its own: they wait nearly all the time."""
+    memory = SlotMemory(options.slot_memory_bytes)
+    shared = min(ROW_GROUP_BYTES, max(LEAST_ROW_GROUP_BYTES, options.slot_memory_bytes // (2 * len(plans))))
+    rows = partial(land_shard, _client(options.kinesis), options, memory=memory, row_group_bytes=shared)
+    with ThreadPoolExecutor(len(plans)) as pool:
+        landed = list(pool.map(rows, plans))
+    return [replace(row, memory_bytes=memory.largest) for row in landed]
+
+
+@cache
+def _client(kinesis: AwsSettings) -> KinesisClient:
+    """Return the client of this process, which keeps its connections from one round to the next."""
+    return reading_client(kinesis)
 
 
 def land_shard(
@@ -176,6 +185,8 @@ def land_shard(
     options: LandingOptions,
     plan: ReadPlan,
     *,
+    memory: SlotMemory | None = None,
+    row_group_bytes: int = ROW_GROUP_BYTES,
     clock: Clock | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Landed:
@@ -185,12 +196,16 @@ def land_shard(
     next round meets the error again.
 
     :param client: as `reading_client` returns it.
+    :param memory: of the slot; by default it has one of its own.
+    :param row_group_bytes: how much of the shard is held until it is written.
     :param clock: measures how long to read.
     :param sleep: waits that many seconds.
     """
     clock = clock or SystemClock()
     try:
-        return _land_shard(client, options, plan, clock, sleep)
+        memory = memory or SlotMemory(options.slot_memory_bytes)
+        with LandedShard(plan, options, memory, row_group_bytes) as landed:
+            return _land_shard(client, options, plan, landed, clock, sleep)
     except DataLostError as error:
         # The source answers: only a person, or `on_data_loss`, decides about what it does not hold any more.
         failure = Failure(type(error).__name__)
@@ -236,7 +251,12 @@ def _lost(plan: ReadPlan, gap: Gap, failure: Failure, remedy: str) -> Landed:
 
 
 def _land_shard(
-    client: KinesisClient, options: LandingOptions, plan: ReadPlan, clock: Clock, sleep: Callable[[float], None]
+    client: KinesisClient,
+    options: LandingOptions,
+    plan: ReadPlan,
+    landed: LandedShard,
+    clock: Clock,
+    sleep: Callable[[float], None],
 ) -> Landed:
     begun = clock.monotonic()
     patience = Patience(until=begun + options.seconds, attempts=options.kinesis.max_attempts, clock=clock, sleep=sleep)
@@ -258,45 +278,46 @@ def _land_shard(
     hash_keys = None
     if options.filter_by_hash_range:
         hash_keys = HashKeyRange(int(plan.starting_hash_key), int(plan.ending_hash_key))
-    tables: list[pa.RecordBatch] = []
-    size = filtered = 0
-    with closing(_pages(client, plan, patience, inclusive=inclusive)) as pages:
+    filtered = 0
+    room = PageRoom(landed, patience)
+    with closing(_pages(client, plan, patience, room, inclusive=inclusive)) as pages:
         try:
             for records in reading.of(pages):
                 if records:
-                    users = user_records(records, hash_keys, after=None if tables else reading.after)
-                    tables.append(users.columns)
-                    size += users.columns.nbytes
+                    users = user_records(records, hash_keys, after=None if landed.records else reading.after)
                     filtered += users.filtered
-                if size >= options.max_bytes or patience.is_over():
+                    landed.add(users.columns)
+                room.let_go()
+                if landed.bytes >= options.max_bytes or patience.is_over():
                     break
+        except NoRoomError:
+            log.info("shard %s: the round ended before there was room for a page", plan.shard_id)
         except CoordinationError as error:
             if reading.end == plan.start:
                 raise
             log.warning("what was read is landed, and the rest left to the next round: %s", error)
-    records_landed = sum(table.num_rows for table in tables)
-    batch = batch_id(plan.source_identifier, plan.partition_key, plan.start, reading.end, plan.epoch)
     seconds = clock.monotonic() - begun
-    file, file_bytes = _write(tables, options, plan, batch) if records_landed else ("", 0)
+    file, file_bytes = landed.close()
     return Landed(
         partition_key=plan.partition_key,
-        batch_id=batch,
+        batch_id=landed.batch_id,
         start=plan.start,
         end=reading.end,
         file=file,
         file_bytes=file_bytes,
-        records=records_landed,
-        bytes=sum(pc.sum(pc.binary_length(table.column("data"))).as_py() or 0 for table in tables),
+        records=landed.records,
+        bytes=landed.data_bytes,
         is_last=reading.end_of_shard or (reading.at_stop and plan.end is not None),
         children=reading.children,
         read_until=reading.read_until,
         millis_behind_latest=reading.millis_behind_latest,
-        last_arrival=_last_arrival(tables),
+        last_arrival=landed.last_arrival,
         at_stop=reading.at_stop and plan.end is None,
         filtered=filtered,
         throttled=reading.throttled,
         seconds=seconds,
         gap=reading.gap,
+        next_iterator=reading.next_iterator,
     )
 
 
@@ -304,7 +325,7 @@ def _nothing_left(plan: ReadPlan) -> Landed:
     """Return the row of a shard that is read as far as it may be."""
     return Landed(
         partition_key=plan.partition_key,
-        batch_id=batch_id(plan.source_identifier, plan.partition_key, plan.start, plan.start, plan.epoch),
+        batch_id=new_batch_id(plan.partition_key),
         start=plan.start,
         end=plan.start,
         is_last=plan.end is not None,
@@ -312,27 +333,21 @@ def _nothing_left(plan: ReadPlan) -> Landed:
     )
 
 
-def _pages(client: KinesisClient, plan: ReadPlan, patience: Patience, *, inclusive: bool) -> Generator[ShardPage]:
+def _pages(
+    client: KinesisClient, plan: ReadPlan, patience: Patience, room: PageRoom, *, inclusive: bool
+) -> Generator[ShardPage]:
     if plan.consumer_arn is None:
-        return read_shard(client, plan.stream, plan.shard_id, plan.start, inclusive=inclusive, patience=patience)
+        iterator = None if inclusive else plan.iterator
+        return read_shard(
+            client,
+            plan.stream,
+            plan.shard_id,
+            plan.start,
+            inclusive=inclusive,
+            patience=patience,
+            room=room,
+            iterator=iterator,
+        )
     return subscribe_shard(
         client, plan.consumer_arn, plan.stream, plan.shard_id, plan.start, inclusive=inclusive, patience=patience
     )
-
-
-def _last_arrival(tables: Sequence[pa.RecordBatch]) -> datetime | None:
-    arrivals = [table.column("approximate_arrival_timestamp") for table in tables if table.num_rows]
-    last: datetime | None = arrivals[-1][-1].as_py() if arrivals else None
-    return last
-
-
-def _write(tables: Sequence[pa.RecordBatch], options: LandingOptions, plan: ReadPlan, batch: str) -> tuple[str, int]:
-    pages = pa.Table.from_batches(tables, USER_RECORD_SCHEMA)
-    constant = {"stream": plan.stream, "shard_id": plan.shard_id, "_batch_id": batch}
-    columns = [
-        pa.repeat(pa.scalar(constant[f.name], f.type), pages.num_rows) if f.name in constant else pages.column(f.name)
-        for f in RECORD_SCHEMA
-    ]
-    uri = landed_file(options.root, plan.source_identifier, plan.partition_key, plan.start, plan.fencing_token)
-    landed = as_landed(pa.Table.from_arrays(columns, schema=RECORD_SCHEMA), batch)
-    return uri, write_table(landed, uri, options.access)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.leases import LOST
@@ -35,8 +35,18 @@ log = logging.getLogger(__name__)
 
 IDLE_WRITES_PER_TIMEOUT = 3
 """How often in an ownership timeout an idle shard's position is written at most: as often as its lease is renewed."""
+ITERATOR_SECONDS = 240.0
+"""How long an iterator of Kinesis is used: it holds for five minutes."""
 PARENT_POLL = timedelta(seconds=10)
 """How often a child whose parent is not finished is looked at, as in the Kinesis Client Library."""
+
+
+class _Iterator(NamedTuple):
+    """Kinesis' own iterator, which goes on behind what was read of a shard."""
+
+    position: str
+    iterator: str
+    given_at: float
 
 
 class ShardReading:
@@ -74,7 +84,7 @@ class ShardReading:
             access=settings.access,
             seconds=settings.rounds.round_duration.total_seconds(),
             max_bytes=settings.rounds.max_batch_bytes,
-            shards_per_slot=settings.rounds.partitions_per_slot,
+            slot_memory_bytes=settings.rounds.slot_memory_bytes,
             filter_by_hash_range=kinesis.filter_by_hash_range,
             on_data_loss=kinesis.on_data_loss,
             stop_at=kinesis.stop_at,
@@ -83,6 +93,7 @@ class ShardReading:
         self._at_stop: set[str] = set()
         self._shards = KindPartitions(partitions, coordinator.leases, ShardProgress)
         self._measured_at: dict[str, float] = {}  # when the throughput of each was last measured
+        self._iterators: dict[str, _Iterator] = {}
         self._gone: dict[str, str] = {}  # why, of shards whose stream is not there any more
         self._settling: dict[str, datetime] = {}  # children put back until their resharding has settled
 
@@ -104,6 +115,8 @@ class ShardReading:
         self._shards.forget_ended()
         for key in self._measured_at.keys() - self._partitions.read_until.keys():
             del self._measured_at[key]
+        for key in self._iterators.keys() - self._partitions.read_until.keys():
+            del self._iterators[key]
         if self._streams.look_after():
             for key, progress in list(self._shards.all()):
                 self._check_stream(key, progress)
@@ -197,23 +210,34 @@ class ShardReading:
             stream=progress.stream,
             shard_id=progress.shard_id,
             start=progress.landed_position,
-            epoch=progress.epoch,
             starting_hash_key=progress.starting_hash_key,
             ending_hash_key=progress.ending_hash_key,
             delivered_until=progress.owed_from,
             retention_seconds=self._streams.retention_seconds(progress.stream),
             consumer_arn=self._streams.consumer_arn(progress.stream),
             end=progress.end,
+            iterator=self._iterator_of(key, progress),
         )
+
+    def _iterator_of(self, key: str, progress: ShardProgress) -> str | None:
+        """Return Kinesis' iterator that goes on where a shard was read to, if it still holds."""
+        known = self._iterators.get(key)
+        if known is None or known.position != progress.landed_position:
+            return None
+        return known.iterator if self._clock.monotonic() - known.given_at < ITERATOR_SECONDS else None
 
     def record(self, rows: Sequence[Landed]) -> RoundRead:
         """See `Reading.record`."""
         self._check_beginnings(rows)
+        held = max((row.memory_bytes for row in rows), default=0)
+        self._summary.slot_memory_bytes = max(self._summary.slot_memory_bytes, held)
         for row in rows:
             if row.partition_key in self._gone:
                 continue  # what was landed is another stream's of this name, and swept later
             with self._partitions.recording(row.partition_key):
                 self._record(row)
+            if row.next_iterator is not None:
+                self._iterators[row.partition_key] = _Iterator(row.end, row.next_iterator, self._clock.monotonic())
         return RoundRead(
             partitions=sum(row.is_batch for row in rows),
             bytes=sum(row.bytes for row in rows),

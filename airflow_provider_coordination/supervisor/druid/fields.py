@@ -243,7 +243,7 @@ TUNING_CONFIG = (
         for names, note in (
             (
                 ("maxRowsInMemory", "maxBytesInMemory", "skipBytesInMemoryOverheadCheck"),
-                "Records go to files as they come; a slot keeps `tuning.rounds.max_batch_bytes` of a shard in memory.",
+                "Records go to files as they come; a slot holds `tuning.rounds.slot_memory_bytes` at most.",
             ),
             (
                 ("maxRowsPerSegment", "maxTotalRows"),
@@ -325,12 +325,12 @@ TUNING_CONFIG = (
     *(
         without_meaning(
             f"tuningConfig.{name}",
-            "Between Kinesis and the landed file there is one buffer, `tuning.rounds.max_batch_bytes`.",
+            "All shards of a slot share one buffer, `tuning.rounds.slot_memory_bytes`.",
         )
         for name in ("recordBufferSize", "recordBufferSizeBytes", "recordBufferOfferTimeout", "recordBufferFullWait")
     ),
     without_meaning(
-        "tuningConfig.fetchThreads", "A slot reads `tuning.rounds.partitions_per_slot` shards at the same time."
+        "tuningConfig.fetchThreads", "A slot reads all its shards at once, within `tuning.rounds.slot_memory_bytes`."
     ),
     without_meaning("tuningConfig.fetchSequenceNumberTimeout", "`LATEST` is resolved once, to an instant."),
     *(

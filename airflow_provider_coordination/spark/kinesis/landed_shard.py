@@ -1,0 +1,143 @@
+"""What is landed of one shard in a round: pages become row groups of its file as they come."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_coordination.sources.kinesis.pacing import Patience
+from airflow_provider_coordination.sources.kinesis.progress import new_batch_id
+from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA
+from airflow_provider_coordination.spark.job_settings import LEAST_SLOT_MEMORY_BYTES as PAGE_BYTES
+from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA
+from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
+from airflow_provider_coordination.spark.slot_memory import SlotMemory
+from airflow_provider_coordination.spark.storage import TableWriter
+
+if TYPE_CHECKING:
+    from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ReadPlan
+
+
+class NoRoomError(Exception):
+    """The round ended before there was memory for a page."""
+
+
+class LandedShard:
+    """The file of a shard's batch, as a context manager: left by an error, there is none.
+
+    :param plan: what is read.
+    :param options: what holds for every shard.
+    :param memory: of the slot.
+    :param row_group_bytes: how much is held until it is written.
+    """
+
+    def __init__(self, plan: ReadPlan, options: LandingOptions, memory: SlotMemory, row_group_bytes: int) -> None:
+        self.memory = memory
+        self.batch_id = new_batch_id(plan.partition_key)
+        self.records = 0
+        """How many user records it has."""
+        self.data_bytes = 0
+        """How many bytes of user data."""
+        self.bytes = 0
+        """How many bytes its columns had in memory."""
+        self.last_arrival: datetime | None = None
+        """When the last record arrived."""
+        self._constant = {"stream": plan.stream, "shard_id": plan.shard_id, "_batch_id": self.batch_id}
+        self._row_group_bytes = row_group_bytes
+        self._uri = landed_file(
+            options.root, plan.source_identifier, plan.partition_key, plan.start, plan.fencing_token
+        )
+        self._access = options.access
+        self._pages: list[pa.RecordBatch] = []
+        self._held = 0
+        self._stack = ExitStack()
+        self._writer: TableWriter | None = None
+
+    def __enter__(self) -> LandedShard:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give the memory back; a file that is not closed goes."""
+        self._let_go()
+        self._stack.__exit__(kind, error, trace)
+
+    def add(self, page: pa.RecordBatch) -> None:
+        """Add the user records of a page."""
+        if not page.num_rows:
+            return
+        self._pages.append(page)
+        self._held += page.nbytes
+        self.memory.add(page.nbytes)
+        self.bytes += page.nbytes
+        self.records += page.num_rows
+        self.data_bytes += pc.sum(pc.binary_length(page.column("data"))).as_py() or 0
+        self.last_arrival = page.column("approximate_arrival_timestamp")[-1].as_py()
+        if self._held >= self._row_group_bytes:
+            self.write_out()
+
+    def write_out(self) -> None:
+        """Write what is held as a row group."""
+        if not self._pages:
+            return
+        pages = pa.Table.from_batches(self._pages, USER_RECORD_SCHEMA)
+        columns = [
+            pa.repeat(pa.scalar(self._constant[f.name], f.type), pages.num_rows)
+            if f.name in self._constant
+            else pages.column(f.name)
+            for f in RECORD_SCHEMA
+        ]
+        if self._writer is None:
+            self._writer = self._stack.enter_context(TableWriter(self._uri, self._access))
+        self._writer.write(as_landed(pa.Table.from_arrays(columns, schema=RECORD_SCHEMA), self.batch_id))
+        self._let_go()
+
+    def close(self) -> tuple[str, int]:
+        """Make the file durable; return where it is, and its size. Without records there is none."""
+        self.write_out()
+        self._stack.close()
+        return ("", 0) if self._writer is None else (self._uri, self._writer.size)
+
+    def _let_go(self) -> None:
+        self.memory.let_go(self._held)
+        self._pages, self._held = [], 0
+
+
+class PageRoom:
+    """The memory that the next page of a shard needs; see `Room`.
+
+    :param landed: what is held of the shard is written before it waits.
+    :param patience: for how long.
+    """
+
+    def __init__(self, landed: LandedShard, patience: Patience) -> None:
+        self._landed = landed
+        self._patience = patience
+        self._is_held = False
+
+    def hold(self) -> None:
+        """See `Room.hold`.
+
+        :raises NoRoomError: if the time is over before there is any.
+        """
+        memory = self._landed.memory
+        if not memory.hold_now(PAGE_BYTES):
+            self._landed.write_out()
+            until = self._patience.until
+            left = None if until is None else max(0.0, until - self._patience.clock.monotonic())
+            if not memory.hold(PAGE_BYTES, left):
+                raise NoRoomError
+        self._is_held = True
+
+    def let_go(self) -> None:
+        """See `Room.let_go`."""
+        if self._is_held:
+            self._is_held = False
+            self._landed.memory.let_go(PAGE_BYTES)

@@ -1,0 +1,102 @@
+"""A Kinesis endpoint of pages that are rendered before anybody asks: it costs next to nothing beside who reads.
+
+Each shard of its stream has the same pages, with sequence numbers that grow from page to page, and an end after which
+it is idle. Usage: python -m benchmarks.page_server <shards> <records a page> <bytes a record> <pages>; it prints its
+port, and ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import sys
+import threading
+from datetime import UTC, datetime
+
+PARTITION_KEY_CHARACTERS = 32
+
+
+def rendered(page: int, records: int, size: int) -> bytes:
+    """Return the records of a page as JSON."""
+    at = datetime.now(UTC).timestamp()
+    body = base64.b64encode(os.urandom(size // 2).hex().encode()).decode()
+    made = [
+        {
+            "SequenceNumber": str(49590338271490256608559692538361571095921575989136588898 + page * 10**6 + number),
+            "ApproximateArrivalTimestamp": round(at, 3),
+            "Data": body,
+            "PartitionKey": f"{number:0{PARTITION_KEY_CHARACTERS}d}",
+        }
+        for number in range(records)
+    ]
+    return json.dumps(made).encode()
+
+
+class Shards(asyncio.Protocol):
+    """One connection."""
+
+    pages: list[bytes]
+    shards: int
+
+    def __init__(self) -> None:
+        self._buffer = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep it."""
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Answer whole requests."""
+        self._buffer += data
+        while True:
+            head, found, rest = self._buffer.partition(b"\r\n\r\n")
+            if not found:
+                return
+            headers = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:])
+            length = int({k.lower(): v for k, v in headers.items()}[b"content-length"])
+            if len(rest) < length:
+                return
+            self._buffer = rest[length:]
+            target = {k.lower(): v for k, v in headers.items()}[b"x-amz-target"].rpartition(b".")[2]
+            self._answer(target.decode(), json.loads(rest[:length]))
+
+    def _answer(self, call: str, request: dict[str, object]) -> None:
+        parts: list[bytes]
+        if call == "GetShardIterator":
+            number = str(request.get("StartingSequenceNumber", ""))
+            page = (
+                (int(number) - 49590338271490256608559692538361571095921575989136588898) // 10**6 + 1 if number else 0
+            )
+            parts = [json.dumps({"ShardIterator": f"{request['ShardId']}:{page}"}).encode()]
+        else:
+            shard, _, text = str(request["ShardIterator"]).partition(":")
+            page = int(text)
+            left = len(self.pages) - page
+            after = min(page + 1, len(self.pages))
+            records = self.pages[page] if left > 0 else b"[]"
+            behind = max(left - 1, 0) * 1000
+            tail = f',"NextShardIterator":"{shard}:{after}","MillisBehindLatest":{behind}}}'.encode()
+            parts = [b'{"Records":', records, tail]
+        size = sum(map(len, parts))
+        date = datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
+        kind = "Content-Type: application/x-amz-json-1.1"
+        head = ["HTTP/1.1 200 OK", f"Date: {date}", kind, f"Content-Length: {size}"]
+        self._transport.writelines([("\r\n".join(head) + "\r\n\r\n").encode(), *parts])  # type: ignore[attr-defined]
+
+
+async def serve(shards: int, records: int, size: int, pages: int) -> None:
+    """Serve until the standard input ends."""
+    Shards.pages = [rendered(page, records, size) for page in range(pages)]
+    Shards.shards = shards
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Shards, "127.0.0.1", 0, backlog=2048)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    ended = asyncio.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), loop.call_soon_threadsafe(ended.set)), daemon=True).start()
+    await ended.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(*map(int, sys.argv[1:])))

@@ -1,0 +1,95 @@
+"""The memory of a slot: never more than there is, first come first served, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from airflow_provider_coordination.spark.slot_memory import SlotMemory
+
+SHORT = 0.05
+
+
+@pytest.fixture
+def memory() -> SlotMemory:
+    return SlotMemory(100)
+
+
+def waiting(pool: ThreadPoolExecutor, memory: SlotMemory, size: int) -> Future[bool]:
+    """Let a thread ask for memory, and return once it waits for it."""
+    before = len(memory._waiting)
+    asked = pool.submit(memory.hold, size)
+    while len(memory._waiting) == before and not asked.done():
+        time.sleep(0.001)
+    return asked
+
+
+def test_what_is_there_is_held_at_once(memory: SlotMemory) -> None:
+    assert memory.hold(60) and memory.hold_now(40)
+    assert not memory.hold_now(1)
+    assert memory.largest == 100
+
+
+def test_who_asks_first_is_served_first_also_before_one_who_asks_for_less(memory: SlotMemory) -> None:
+    memory.hold(100)
+    with ThreadPoolExecutor(2) as pool:
+        large = waiting(pool, memory, 80)
+        small = waiting(pool, memory, 10)
+        assert not memory.hold_now(1)
+        memory.let_go(50)
+        assert not small.done()
+        memory.let_go(30)
+        assert large.result(10)
+        memory.let_go(20)
+        assert small.result(10)
+
+
+def test_who_has_waited_long_enough_goes_away_and_the_next_one_is_served(memory: SlotMemory) -> None:
+    memory.hold(50)
+    with ThreadPoolExecutor(2) as pool:
+        impatient = pool.submit(memory.hold, 80, SHORT)
+        while not memory._waiting:
+            time.sleep(0.001)
+        small = waiting(pool, memory, 10)
+        assert not impatient.result(10)
+        assert small.result(10)
+
+
+def test_who_needs_more_than_there_is_gets_it_alone(memory: SlotMemory) -> None:
+    memory.hold(1)
+    assert not memory.hold(101, SHORT)
+    memory.let_go(1)
+    assert memory.hold(101)
+    assert not memory.hold_now(1)
+
+
+def test_what_is_in_memory_already_counts_against_those_who_ask(memory: SlotMemory) -> None:
+    memory.add(150)
+    assert not memory.hold_now(1)
+    memory.let_go(60)
+    assert memory.hold_now(10)
+    assert memory.largest == 150
+
+
+def test_many_threads_never_hold_more_than_there_is(memory: SlotMemory) -> None:
+    held, most, lock = 0, 0, threading.Lock()
+
+    def work(size: int) -> None:
+        nonlocal held, most
+        for _ in range(50):
+            assert memory.hold(size, 60)
+            with lock:
+                held += size
+                most = max(most, held)
+            time.sleep(0.0001)
+            with lock:
+                held -= size
+            memory.let_go(size)
+
+    with ThreadPoolExecutor(20) as pool:
+        list(pool.map(work, [5, 15, 25, 45] * 5))
+    assert 45 < most <= memory.largest <= 100
+    assert memory.hold_now(100), "somebody kept something"
