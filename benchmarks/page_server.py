@@ -16,17 +16,26 @@ import threading
 from datetime import UTC, datetime
 
 PARTITION_KEY_CHARACTERS = 32
+FIRST = 49590338271490256608559692538361571095921575989136588898
+"""The first sequence number of each shard."""
+SEQUENCE_NUMBERS_A_PAGE = 10**6
+
+
+def event(number: int, size: int) -> bytes:
+    """Return an event of a size in bytes: JSON, of which half is random."""
+    head = f'{{"id": "event-{number:012d}", "at": "2026-01-01T00:00:00Z", "text": "'
+    return f'{head}{os.urandom(size // 2).hex()[: size - len(head) - 2]}"}}'.encode()
 
 
 def rendered(page: int, records: int, size: int) -> bytes:
     """Return the records of a page as JSON."""
     at = datetime.now(UTC).timestamp()
-    body = base64.b64encode(os.urandom(size // 2).hex().encode()).decode()
+    first = FIRST + page * SEQUENCE_NUMBERS_A_PAGE
     made = [
         {
-            "SequenceNumber": str(49590338271490256608559692538361571095921575989136588898 + page * 10**6 + number),
+            "SequenceNumber": str(first + number),
             "ApproximateArrivalTimestamp": round(at, 3),
-            "Data": body,
+            "Data": base64.b64encode(event(number, size)).decode(),
             "PartitionKey": f"{number:0{PARTITION_KEY_CHARACTERS}d}",
         }
         for number in range(records)
@@ -66,9 +75,7 @@ class Shards(asyncio.Protocol):
         parts: list[bytes]
         if call == "GetShardIterator":
             number = str(request.get("StartingSequenceNumber", ""))
-            page = (
-                (int(number) - 49590338271490256608559692538361571095921575989136588898) // 10**6 + 1 if number else 0
-            )
+            page = (int(number) - FIRST) // SEQUENCE_NUMBERS_A_PAGE + 1 if number else 0
             parts = [json.dumps({"ShardIterator": f"{request['ShardId']}:{page}"}).encode()]
         else:
             shard, _, text = str(request["ShardIterator"]).partition(":")

@@ -2,6 +2,7 @@
 
 - `backlog`: landing 64 shards, each with about 20 MB, by Spark tasks, beside the ceiling: as many processes that sign,
   ask, decode and write Parquet and do nothing else, within the same limits of a shard.
+- `full`: the same with 256 shards of 10 MB, which may give more than two cores can take.
 - `many`: the first round over 1,000 shards with ten small records each, and the rounds behind it that find nothing,
   beside those over 10 shards.
 
@@ -41,8 +42,8 @@ from benchmarks.landing import SLOTS, session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGES = {1024: (10_000, 2), 200: (10_000, 10)}
-"""By the size of a record: how many are on a page, and how many pages a shard has."""
+PAGE_RECORDS = {1024: 2_000, 200: 10_000}
+"""By the size of a record, how many are on a page: as many as a shard gives in a second."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +51,22 @@ class Size:
     """How much is measured.
 
     :param shards: with a backlog.
+    :param pages: of each of these.
+    :param full: shards that give more than the machine can take.
+    :param full_pages: of each of these.
     :param many: shards with little.
     :param repetitions: of each.
     """
 
     shards: int = 64
+    pages: int = 10
+    full: int = 256
+    full_pages: int = 5
     many: int = 1000
     repetitions: int = 3
 
 
-QUICK = Size(shards=8, many=100, repetitions=1)
+QUICK = Size(shards=8, pages=3, full=64, full_pages=2, many=100, repetitions=1)
 
 
 @contextmanager
@@ -182,9 +189,9 @@ def _land_raw(aws: AwsSettings, folder: str, shards: range) -> None:
 # What is measured
 
 
-def backlog(spark: SparkSession, size: int, shards: int, repetitions: int) -> dict[str, float]:
+def backlog(spark: SparkSession, size: int, shards: int, pages: int, repetitions: int) -> dict[str, float]:
     """Return the MB a second of a job and of the ceiling."""
-    records, pages = PAGES[size]
+    records = PAGE_RECORDS[size]
     megabytes = shards * pages * records * size / 1e6
     ours: list[float] = []
     most: list[float] = []
@@ -237,9 +244,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="an eighth of the shards, once")
     size = QUICK if parser.parse_args().quick else Size()
     spark = session()
-    figures: dict[str, Any] = {
-        f"backlog, {bytes_each} B": backlog(spark, bytes_each, size.shards, size.repetitions) for bytes_each in PAGES
-    }
+    figures: dict[str, Any] = {}
+    for each in PAGE_RECORDS:
+        figures[f"backlog, {each} B"] = backlog(spark, each, size.shards, size.pages, size.repetitions)
+        figures[f"full, {each} B"] = backlog(spark, each, size.full, size.full_pages, size.repetitions)
     figures["many"] = {str(shards): many(spark, shards, size.repetitions) for shards in (10, size.many)}
     spark.stop()
     for name, found in figures.items():

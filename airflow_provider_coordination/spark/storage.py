@@ -67,10 +67,13 @@ class TableWriter:
 
     :param uri: the file.
     :param access: how it is reached.
+    :param unique: columns whose values hardly repeat: a dictionary of them, and their least and largest values, would
+        cost more than they save.
     """
 
-    def __init__(self, uri: str, access: Access = DEFAULT_ACCESS) -> None:
+    def __init__(self, uri: str, access: Access = DEFAULT_ACCESS, unique: Iterable[str] = ()) -> None:
         self.uri = uri
+        self._unique = frozenset(unique)
         self._files, self._path = open_files(uri, access)
         self._writer: pq.ParquetWriter | None = None
         self._stream: pa.NativeFile | None = None
@@ -89,7 +92,10 @@ class TableWriter:
         if self._writer is None:
             self._files.make_folder(self._path.rpartition("/")[0])
             self._stream = self._files.filesystem.open_output_stream(self._path)
-            self._writer = pq.ParquetWriter(self._stream, table.schema, compression="zstd")
+            repeating = [name for name in table.column_names if name not in self._unique]
+            self._writer = pq.ParquetWriter(
+                self._stream, table.schema, compression="zstd", use_dictionary=repeating, write_statistics=repeating
+            )
         self._writer.write_table(table)
 
     def __exit__(self, kind: object, *error: object) -> None:

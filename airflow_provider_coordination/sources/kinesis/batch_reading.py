@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from airflow_provider_coordination.sources.kinesis.pages import KinesisRecords, ShardPage, instant, microseconds
+from airflow_provider_coordination.sources.kinesis.pages import KinesisRecords, ShardPage, microseconds
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position, position_order
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap
 
@@ -154,7 +154,7 @@ class BatchReading:
                 self.at_stop = page.read_at - SETTLING >= self._stops_at
             self._note_read_until(page, records)
             if records:
-                self.end = records.sequence_numbers[-1]
+                self.end = records.last.sequence_number
             yield records
             if self.at_stop or self.end_of_shard or page.is_drained:
                 return
@@ -165,7 +165,7 @@ class BatchReading:
             return records
         self._is_begun = True
         number = self._position.sequence_number
-        if self._inclusive and records and records.sequence_numbers[0] == number:
+        if self._inclusive and records and records[0].sequence_number == number:
             return records if self._position.has_record_ahead else records[1:]
         may_be_lost = self._inclusive or number is None
         if self._position.sub_sequence_number is not None or (may_be_lost and self._start.may_have_lost(page.read_at)):
@@ -185,9 +185,9 @@ class BatchReading:
             reason = f"nothing was read for longer than records are kept ({hours:g} h); some may be trimmed"
         return Gap(
             after=self._start.position,
-            before=records.sequence_numbers[0] if records else None,
+            before=records[0].sequence_number if records else None,
             since=self._start.delivered_until,
-            until=instant(records.arrivals[0]) if records else page.read_at - self._start.kept_for,
+            until=records[0].approximate_arrival_timestamp if records else page.read_at - self._start.kept_for,
             found_at=page.read_at,
             reason=reason,
         )
@@ -202,15 +202,13 @@ class BatchReading:
             return None
         if self._stop.sequence_number is not None:
             last = int(self._stop.sequence_number)
-            if int(records.sequence_numbers[-1]) < last:
+            if int(records.last.sequence_number) < last:
                 return None
-            return bisect_right(records.sequence_numbers, last, key=int)
+            return bisect_right(records, last, key=lambda record: int(record.sequence_number))
         if self._stop.timestamp is None:
             return None
-        stop = microseconds(self._stop.timestamp)
-        if max(records.arrivals) < stop:
-            return None
-        return next(index for index, arrival in enumerate(records.arrivals) if arrival >= stop)
+        first = records.first_since(microseconds(self._stop.timestamp))
+        return first if first < len(records) else None
 
     def _note_read_until(self, page: ShardPage, records: KinesisRecords) -> None:
         if self.at_stop and self._stops_at is not None:
@@ -218,4 +216,4 @@ class BatchReading:
         elif not self.at_stop and (page.end_of_shard or page.is_drained):
             self.read_until = page.read_at
         elif records:
-            self.read_until = instant(records.arrivals[-1])
+            self.read_until = records.last.approximate_arrival_timestamp

@@ -250,7 +250,7 @@ class _Subscribing:
     def _go_on(self, records: KinesisRecords, goes_on_at: str | None) -> None:
         """Note where another subscription would begin."""
         if records:
-            self._position = Position(sequence_number=records.sequence_numbers[-1])
+            self._position = Position(sequence_number=records.last.sequence_number)
             self._inclusive = False
         elif goes_on_at and self._position.sequence_number is not None and not self._inclusive:
             # Before the first record the start itself holds: it may lie ahead, or name a record that has to be found.

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, overload
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -27,18 +30,18 @@ class KinesisRecord(NamedTuple):
 
 
 class KinesisRecords(Sequence[KinesisRecord]):
-    """Records in order, kept as columns: a page holds up to 10,000, and most are never looked at one by one.
+    """Records in order, kept as Arrow columns: a page holds up to 10,000, and most are never looked at one by one.
 
-    :param sequence_numbers: of each record.
-    :param partition_keys: of each record.
-    :param arrivals: when each arrived, in microseconds since 1970 in UTC.
-    :param data: of each record.
+    :param sequence_numbers: of each record, `string`.
+    :param partition_keys: of each record, `string`.
+    :param arrivals: when each arrived, in microseconds since 1970 in UTC, `int64`.
+    :param data: of each record, `binary`.
     """
 
     __slots__ = ("arrivals", "data", "partition_keys", "sequence_numbers")
 
     def __init__(
-        self, sequence_numbers: list[str], partition_keys: list[str], arrivals: list[int], data: list[bytes]
+        self, sequence_numbers: pa.Array, partition_keys: pa.Array, arrivals: pa.Array, data: pa.Array
     ) -> None:
         self.sequence_numbers = sequence_numbers
         self.partition_keys = partition_keys
@@ -51,12 +54,43 @@ class KinesisRecords(Sequence[KinesisRecord]):
         if isinstance(records, cls):
             return records
         columns = [list(column) for column in zip(*records, strict=True)] or [[], [], [], []]
-        return cls(columns[0], columns[1], list(map(microseconds, columns[2])), columns[3])
+        return cls.listed(columns[0], columns[1], list(map(microseconds, columns[2])), columns[3])
+
+    @classmethod
+    def listed(
+        cls, sequence_numbers: list[str], partition_keys: list[str], arrivals: list[int], data: list[bytes]
+    ) -> KinesisRecords:
+        """Return records whose columns are lists."""
+        return cls(
+            pa.array(sequence_numbers, pa.string()),
+            pa.array(partition_keys, pa.string()),
+            pa.array(arrivals, pa.int64()),
+            pa.array(data, pa.binary()),
+        )
+
+    @property
+    def last(self) -> KinesisRecord:
+        """The last record."""
+        return self[len(self) - 1]
 
     @property
     def size(self) -> int:
         """How many bytes the records are, as Kinesis counts what is read: data and partition keys."""
-        return sum(map(len, self.data)) + sum(map(len, self.partition_keys))
+        lengths = (pc.sum(pc.binary_length(column)).as_py() for column in (self.data, self.partition_keys))
+        return sum(length or 0 for length in lengths)
+
+    def first_since(self, since_1970_us: int) -> int:
+        """Return the place of the first record that arrived at an instant or later; how many there are, if none did."""
+        place: int = pc.index(pc.greater_equal(self.arrivals, since_1970_us), True).as_py()
+        return len(self) if place < 0 else place
+
+    def first_out_of_order(self) -> int | None:
+        """Return the place of the first record whose sequence number is not above the one before it; None if none is."""
+        before, after = self.sequence_numbers[:-1], self.sequence_numbers[1:]
+        shorter, longer = pc.binary_length(before), pc.binary_length(after)
+        grows = pc.or_(pc.less(shorter, longer), pc.and_(pc.equal(shorter, longer), pc.less(before, after)))
+        place: int = pc.index(grows, False).as_py()
+        return None if place < 0 else place + 1
 
     def __len__(self) -> int:
         return len(self.sequence_numbers)
@@ -73,10 +107,10 @@ class KinesisRecords(Sequence[KinesisRecord]):
                 self.sequence_numbers[index], self.partition_keys[index], self.arrivals[index], self.data[index]
             )
         return KinesisRecord(
-            self.sequence_numbers[index],
-            self.partition_keys[index],
-            instant(self.arrivals[index]),
-            self.data[index],
+            self.sequence_numbers[index].as_py(),
+            self.partition_keys[index].as_py(),
+            instant(self.arrivals[index].as_py()),
+            self.data[index].as_py(),
         )
 
     def __iter__(self) -> Iterator[KinesisRecord]:
@@ -129,7 +163,7 @@ class ShardPage:
 def records_of(entries: Iterable[Mapping[str, Any]]) -> KinesisRecords:
     """Return the records of an answer as boto3 parses it."""
     entries = list(entries)
-    return KinesisRecords(
+    return KinesisRecords.listed(
         sequence_numbers=[entry["SequenceNumber"] for entry in entries],
         partition_keys=[entry["PartitionKey"] for entry in entries],
         arrivals=[microseconds(entry["ApproximateArrivalTimestamp"]) for entry in entries],

@@ -189,7 +189,7 @@ class _Polling:
         self._pace.took(records.size)
         records = from_position(self._position, records)
         if records:
-            self._position, self._inclusive = Position(sequence_number=records.sequence_numbers[-1]), False
+            self._position, self._inclusive = Position(sequence_number=records.last.sequence_number), False
         return ShardPage(
             records=records,
             millis_behind_latest=response.get("MillisBehindLatest"),
@@ -305,8 +305,7 @@ def from_position(position: Position, records: KinesisRecords) -> KinesisRecords
     """
     if position.timestamp is None:
         return records
-    wanted = microseconds(position.timestamp)
-    first = next((index for index, arrival in enumerate(records.arrivals) if arrival >= wanted), len(records))
+    first = records.first_since(microseconds(position.timestamp))
     return records[first:] if first else records
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_provider_coordination.sources.kinesis.aggregation import (
     DIGEST_BYTES,
@@ -62,8 +63,11 @@ def user_records(
     :param hash_keys: those of the shard: what does not belong to it is left out; None keeps everything.
     :param after: leave out those of the first Kinesis record up to and including this sub-sequence number.
     """
+    begins_so = pc.equal(pc.binary_slice(records.data, 0, len(MAGIC)), MAGIC)
+    packed: list[int] = pc.indices_nonzero(begins_so).to_pylist()
+    if not packed and after is None:
+        return _user_records(records, _plain(records))
     belongs = None if hash_keys is None or hash_keys.is_whole else belonging(hash_keys)
-    packed = [row for row, data in enumerate(records.data) if data.startswith(MAGIC)]
     regular = _regular(records.data, [row for row in packed if row or after is None], belongs)
     if regular is not None and len(regular.counts) == len(records):
         return _user_records(records, regular)
@@ -82,13 +86,13 @@ class _Columns:
 
     :param rows: of the page, each once.
     :param counts: how many user records each has.
-    :param row: of each user record, its row.
+    :param row: of each user record, its row; None if it is its own.
     :param filtered: how many were left out.
     """
 
     rows: Sequence[int]
     counts: Sequence[int]
-    row: pa.Array
+    row: pa.Array | None
     sub_sequence_number: pa.Array
     partition_key: pa.Array
     data: pa.Array
@@ -96,9 +100,8 @@ class _Columns:
 
 
 def _user_records(records: KinesisRecords, columns: _Columns) -> UserRecords:
-    sequence_numbers = pa.array(records.sequence_numbers, pa.string())
-    arrivals = pa.array(records.arrivals, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-    if len(columns.row) != len(records) or any(count != 1 for count in columns.counts):
+    sequence_numbers, arrivals = records.sequence_numbers, records.arrivals.cast(pa.timestamp("us", tz="UTC"))
+    if columns.row is not None:
         sequence_numbers, arrivals = sequence_numbers.take(columns.row), arrivals.take(columns.row)
     batch = pa.RecordBatch.from_arrays(
         [sequence_numbers, columns.sub_sequence_number, columns.partition_key, arrivals, columns.data],
@@ -107,18 +110,19 @@ def _user_records(records: KinesisRecords, columns: _Columns) -> UserRecords:
     return UserRecords(batch, columns.filtered)
 
 
-def _plain(records: KinesisRecords, rows: Sequence[int]) -> _Columns:
-    """Return records that are no aggregates: each is one user record."""
-    whole = len(rows) == len(records)
-    keys = records.partition_keys if whole else [records.partition_keys[row] for row in rows]
-    data = records.data if whole else [records.data[row] for row in rows]
+def _plain(records: KinesisRecords, rows: Sequence[int] | None = None) -> _Columns:
+    """Return records that are no aggregates, each of which is one user record: all, or some rows."""
+    keys, data = records.partition_keys, records.data
+    if rows is not None:
+        place = pa.array(rows, pa.int32())
+        keys, data = keys.take(place), data.take(place)
     return _Columns(
-        rows=rows,
-        counts=[1] * len(rows),
-        row=pa.array(rows, pa.int32()),
-        sub_sequence_number=pa.repeat(pa.scalar(0, pa.int64()), len(rows)),
-        partition_key=pa.array(keys, pa.string()),
-        data=pa.array(data, pa.binary()),
+        rows=rows or (),
+        counts=[1] * len(rows or ()),
+        row=None if rows is None else pa.array(rows, pa.int32()),
+        sub_sequence_number=pa.repeat(pa.scalar(0, pa.int64()), len(keys)),
+        partition_key=keys,
+        data=data,
     )
 
 
@@ -133,7 +137,8 @@ def _one_by_one(
     data: list[bytes] = []
     filtered = 0
     for row in rows:
-        users, dropped = expand_within(records.data[row], records.partition_keys[row], hash_keys)
+        record = records[row]
+        users, dropped = expand_within(record.data, record.partition_key, hash_keys)
         if row == 0 and after is not None:
             users = [user for user in users if user[0] > after]
         filtered += dropped
@@ -182,20 +187,23 @@ def _mixed(one: _Columns, other: _Columns) -> _Columns:
     )
 
 
-def _regular(data: Sequence[bytes], rows: Sequence[int], belongs: Callable[[str], bool] | None) -> _Columns | None:
+def _regular(data: pa.Array, rows: Sequence[int], belongs: Callable[[str], bool] | None) -> _Columns | None:
     """Return those of some rows that are aggregates in the form in which producers write them; None if none is.
 
     :param data: of every row of the page.
     :param rows: which begin as an aggregate does.
     :param belongs: tells whether a partition key belongs to the shard; None if all do.
     """
-    rows = [row for row in rows if is_aggregated(data[row])] if importlib.util.find_spec("numpy") else []
-    while rows:
-        found = _found([data[row] for row in rows])
-        columns = None if found.irregular else _taken_apart(found, rows, belongs)
+    found_at = {row: data[row].as_py() for row in rows} if importlib.util.find_spec("numpy") else {}
+    aggregates = {row: aggregate for row, aggregate in found_at.items() if is_aggregated(aggregate)}
+    while aggregates:
+        found = _found(list(aggregates.values()))
+        columns = None if found.irregular else _taken_apart(found, list(aggregates), belongs)
         if columns is not None:
             return columns
-        rows = [row for place, row in enumerate(rows) if place not in found.irregular]
+        aggregates = {
+            row: aggregate for place, (row, aggregate) in enumerate(aggregates.items()) if place not in found.irregular
+        }
     return None
 
 

@@ -22,6 +22,9 @@ from airflow_provider_coordination.spark.storage import TableWriter
 if TYPE_CHECKING:
     from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ReadPlan
 
+UNIQUE = ("sequence_number", "data")
+"""The columns of records whose values hardly repeat."""
+
 
 class NoRoomError(Exception):
     """The round ended before there was memory for a page."""
@@ -95,7 +98,7 @@ class LandedShard:
             for f in RECORD_SCHEMA
         ]
         if self._writer is None:
-            self._writer = self._stack.enter_context(TableWriter(self._uri, self._access))
+            self._writer = self._stack.enter_context(TableWriter(self._uri, self._access, UNIQUE))
         self._writer.write(as_landed(pa.Table.from_arrays(columns, schema=RECORD_SCHEMA), self.batch_id))
         self._let_go()
 

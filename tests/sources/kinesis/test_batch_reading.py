@@ -57,7 +57,7 @@ def reading_of(
 
 
 def numbers(reading: BatchReading, *pages: ShardPage) -> list[int]:
-    return [int(number) for records in reading.of(pages) for number in records.sequence_numbers]
+    return [int(number) for records in reading.of(pages) for number in records.sequence_numbers.to_pylist()]
 
 
 # What was lost

@@ -125,7 +125,7 @@ def test_a_subscription_that_ends_after_its_time_is_followed_by_another_one(stre
     for _ in range(200):
         stream.clock.advance(5)
         numbers += stream.put(b"x")
-        seen += next(reading).records.sequence_numbers  # type: ignore[attr-defined]
+        seen += next(reading).records.sequence_numbers.to_pylist()  # type: ignore[attr-defined]
     reading.close()
 
     assert seen == numbers[: len(seen)] and len(numbers) - len(seen) <= 1
