@@ -61,16 +61,14 @@ class SlotMemory:
             self._grant()
             return False
 
-    def add(self, size: int) -> None:
-        """Hold some bytes that are in memory already."""
-        with self._lock:
-            self._held += size
-            self.largest = max(self.largest, self._held)
+    def let_go(self, size: int, *, for_those: int = 0) -> None:
+        """Hold some bytes no more.
 
-    def let_go(self, size: int) -> None:
-        """Hold some bytes no more."""
+        :param for_those: these are held in their place, which are in memory already.
+        """
         with self._lock:
-            self._held -= size
+            self._held += for_those - size
+            self.largest = max(self.largest, self._held)
             self._grant()
 
     def _grant(self) -> None:

@@ -110,3 +110,13 @@ def test_a_page_is_let_go_of_once(options: LandingOptions, memory: SlotMemory) -
         room.let_go()
         room.let_go()
         assert memory._held == 0
+
+
+def test_a_page_takes_what_was_held_for_it(options: LandingOptions, memory: SlotMemory) -> None:
+    with LandedShard(PLAN, options, memory, 2**30) as landed:
+        room, page = PageRoom(landed, Patience()), a_page(0)
+        room.hold()
+        landed.add(page, in_place_of=room.hand_over())
+        room.let_go()
+        assert memory._held == page.nbytes
+    assert (memory._held, memory.largest) == (0, PAGE_BYTES)

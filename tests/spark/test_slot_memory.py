@@ -67,7 +67,7 @@ def test_who_needs_more_than_there_is_gets_it_alone(memory: SlotMemory) -> None:
 
 
 def test_what_is_in_memory_already_counts_against_those_who_ask(memory: SlotMemory) -> None:
-    memory.add(150)
+    memory.let_go(0, for_those=150)
     assert not memory.hold_now(1)
     memory.let_go(60)
     assert memory.hold_now(10)

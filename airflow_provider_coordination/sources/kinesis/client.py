@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from airflow_provider_coordination.aws import CONNECTIONS_PER_CLIENT, AwsSettings, aws_client
+from airflow_provider_coordination.aws import CONNECTIONS_PER_CLIENT, READ_TIMEOUT_SECONDS, AwsSettings, aws_client
 
 
 class KinesisClient(Protocol):
@@ -45,12 +45,19 @@ class KinesisClient(Protocol):
         ...
 
 
-def kinesis_client(settings: AwsSettings, connections: int = CONNECTIONS_PER_CLIENT) -> KinesisClient:
+def kinesis_client(
+    settings: AwsSettings,
+    connections: int = CONNECTIONS_PER_CLIENT,
+    read_timeout_seconds: float = READ_TIMEOUT_SECONDS,
+) -> KinesisClient:
     """Return a client of Kinesis; see `aws_client`.
 
     :param settings: where Kinesis is and who asks.
     :param connections: how many are kept at most for the next calls.
+    :param read_timeout_seconds: how long the next bytes of an answer are waited for.
     :raises ConfigurationError: if no region is known, or the endpoint is no URL.
     """
-    client: KinesisClient = aws_client(settings, "kinesis", connections=connections)
+    client: KinesisClient = aws_client(
+        settings, "kinesis", connections=connections, read_timeout_seconds=read_timeout_seconds
+    )
     return client

@@ -30,6 +30,7 @@ from airflow_provider_coordination.sources.kinesis.positions import Position, pa
 from airflow_provider_coordination.sources.kinesis.reader import (
     FUTURE_POLL_SECONDS,
     ahead_of_service,
+    check_order,
     from_position,
     service_time,
     starting_position,
@@ -163,6 +164,7 @@ class _Subscribing:
         self._stream = stream
         self._shard_id = shard_id
         self._position = start
+        self._last_record = Position()
         self._inclusive = inclusive
         self._patience = patience
         self._failures = 0
@@ -235,6 +237,7 @@ class _Subscribing:
             self._failures = 0
             arrived = clock.monotonic()
             records = from_position(self._position, records_of(body["Records"]))
+            check_order(records, self._last_record, inclusive=False, of=self._stream)
             if arrived - asked >= WAITED_SECONDS:
                 known_at = max(known_at, since + timedelta(seconds=arrived - begun) - ON_ITS_WAY)
             goes_on_at = body.get("ContinuationSequenceNumber")
@@ -250,7 +253,7 @@ class _Subscribing:
     def _go_on(self, records: KinesisRecords, goes_on_at: str | None) -> None:
         """Note where another subscription would begin."""
         if records:
-            self._position = Position(sequence_number=records.last.sequence_number)
+            self._position = self._last_record = Position(sequence_number=records.last.sequence_number)
             self._inclusive = False
         elif goes_on_at and self._position.sequence_number is not None and not self._inclusive:
             # Before the first record the start itself holds: it may lie ahead, or name a record that has to be found.

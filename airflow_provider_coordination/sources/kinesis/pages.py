@@ -85,7 +85,7 @@ class KinesisRecords(Sequence[KinesisRecord]):
         return len(self) if place < 0 else place
 
     def first_out_of_order(self) -> int | None:
-        """Return the place of the first record whose sequence number is not above the one before it; None if none is."""
+        """Return the place of the first record whose sequence number is not above that before it, or None."""
         before, after = self.sequence_numbers[:-1], self.sequence_numbers[1:]
         shorter, longer = pc.binary_length(before), pc.binary_length(after)
         grows = pc.or_(pc.less(shorter, longer), pc.and_(pc.equal(shorter, longer), pc.less(before, after)))

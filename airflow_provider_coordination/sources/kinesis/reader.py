@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from airflow_provider_coordination.aws import AwsSettings, answered_at
+from airflow_provider_coordination.sources.answers_in_time import answered_within, give_up_late_answers
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
 from airflow_provider_coordination.sources.kinesis.errors import (
     ExpiredIteratorError,
@@ -47,6 +48,10 @@ T = TypeVar("T")
 
 CONNECTIONS = 1000
 """How many a process keeps for the shards that it reads: each may be read at the same time."""
+SILENCE_SECONDS = 10.0
+"""How long the next bytes of an answer are waited for: all shards of a slot wait for the slowest at a round's end."""
+LATE_ANSWER_SECONDS = 5.0
+"""By how much an answer may come later than its reader has time."""
 RENEWALS_IN_A_ROW = 5
 """How many iterators may expire one after another, unused, before it counts as an outage."""
 FUTURE_POLL_SECONDS = 1.0
@@ -62,8 +67,9 @@ def reading_client(settings: AwsSettings) -> KinesisClient:
     :param settings: where Kinesis is and who asks; `max_attempts` is for the reader to keep.
     :raises ConfigurationError: if no region is known, or the endpoint is no URL.
     """
-    client = kinesis_client(replace(settings, max_attempts=1), CONNECTIONS)
+    client = kinesis_client(replace(settings, max_attempts=1), CONNECTIONS, SILENCE_SECONDS)
     parse_pages_fast(client)
+    give_up_late_answers(client)
     return client
 
 
@@ -188,6 +194,7 @@ class _Polling:
         records = self._records_of(response)
         self._pace.took(records.size)
         records = from_position(self._position, records)
+        check_order(records, self._position, inclusive=self._inclusive, of=f"{self._stream}' shard '{self._shard_id}")
         if records:
             self._position, self._inclusive = Position(sequence_number=records.last.sequence_number), False
         return ShardPage(
@@ -224,8 +231,10 @@ class _Polling:
             raise
 
     def _ask(self) -> tuple[Mapping[str, Any], datetime]:
-        asked_at = self._patience.clock.now()
-        return self._client.get_records(ShardIterator=self.iterator, Limit=self._page_records), asked_at
+        asked_at, until = self._patience.clock.now(), self._patience.until
+        left = None if until is None else max(0.0, until - self._patience.clock.monotonic()) + LATE_ANSWER_SECONDS
+        with answered_within(left):
+            return self._client.get_records(ShardIterator=self.iterator, Limit=self._page_records), asked_at
 
     def _records_of(self, response: Mapping[str, Any]) -> KinesisRecords:
         if COLUMNS in response:
@@ -307,6 +316,30 @@ def from_position(position: Position, records: KinesisRecords) -> KinesisRecords
         return records
     first = records.first_since(microseconds(position.timestamp))
     return records[first:] if first else records
+
+
+def check_order(records: KinesisRecords, position: Position, *, inclusive: bool, of: str) -> None:
+    """Check that records are in order, and behind what was read before.
+
+    :param records: of an answer.
+    :param position: after which they were asked for.
+    :param inclusive: whether the record that it names may be among them.
+    :param of: the stream, or more than that, for the error.
+    :raises KinesisUnavailableError: if they are not; nothing of such an answer can be used.
+    """
+    if not records:
+        return
+    place = records.first_out_of_order()
+    if place is not None:
+        before, number = (records[each].sequence_number for each in (place - 1, place))
+    else:
+        number, before = records[0].sequence_number, position.sequence_number or ""
+        if not before or int(number) > int(before) or (inclusive and number == before):
+            return
+    raise KinesisUnavailableError(
+        f"stream '{of}': no usable answer: its records are out of order: sequence number {number} comes behind "
+        f"{before}; nothing of it is written; check endpoint_url"
+    )
 
 
 def service_time(response: Mapping[str, Any], asked_at: datetime) -> datetime:

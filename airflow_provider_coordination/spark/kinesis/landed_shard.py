@@ -72,14 +72,18 @@ class LandedShard:
         self._let_go()
         self._stack.__exit__(kind, error, trace)
 
-    def add(self, page: pa.RecordBatch) -> None:
-        """Add the user records of a page."""
-        if not page.num_rows:
+    def add(self, page: pa.RecordBatch, *, in_place_of: int = 0) -> None:
+        """Add the user records of a page.
+
+        :param in_place_of: how many bytes of memory are held for it.
+        """
+        size = page.nbytes if page.num_rows else 0
+        self.memory.let_go(in_place_of, for_those=size)
+        if not size:
             return
         self._pages.append(page)
-        self._held += page.nbytes
-        self.memory.add(page.nbytes)
-        self.bytes += page.nbytes
+        self._held += size
+        self.bytes += size
         self.records += page.num_rows
         self.data_bytes += pc.sum(pc.binary_length(page.column("data"))).as_py() or 0
         self.last_arrival = page.column("approximate_arrival_timestamp")[-1].as_py()
@@ -141,6 +145,9 @@ class PageRoom:
 
     def let_go(self) -> None:
         """See `Room.let_go`."""
-        if self._is_held:
-            self._is_held = False
-            self._landed.memory.let_go(PAGE_BYTES)
+        self._landed.memory.let_go(self.hand_over())
+
+    def hand_over(self) -> int:
+        """Leave what is held to somebody else, who lets go of it; return how many bytes that is."""
+        held, self._is_held = PAGE_BYTES if self._is_held else 0, False
+        return held

@@ -286,7 +286,7 @@ def _land_shard(
                 if records:
                     users = user_records(records, hash_keys, after=None if landed.records else reading.after)
                     filtered += users.filtered
-                    landed.add(users.columns)
+                    landed.add(users.columns, in_place_of=room.hand_over())
                 room.let_go()
                 if landed.bytes >= options.max_bytes or patience.is_over():
                     break
