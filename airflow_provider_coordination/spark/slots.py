@@ -48,9 +48,19 @@ def slots_to_land(spark: SparkSession, *, leave_slot: bool) -> int:
     return max(1, spark.sparkContext.defaultParallelism - leave_slot)
 
 
-def dealt_evenly(plans: Sequence[P], slots: int) -> list[list[P]]:
-    """Deal partitions evenly to at most this many slots; no slot is empty."""
-    return [list(plans[n :: min(slots, len(plans))]) for n in range(min(slots, len(plans)))]
+def dealt(plans: Sequence[P], slots: int, size: Callable[[P], float]) -> list[list[P]]:
+    """Deal partitions to at most this many slots, so that each gets about as much to read: the largest first, each to
+    the slot that has the least. No slot is empty.
+
+    :param size: how much a partition has to read, above 0.
+    """
+    dealt: list[list[P]] = [[] for _ in range(min(slots, len(plans)))]
+    sizes = [0.0] * len(dealt)
+    for plan in sorted(plans, key=size, reverse=True):
+        least = sizes.index(min(sizes))
+        dealt[least].append(plan)
+        sizes[least] += size(plan)
+    return dealt
 
 
 def name_job(spark: SparkSession, partitions: int) -> None:

@@ -21,7 +21,7 @@ from airflow_provider_coordination.sources.kinesis.settings import KinesisSettin
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 from airflow_provider_coordination.spark.kinesis.landing import ReadPlan
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.slots import dealt_evenly
+from airflow_provider_coordination.spark.slots import dealt
 from tests.support.history import STREAM, History
 from tests.support.job_settings import reads_of, streams_of
 
@@ -53,7 +53,7 @@ def test_56_more_shards_than_slots_are_dealt_to_the_slots_there_are() -> None:
         )
         for n in range(3)
     ]
-    slots = dealt_evenly(plans, 2)
+    slots = dealt(plans, 2, lambda plan: 1.0)
     assert [len(slot) for slot in slots] == [2, 1]
     assert sorted(plan.shard_id for slot in slots for plan in slot) == ["shardId-0", "shardId-1", "shardId-2"]
 

@@ -27,7 +27,7 @@ from airflow_provider_coordination.spark.kinesis import landing
 from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land_shard
 from airflow_provider_coordination.spark.landed_identity import token_of
 from airflow_provider_coordination.spark.landed_row import Failure
-from airflow_provider_coordination.spark.slots import dealt_evenly
+from airflow_provider_coordination.spark.slots import dealt
 from tests.support.clock import ManualClock
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
@@ -214,8 +214,15 @@ def test_a_manifest_row_survives_its_way_through_spark(tmp_path: Path, pages: li
 
 @pytest.mark.parametrize(("shards", "slots", "sizes"), [(5, 2, [3, 2]), (2, 8, [1, 1]), (1, 1, [1]), (6, 3, [2, 2, 2])])
 def test_shards_are_dealt_evenly_and_no_slot_is_empty(shards: int, slots: int, sizes: Sequence[int]) -> None:
-    dealt = dealt_evenly([PLAN] * shards, slots)
-    assert [len(slot) for slot in dealt] == sizes
+    assert [len(slot) for slot in dealt([PLAN] * shards, slots, landing._size)] == sizes
+
+
+def test_shards_are_dealt_so_that_slots_get_about_as_much_as_in_the_rounds_before() -> None:
+    plans = [replace(PLAN, throughput=given) for given in (1e6, 0.0, 4e5, 7e5, None, 1e6)]
+    assert [[plan.throughput for plan in slot] for slot in dealt(plans, 2, landing._size)] == [
+        [None, 4e5, 0.0],
+        [1e6, 1e6, 7e5],
+    ]
 
 
 # Against the service

@@ -39,7 +39,7 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.kinesis.landed_shard import LandedShard, NoRoomError, PageRoom
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
 from airflow_provider_coordination.spark.slot_memory import LEAST_ROW_GROUP_BYTES, ROW_GROUP_BYTES, SlotMemory
-from airflow_provider_coordination.spark.slots import dealt_evenly, land_in_slots, slots_to_land
+from airflow_provider_coordination.spark.slots import dealt, land_in_slots, slots_to_land
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HIGHEST_HASH_KEY = str(2**128 - 1)
+LEAST_SIZE = 10_000.0
+"""What a shard costs its slot that gives nothing, as bytes a second of one that does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,7 @@ class ReadPlan:
     :param consumer_arn: read by enhanced fan-out as this consumer; None polls.
     :param end: the position at which the partition ends; None if it ends with the shard.
     :param iterator: Kinesis' own, which goes on at the start; None if none is known.
+    :param throughput: how many bytes a second it gave in the rounds before; None if it was not read yet.
     """
 
     source_identifier: str
@@ -81,6 +84,7 @@ class ReadPlan:
     consumer_arn: str | None = None
     end: str | None = None
     iterator: str | None = None
+    throughput: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,9 +146,14 @@ def land(spark: SparkSession, plans: Sequence[ReadPlan], options: LandingOptions
         lost.
     """
     slots = slots_to_land(spark, leave_slot=options.leave_slot)
-    landed = land_in_slots(spark, dealt_evenly(plans, slots), partial(_land_slot, options), Landed)
+    landed = land_in_slots(spark, dealt(plans, slots, _size), partial(_land_slot, options), Landed)
     warn_of(landed)
     return landed
+
+
+def _size(plan: ReadPlan) -> float:
+    """Return how much a shard is expected to give: one that was not read yet, as much as it can."""
+    return LEAST_SIZE + (READ_BYTES_PER_SECOND if plan.throughput is None else plan.throughput)
 
 
 def warn_of(rows: Iterable[Landed]) -> None:

@@ -217,6 +217,7 @@ class ShardReading:
             consumer_arn=self._streams.consumer_arn(progress.stream),
             end=progress.end,
             iterator=self._iterator_of(key, progress),
+            throughput=progress.throughput,
         )
 
     def _iterator_of(self, key: str, progress: ShardProgress) -> str | None:
